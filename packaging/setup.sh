@@ -52,12 +52,13 @@ install_lock() {
 }
 
 environment_digest() { # environment_digest LOCK : what must not have changed for the environment to be still right
-    { printf '%s\n' "$root" && "$python" --version && cat "$1" pyproject.toml plugins/*/pyproject.toml; } | sha256sum | cut -d' ' -f1
+    { printf '%s\n' "$root" && "$python" --version && cat "$1" "${projects[@]}"; } | sha256sum | cut -d' ' -f1
 }
 
 # prepare_environment run|test : .venv from the lock, with the project and its plugins as editable installs.
 prepare_environment() {
-    local name="$1" lock=packaging/requirements.lock python digest plugin projects=(-e .)
+    local name="$1" lock=packaging/requirements.lock python digest project projects=() editable=()
+    mapfile -t projects < <(find . -maxdepth 3 -name pyproject.toml \( -path './pyproject.toml' -o -path './plugins/*' \) | sort)
     [ "$name" = run ] || lock=packaging/requirements-test.lock
     ensure_python
     python="$(find_python)"
@@ -69,8 +70,8 @@ prepare_environment() {
         printf '%s\n' "$root" >.venv/.root
     fi
     install_lock "$lock"
-    for plugin in plugins/*/pyproject.toml; do projects+=(-e "${plugin%/pyproject.toml}"); done
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation "${projects[@]}" ||
+    for project in "${projects[@]}"; do editable+=(-e "${project%/pyproject.toml}"); done
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation "${editable[@]}" ||
         fail "could not install the project itself into .venv; the lines above say why"
     printf '%s\n' "$digest" >".venv/.$name.stamp"
     # What tests run on contains what the appliance runs on: run.sh need not install again.
