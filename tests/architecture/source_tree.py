@@ -1,0 +1,69 @@
+"""What the architecture tests look at: the project's files, parsed once."""
+
+import ast
+import functools
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+IGNORED = {".venv", ".cache", ".git", "data", "node_modules", "__pycache__", "build", "dist"}
+
+
+@functools.cache
+def project_files() -> tuple[Path, ...]:
+    """Files under version control or about to be; of an unpacked archive, every file that no tool made."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listing.returncode == 0:
+        files = [ROOT / name for name in listing.stdout.decode().split("\0") if name]
+    else:
+        files = [path for path in ROOT.rglob("*") if IGNORED.isdisjoint(path.relative_to(ROOT).parts)]
+    return tuple(sorted(path for path in files if path.is_file()))
+
+
+def python_files(*folders: str) -> list[Path]:
+    """The Python files under these folders of the project."""
+    wanted = [ROOT / folder for folder in folders]
+    return [
+        path
+        for path in project_files()
+        if path.suffix == ".py" and any(path.is_relative_to(folder) for folder in wanted)
+    ]
+
+
+def product_files() -> list[Path]:
+    """The code that ships: the appliance, the plugins without their tests."""
+    return [path for path in python_files("appliance", "plugins") if "tests" not in path.relative_to(ROOT).parts]
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"), filename=str(path))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imported_modules(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything imported; `from a import b` gives `a.b`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def dotted_name(node: ast.AST) -> str:
+    """`a.b.c` for a chain of attributes on a name, otherwise an empty text."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = dotted_name(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return ""

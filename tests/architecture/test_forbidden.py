@@ -1,0 +1,174 @@
+"""What no file may contain: dynamic code, hidden inputs (environment, wall clock), addresses of a machine."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source_tree import (
+    ROOT,
+    dotted_name,
+    imported_modules,
+    name_of,
+    product_files,
+    project_files,
+    python_files,
+    tree_of,
+)
+
+DYNAMIC_CALLS = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "yaml.load",
+    "yaml.load_all",
+    "yaml.unsafe_load",
+    "yaml.full_load",
+    "os.system",
+    "os.popen",
+}
+DYNAMIC_IMPORTS = {"pickle", "cPickle", "dill", "shelve", "marshal", "cloudpickle", "jsonpickle"}
+ENVIRONMENT = {"os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"}
+WALL_CLOCK = {
+    "time.time",
+    "time.time_ns",
+    "time.sleep",
+    "datetime.now",
+    "datetime.utcnow",
+    "datetime.today",
+    "date.today",
+    "time.localtime",
+    "time.gmtime",
+}
+ENVIRONMENT_READERS = ("appliance/core/config",)
+CLOCK_READERS = ("appliance/core/clock", "appliance/core/ids")  # an id sorts by the microsecond of its making
+
+# In pieces, so that this file names none of them either.
+REGISTRIES = [
+    ("pypi", "org"),
+    ("pythonhosted", "org"),
+    ("npmjs", "com"),
+    ("npmjs", "org"),
+    ("deb.debian", "org"),
+    ("yarnpkg", "com"),
+]
+FOLDERS_OF_A_MACHINE = ["work", "root", "farm", "home/[a-z]+"]
+ADDRESS = re.compile(
+    "|".join(
+        [
+            *(rf"\b{re.escape('.'.join(parts))}\b" for parts in REGISTRIES),
+            *(rf"(?<![\w.}})])/{name}/" for name in FOLDERS_OF_A_MACHINE),
+        ]
+    )
+)
+
+ROOT_ENTRIES = {
+    "pyproject.toml", "appliance", "plugins", "ui", "packaging", "tests", "config.example.yaml", "Containerfile", "README.md",
+    "docs", "CHANGELOG.md", "LICENSE",
+}  # fmt: skip
+
+
+def qualified(name: str) -> str:
+    """The last two parts: `datetime.datetime.now` and `datetime.now` are the same habit."""
+    return ".".join(name.split(".")[-2:])
+
+
+def find_dynamic_code(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (dotted_name(node.func) in DYNAMIC_CALLS):
+            yield f"line {node.lineno} calls {dotted_name(node.func)}"
+    for line, name in imported_modules(tree):
+        if name.split(".")[0] in DYNAMIC_IMPORTS:
+            yield f"line {line} imports {name}"
+
+
+def find_reads(tree: ast.AST, sources: set[str]) -> Iterator[str]:
+    """Uses of these functions or variables, by attribute or by a name imported from their module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and qualified(dotted_name(node)) in sources:
+            yield f"line {node.lineno} reads {dotted_name(node)}"
+    for line, name in imported_modules(tree):
+        if name in sources and not name.startswith(("datetime.", "date.")):
+            yield f"line {line} imports {name}"
+
+
+@pytest.mark.parametrize("path", python_files("appliance", "plugins", "packaging"), ids=name_of)
+def test_no_code_is_made_from_data(path: Path) -> None:
+    assert list(find_dynamic_code(tree_of(path))) == []
+
+
+@pytest.mark.parametrize("path", product_files(), ids=name_of)
+def test_only_the_configuration_reads_the_environment(path: Path) -> None:
+    if not name_of(path).startswith(ENVIRONMENT_READERS):
+        assert list(find_reads(tree_of(path), ENVIRONMENT)) == []
+
+
+@pytest.mark.parametrize("path", product_files(), ids=name_of)
+def test_only_the_clock_reads_the_time(path: Path) -> None:
+    if not name_of(path).startswith(CLOCK_READERS):
+        assert list(find_reads(tree_of(path), WALL_CLOCK)) == []
+
+
+def find_addresses(text: str) -> list[str]:
+    return [
+        f"line {number}: {line.strip()[:100]}"
+        for number, line in enumerate(text.splitlines(), 1)
+        if ADDRESS.search(line)
+    ]
+
+
+def test_no_file_names_a_registry_or_a_machine() -> None:
+    offences = []
+    for path in project_files():
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError:
+            continue
+        offences += [f"{name_of(path)} {found}" for found in find_addresses(text)]
+    assert offences == []
+
+
+def test_the_root_holds_the_agreed_rooms_only() -> None:
+    entries = {path.relative_to(ROOT).parts[0] for path in project_files()}
+    assert {entry for entry in entries if not entry.startswith(".")} <= ROOT_ENTRIES
+
+
+@pytest.mark.parametrize(
+    "source", ["eval('1')", "import pickle", "from marshal import loads", "yaml.load(text, Loader=Safe)", "exec(code)"]
+)
+def test_dynamic_code_is_found(source: str) -> None:
+    assert list(find_dynamic_code(ast.parse(source)))
+
+
+@pytest.mark.parametrize("source", ["yaml.safe_load(text)", "re.compile('a')", "db.exec", "connection.eval(script)"])
+def test_harmless_neighbours_pass(source: str) -> None:
+    assert list(find_dynamic_code(ast.parse(source))) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\ntime.time()",
+        "from time import time",
+        "datetime.datetime.now(UTC)",
+        "datetime.now()",
+        "datetime.date.today()",
+    ],
+)
+def test_a_read_of_the_wall_clock_is_found(source: str) -> None:
+    assert list(find_reads(ast.parse(source), WALL_CLOCK))
+
+
+def test_a_read_of_the_environment_is_found() -> None:
+    assert list(find_reads(ast.parse("os.environ['HOME']"), ENVIRONMENT)) == ["line 1 reads os.environ"]
+    assert list(find_reads(ast.parse("from os import environ, getenv"), ENVIRONMENT)) != []
+    assert list(find_reads(ast.parse("clock.now_ms(); time.monotonic()"), ENVIRONMENT | WALL_CLOCK)) == []
+
+
+def test_a_registry_address_is_found() -> None:
+    assert find_addresses("index = https://" + "py" + "pi.org/simple") != []
+    assert find_addresses(f"cd /{FOLDERS_OF_A_MACHINE[0]}/main") != []
+    assert find_addresses("PyPI and npm as words, {base_url}/work/items, ./root/file") == []

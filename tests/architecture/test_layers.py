@@ -1,0 +1,118 @@
+"""Who may import whom: the layers of pyproject.toml, private modules of a domain, the one a plugin may know."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import grimp
+import pytest
+
+from tests.architecture.source_tree import ROOT, imported_modules, name_of, python_files, tree_of
+
+# A domain is entered by its service. Further importers of a module with this name, beside its own package and `app`:
+PRIVATE_MODULES: dict[str, set[str]] = {
+    "models": set(),
+    "tasks": set(),
+    "engine": set(),
+    "runner": set(),
+    "calls": {"appliance.governance"},  # the one road to a foreign system
+}
+PLUGIN_MAY_IMPORT = "appliance.connectors.contract"
+PLUGIN_TESTS_MAY_IMPORT = (PLUGIN_MAY_IMPORT, "appliance.connectors.testing")
+SOCKET_OPENERS = {
+    "socket",
+    "ssl",
+    "http",
+    "urllib.request",
+    "ftplib",
+    "smtplib",
+    "httpx",
+    "httpcore",
+    "requests",
+    "urllib3",
+    "aiohttp",
+}
+
+
+def is_inside(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def find_private_imports(graph: grimp.ImportGraph) -> list[str]:
+    """Imports of another domain's private modules, as `importer -> imported`."""
+    offences = []
+    for module in graph.modules:
+        parts = module.split(".")
+        if len(parts) < 3 or parts[1] == "core" or parts[2] not in PRIVATE_MODULES:
+            continue
+        allowed = {".".join(parts[:2]), "appliance.app"} | PRIVATE_MODULES[parts[2]]
+        importers = graph.find_modules_that_directly_import(module)
+        offences += [
+            f"{name} -> {module}" for name in importers if not any(is_inside(name, package) for package in allowed)
+        ]
+    return sorted(offences)
+
+
+def find_foreign_imports(tree: ast.AST, allowed: tuple[str, ...]) -> list[str]:
+    """Imports of the appliance's other modules, and of what opens a connection by itself."""
+    offences = []
+    for line, name in imported_modules(tree):
+        from_appliance = is_inside(name, "appliance") and not any(is_inside(name, module) for module in allowed)
+        if from_appliance or any(is_inside(name, module) for module in SOCKET_OPENERS):
+            offences.append(f"line {line} imports {name}")
+    return offences
+
+
+def plugin_files(*, tests: bool) -> list[Path]:
+    return [path for path in python_files("plugins") if ("tests" in path.relative_to(ROOT).parts) == tests]
+
+
+def test_layers_hold() -> None:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    verdict = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert verdict.returncode == 0, verdict.stdout + verdict.stderr
+
+
+def test_a_domain_is_entered_by_its_service() -> None:
+    assert find_private_imports(grimp.build_graph("appliance", cache_dir=None)) == []
+
+
+def test_an_import_of_another_domains_models_is_found() -> None:
+    graph = grimp.ImportGraph()
+    for module in ("appliance.app", "appliance.api.keys", "appliance.tenants.service", "appliance.tenants.models"):
+        graph.add_module(module)
+    for importer in ("appliance.app", "appliance.api.keys", "appliance.tenants.service"):
+        graph.add_import(importer=importer, imported="appliance.tenants.models")
+    assert find_private_imports(graph) == ["appliance.api.keys -> appliance.tenants.models"]
+
+
+@pytest.mark.parametrize("path", plugin_files(tests=False), ids=name_of)
+def test_a_plugin_knows_the_contract_and_opens_no_connection(path: Path) -> None:
+    assert find_foreign_imports(tree_of(path), (PLUGIN_MAY_IMPORT,)) == []
+
+
+@pytest.mark.parametrize("path", plugin_files(tests=True), ids=name_of)
+def test_a_plugins_tests_know_the_contract_suite_only(path: Path) -> None:
+    own = [
+        offence
+        for offence in find_foreign_imports(tree_of(path), PLUGIN_TESTS_MAY_IMPORT)
+        if "imports appliance" in offence
+    ]
+    assert own == []
+
+
+@pytest.mark.parametrize(
+    ("source", "offences"),
+    [
+        ("from appliance.connectors.contract import Action", 0),
+        ("from appliance.connectors import contract", 0),
+        ("from appliance.core import db", 1),
+        ("import appliance.tenants.service", 1),
+        ("import socket\nfrom urllib.request import urlopen", 2),
+        ("import http.client", 1),
+        ("from urllib.parse import urlsplit", 0),
+    ],
+)
+def test_a_plugins_side_door_is_found(source: str, offences: int) -> None:
+    assert len(find_foreign_imports(ast.parse(source), (PLUGIN_MAY_IMPORT,))) == offences

@@ -1,0 +1,88 @@
+"""No monsters: functions, files and parameter lists stay readable, and folders are named after product words."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source_tree import name_of, product_files, python_files, tree_of
+
+FUNCTION_LINES = 50
+FILE_LINES = 400
+PARAMETERS = 5
+UNCOUNTED = {"self", "cls", "scope"}
+EXCUSE = "Long because"
+EMPTY_NAMES = {
+    "util",
+    "utils",
+    "helper",
+    "helpers",
+    "common",
+    "manager",
+    "managers",
+    "misc",
+    "stuff",
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions_of(tree: ast.AST) -> Iterator[Function]:
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def is_excused(node: Function | ast.Module) -> bool:
+    return EXCUSE in (ast.get_docstring(node) or "")
+
+
+def find_long_functions(tree: ast.AST) -> list[str]:
+    lengths = ((node, (node.end_lineno or node.lineno) - node.lineno + 1) for node in functions_of(tree))
+    return [f"{node.name}: {lines} lines" for node, lines in lengths if lines > FUNCTION_LINES and not is_excused(node)]
+
+
+def find_long_signatures(tree: ast.AST) -> list[str]:
+    offences = []
+    for node in functions_of(tree):
+        names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        count = len([name for name in names if name not in UNCOUNTED])
+        if count > PARAMETERS and not is_excused(node):
+            offences.append(f"{node.name}: {count} parameters")
+    return offences
+
+
+@pytest.mark.parametrize("path", python_files("appliance", "plugins", "packaging", "tests"), ids=name_of)
+def test_functions_and_files_are_short(path: Path) -> None:
+    tree = tree_of(path)
+    offences = find_long_functions(tree)
+    lines = len(path.read_text("utf-8").splitlines())
+    if lines > FILE_LINES and not is_excused(tree):
+        offences.append(f"the file: {lines} lines")
+    assert offences == []
+
+
+@pytest.mark.parametrize("path", product_files(), ids=name_of)
+def test_signatures_are_short(path: Path) -> None:
+    assert find_long_signatures(tree_of(path)) == []
+
+
+@pytest.mark.parametrize("path", product_files(), ids=name_of)
+def test_every_module_says_its_purpose(path: Path) -> None:
+    tree = tree_of(path)
+    assert not tree.body or ast.get_docstring(tree), "a module starts with a docstring of one sentence: what it is for"
+
+
+def test_no_folder_or_module_has_an_empty_name() -> None:
+    names = {part.removesuffix(".py") for path in product_files() for part in Path(name_of(path)).parts}
+    assert names.isdisjoint(EMPTY_NAMES)
+
+
+def test_a_monster_is_found_unless_it_gives_its_reason() -> None:
+    body = "\n".join(f"    value_{number} = {number}" for number in range(FUNCTION_LINES))
+    assert find_long_functions(ast.parse(f"def grow():\n{body}\n")) == ["grow: 51 lines"]
+    assert (
+        find_long_functions(ast.parse(f'def grow():\n    """Long because one table belongs together."""\n{body}\n'))
+        == []
+    )
+    assert find_long_signatures(ast.parse("def f(scope, a, b, c, d, e, *, g): ...")) == ["f: 6 parameters"]
+    assert find_long_signatures(ast.parse("def f(self, scope, a, b, c, d, *, e): ...")) == []
