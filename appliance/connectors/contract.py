@@ -1,0 +1,219 @@
+"""The contract between the appliance and a connector plugin: the one module a plugin imports.
+
+A connector speaks to one kind of foreign system.  It is a package that declares
+
+    [project.entry-points."appliance.connectors"]
+    echo = "gos_connector_echo:EchoConnector"
+
+and a class derived from `Connector`.  Its life:
+
+    Connector(settings)         settings are validated against `settings_schema`, secrets already opened
+    check(ctx)                  does the foreign system answer with these settings?
+    call(action, input, ctx)    zero or more times, from several threads at once; input is validated against the action
+    close()                     once; also after a failed check
+
+A connector never sees the tenant, the database or the request.  What it may know is in `settings`, `input` and `ctx`;
+what it may say is its return value (JSON), a log line, or one of the errors below.  It keeps nothing between calls that
+it could not lose: an instance is thrown away when its settings change or when it has been idle.
+
+It opens no socket itself: `ctx.http` and `ctx.dial` reach only addresses that the operator's rules allow.
+"""
+
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
+
+CONTRACT_VERSION = 1
+
+Json = Mapping[str, Any]
+Effect = Literal["read", "idempotent", "write"]
+Outcome = Literal["not_done", "unknown"]
+Level = Literal["debug", "info", "warning", "error"]
+
+EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
+
+
+class ConnectorError(Exception):
+    """The foreign system did not do what was asked.  Raise one of the classes below, never this one.
+
+    `message` is a sentence for the person who runs the process; it carries no secret.
+    `outcome` says what a caller may assume: `not_done` when nothing has changed over there (the request was never sent,
+    or the system refused it), `unknown` when it had been sent and no verdict came back.  An action of effect `write`
+    whose outcome is unknown is never sent again without a person.
+    `details` is small JSON that helps to mend it: a status, an excerpt of the answer.
+    """
+
+    error_class: ClassVar[str] = "system_error"
+
+    def __init__(self, message: str, *, outcome: Outcome = "not_done", details: Json | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.outcome: Outcome = outcome
+        self.details: dict[str, Any] = dict(details or {})
+
+
+class ConfigError(ConnectorError):
+    """The settings or the input cannot work: asking again without a change is useless."""
+
+    error_class = "config_error"
+
+
+class AddressNotAllowed(ConfigError):
+    """The operator's egress rules forbid the address.  Raised by `ctx`, hardly ever by a plugin."""
+
+
+class AuthError(ConnectorError):
+    """The foreign system does not accept the credentials."""
+
+    error_class = "auth_error"
+
+
+class RateLimited(ConnectorError):
+    """The foreign system asks for patience.  `retry_after` is in seconds, None when it did not say."""
+
+    error_class = "rate_limited"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        outcome: Outcome = "not_done",
+        details: Json | None = None,
+    ) -> None:
+        super().__init__(message, outcome=outcome, details=details)
+        self.retry_after = retry_after
+
+
+class TransientError(ConnectorError):
+    """Asking again may help: no connection, no answer in time, the system is down."""
+
+    error_class = "transient_error"
+
+
+class Rejected(ConnectorError):
+    """The foreign system understood and said no: the same request will be refused again."""
+
+    error_class = "rejected"
+
+
+class SystemFailure(ConnectorError):
+    """The foreign system answered something that makes no sense: neither a success nor a refusal."""
+
+    error_class = "system_error"
+
+
+@dataclass(frozen=True)
+class HttpRequest:
+    """One HTTP request.  `headers` and `params` are pairs, since names may repeat; `content` is the body as bytes.
+
+    `timeout` is in seconds and only ever shortens what is left until the deadline.  Redirects are followed at most ten
+    times; a redirect to another origin loses every header that could carry a credential, and one that would send the
+    body to another origin is refused.  `max_bytes` only ever lowers the operator's cap on an answer.
+    """
+
+    method: str
+    url: str
+    headers: Sequence[tuple[str, str]] = ()
+    params: Sequence[tuple[str, str]] = ()
+    content: bytes = b""
+    timeout: float | None = None
+    follow_redirects: bool = True
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class HttpAnswer:
+    """Any answer, whatever its status.  Header names are lower case; repeated headers are joined by a comma."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+    url: str
+
+
+class Http(Protocol):
+    """The HTTP client of a call."""
+
+    def send(self, request: HttpRequest) -> HttpAnswer:
+        """The answer, decompressed.
+
+        TransientError when no answer came (`outcome` tells whether the request had left), AddressNotAllowed when the
+        rules forbid the address, ConfigError for an unusable URL, SystemFailure for a broken or oversized answer.
+        """
+
+
+class Context(Protocol):
+    """What one call may use."""
+
+    @property
+    def http(self) -> Http:
+        """The HTTP client."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """Stays the same when the appliance repeats a call: pass it on, so that nothing happens twice over there."""
+
+    @property
+    def deadline(self) -> float:
+        """When the call must have ended, in seconds of `time.monotonic()`."""
+
+    def dial(self, host: str, port: int) -> socket.socket:
+        """A connected TCP socket, for protocols other than HTTP; its timeout is what is left until the deadline."""
+
+    def pause(self, seconds: float) -> bool:
+        """Wait before another try.  False, at once, when the deadline would pass meanwhile."""
+
+    def log(self, level: Level, message: str, fields: Json | None = None) -> None:
+        """A line in the execution's log.  Secrets of the settings are blotted out."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing a connector can do.
+
+    `input` and `output` are JSON Schemas (2020-12, no remote references).  `effect` is the most the action can do over
+    there: `read` changes nothing, `idempotent` may be repeated without harm, `write` may not.  `sample` is an input
+    that is valid against the schema; documentation and the contract suite use it.
+    """
+
+    name: str
+    summary: str
+    input: Json
+    output: Json
+    effect: Effect
+    sample: Json = field(default_factory=dict)
+
+
+class Connector(ABC):
+    """One configured connection to one foreign system; safe to call from several threads."""
+
+    contract_version: ClassVar[int]
+    """The CONTRACT_VERSION the plugin was written for, as a number of its own."""
+    name: ClassVar[str]
+    """The entry point's name, for ever: integrations refer to it."""
+    title: ClassVar[str]
+    version: ClassVar[str]
+    settings_schema: ClassVar[Json]
+    """JSON Schema of the settings; a text property with `"secret": true` is sealed at rest and never read back."""
+    actions: ClassVar[tuple[Action, ...]]
+
+    def __init__(self, settings: Json) -> None:
+        self.settings = settings
+
+    def effect_of(self, action: Action, input: Json) -> Effect:  # noqa: A002 - the contract's word
+        """The effect of this very call: the declared one, or a weaker one where settings or input make it so."""
+        return action.effect
+
+    @abstractmethod
+    def check(self, ctx: Context) -> str:
+        """One sentence about what answered; an error of this module when the settings do not work.  Changes nothing."""
+
+    @abstractmethod
+    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
+        """Perform one action and return its output, valid against the action's `output` schema."""
+
+    def close(self) -> None:  # noqa: B027 - most connectors have nothing to give back
+        """Give back whatever was opened; called when no call is running."""

@@ -1,0 +1,351 @@
+"""The one way out: an HTTP client and a dialler that resolve once, check every address and pin the one they use."""
+
+import contextlib
+import socket
+import ssl
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+
+import httpcore
+import httpx
+
+from appliance.connectors.addresses import AllowRule, is_host_name, is_public, parse_address, parse_allow
+from appliance.connectors.contract import (
+    AddressNotAllowed,
+    ConfigError,
+    ConnectorError,
+    HttpAnswer,
+    HttpRequest,
+    Outcome,
+    Rejected,
+    SystemFailure,
+    TransientError,
+)
+
+Resolver = Callable[[str, int], list[str]]
+
+_MAX_REDIRECTS = 10
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# What may cross to another origin: nothing that could carry a credential.
+_HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+# Set by the client itself: from outside they would let one request smuggle in another.
+_OWN_HEADERS = frozenset(
+    {"accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "te", "trailer"}
+    | {"transfer-encoding", "upgrade"}
+)
+# Servers keep idle connections for 5 s or longer; giving them up first means a request is not sent into a closing one.
+_KEEP_IDLE_SECONDS = 3.0
+_RESOLVER_THREADS = 16
+
+
+def system_resolver(host: str, port: int) -> list[str]:
+    """The addresses the operating system knows for a name, in its order of preference."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+@dataclass(frozen=True)
+class Egress:
+    """The rules of one appliance, and the sockets they let through."""
+
+    rules: tuple[AllowRule, ...] = ()
+    resolver: Resolver = system_resolver
+    max_answer_bytes: int = 10 * 1024 * 1024
+
+    @classmethod
+    def of(cls, allow: Iterable[str]) -> "Egress":
+        """Rules of the operator's `egress.allow`; ValueError names an entry that cannot be read."""
+        return cls(rules=parse_allow(allow))
+
+    def addresses(self, host: str, port: int, timeout: float | None) -> list[str]:
+        """The addresses of `host` that may be reached on `port`, resolved once.
+
+        AddressNotAllowed when there are only others, TransientError when the name does not resolve in time.
+        """
+        literal = parse_address(host)
+        texts = [str(literal)] if literal is not None else self._resolve(host, port, timeout)
+        allowed = [text for text in texts if self._is_allowed(host, text, port)]
+        if not allowed:
+            raise AddressNotAllowed(
+                f"The address {host}:{port} is not reachable from here: it lies outside the public internet. "
+                f"If it is meant, the operator adds {host}:{port} to egress.allow."
+            )
+        return allowed
+
+    def _is_allowed(self, host: str, text: str, port: int) -> bool:
+        address = parse_address(text)
+        if address is None:
+            return False
+        zoned = "%" in text
+        return (is_public(address) and not zoned) or any(rule.matches(host, address, port) for rule in self.rules)
+
+    def _resolve(self, host: str, port: int, timeout: float | None) -> list[str]:
+        # The system's resolver takes no timeout: run apart, a silent name server costs the deadline and not more.
+        try:
+            return _resolver_pool.submit(self.resolver, host, port).result(timeout)
+        except FutureTimeout as error:
+            raise TransientError(f"The name {host} did not resolve in time.") from error
+        except (OSError, UnicodeError) as error:
+            raise TransientError(
+                f"The name {host} does not resolve; check its spelling and the name server."
+            ) from error
+
+    def dial(self, host: str, port: int, timeout: float) -> socket.socket:
+        """A TCP socket connected to an allowed address of `host`, with `timeout` seconds set on it."""
+        until = time.monotonic() + timeout
+        failure: OSError | None = None
+        for address in self.addresses(host, port, timeout):
+            try:
+                return socket.create_connection((address, port), timeout=max(until - time.monotonic(), 0.001))
+            except OSError as error:
+                failure = error
+        raise TransientError(f"{host}:{port} accepts no connection ({failure}).") from failure
+
+
+_resolver_pool = ThreadPoolExecutor(_RESOLVER_THREADS, thread_name_prefix="egress-resolver")
+_deadline: ContextVar[float] = ContextVar("egress_deadline")
+_sent: ContextVar[list[bool]] = ContextVar("egress_sent")
+
+
+def _left(timeout: float | None) -> float:
+    left = max(_deadline.get() - time.monotonic(), 0.001)
+    return left if timeout is None else min(left, timeout)
+
+
+class _DeadlineStream(httpcore.NetworkStream):
+    """A connection whose every read and write ends at the running request's deadline, however slowly bytes drip."""
+
+    def __init__(self, inner: httpcore.NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._inner.read(max_bytes, _left(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        if buffer:
+            _sent.get()[0] = True
+        self._inner.write(buffer, _left(timeout))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        return _DeadlineStream(self._inner.start_tls(ssl_context, server_hostname, _left(timeout)))
+
+    def get_extra_info(self, info: str) -> object:
+        return self._inner.get_extra_info(info)
+
+
+class _PinnedBackend(httpcore.NetworkBackend):
+    """Connects to addresses that `Egress` resolved and checked, never to a name."""
+
+    def __init__(self, egress: Egress) -> None:
+        self._egress = egress
+        self._backend = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        failure: Exception | None = None
+        for address in self._egress.addresses(host, port, _left(timeout)):
+            try:
+                return _DeadlineStream(
+                    self._backend.connect_tcp(address, port, _left(timeout), local_address, socket_options)
+                )
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise TransientError(f"{host}:{port} accepts no connection ({failure}).") from failure
+
+    def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        raise AddressNotAllowed("Unix sockets are not reachable for connectors.")
+
+
+class EgressClient:
+    """HTTP for one integration: its connections are shared with no other, so neither are its credentials.
+
+    Proxies and the environment play no part; cookies are not kept.
+    """
+
+    def __init__(self, egress: Egress) -> None:
+        self._max_bytes = egress.max_answer_bytes
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=httpx.create_ssl_context(trust_env=False),
+            max_connections=64,
+            keepalive_expiry=_KEEP_IDLE_SECONDS,
+            network_backend=_PinnedBackend(egress),
+        )
+
+    def send(self, request: HttpRequest, deadline: float) -> HttpAnswer:
+        """The answer, redirects followed; ends at `deadline` (monotonic seconds).  Errors: see `contract.Http`."""
+        until = deadline if request.timeout is None else min(deadline, time.monotonic() + request.timeout)
+        token = _deadline.set(until)
+        performed = False
+        try:
+            for _ in range(_MAX_REDIRECTS + 1):
+                answer = self._exchange(request)
+                target = _redirect_target(request, answer)
+                if target is None:
+                    return answer
+                following = _redirected(request, answer.status, target)
+                performed = performed or following.method != request.method.upper()
+                request = following
+            raise SystemFailure(f"{request.url} redirects more than {_MAX_REDIRECTS} times.")
+        except ConnectorError as error:
+            # A POST that was answered with "see other" has done its work, whatever becomes of the address it named.
+            error.outcome = "unknown" if performed else error.outcome
+            raise
+        finally:
+            _deadline.reset(token)
+
+    def _exchange(self, request: HttpRequest) -> HttpAnswer:
+        built = _build(request)
+        cap = min(self._max_bytes, request.max_bytes or self._max_bytes)
+        place = f"{built.url.scheme}://{built.url.netloc.decode('ascii')}"
+        left = _left(None)
+        token = _sent.set([False])
+        try:
+            with _transport_errors(place):
+                answer = self._pool.handle_request(
+                    httpcore.Request(
+                        method=built.method,
+                        url=_core_url(built.url),
+                        headers=built.headers.raw,
+                        content=request.content,
+                        extensions={"timeout": {"connect": left, "read": left, "write": left, "pool": left}},
+                    )
+                )
+                with contextlib.closing(answer):
+                    headers = {name.lower(): value for name, value in httpx.Headers(answer.headers).items()}
+                    content = b"".join(_decoded(answer, headers.get("content-encoding", ""), cap, place))
+        finally:
+            _sent.reset(token)
+        return HttpAnswer(answer.status, headers, content, str(built.url))
+
+    def close(self) -> None:
+        """Give back the connections."""
+        self._pool.close()
+
+
+def _core_url(url: httpx.URL) -> httpcore.URL:
+    return httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+
+
+def _build(request: HttpRequest) -> httpx.Request:
+    """The request as httpx's, its URL parsed once: what is checked is what is connected to."""
+    url = _url(request)
+    own = [name for name, _ in request.headers if name.lower() in _OWN_HEADERS or name.lower().startswith("proxy-")]
+    if own:
+        raise ConfigError(f"The header {own[0]} is set by the appliance itself; leave it out.")
+    headers = [*request.headers, ("Accept-Encoding", "gzip")]
+    if not any(name.lower() == "user-agent" for name, _ in headers):
+        headers.append(("User-Agent", "gos-appliance"))
+    try:
+        return httpx.Request(request.method.upper(), url, headers=headers, content=request.content or None)
+    except (UnicodeError, ValueError, TypeError) as error:
+        raise ConfigError(f"The request cannot be sent: {error}") from error
+
+
+def _url(request: HttpRequest) -> httpx.URL:
+    try:
+        url = httpx.URL(request.url)
+        if request.params:
+            url = url.copy_merge_params(list(request.params))
+    except (httpx.InvalidURL, UnicodeError, ValueError) as error:
+        raise ConfigError(f"{request.url[:200]!r} is not an address: {error}") from error
+    host = url.raw_host.decode("ascii")
+    if url.scheme not in ("http", "https") or url.userinfo or not (is_host_name(host) or parse_address(host)):
+        raise ConfigError(f"{request.url[:200]!r} is not an http or https address without user information.")
+    return url
+
+
+@contextlib.contextmanager
+def _transport_errors(place: str) -> Iterator[None]:
+    """What httpcore raises, as the contract's classes; once a byte has left, the outcome is unknown."""
+    try:
+        yield
+    except httpcore.LocalProtocolError as error:
+        raise ConfigError(f"The request to {place} cannot be sent: {error}") from error
+    except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+        raise TransientError(f"{place} accepts no connection ({error}).") from error
+    except httpcore.TimeoutException as error:
+        raise TransientError(f"{place} did not answer in time.", outcome=_outcome()) from error
+    except (httpcore.NetworkError, httpcore.ProtocolError) as error:
+        raise TransientError(f"{place} broke off the connection ({error}).", outcome=_outcome()) from error
+
+
+def _outcome() -> Outcome:
+    return "unknown" if _sent.get()[0] else "not_done"
+
+
+def _decoded(answer: httpcore.Response, encoding: str, cap: int, place: str) -> Iterator[bytes]:
+    """The body's parts, gunzipped; SystemFailure before more than `cap` bytes are held, TransientError when late."""
+    if encoding not in ("", "identity", "gzip", "x-gzip"):
+        raise SystemFailure(f"{place} answered in the unasked encoding {encoding[:40]!r}.", outcome="unknown")
+    inflater = zlib.decompressobj(wbits=31) if "gzip" in encoding else None
+    left = cap
+    for raw in answer.iter_stream():
+        part = _inflate(inflater, raw, left + 1, place) if inflater else raw
+        left -= len(part)
+        if left < 0:
+            raise SystemFailure(
+                f"{place} answered with more than {cap // 1024} KiB. Ask for less at once (pages, a filter).",
+                outcome="unknown",
+                details={"status": answer.status},
+            )
+        if time.monotonic() > _deadline.get():
+            raise TransientError(f"{place} did not finish its answer in time.", outcome="unknown")
+        yield part
+
+
+def _inflate(inflater: "zlib._Decompress", raw: bytes, most: int, place: str) -> bytes:
+    try:
+        return inflater.decompress(raw, most)
+    except zlib.error as error:
+        raise SystemFailure(f"{place} sent an answer that does not decompress.", outcome="unknown") from error
+
+
+def _redirect_target(request: HttpRequest, answer: HttpAnswer) -> httpx.URL | None:
+    location = answer.headers.get("location")
+    if not request.follow_redirects or answer.status not in _REDIRECTS or not location:
+        return None
+    try:
+        return httpx.URL(answer.url).join(location)
+    except (httpx.InvalidURL, UnicodeError, ValueError) as error:
+        raise SystemFailure(f"{answer.url} redirects to something that is no address.", outcome="unknown") from error
+
+
+def _redirected(request: HttpRequest, status: int, target: httpx.URL) -> HttpRequest:
+    """The next request (RFC 9110 § 15.4); its address is checked like the first when it is connected to."""
+    source, method = _url(request), request.method.upper()
+    if (source.scheme, target.scheme) == ("https", "http"):
+        raise Rejected(f"{source.host} redirects from https to http, which is refused.")
+    headers, content = request.headers, request.content
+    if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
+        method, content = "GET", b""
+        headers = [pair for pair in headers if pair[0].lower() != "content-type"]
+    if _origin(source) != _origin(target):
+        if method not in ("GET", "HEAD"):
+            raise Rejected(f"{source.host} sends this {method} on to {target.host}: use that address directly.")
+        headers = [pair for pair in headers if pair[0].lower() in _HARMLESS_HEADERS]
+    return replace(request, method=method, url=str(target), params=(), content=content, headers=headers)
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)

@@ -1,0 +1,148 @@
+"""The connectors that are installed, and a sentence for each that cannot be used."""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+
+from appliance.connectors.contract import CONTRACT_VERSION, EFFECTS, Action, Connector
+from appliance.connectors.schemas import Schema, SchemaInvalid, compile_schema
+
+GROUP = "appliance.connectors"
+_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_ACTION_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+_log = logging.getLogger(__name__)
+
+
+class Unusable(Exception):
+    """Why a plugin cannot be used, as a sentence."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A plugin that is installed and cannot be used, and why."""
+
+    name: str
+    distribution: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A usable connector with its schemas compiled once."""
+
+    connector: type[Connector]
+    distribution: str
+
+    @property
+    def name(self) -> str:
+        return self.connector.name
+
+    @cached_property
+    def settings(self) -> Schema:
+        return compile_schema(self.connector.settings_schema)
+
+    @cached_property
+    def actions(self) -> Mapping[str, Action]:
+        return MappingProxyType({action.name: action for action in self.connector.actions})
+
+    @cached_property
+    def inputs(self) -> Mapping[str, Schema]:
+        return MappingProxyType({action.name: compile_schema(action.input) for action in self.connector.actions})
+
+
+@dataclass(frozen=True)
+class Registry:
+    """What `gos connector list` and the catalogue show."""
+
+    installed: Mapping[str, Installed]
+    problems: tuple[Problem, ...] = ()
+
+    def find(self, name: str) -> Installed | None:
+        """The connector of that name, None when it is not installed or not usable."""
+        return self.installed.get(name)
+
+
+def load_registry(points: Iterable[EntryPoint] | None = None) -> Registry:
+    """Every plugin of the entry point group; a broken one becomes a problem and never stops the appliance."""
+    installed: dict[str, Installed] = {}
+    problems: list[Problem] = []
+    for point in sorted(points if points is not None else entry_points(group=GROUP), key=lambda p: p.name):
+        distribution = f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"
+        try:
+            found = _load(point, distribution)
+            _check_free(found.name, installed)
+        except Unusable as finding:
+            _log.warning("connector %s (%s) is not usable: %s", point.name, distribution, finding)
+            problems.append(Problem(point.name, distribution, str(finding)))
+        else:
+            installed[found.name] = found
+    return Registry(MappingProxyType(installed), tuple(problems))
+
+
+def _check_free(name: str, installed: Mapping[str, Installed]) -> None:
+    if name in installed:
+        raise Unusable(f"The name {name} is taken by {installed[name].distribution}.")
+
+
+def _load(point: EntryPoint, distribution: str) -> Installed:
+    try:
+        connector = point.load()
+    except (Exception, SystemExit) as error:  # whatever an import raises is reported
+        raise Unusable(f"It does not import: {type(error).__name__}: {error}. Reinstall it, or remove it.") from error
+    if not (isinstance(connector, type) and issubclass(connector, Connector)):
+        raise Unusable(f"{point.value} is not a Connector of appliance.connectors.contract.")
+    version = getattr(connector, "contract_version", None)
+    if version != CONTRACT_VERSION:
+        raise Unusable(
+            f"It is written for version {version} of the connector contract; this appliance speaks {CONTRACT_VERSION}."
+            " Install a matching release."
+        )
+    found = Installed(connector, distribution)
+    check_declaration(found, point.name)
+    return found
+
+
+def check_declaration(found: Installed, entry_name: str) -> None:
+    """Judge names, effects and schemas of a connector class; the exception's text is the sentence to show."""
+    connector = found.connector
+    missing = [
+        name for name in ("name", "title", "version", "settings_schema", "actions") if not hasattr(connector, name)
+    ]
+    if missing:
+        raise Unusable(f"{connector.__name__} does not declare {', '.join(missing)}.")
+    if connector.__abstractmethods__:
+        raise Unusable(f"{connector.__name__} does not implement {', '.join(sorted(connector.__abstractmethods__))}.")
+    if connector.name != entry_name or not _NAME.fullmatch(connector.name):
+        raise Unusable(f"Its name {connector.name!r} must be a slug and equal its entry point {entry_name!r}.")
+    names = [action.name for action in connector.actions]
+    if len(set(names)) != len(names) or not names or not all(_ACTION_NAME.fullmatch(name) for name in names):
+        raise Unusable("Its actions must have distinct names of lower-case letters, digits and underscores.")
+    for action in connector.actions:
+        if action.effect not in EFFECTS:
+            raise Unusable(
+                f"Action {action.name} declares the effect {action.effect!r}; use one of {', '.join(EFFECTS)}."
+            )
+    _check_schemas(found)
+
+
+def _check_schemas(found: Installed) -> None:
+    for action in found.connector.actions:
+        for part, schema in (("input", action.input), ("output", action.output)):
+            try:
+                compile_schema(schema)
+            except SchemaInvalid as error:
+                raise Unusable(f"The {part} schema of action {action.name} is not usable: {error}.") from error
+        if problems := found.inputs[action.name].problems(dict(action.sample)):
+            raise Unusable(
+                f"The sample of action {action.name} breaks its own schema at {problems[0].pointer or '/'}: "
+                f"{problems[0].message}"
+            )
+    try:
+        compile_schema(found.connector.settings_schema)
+    except SchemaInvalid as error:
+        raise Unusable(f"The settings schema is not usable: {error}.") from error

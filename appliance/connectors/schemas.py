@@ -1,0 +1,63 @@
+"""JSON Schema 2020-12 for settings and actions: every error at once, in linear time, without remote references."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema_rs
+
+from appliance.connectors.contract import Json
+from appliance.core.errors import Detail
+
+# Stand in for the schema's own mention in an error message, so that a secret value is never repeated in it.
+_MASK = "the value"
+
+
+class SchemaInvalid(ValueError):
+    """The schema itself is wrong, or refers to something outside itself."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A compiled JSON Schema."""
+
+    validator: "jsonschema_rs.Draft202012Validator"
+
+    def problems(self, value: Any, *, under: str = "") -> list[Detail]:
+        """Every way in which `value` breaks the schema, named by keyword; pointers begin with `under`."""
+        return [detail for error in self.validator.iter_errors(value) for detail in _details(error, under)]
+
+
+def compile_schema(schema: Json) -> Schema:
+    """The schema, ready to judge; SchemaInvalid when it is none, refers elsewhere or needs a backtracking pattern."""
+    try:
+        return Schema(
+            jsonschema_rs.Draft202012Validator(
+                dict(schema),
+                validate_formats=True,
+                offline=True,
+                mask=_MASK,
+                pattern_options=jsonschema_rs.RegexOptions(),
+            )
+        )
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        raise SchemaInvalid(str(error).splitlines()[0]) from error
+
+
+def _details(error: "jsonschema_rs.ValidationError", under: str) -> list[Detail]:
+    """One finding, or one per member where members are missing or unexpected: the pointer then names the member."""
+    where = under + "".join(f"/{pointer_token(part)}" for part in error.instance_path)
+    kind = error.kind
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
+        return [Detail(f"{where}/{pointer_token(kind.property)}", kind.name, "This member is required.")]
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.AdditionalProperties):
+        return [
+            Detail(f"{where}/{pointer_token(name)}", kind.name, "This member is not known here.")
+            for name in kind.unexpected
+        ]
+    message = error.message[:500]
+    return [Detail(where, kind.name, f"{message[:1].upper()}{message[1:]}.")]
+
+
+def pointer_token(part: str | int) -> str:
+    """One step of a JSON pointer (RFC 6901)."""
+    return str(part).replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,125 @@
+"""The contract suite: what every connector must satisfy, run against a real system or a loopback server.
+
+A plugin's test file:
+
+    class TestEcho(ConnectorContract):
+        connector = EchoConnector
+
+        @pytest.fixture
+        def settings(self, server):             # settings that work
+            return {"base_url": server.url}
+
+        @pytest.fixture
+        def broken_settings(self):              # settings with which the system cannot be reached
+            return {"base_url": "http://127.0.0.1:1"}
+"""
+
+# ruff: noqa: S101 - this is a test suite
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from appliance.connectors.context import CallContext
+from appliance.connectors.contract import EFFECTS, Connector, ConnectorError, Json, Level
+from appliance.connectors.egress import Egress, EgressClient
+from appliance.connectors.registry import Installed, check_declaration
+from appliance.connectors.schemas import compile_schema
+
+_log = logging.getLogger(__name__)
+
+
+def _sink(level: Level, message: str, fields: Json) -> None:
+    _log.log(logging.getLevelName(level.upper()), "%s %s", message, json.dumps(dict(fields)))
+
+
+def make_context(
+    client: EgressClient, egress: Egress, *, key: str = "contract-suite", seconds: float = 10.0
+) -> CallContext:
+    """A context that ends `seconds` from now."""
+    return CallContext(egress, client, key, time.monotonic() + seconds, _sink)
+
+
+class ConnectorContract:
+    """Derive from it, name the connector, give settings that work and settings that do not."""
+
+    connector: type[Connector]
+    allow: tuple[str, ...] = ("127.0.0.0/8", "::1")
+    """The egress rules of the suite: loopback, where a plugin's own test server listens."""
+
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        raise NotImplementedError("give settings that work")
+
+    @pytest.fixture
+    def broken_settings(self) -> dict[str, Any]:
+        raise NotImplementedError("give settings with which the system cannot be reached")
+
+    @pytest.fixture
+    def ctx(self) -> Iterator[CallContext]:
+        egress = Egress.of(self.allow)
+        client = EgressClient(egress)
+        yield make_context(client, egress)
+        client.close()
+
+    @pytest.fixture
+    def it(self, settings: dict[str, Any]) -> Iterator[Connector]:
+        it = self.connector(settings)
+        yield it
+        it.close()
+
+    def test_it_is_declared_well(self) -> None:
+        check_declaration(Installed(self.connector, "contract suite"), self.connector.name)
+
+    def test_every_action_says_what_it_does(self) -> None:
+        assert self.connector.title
+        assert all(action.summary for action in self.connector.actions)
+
+    def test_the_settings_are_valid_against_its_schema(self, settings: dict[str, Any]) -> None:
+        assert compile_schema(self.connector.settings_schema).problems(settings) == []
+
+    def test_secret_settings_are_texts(self) -> None:
+        for schema in _secret_schemas(self.connector.settings_schema):
+            assert schema.get("type") == "string"
+
+    def test_check_says_a_sentence(self, it: Connector, ctx: CallContext) -> None:
+        assert it.check(ctx).strip()
+
+    def test_check_fails_with_an_error_of_the_contract(self, broken_settings: dict[str, Any], ctx: CallContext) -> None:
+        broken = self.connector(broken_settings)
+        with pytest.raises(ConnectorError) as caught:
+            broken.check(ctx)
+        broken.close()
+        assert type(caught.value) is not ConnectorError
+        assert caught.value.message
+
+    def test_samples_run_and_their_output_is_valid(self, it: Connector, ctx: CallContext) -> None:
+        for action in self.connector.actions:
+            output = it.call(action.name, dict(action.sample), ctx)
+            assert json.loads(json.dumps(output)) == output
+            assert compile_schema(action.output).problems(output) == [], action.name
+
+    def test_the_effect_of_a_call_never_exceeds_the_declared_one(self, it: Connector) -> None:
+        for action in self.connector.actions:
+            assert EFFECTS.index(it.effect_of(action, dict(action.sample))) <= EFFECTS.index(action.effect)
+
+    def test_an_unknown_action_is_refused(self, it: Connector, ctx: CallContext) -> None:
+        with pytest.raises(ConnectorError):
+            it.call("no_such_action", {}, ctx)
+
+    def test_close_may_be_called_twice(self, settings: dict[str, Any]) -> None:
+        closed = self.connector(settings)
+        closed.close()
+        closed.close()
+
+
+def _secret_schemas(schema: Json) -> Iterator[Json]:
+    if schema.get("secret") is True:
+        yield schema
+    for part in [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]:
+        if isinstance(part, dict):
+            yield from _secret_schemas(part)
