@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # From a checkout to a running appliance; every further start takes seconds.
 #   bash packaging/run.sh [options of `gos serve`]
+#   bash packaging/run.sh --prepare      environment and runtimes only; for images and services
 # Environment: GOS_DATA (./data), GOS_HOST (127.0.0.1), GOS_PORT (8080), GOS_PYTHON (the Python to build .venv with)
 set -euo pipefail
 caller="$PWD"
@@ -14,6 +15,7 @@ case "$data" in /*) ;; *) data="$caller/$data" ;; esac
 export GOS_DATA="$data" GOS_HOST="${GOS_HOST:-127.0.0.1}" GOS_PORT="${GOS_PORT:-8080}"
 
 prepare run
+[ "${1-}" != --prepare ] || exit 0
 step "Data folder $GOS_DATA"
 .venv/bin/gos init
 step "Serving on http://$GOS_HOST:$GOS_PORT (stop with Ctrl-C)"

