@@ -1,0 +1,112 @@
+"""The tree of a condition, and what a condition may know about a field.
+
+Meaning, the same in Python and SQL: every comparison is true or false, never unknown.  A null field is unequal to every
+value (`_neq` and `_nin` are true for it) and neither smaller nor larger than anything.  Text is compared by code point;
+`_icontains` folds each character that has a one-to-one lower-case partner.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+SAME = ("_eq", "_neq")
+ORDER = ("_lt", "_lte", "_gt", "_gte")
+LISTS = ("_in", "_nin")
+TEXT = ("_contains", "_icontains", "_starts_with")
+INSIDE = ("_some", "_none")
+OPERATORS = (*SAME, *ORDER, *LISTS, "_null", *TEXT, "_between", *INSIDE)
+GROUPS = ("_and", "_or")
+
+ALLOWED = {
+    "text": frozenset((*SAME, *ORDER, *LISTS, "_null", "_between", *TEXT)),
+    "ordered": frozenset((*SAME, *ORDER, *LISTS, "_null", "_between")),
+    "plain": frozenset((*SAME, *LISTS, "_null")),
+}
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class Field:
+    """What is known of a field: which operators fit, how a value becomes comparable, what lies inside it.
+
+    `convert` turns a value as callers write it into the form that is compared (and stored); it raises ValueError with a
+    sentence.  `inside` answers the fields of what a reference leads to; None where nothing does.
+    """
+
+    kind: Literal["text", "ordered", "plain"] = "plain"
+    convert: Callable[[Any], Any] = _unchanged
+    inside: Callable[[], Mapping[str, "Field"]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """`$actor`, `$now`, `$request.query.page`: a value known only when the condition is used."""
+
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`field operator value`; the value of `_in`, `_nin` and `_between` is a tuple.  Field "" is the element itself."""
+
+    field: str
+    operator: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Whether some (or, negated, none) of what the field holds or leads to fulfils the condition."""
+
+    field: str
+    negated: bool
+    condition: "Condition"
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Every one holds; true when empty."""
+
+    conditions: tuple["Condition", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """At least one holds; false when empty."""
+
+    conditions: tuple["Condition", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """False: what remains of a comparison with a placeholder that has no value."""
+
+
+Condition: TypeAlias = Compare | Inside | AllOf | AnyOf | Never
+
+
+def refuse_placeholders(value: Any) -> None:
+    """TypeError when the value of a comparison still holds a placeholder: the caller forgot to bind."""
+    if isinstance(value, Placeholder) or (isinstance(value, tuple) and any(isinstance(v, Placeholder) for v in value)):
+        raise TypeError("a condition with placeholders is bound before it is used")
+
+
+def fold(text: str) -> str:
+    """`text` with every character that has a one-to-one lower-case partner replaced by it."""
+    if text.isascii():
+        return text.lower()
+    return "".join(map(_fold_character, text))
+
+
+def unfold(character: str) -> str | None:
+    """The one other character that folds to this one, or None."""
+    upper = character.upper()
+    return upper if upper != character and len(upper) == 1 and upper.lower() == character else None
+
+
+def _fold_character(character: str) -> str:
+    lower = character.lower()
+    return lower if len(lower) == 1 and lower != character and lower.upper() == character else character
