@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # From a checkout to a running appliance; every further start takes seconds.
 #   bash packaging/run.sh [options of `gos serve`]
-#   bash packaging/run.sh --prepare      environment and runtimes only; for images and services
-# Environment: GOS_DATA (./data), GOS_HOST (127.0.0.1), GOS_PORT (8080), GOS_PYTHON (the Python to build .venv with)
+#   bash packaging/run.sh --prepare        environment and runtimes, no start; for images and services
+#   bash packaging/run.sh --environment    the environment alone
+# Environment: GOS_DATA (./data), GOS_HOST (127.0.0.1), GOS_PORT (8080), PYTHON (the Python to build .venv with)
 set -euo pipefail
 caller="$PWD"
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
@@ -14,7 +15,11 @@ data="${GOS_DATA:-$root/data}"
 case "$data" in /*) ;; *) data="$caller/$data" ;; esac
 export GOS_DATA="$data" GOS_HOST="${GOS_HOST:-127.0.0.1}" GOS_PORT="${GOS_PORT:-8080}"
 
-prepare run
+if [ "${1-}" = --environment ]; then
+    alone prepare_environment run
+    exit
+fi
+alone prepare_everything run
 [ "${1-}" != --prepare ] || exit 0
 step "Data folder $GOS_DATA"
 .venv/bin/gos init

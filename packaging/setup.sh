@@ -2,6 +2,7 @@
 # Shared by run.sh and test.sh: brings a machine from nothing to a ready private environment, and does nothing twice.
 # Sourced, with $root set to the project's root, which is also the working directory.
 : "${root:?is set by the script that sources this one}"
+mkdir -p .cache
 
 if [ -t 1 ] && [ -z "${CI:-}${NO_COLOR:-}" ]; then bold=$'\e[1m' red=$'\e[31m' plain=$'\e[0m'; else bold='' red='' plain=''; fi
 
@@ -30,7 +31,7 @@ usable_python() { "$1" -c 'import sys, ensurepip, venv, ssl, sqlite3; sys.exit(s
 
 find_python() {
     local candidate
-    for candidate in ${GOS_PYTHON:+"$GOS_PYTHON"} python3 python3.14 python3.13 python3.12 python3.11; do
+    for candidate in ${PYTHON:+"$PYTHON"} python3 python3.14 python3.13 python3.12 python3.11; do
         if command -v "$candidate" >/dev/null && usable_python "$candidate"; then
             command -v "$candidate"
             return
@@ -42,7 +43,7 @@ find_python() {
 ensure_python() {
     find_python >/dev/null && return
     need_packages "Python 3.11 or newer with venv is needed" python3 python3-venv ca-certificates
-    find_python >/dev/null || fail "this system's Python is older than 3.11; install a newer one and set GOS_PYTHON to its path"
+    find_python >/dev/null || fail "this system's Python is older than 3.11; install a newer one and name it in the environment variable PYTHON"
 }
 
 # install_lock LOCK [PIP OPTION...] : exactly what the lock says, every file checked against its hash; names go by.
@@ -100,12 +101,16 @@ prepare_runtimes() {
     .venv/bin/python -m appliance.sandbox.runtimes.prepare || fail "the WebAssembly runtimes could not be prepared; the lines above say why"
 }
 
-# prepare run|test : everything between a checkout and a start. One at a time: two starts in the same folder wait for each other.
-prepare() {
-    mkdir -p .cache
-    exec 9>.cache/setup.lock
-    flock 9
+# prepare_everything run|test : all that lies between a checkout and a start.
+prepare_everything() {
     prepare_environment "$1"
     prepare_runtimes
+}
+
+# alone FUNCTION... : one set-up at a time; a second start in the same folder waits for the first.
+alone() {
+    exec 9>.cache/setup.lock
+    flock 9
+    "$@"
     exec 9>&-
 }

@@ -29,9 +29,8 @@ check() { # check NAME COMMAND... : runs it, remembers the verdict, goes on
     fi
 }
 
-mkdir -p .cache
 ensure_test_tools
-prepare test
+alone prepare_everything test
 
 color=()
 [ -n "$bold" ] || { export NO_COLOR=1; color=(--color=no); }

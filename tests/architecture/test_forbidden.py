@@ -106,7 +106,7 @@ def test_only_the_configuration_reads_the_environment(path: Path) -> None:
         assert list(find_reads(tree_of(path), ENVIRONMENT)) == []
 
 
-@pytest.mark.parametrize("path", product_files(), ids=name_of)
+@pytest.mark.parametrize("path", python_files("appliance"), ids=name_of)
 def test_only_the_clock_reads_the_time(path: Path) -> None:
     if not name_of(path).startswith(CLOCK_READERS):
         assert list(find_reads(tree_of(path), WALL_CLOCK)) == []
