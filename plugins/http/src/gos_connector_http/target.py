@@ -1,0 +1,137 @@
+"""Where a call goes and what it carries: the address below the base, credentials, headers and query."""
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+from appliance.connectors.contract import ConfigError
+
+Pairs = list[tuple[str, str]]
+
+_NAMED = re.compile(r"\{([A-Za-z0-9_]+)\}")
+_UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
+_DEFAULT_PORT = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Target:
+    """An address, and the pairs of headers and query that go with it."""
+
+    url: str
+    headers: Pairs
+    params: Pairs
+
+
+def build_target(settings: Mapping[str, Any], call: Mapping[str, Any]) -> Target:
+    """The target of a call; ConfigError when it would leave the base address.
+
+    Credentials win over the call's own headers and query, those win over the settings' defaults.
+    """
+    url = resolve(settings.get("base_url"), fill(call["url"], call.get("path", {})))
+    auth_headers, auth_params = _credentials(settings.get("auth", {}))
+    headers = _merge(_header_pairs(settings.get("headers", {})), _header_pairs(call.get("headers", {})), auth_headers)
+    params = _merge(pairs_of(settings.get("query", {})), pairs_of(call.get("query", {})), auth_params, fold=False)
+    return Target(url, headers, params)
+
+
+def fill(url: str, values: Mapping[str, Any]) -> str:
+    """`url` with its {names} replaced by percent-encoded values; ConfigError for a name without value."""
+
+    def value(match: "re.Match[str]") -> str:
+        if match[1] not in values:
+            raise ConfigError(f"The address names {{{match[1]}}}, for which `path` has no value.")
+        return quote(text_of(values[match[1]]), safe="")
+
+    return _NAMED.sub(value, url) if values or _NAMED.search(url) else url
+
+
+def resolve(base_url: str | None, url: str) -> str:
+    """The full address; ConfigError when it is not one, or not below `base_url`."""
+    if _UNSAFE.search(url):
+        raise ConfigError("The address contains a space, a backslash or a control character; percent-encode it.")
+    absolute = re.match(r"[A-Za-z][A-Za-z0-9+.-]*://|//", url) is not None
+    if base_url is None and not absolute:
+        raise ConfigError("The integration has no base address, so `url` must be a full one such as https://host/path.")
+    if base_url is not None and not absolute:
+        base = base_url.rstrip("/")
+        url = f"{base}{url}" if url[:1] in ("?", "") else f"{base}/{url.lstrip('/')}"
+    if _climbs(url):
+        raise ConfigError("The address contains `..`; write the path it means.")
+    if base_url is not None and not is_below(base_url, url):
+        raise ConfigError(f"The address leaves {base_url}, beyond which this integration's credentials must not go.")
+    return url.split("#")[0]
+
+
+def is_below(base_url: str, url: str) -> bool:
+    """Whether `url` has the origin of `base_url` and a path below its path."""
+    base, goal = _split(base_url), _split(url)
+    if _origin(base) != _origin(goal):
+        return False
+    prefix = base.path.rstrip("/")
+    return goal.path == prefix or goal.path.startswith(f"{prefix}/")
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # read here: one that is no number raises
+        return parts
+    except ValueError as error:
+        raise ConfigError(f"{url[:200]!r} is not an address.") from error
+
+
+def _origin(parts: SplitResult) -> tuple[str, str | None, str | None, int | None]:
+    return parts.scheme, parts.username, parts.hostname, parts.port or _DEFAULT_PORT.get(parts.scheme)
+
+
+def _climbs(url: str) -> bool:
+    path = _split(url).path
+    return any(".." in re.split(r"[/\\]", unquote(unquote(segment))) for segment in path.split("/"))
+
+
+def _credentials(auth: Mapping[str, Any]) -> tuple[Pairs, Pairs]:
+    match auth.get("kind", "none"):
+        case "basic":
+            login = base64.b64encode(f"{auth['username']}:{auth['password']}".encode()).decode("ascii")
+            return [("Authorization", f"Basic {login}")], []
+        case "bearer":
+            return [("Authorization", f"Bearer {auth['token']}")], []
+        case "header":
+            return [(auth["name"], auth["value"])], []
+        case "query":
+            return [], [(auth["name"], auth["value"])]
+    return [], []
+
+
+def _header_pairs(values: Mapping[str, str]) -> Pairs:
+    return list(values.items())
+
+
+def pairs_of(values: Mapping[str, Any]) -> Pairs:
+    """Form or query pairs: arrays repeat the name, null leaves it out, true and false are words."""
+    pairs: Pairs = []
+    for name, value in values.items():
+        if isinstance(value, list):
+            pairs += [(name, text_of(part)) for part in value]
+        elif value is not None:
+            pairs.append((name, text_of(value)))
+    return pairs
+
+
+def text_of(value: Any) -> str:
+    """A scalar as it is written in a URL or a form."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _merge(*layers: Pairs, fold: bool = True) -> Pairs:
+    """Later layers replace the names of earlier ones; header names are compared without case (`fold`)."""
+    merged: Pairs = []
+    for layer in layers:
+        names = {name.lower() if fold else name for name, _ in layer}
+        merged = [pair for pair in merged if (pair[0].lower() if fold else pair[0]) not in names] + layer
+    return merged
