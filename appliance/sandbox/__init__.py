@@ -1,0 +1,22 @@
+"""Runs untrusted code: steps, expressions and decisions, in WebAssembly inside processes that hold nothing."""
+
+from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position
+from appliance.sandbox.pool import Pool, Settings
+from appliance.sandbox.program import Entropy, Host, HostCall, Limits, NoHost, Program, Settled
+
+__all__ = [
+    "Entropy",
+    "Evaluated",
+    "Failure",
+    "Host",
+    "HostCall",
+    "Limits",
+    "LogLine",
+    "NoHost",
+    "Outcome",
+    "Pool",
+    "Position",
+    "Program",
+    "Settings",
+    "Settled",
+]

@@ -1,0 +1,104 @@
+"""What the appliance says to a sandbox process about one request, and how long it listens."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Protocol
+
+from appliance.sandbox.process import Slot
+from appliance.sandbox.program import Host, HostCall
+from appliance.sandbox.wire import Disconnected, Header, encode_json
+
+# What a process gets beyond its own deadline before it is ended.
+GRACE_SECONDS = 0.25
+
+
+class Overdue(Exception):
+    """The process did not answer in time; it must be ended."""
+
+
+class Lost(Exception):
+    """The process is gone, or says what it may not; it must be ended."""
+
+
+class Compiled(Protocol):
+    """A program that a process can be given when it does not have it yet."""
+
+    @property
+    def artefact(self) -> Header: ...
+    @property
+    def parts(self) -> list[bytes]: ...
+
+
+class Conversation:
+    """One request over one slot, by the thread that holds the slot. `in_step`: the process waits for our next request."""
+
+    def __init__(self, slot: Slot, seconds: float) -> None:
+        self._channel = slot.channel
+        self._deadline = time.monotonic() + seconds
+        self._end = self._deadline + GRACE_SECONDS
+        self.in_step = False
+
+    def _give_up(self) -> None:
+        if time.monotonic() > self._end:
+            raise Overdue
+
+    def _receive(self) -> tuple[Header, list[bytes]]:
+        try:
+            return self._channel.receive(self._give_up)
+        except Disconnected as gone:
+            raise Lost from gone
+
+    def _send(self, header: Header, *parts: bytes) -> None:
+        try:
+            self._channel.send(header, *parts)
+        except Disconnected as gone:
+            raise Lost from gone
+
+    def ask(self, header: Header, *parts: bytes) -> tuple[Header, list[bytes]]:
+        self._send(header, *parts)
+        return self._checked(*self._receive())
+
+    def _checked(self, header: Header, parts: list[bytes]) -> tuple[Header, list[bytes]]:
+        if header.get("op") not in ("end", "fault"):
+            raise Lost
+        self.in_step = True
+        return header, parts
+
+    def run(self, header: Header, texts: tuple[bytes, bytes], compiled: Compiled, host: Host) -> tuple[Header, list[bytes]]:
+        """Run a step, answering its calls through `host`, until its final frame."""
+        self._send(header, *texts)
+        while True:
+            answer, parts = self._receive()
+            operation = answer.get("op")
+            if operation == "need":
+                self._send(compiled.artefact, *compiled.parts)
+            elif operation == "calls":
+                self._answer(answer, parts, host)
+            else:
+                return self._checked(answer, parts)
+
+    def _answer(self, header: Header, parts: list[bytes], host: Host) -> None:
+        try:
+            for (number, method, clock), raw in zip(header["calls"], parts, strict=True):
+                host.submit(HostCall(number, method, json.loads(raw), raw), clock)
+            settled = None
+            while settled is None:
+                remaining = self._deadline - time.monotonic()
+                if remaining <= 0:
+                    self._send({"op": "abort", "reason": "timeout"})
+                    return
+                settled = host.wait(remaining)
+        except (Lost, Overdue):
+            raise
+        except BaseException:
+            self._abort()
+            raise
+        self._send({"op": "settle", "id": settled.id, "ok": settled.ok}, encode_json(settled.value))
+
+    def _abort(self) -> None:
+        """The host gave up: end the step and wait for its last frame, so that the slot can serve the next one."""
+        self._end = time.monotonic() + GRACE_SECONDS
+        self._send({"op": "abort", "reason": "aborted"})
+        self._checked(*self._receive())

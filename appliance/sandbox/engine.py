@@ -1,0 +1,177 @@
+"""One wasmtime engine per sandbox process: the pre-initialised QuickJS, ready to be instantiated in microseconds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import wasmtime
+
+from appliance.sandbox import native
+from appliance.sandbox.runtimes import Boot
+
+# What a step may ask for at most, and what the heap's owner needs beside it.
+MEMORY_MAX_MB = 512
+MEMORY_SLACK = 24 << 20
+TICK_SECONDS = 0.005
+WASM_STACK = 2 << 20
+KEEP_RESIDENT = 2 << 20
+
+Arguments = Any  # a ctypes array of u32: argument n is at index 4 n
+
+
+class Guest(Protocol):
+    """What the host functions need of the instance that called them."""
+
+    def host_call(self, arguments: Arguments) -> int: ...
+    def rejection(self, arguments: Arguments) -> int: ...
+    def normalise_module(self, arguments: Arguments) -> int: ...
+    def load_module(self, arguments: Arguments) -> int: ...
+    def clock(self, arguments: Arguments) -> int: ...
+    def random(self, arguments: Arguments) -> int: ...
+    def overdue(self) -> str | None: ...
+
+
+class _Current(threading.local):
+    """The instance that runs on this thread; host functions are shared by all instances."""
+
+    guest: Guest | None = None
+    fault: BaseException | None = None
+
+
+CURRENT = _Current()
+
+
+@native.EPOCH_CALLBACK
+def _on_epoch(context: int, data: int, delta: int, kind: int) -> int:
+    guest = CURRENT.guest
+    reason = guest.overdue() if guest is not None else "nobody runs here"
+    if reason is not None:
+        return int(native.error_new(reason.encode()))
+    native.ctypes.c_uint64.from_address(delta).value = 1
+    native.ctypes.c_uint8.from_address(kind).value = 0
+    return 0
+
+
+def watch(store: int, context: int) -> None:
+    """Let the guest of this thread be asked at every tick whether it may go on."""
+    native.set_epoch_callback(store, _on_epoch, None, None)
+    native.set_epoch_deadline(context, 1)
+
+
+def _refused(code: int) -> Callable[[Guest, Arguments], int]:
+    return lambda guest, arguments: code
+
+
+_I32, _I64 = wasmtime.ValType.i32, wasmtime.ValType.i64
+_WASI, _BAD_DESCRIPTOR = "wasi_snapshot_preview1", 8
+# module, name, parameters, answers?, what it does
+_IMPORTS: list[tuple[str, str, str, bool, Callable[[Guest, Arguments], int]]] = [
+    ("env", "host_call", "iiiii", True, lambda guest, a: guest.host_call(a)),
+    ("env", "host_interrupt", "", True, _refused(0)),
+    ("env", "host_promise_rejection", "iii", False, lambda guest, a: guest.rejection(a)),
+    ("env", "host_module_normalize", "ii", True, lambda guest, a: guest.normalise_module(a)),
+    ("env", "host_module_load", "ii", True, lambda guest, a: guest.load_module(a)),
+    ("env", "host_get_timezone_offset", "ii", True, _refused(0)),
+    (_WASI, "clock_time_get", "iIi", True, lambda guest, a: guest.clock(a)),
+    (_WASI, "fd_close", "i", True, _refused(_BAD_DESCRIPTOR)),
+    (_WASI, "fd_fdstat_get", "ii", True, _refused(_BAD_DESCRIPTOR)),
+    (_WASI, "fd_seek", "iIii", True, _refused(_BAD_DESCRIPTOR)),
+    (_WASI, "fd_write", "iiii", True, _refused(_BAD_DESCRIPTOR)),
+    (_WASI, "random_get", "ii", True, lambda guest, a: guest.random(a)),
+]
+
+
+def _callback(work: Callable[[Guest, Arguments], int], answers: bool) -> Any:
+    array = native.ctypes.c_uint32 * 32
+
+    def run(environment: int, caller: int, arguments: int, count: int) -> int:
+        try:
+            slots = array.from_address(arguments)
+            guest = CURRENT.guest
+            if guest is None:
+                raise RuntimeError("a host function was called while no guest runs")
+            answer = work(guest, slots)
+            if answers:
+                slots[0], slots[1] = answer & 0xFFFFFFFF, 0
+            return 0
+        except BaseException as fault:  # noqa: BLE001  an exception must not unwind through native frames; the caller raises it
+            CURRENT.fault = fault
+            return int(native.trap_new(b"host", 4))
+
+    return native.HOST_FUNCTION(run)
+
+
+def configuration(slots: int = 0) -> wasmtime.Config:
+    """How guests are compiled and confined; `slots` > 0 prepares that many places."""
+    config = wasmtime.Config()
+    config.epoch_interruption = True
+    config.cranelift_opt_level = "speed"
+    config.wasm_component_model = False
+    config.wasm_threads = False
+    config.wasm_memory64 = False
+    config.max_wasm_stack = WASM_STACK
+    if slots:
+        native.use_pooling(config, slots, (MEMORY_MAX_MB << 20) + MEMORY_SLACK, KEEP_RESIDENT)
+    return config
+
+
+class Ticker:
+    """Advances the epoch while somebody runs, so that an idle process sleeps."""
+
+    def __init__(self) -> None:
+        self._engines: list[wasmtime.Engine] = []
+        self._condition = threading.Condition()
+        self._running = 0
+        threading.Thread(target=self._tick, name="ticker", daemon=True).start()
+
+    def add(self, engine: wasmtime.Engine) -> None:
+        self._engines.append(engine)
+
+    def __enter__(self) -> None:
+        with self._condition:
+            self._running += 1
+            if self._running == 1:
+                self._condition.notify()
+
+    def __exit__(self, *exception: object) -> None:
+        with self._condition:
+            self._running -= 1
+
+    def _tick(self) -> None:
+        pause = threading.Event()
+        while True:
+            with self._condition:
+                while not self._running:
+                    self._condition.wait()
+            pause.wait(TICK_SECONDS)
+            for each in self._engines:
+                each.increment_epoch()
+
+
+class Engine:
+    """A compiled QuickJS with its host functions linked; instances are made by `vm.VM`."""
+
+    def __init__(self, module: Callable[[wasmtime.Engine], wasmtime.Module], slots: int = 0, boot: Boot | None = None) -> None:
+        self.wasm = wasmtime.Engine(configuration(slots))
+        self.boot = boot
+        self.module = module(self.wasm)
+        self._linker = wasmtime.Linker(self.wasm)
+        self._keep: list[object] = []
+        for space, name, parameters, answers, work in _IMPORTS:
+            self._define(space.encode(), name.encode(), parameters, _callback(work, answers), answers)
+        self._pre = self._linker.instantiate_pre(self.module)
+        self.pre_address = native.address(self._pre)
+        self.engine_address = native.address(self.wasm)
+        self.ticker = Ticker()
+        self.ticker.add(self.wasm)
+
+    def _define(self, space: bytes, name: bytes, parameters: str, callback: Any, answers: bool) -> None:
+        kinds = [_I32() if each == "i" else _I64() for each in parameters]
+        kind = wasmtime.FuncType(kinds, [_I32()] if answers else [])
+        self._keep += [callback, kind]
+        linker, signature = native.address(self._linker), native.address(kind)
+        error = native.define_function(linker, space, len(space), name, len(name), signature, callback, None, None)
+        if error:
+            raise RuntimeError(native.describe_error(error))

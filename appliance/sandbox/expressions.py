@@ -1,0 +1,94 @@
+"""Evaluates expressions inside a sandbox process: several of one step, each on its own, over the same names."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+from appliance.sandbox.engine import Engine
+from appliance.sandbox.outcome import Failure, Position
+from appliance.sandbox.step import tidy_json
+from appliance.sandbox.vm import OutOfMemory, Stopped, Thrown, Trapped, VM
+
+_PLACE = re.compile(r"<input>:(\d+):(\d+)")
+# Above the text stand the two lines of QuickJS's own head of a function and the one the prelude opens it with.
+_LINES_ABOVE = 4
+
+
+class ExpressionRun:
+    """One fresh instance for a set of expressions; `now` (ms) is the only time they see."""
+
+    def __init__(self, engine: Engine, limits: dict[str, int], now: int) -> None:
+        self._engine, self._now = engine, now
+        self._wall_ms, self._heap, self._output_bytes = limits["wall_ms"], limits["memory_mb"] << 20, limits["output_bytes"]
+        self._end = time.monotonic() + self._wall_ms / 1000
+        self._values: dict[str, bytes] = {}
+        self._failures: dict[str, Failure] = {}
+
+    def run(self, request: bytes, keys: list[str]) -> tuple[dict[str, bytes], dict[str, Failure]]:
+        """Values as JSON, and failures, by key; what stops the instance fails every key that has no value yet."""
+        stopped: Failure | None = None
+        try:
+            with self._engine.ticker, VM(self._engine, self, self._heap) as vm:
+                vm.send(vm.boot.evaluate, request)
+        except Stopped as reason:
+            stopped = self._stopped(reason)
+        except Thrown as thrown:
+            stopped = self._describe(thrown.fault)
+        except Trapped:
+            stopped = _failure("the expression is nested too deeply")
+        for key in keys:
+            if key not in self._values and key not in self._failures:
+                self._failures[key] = stopped or _failure("the expression gave no value")
+        return self._values, self._failures
+
+    def _stopped(self, reason: Stopped) -> Failure:
+        if isinstance(reason, OutOfMemory):
+            return Failure("memory", "OutOfMemory", "the expression used too much memory", code="memory_limit")
+        return Failure("timeout", "TimedOut", f"the expression took longer than {self._wall_ms / 1000:g} s", code="time_limit")
+
+    def on_message(self, message: bytes) -> bytes | None:
+        if message[:1] not in (b"v", b"w"):
+            return None
+        name, body = message[1:].split(b"\n", 1)
+        key = name.decode("utf-8", "replace")
+        try:
+            raw = tidy_json(body)
+        except (ValueError, RecursionError):
+            self._failures[key] = _failure("the value is not plain JSON data")
+            return None
+        if message[:1] == b"w":
+            self._failures[key] = self._describe(json.loads(raw))
+        elif len(raw) > self._output_bytes:
+            self._failures[key] = _failure(f"the value is larger than {self._output_bytes >> 10:,} KB")
+        else:
+            self._values[key] = raw
+        return None
+
+    def _describe(self, fault: dict[str, Any]) -> Failure:
+        name, message = str(fault.get("name", "Error")), str(fault.get("message", ""))
+        if name == "InternalError" and message == "out of memory":
+            return self._stopped(OutOfMemory("memory"))
+        found = _PLACE.search(str(fault.get("stack") or ""))
+        position = None
+        if found is not None and int(found[1]) >= _LINES_ABOVE:
+            position = Position("", int(found[1]) - _LINES_ABOVE + 1, int(found[2]))
+        return Failure("validation", name, message, code="expression_failed", position=position)
+
+    def read_clock(self) -> int:
+        return self._now
+
+    def module_source(self, name: str) -> str | None:
+        return None
+
+    def resolve_module(self, importer: str, specifier: str) -> str:
+        return specifier
+
+    def overdue(self) -> str | None:
+        return "timeout" if time.monotonic() > self._end else None
+
+
+def _failure(message: str) -> Failure:
+    return Failure("validation", "ExpressionFailed", message, code="expression_failed")

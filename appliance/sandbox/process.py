@@ -1,0 +1,116 @@
+"""The appliance's side of one sandbox process: starting it with nothing in its hands, and ending it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from appliance.sandbox.wire import Channel
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 20.0
+# How often a thread that waits for an answer looks at the clock, and how long a full socket may refuse bytes.
+POLL_MICROSECONDS, SEND_SECONDS = 100_000, 5
+_BOOT = "import sys; sys.path[:] = {path!r}; from appliance.sandbox.worker import main; main(sys.argv[1:])"
+_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2"}
+_TAIL = 2000
+
+
+class StartFailed(Exception):
+    """The process ended before it was ready; the message carries its last words."""
+
+
+@dataclass(eq=False)
+class Process:
+    """A running sandbox process. Slots that nobody uses are in `free`; the lane that owns it guards that list."""
+
+    child: subprocess.Popen[bytes]
+    control: socket.socket
+    errors: IO[bytes]
+    started: float = field(default_factory=time.monotonic)
+    free: list[Slot] = field(default_factory=list)
+    slots: list[Slot] = field(default_factory=list)
+    condemned: bool = False
+
+    def end(self) -> None:
+        """Kill it, if it still lives, and say why it ended when that was not our wish."""
+        self.child.kill()
+        status = self.child.wait()
+        self.control.close()
+        for slot in self.slots:
+            slot.channel.close()
+        last = _last_words(self.errors)
+        self.errors.close()
+        if last:
+            log.error("sandbox process %d ended with %d: %s", self.child.pid, status, last)
+
+
+@dataclass(eq=False)
+class Slot:
+    """One connection to a process; one thread of the appliance uses it at a time."""
+
+    process: Process
+    channel: Channel
+
+
+def _last_words(errors: IO[bytes]) -> str:
+    errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, errors.tell() - _TAIL))
+    return errors.read().decode("utf-8", "replace").strip()
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 0, POLL_MICROSECONDS))
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", SEND_SECONDS, 0))
+    return ours, theirs
+
+
+def start(settings: dict[str, Any], slots: int) -> Process:
+    """Start a process and wait until it is ready. The thread that calls this must outlive the process: its end kills it."""
+    control, their_control = socket.socketpair()
+    pairs = [_pair() for _ in range(slots)]
+    theirs = [each for _, each in pairs]
+    given = settings | {
+        "parent": os.getpid(),
+        "control": their_control.fileno(),
+        "descriptors": [each.fileno() for each in theirs],
+    }
+    errors = tempfile.TemporaryFile()
+    try:
+        child = subprocess.Popen(  # noqa: S603  our own interpreter and module
+            [sys.executable, "-I", "-S", "-c", _BOOT.format(path=[each for each in sys.path if each]), json.dumps(given)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env=_ENVIRONMENT,
+            cwd="/",
+            pass_fds=[their_control.fileno(), *(each.fileno() for each in theirs)],
+        )
+    finally:
+        their_control.close()
+        for each in theirs:
+            each.close()
+    process = Process(child, control, errors)
+    process.slots = [Slot(process, Channel(ours)) for ours, _ in pairs]
+    process.free = list(process.slots)
+    control.settimeout(START_SECONDS)
+    try:
+        ready = control.recv(5)
+    except OSError:
+        ready = b""
+    if ready != b"ready":
+        last = _last_words(errors)
+        process.end()
+        raise StartFailed(f"a sandbox process did not start: {last[-400:] or 'no answer'}")
+    return process

@@ -1,0 +1,98 @@
+"""What is given to the sandbox: a program, its limits, its entropy, and the host that answers its calls."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+Language = Literal["typescript", "javascript"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one step may use. `in_flight` calls are before the host at once; further ones wait in the sandbox."""
+
+    wall_ms: int = 30_000
+    cpu_ms: int = 30_000
+    memory_mb: int = 64
+    output_bytes: int = 1 << 20
+    host_calls: int = 1000
+    in_flight: int = 64
+    log_bytes: int = 256 << 10
+
+
+@dataclass(frozen=True)
+class Program:
+    """Files by path; `entry` is the one that is run. Modules import each other by relative path.
+
+    `namespace` (the tenant) is part of the key under which the compiled form is kept: equal text of two tenants is compiled twice.
+    """
+
+    language: Language
+    entry: str
+    files: Mapping[str, str]
+    namespace: str = ""
+
+    @cached_property
+    def digest(self) -> str:
+        """Identifies content and namespace; computed once per object, so keep the object as long as its version."""
+        out = hashlib.sha256()
+        for part in (self.namespace, self.language, self.entry, *(text for pair in sorted(self.files.items()) for text in pair)):
+            data = part.encode("utf-8", "surrogatepass")
+            out.update(b"%d:" % len(data))
+            out.update(data)
+        return out.hexdigest()
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """One call of `api`; ids are 1, 2, 3 … in the order of the calls. `raw` is `args` as JSON text, as the guest wrote it."""
+
+    id: int
+    method: str
+    args: list[Any]
+    raw: bytes = b""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The answer to a call. Not ok: `value` is {"code", "message", "retryable", "failure_class"?, "details"?}. Bytes are JSON already."""
+
+    id: int
+    ok: bool
+    value: Any
+
+
+class Host(Protocol):
+    """Answers the calls of one step; both methods run on the thread that called `Pool.run`."""
+
+    def submit(self, call: HostCall, clock: list[int]) -> None:
+        """Take a call; `clock` are the clock values (ms) that the step read since the previous call."""
+
+    def wait(self, timeout: float) -> Settled | None:
+        """The next answer, in whatever order the host chooses; None after `timeout` seconds. An exception ends the step and passes through."""
+
+
+class NoHost:
+    """A host for programs that call nothing: it refuses."""
+
+    def __init__(self) -> None:
+        self._refused: list[Settled] = []
+
+    def submit(self, call: HostCall, clock: list[int]) -> None:
+        fault = {"code": "policy_denied", "message": f"{call.method} is not available here", "retryable": False}
+        self._refused.append(Settled(call.id, False, fault))
+
+    def wait(self, timeout: float) -> Settled | None:
+        return self._refused.pop(0) if self._refused else None
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """What makes a run repeatable: the seed of Math.random, and the clock values (ms) a former run read, answered first."""
+
+    seed: int = 0
+    clock: Sequence[int] = field(default=())

@@ -1,0 +1,310 @@
+"""One QuickJS instance: its memory, the calls into it, and the faults that end it."""
+
+from __future__ import annotations
+
+from ctypes import addressof, c_uint32, c_uint64, c_void_p, memmove, string_at
+from typing import Any, Protocol
+
+from appliance.sandbox import native
+from appliance.sandbox.engine import CURRENT, MEMORY_SLACK, Arguments, Engine, watch
+from appliance.sandbox.runtimes import Boot
+
+DEFAULT_HEAP = 64 << 20
+# QuickJS stops at STACK below the top of its 1 MiB shadow stack; what lies under it is free for messages without malloc.
+STACK = 256 << 10
+SCRATCH, ARGV, NAME, MAILBOX, MAILBOX_END = 64, 80, 512, 4096, 640 << 10
+TYPE_MODULE = 1
+
+
+class Stopped(Exception):
+    """The host ended the guest: it ran out of something, or its owner gave up."""
+
+
+class OutOfMemory(Stopped):
+    """The guest's heap has no room for what the host wants to give it."""
+
+
+class Trapped(Exception):
+    """WebAssembly refused to go on; the message is wasmtime's."""
+
+
+class Thrown(Exception):
+    """JavaScript threw at the host; `fault` has name, message and stack."""
+
+    def __init__(self, fault: dict[str, Any]) -> None:
+        super().__init__(f"{fault.get('name')}: {fault.get('message')}")
+        self.fault = fault
+
+
+class Owner(Protocol):
+    """What an instance asks of whoever runs it."""
+
+    def on_message(self, message: bytes) -> bytes | None: ...
+    def read_clock(self) -> int: ...
+    def module_source(self, name: str) -> str | None: ...
+    def resolve_module(self, importer: str, specifier: str) -> str: ...
+    def overdue(self) -> str | None: ...
+
+
+class VM:
+    """A fresh instance; use as a context manager on one thread."""
+
+    def __init__(self, engine: Engine, owner: Owner, heap: int = DEFAULT_HEAP) -> None:
+        self._engine, self._owner, self._heap = engine, owner, heap
+        self.boot = engine.boot or Boot(0, 0, 0, 0)
+        self.rejections: dict[int, tuple[int, int]] = {}
+        self._buffer = (c_uint32 * 32)()
+        self._arguments = addressof(self._buffer)
+        self._trap = c_void_p()
+        self._instance = (c_uint64 * 2)()
+        self._functions: dict[str, Any] = {}
+        self._export = (c_uint64 * 8)()
+        self._store = native.store_new(engine.engine_address, None, None)
+        self._context = native.store_context(self._store)
+        native.store_limiter(self._store, heap + MEMORY_SLACK, -1, 1, 1, 1)
+        watch(self._store, self._context)
+
+    def __enter__(self) -> VM:
+        CURRENT.guest = self
+        try:
+            error = native.instantiate(
+                self._engine.pre_address, self._context, addressof(self._instance), addressof(self._trap)
+            )
+            if error or self._trap.value:
+                self._fail(error)
+            self._memory = self._look_up("memory")
+            self._base = native.memory_data(self._context, addressof(self._memory))
+            self.size = native.memory_size(self._context, addressof(self._memory))
+            if self._engine.boot is not None and self._heap != DEFAULT_HEAP:
+                self.call("qjs_set_memory_limit", self._heap)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        native.store_delete(self._store)
+        CURRENT.guest = None
+
+    # ---- calls
+
+    def _look_up(self, name: str) -> Any:
+        encoded = name.encode()
+        found = native.export_get(
+            self._context, addressof(self._instance), encoded, len(encoded), addressof(self._export)
+        )
+        if not found:
+            raise KeyError(name)
+        return (c_uint64 * 4)(*self._export[1:5])
+
+    def call(self, name: str, *arguments: int) -> int:
+        """Call an exported function of i32 parameters; answers its i32."""
+        function = self._functions.get(name)
+        if function is None:
+            function = self._functions[name] = self._look_up(name)
+        buffer, at = self._buffer, 0
+        for each in arguments:
+            buffer[at] = each
+            at += 4
+        error = native.func_call(
+            self._context, addressof(function), self._arguments, len(arguments) or 1, addressof(self._trap)
+        )
+        if error or self._trap.value:
+            self._fail(error)
+        return buffer[0]
+
+    def _fail(self, error: int | None) -> None:
+        fault, CURRENT.fault = CURRENT.fault, None
+        text = "the guest stopped"
+        if self._trap.value:
+            text = native.describe_trap(self._trap.value)
+            self._trap.value = None
+        elif error:
+            text = native.describe_error(error)
+        if fault is not None:
+            raise fault
+        reason = self._owner.overdue()
+        if reason is not None:
+            raise Stopped(reason)
+        raise Trapped(text)
+
+    # ---- memory: the base never moves, the size only grows
+
+    def _within(self, pointer: int, length: int) -> None:
+        if pointer + length > self.size:
+            self.size = native.memory_size(self._context, addressof(self._memory))
+            if pointer + length > self.size:
+                raise Trapped("the guest named memory that it does not have")
+
+    def read(self, pointer: int, length: int) -> bytes:
+        self._within(pointer, length)
+        return string_at(self._base + pointer, length)
+
+    def write(self, pointer: int, data: bytes) -> None:
+        self._within(pointer, len(data))
+        memmove(self._base + pointer, data, len(data))
+
+    def read_u32(self, pointer: int) -> int:
+        self._within(pointer, 4)
+        return c_uint32.from_address(self._base + pointer).value
+
+    def read_name(self, pointer: int) -> str:
+        self._within(pointer, 1)
+        return self.read(pointer, min(4096, self.size - pointer)).split(b"\0", 1)[0].decode("utf-8", "replace")
+
+    def allocate(self, data: bytes) -> int:
+        pointer = self.call("wasm_malloc", len(data) + 1)
+        if not pointer:
+            raise OutOfMemory("memory")
+        self.write(pointer, data + b"\0")
+        return pointer
+
+    def put(self, data: bytes) -> int:
+        """Copy bytes into the guest: into the mailbox, which the next message overwrites, or else onto its heap."""
+        if len(data) < MAILBOX_END - MAILBOX:
+            memmove(self._base + MAILBOX, data + b"\0", len(data) + 1)
+            return MAILBOX
+        return self.allocate(data)
+
+    def measure(self) -> int:
+        """Bytes of linear memory; it never shrinks, so this is also the most that was used."""
+        self.size = native.memory_size(self._context, addressof(self._memory))
+        return self.size
+
+    def snapshot(self) -> tuple[bytes, int]:
+        """All memory, and the stack pointer."""
+        pointer, value = self._look_up("__stack_pointer"), (c_uint64 * 4)()
+        native.global_get(self._context, addressof(pointer), addressof(value))
+        return string_at(self._base, self.measure()), value[1] & 0xFFFFFFFF
+
+    # ---- values
+
+    def text(self, value: int) -> bytes:
+        """A JavaScript value as UTF-8."""
+        pointer = self.call("qjs_get_string_len", value, SCRATCH)
+        if not pointer:
+            raise Thrown(self.exception())
+        data = self.read(pointer, self.read_u32(SCRATCH))
+        self.call("qjs_free_cstring", pointer)
+        return data
+
+    def property(self, value: int, name: str) -> int:
+        key = self.allocate(name.encode())
+        found = self.call("qjs_get_prop_string", value, key)
+        self.call("wasm_free", key)
+        return found
+
+    def exception(self) -> dict[str, Any]:
+        """What was thrown last, described without running the prelude."""
+        return self.describe(self.call("qjs_get_exception"))
+
+    def describe(self, value: int) -> dict[str, Any]:
+        fault: dict[str, Any] = {}
+        for name in ("name", "message", "stack", "code"):
+            found = self.property(value, name)
+            pointer = self.call("qjs_get_string_len", found, SCRATCH)
+            if pointer:
+                text = self.read(pointer, self.read_u32(SCRATCH)).decode("utf-8", "replace")
+                if text != "undefined":
+                    fault[name] = text
+        if "message" not in fault:
+            pointer = self.call("qjs_get_string_len", value, SCRATCH)
+            fault = {"name": "Thrown", "message": self.read(pointer, self.read_u32(SCRATCH)).decode("utf-8", "replace") if pointer else "?"}
+        return fault
+
+    # ---- the protocol of the prelude
+
+    def compile(self, source: bytes, name: str) -> bytes:
+        """Bytecode of a module; its imports are resolved through the owner, nothing runs."""
+        code, label = self.allocate(source), self.allocate(name.encode())
+        answer = self.call("qjs_compile", code, len(source), label, TYPE_MODULE, 0, SCRATCH)
+        if not answer:
+            raise Thrown(self.exception())
+        return self.read(answer, self.read_u32(SCRATCH))
+
+    def evaluate(self, source: bytes, name: str) -> None:
+        code, label = self.allocate(source), self.allocate(name.encode())
+        if self.call("qjs_is_exception", self.call("qjs_eval", code, len(source), label, 0)):
+            raise Thrown(self.exception())
+
+    def load(self, bytecode: bytes) -> int:
+        """Evaluate a compiled module; answers the promise of its namespace."""
+        promise = self.call("qjs_eval_bytecode", self.put(bytecode), len(bytecode))
+        if self.call("qjs_is_exception", promise):
+            raise Thrown(self.exception())
+        return promise
+
+    def load_source(self, source: bytes, name: str) -> int:
+        """Evaluate a module from its text, and through the owner whatever it imports; answers the promise of its namespace."""
+        promise = self.call("qjs_eval", self.allocate(source), len(source), self.allocate(name.encode()), TYPE_MODULE)
+        if self.call("qjs_is_exception", promise):
+            raise Thrown(self.exception())
+        return promise
+
+    def start(self, promise: int, text: bytes) -> None:
+        pointer = self.put(text)
+        boot = self.boot
+        if self.call("x_start", boot.start, boot.undefined, promise, pointer, len(text), ARGV):
+            raise Thrown(self.exception())
+
+    def send(self, function: int, text: bytes) -> None:
+        """Give a text to a function of the prelude and run every job that follows from it."""
+        pointer = self.put(text)
+        if self.call("x_msg", function, self.boot.undefined, pointer, len(text), ARGV):
+            raise Thrown(self.exception())
+        if pointer != MAILBOX:
+            self.call("wasm_free", pointer)
+
+    # ---- what the guest asks for
+
+    def host_call(self, arguments: Arguments) -> int:
+        answer = self._owner.on_message(self.text(self.read_u32(arguments[16]))) if arguments[12] else None
+        if answer is None:
+            return self.call("qjs_dup_value", self.boot.undefined)
+        return self.call("qjs_new_string", self.allocate(answer), len(answer))
+
+    def rejection(self, arguments: Arguments) -> int:
+        """QuickJS tells of a promise rejected without a handler, and takes it back when one arrives."""
+        promise, reason, handled = arguments[0], arguments[4], arguments[8]
+        self._within(promise, 8)
+        identity = c_uint64.from_address(self._base + promise).value
+        if handled:
+            for each in (promise, reason, *self.rejections.pop(identity, ())):
+                self.call("qjs_free_value", each)
+        else:
+            self.rejections[identity] = (promise, reason)
+        return 0
+
+    def normalise_module(self, arguments: Arguments) -> int:
+        name = self._owner.resolve_module(self.read_name(arguments[0]), self.read_name(arguments[4]))
+        return self.allocate(name.encode())
+
+    def load_module(self, arguments: Arguments) -> int:
+        name, length_at = self.read_name(arguments[0]), arguments[4]
+        source = self._owner.module_source(name)
+        if source is None:
+            self._throw(f"module '{name}' does not exist in this process; a step can import only files of its own process")
+            return 0
+        data = source.encode()
+        pointer = self.allocate(data)
+        self.write(length_at, len(data).to_bytes(4, "little"))
+        return pointer
+
+    def _throw(self, message: str) -> None:
+        error, text = self.call("qjs_new_error"), message.encode()
+        value = self.call("qjs_new_string", self.allocate(text), len(text))
+        self.call("qjs_set_prop_string", error, self.allocate(b"message"), value)
+        self.call("qjs_throw", error)
+
+    def clock(self, arguments: Arguments) -> int:
+        nanoseconds = self._owner.read_clock() * 1_000_000
+        self.write(arguments[8], nanoseconds.to_bytes(8, "little"))
+        return 0
+
+    def random(self, arguments: Arguments) -> int:
+        """Nothing in the guest may differ between two runs; Math.random is seeded through a message."""
+        self.write(arguments[0], bytes(min(arguments[4], 256)))
+        return 0
+
+    def overdue(self) -> str | None:
+        return self._owner.overdue()
