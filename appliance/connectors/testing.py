@@ -20,7 +20,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -33,6 +34,9 @@ from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.registry import Installed, check_declaration
 from appliance.connectors.schemas import compile_schema
 
+LOOPBACK = ("127.0.0.0/8", "::1")
+"""Egress rules that open loopback, where a plugin's own test server listens."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -40,11 +44,22 @@ def _sink(level: Level, message: str, fields: Json) -> None:
     _log.log(logging.getLevelName(level.upper()), "%s %s", message, json.dumps(dict(fields)))
 
 
-def make_context(
-    client: EgressClient, egress: Egress, *, key: str = "contract-suite", seconds: float = 10.0
-) -> CallContext:
-    """A context that ends `seconds` from now."""
-    return CallContext(egress, client, key, time.monotonic() + seconds, _sink)
+@contextmanager
+def open_context(
+    *, allow: Sequence[str] = LOOPBACK, key: str = "contract-suite", seconds: float = 10.0
+) -> Iterator[CallContext]:
+    """A real context that reaches loopback and ends `seconds` from now."""
+    egress = Egress.of(allow)
+    client = EgressClient(egress)
+    try:
+        yield CallContext(egress, client, key, time.monotonic() + seconds, _sink)
+    finally:
+        client.close()
+
+
+def schema_problems(schema: Json, value: Any) -> list[str]:
+    """Pointers to everything in `value` that breaks the JSON Schema."""
+    return [problem.pointer for problem in compile_schema(schema).problems(value)]
 
 
 @dataclass(frozen=True)
@@ -130,8 +145,8 @@ class ConnectorContract:
     """Derive from it, name the connector, give settings that work and settings that do not."""
 
     connector: type[Connector]
-    allow: tuple[str, ...] = ("127.0.0.0/8", "::1")
-    """The egress rules of the suite: loopback, where a plugin's own test server listens."""
+    allow: Sequence[str] = LOOPBACK
+    """The egress rules of the suite."""
 
     @pytest.fixture
     def settings(self) -> dict[str, Any]:
@@ -143,10 +158,8 @@ class ConnectorContract:
 
     @pytest.fixture
     def ctx(self) -> Iterator[CallContext]:
-        egress = Egress.of(self.allow)
-        client = EgressClient(egress)
-        yield make_context(client, egress)
-        client.close()
+        with open_context(allow=self.allow) as ctx:
+            yield ctx
 
     @pytest.fixture
     def it(self, settings: dict[str, Any]) -> Iterator[Connector]:
@@ -162,7 +175,7 @@ class ConnectorContract:
         assert all(action.summary for action in self.connector.actions)
 
     def test_the_settings_are_valid_against_its_schema(self, settings: dict[str, Any]) -> None:
-        assert compile_schema(self.connector.settings_schema).problems(settings) == []
+        assert schema_problems(self.connector.settings_schema, settings) == []
 
     def test_secret_settings_are_texts(self) -> None:
         for schema in _secret_schemas(self.connector.settings_schema):
@@ -183,7 +196,7 @@ class ConnectorContract:
         for action in self.connector.actions:
             output = it.call(action.name, dict(action.sample), ctx)
             assert json.loads(json.dumps(output)) == output
-            assert compile_schema(action.output).problems(output) == [], action.name
+            assert schema_problems(action.output, output) == [], action.name
 
     def test_the_effect_of_a_call_never_exceeds_the_declared_one(self, it: Connector) -> None:
         for action in self.connector.actions:

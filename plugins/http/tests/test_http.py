@@ -8,21 +8,24 @@ from typing import Any
 import pytest
 from gos_connector_http import HttpConnector
 
-from appliance.connectors.context import CallContext
 from appliance.connectors.contract import (
     AuthError,
     ConfigError,
     ConnectorError,
+    Context,
     RateLimited,
     Rejected,
     SystemFailure,
     TransientError,
 )
-from appliance.connectors.egress import Egress, EgressClient
-from appliance.connectors.schemas import compile_schema
-from appliance.connectors.testing import Answer, ConnectorContract, LoopbackServer, Received, make_context
-
-EGRESS = Egress.of(["127.0.0.0/8"])
+from appliance.connectors.testing import (
+    Answer,
+    ConnectorContract,
+    LoopbackServer,
+    Received,
+    open_context,
+    schema_problems,
+)
 
 
 @pytest.fixture
@@ -34,10 +37,9 @@ def server() -> Iterator[LoopbackServer]:
 
 
 @pytest.fixture
-def ctx() -> Iterator[CallContext]:
-    client = EgressClient(EGRESS)
-    yield make_context(client, EGRESS, key="key-1", seconds=10)
-    client.close()
+def ctx() -> Iterator[Context]:
+    with open_context(key="key-1") as ctx:
+        yield ctx
 
 
 def echo(request: Received) -> Answer:
@@ -47,15 +49,15 @@ def echo(request: Received) -> Answer:
 
 def connector(server: LoopbackServer, **settings: Any) -> HttpConnector:
     made = HttpConnector({"base_url": server.url, "retries": {"wait_s": 0.01}, **settings})
-    assert compile_schema(made.settings_schema).problems(made.settings) == []
+    assert schema_problems(made.settings_schema, made.settings) == []
     return made
 
 
-def call(it: HttpConnector, action: str, ctx: CallContext, **given: Any) -> dict[str, Any]:
+def call(it: HttpConnector, action: str, ctx: Context, **given: Any) -> dict[str, Any]:
     declared = next(known for known in it.actions if known.name == action)
-    assert compile_schema(declared.input).problems(given) == []
+    assert schema_problems(declared.input, given) == []
     output = it.call(action, given, ctx)
-    assert compile_schema(declared.output).problems(output) == []
+    assert schema_problems(declared.output, output) == []
     return output
 
 
@@ -89,9 +91,7 @@ class TestContract(ConnectorContract):
     ],
 )
 def test_settings_that_cannot_work_are_refused_by_the_schema(settings: dict[str, Any], pointer: str) -> None:
-    assert [problem.pointer for problem in compile_schema(HttpConnector.settings_schema).problems(settings)] == [
-        pointer
-    ]
+    assert schema_problems(HttpConnector.settings_schema, settings) == [pointer]
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,14 @@ def test_settings_that_cannot_work_are_refused_by_the_schema(settings: dict[str,
     ],
 )
 def test_credentials_win_over_the_calls_own_headers(
-    server: LoopbackServer, ctx: CallContext, auth: dict[str, str], header: str, value: str
+    server: LoopbackServer, ctx: Context, auth: dict[str, str], header: str, value: str
 ) -> None:
     server.answers["/a"] = echo
     call(connector(server, auth=auth), "get", ctx, url="/a", headers={"Authorization": "mine", "x-KEY": "mine"})
     assert server.received[0].headers[header] == value
 
 
-def test_a_key_in_the_query_wins_and_defaults_give_way(server: LoopbackServer, ctx: CallContext) -> None:
+def test_a_key_in_the_query_wins_and_defaults_give_way(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/a"] = echo
     it = connector(
         server,
@@ -134,7 +134,7 @@ def test_a_key_in_the_query_wins_and_defaults_give_way(server: LoopbackServer, c
 # Where a call may go
 
 
-def test_a_call_stays_below_the_base_address(server: LoopbackServer, ctx: CallContext) -> None:
+def test_a_call_stays_below_the_base_address(server: LoopbackServer, ctx: Context) -> None:
     it = HttpConnector({"base_url": f"{server.url}/api/"})
     server.answers["/api/x"] = echo
     for url in ("x", "/x", f"{server.url}/api/x", "/x?y=1#part"):
@@ -160,7 +160,7 @@ def test_a_call_stays_below_the_base_address(server: LoopbackServer, ctx: CallCo
     assert {r.path.split("?")[0] for r in server.received} == {"/api/x"}
 
 
-def test_without_a_base_address_every_call_names_its_own(server: LoopbackServer, ctx: CallContext) -> None:
+def test_without_a_base_address_every_call_names_its_own(server: LoopbackServer, ctx: Context) -> None:
     it = HttpConnector({})
     server.answers["/x"] = echo
     assert call(it, "get", ctx, url=f"{server.url}/x")["status"] == 200
@@ -169,7 +169,7 @@ def test_without_a_base_address_every_call_names_its_own(server: LoopbackServer,
         it.call("get", {"url": "/x"}, ctx)
 
 
-def test_path_values_are_encoded_and_cannot_climb(server: LoopbackServer, ctx: CallContext) -> None:
+def test_path_values_are_encoded_and_cannot_climb(server: LoopbackServer, ctx: Context) -> None:
     it = connector(server)
     server.answers["/orders/a%2Fb%3Fc%20%C3%A4/lines/7"] = echo
     call(it, "get", ctx, url="/orders/{id}/lines/{n}", path={"id": "a/b?c ä", "n": 7})
@@ -194,7 +194,7 @@ def test_path_values_are_encoded_and_cannot_climb(server: LoopbackServer, ctx: C
     ],
 )
 def test_bodies_are_encoded_by_their_kind(
-    server: LoopbackServer, ctx: CallContext, body: dict[str, Any], content_type: str | None, sent: str
+    server: LoopbackServer, ctx: Context, body: dict[str, Any], content_type: str | None, sent: str
 ) -> None:
     server.answers["/a"] = echo
     call(connector(server), "post", ctx, url="/a", **body)
@@ -202,7 +202,7 @@ def test_bodies_are_encoded_by_their_kind(
     assert server.received[0].headers.get("content-type") == content_type
 
 
-def test_multipart_carries_values_and_files(server: LoopbackServer, ctx: CallContext) -> None:
+def test_multipart_carries_values_and_files(server: LoopbackServer, ctx: Context) -> None:
     from email import message_from_bytes
 
     server.answer("/a")
@@ -238,7 +238,7 @@ def test_multipart_carries_values_and_files(server: LoopbackServer, ctx: CallCon
     ],
 )
 def test_a_body_that_cannot_be_built_is_a_config_error(
-    server: LoopbackServer, ctx: CallContext, body: dict[str, Any]
+    server: LoopbackServer, ctx: Context, body: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigError):
         connector(server).call("post", {"url": "/a", **body}, ctx)
@@ -264,7 +264,7 @@ def test_a_body_that_cannot_be_built_is_a_config_error(
     ],
 )
 def test_answers_are_parsed_by_their_type_or_as_wanted(
-    server: LoopbackServer, ctx: CallContext, content_type: str, body: bytes, wanted: str, form: str, parsed: Any
+    server: LoopbackServer, ctx: Context, content_type: str, body: bytes, wanted: str, form: str, parsed: Any
 ) -> None:
     server.answer("/a", body=body, Content_Type=content_type, Set_Cookie="s=1")
     output = call(connector(server), "get", ctx, url="/a", answer=wanted)
@@ -274,7 +274,7 @@ def test_answers_are_parsed_by_their_type_or_as_wanted(
 
 @pytest.mark.parametrize("body", [b"<html>", b"NaN", b'{"a": Infinity}', b"[" * 100_000, b"9" * 5000])
 def test_what_is_no_json_is_a_system_error_when_json_was_wanted(
-    server: LoopbackServer, ctx: CallContext, body: bytes
+    server: LoopbackServer, ctx: Context, body: bytes
 ) -> None:
     server.answer("/a", body=body)
     with pytest.raises(SystemFailure):
@@ -298,7 +298,7 @@ def test_what_is_no_json_is_a_system_error_when_json_was_wanted(
     ],
 )
 def test_a_status_is_an_error_of_the_contract_unless_accepted(
-    server: LoopbackServer, ctx: CallContext, status: int, error: type[ConnectorError], outcome: str
+    server: LoopbackServer, ctx: Context, status: int, error: type[ConnectorError], outcome: str
 ) -> None:
     server.answer("/a", status, b"" if status == 304 else b"why")
     it = connector(server, retries={"attempts": 1})
@@ -324,7 +324,7 @@ def failing(times: int, status: int, **headers: str) -> Any:
 
 @pytest.mark.parametrize("action", ["get", "put", "delete"])
 def test_what_may_be_repeated_is_tried_again_with_the_same_key(
-    server: LoopbackServer, ctx: CallContext, action: str
+    server: LoopbackServer, ctx: Context, action: str
 ) -> None:
     server.answers["/a"] = failing(2, 500)
     assert call(connector(server), action, ctx, url="/a")["body"] == "ZG9uZQ=="
@@ -332,7 +332,7 @@ def test_what_may_be_repeated_is_tried_again_with_the_same_key(
     assert keys == [None if action == "get" else "key-1"] * 3
 
 
-def test_a_write_is_not_repeated_while_its_outcome_is_unknown(server: LoopbackServer, ctx: CallContext) -> None:
+def test_a_write_is_not_repeated_while_its_outcome_is_unknown(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/a"] = failing(1, 500)
     with pytest.raises(TransientError) as caught:
         connector(server).call("post", {"url": "/a"}, ctx)
@@ -340,25 +340,25 @@ def test_a_write_is_not_repeated_while_its_outcome_is_unknown(server: LoopbackSe
     assert len(server.received) == 1
 
 
-def test_a_write_is_repeated_when_it_was_surely_not_done(server: LoopbackServer, ctx: CallContext) -> None:
+def test_a_write_is_repeated_when_it_was_surely_not_done(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/a"] = failing(1, 503)
     assert call(connector(server), "post", ctx, url="/a")["status"] == 200
 
 
-def test_a_write_is_repeated_when_the_service_honours_keys(server: LoopbackServer, ctx: CallContext) -> None:
+def test_a_write_is_repeated_when_the_service_honours_keys(server: LoopbackServer, ctx: Context) -> None:
     it = connector(server, idempotency={"header": "X-Once", "honoured": True})
     server.answers["/a"] = failing(1, 500)
     assert call(it, "patch", ctx, url="/a")["status"] == 200
     assert [received.headers["x-once"] for received in server.received] == ["key-1", "key-1"]
 
 
-def test_no_key_is_sent_when_the_header_is_empty(server: LoopbackServer, ctx: CallContext) -> None:
+def test_no_key_is_sent_when_the_header_is_empty(server: LoopbackServer, ctx: Context) -> None:
     server.answer("/a")
     call(connector(server, idempotency={"header": ""}), "post", ctx, url="/a")
     assert "idempotency-key" not in server.received[0].headers
 
 
-def test_retry_after_is_obeyed_when_short_and_handed_on_when_long(server: LoopbackServer, ctx: CallContext) -> None:
+def test_retry_after_is_obeyed_when_short_and_handed_on_when_long(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/a"] = failing(1, 429, **{"Retry-After": "0"})
     assert call(connector(server), "get", ctx, url="/a")["status"] == 200
     for value, seconds in (("120", 120.0), ("Fri, 01 Jan 2100 00:00:00 GMT", None)):
@@ -369,7 +369,7 @@ def test_retry_after_is_obeyed_when_short_and_handed_on_when_long(server: Loopba
         assert caught.value.retry_after == seconds or caught.value.retry_after > 1_000_000
 
 
-def test_tries_end(server: LoopbackServer, ctx: CallContext) -> None:
+def test_tries_end(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/a"] = failing(99, 502)
     with pytest.raises(TransientError):
         connector(server, retries={"attempts": 2, "wait_s": 0}).call("get", {"url": "/a"}, ctx)
@@ -389,7 +389,7 @@ def test_the_effect_follows_the_method_and_the_settings(server: LoopbackServer) 
 # Check
 
 
-def test_check_judges_credentials_and_the_named_address(server: LoopbackServer, ctx: CallContext) -> None:
+def test_check_judges_credentials_and_the_named_address(server: LoopbackServer, ctx: Context) -> None:
     server.answer("/", 404)
     assert "answered 404" in connector(server).check(ctx)
     with pytest.raises(Rejected):

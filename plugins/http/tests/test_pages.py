@@ -8,13 +8,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from gos_connector_http import HttpConnector
 
-from appliance.connectors.context import CallContext
-from appliance.connectors.contract import ConfigError, SystemFailure
-from appliance.connectors.egress import Egress, EgressClient
-from appliance.connectors.schemas import compile_schema
-from appliance.connectors.testing import Answer, LoopbackServer, Received, make_context
+from appliance.connectors.contract import ConfigError, Context, SystemFailure
+from appliance.connectors.testing import Answer, LoopbackServer, Received, open_context, schema_problems
 
-EGRESS = Egress.of(["127.0.0.0/8"])
 AUTH = {"kind": "query", "name": "key", "value": "secret"}
 
 
@@ -26,10 +22,9 @@ def server() -> Iterator[LoopbackServer]:
 
 
 @pytest.fixture
-def ctx() -> Iterator[CallContext]:
-    client = EgressClient(EGRESS)
-    yield make_context(client, EGRESS)
-    client.close()
+def ctx() -> Iterator[Context]:
+    with open_context(key="key-1") as ctx:
+        yield ctx
 
 
 def query(request: Received) -> dict[str, str]:
@@ -40,19 +35,17 @@ def page(items: list[int], headers: dict[str, str] | None = None, **more: Any) -
     return Answer(200, headers or {}, json.dumps({"data": items, **more}).encode())
 
 
-def read_all(
-    server: LoopbackServer, ctx: CallContext, pages: dict[str, Any] | None = None, **more: Any
-) -> dict[str, Any]:
+def read_all(server: LoopbackServer, ctx: Context, pages: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     it = HttpConnector({"base_url": server.url, "auth": AUTH})
     given = {"url": "/list", "items": "/data", "query": {"sort": "id"}, **({"pages": pages} if pages else {}), **more}
     declared = next(known for known in it.actions if known.name == "list")
-    assert compile_schema(declared.input).problems(given) == []
+    assert schema_problems(declared.input, given) == []
     output = it.call("list", given, ctx)
     assert all(query(received)["key"] == "secret" for received in server.received)
     return output
 
 
-def test_the_link_header_is_followed_by_default(server: LoopbackServer, ctx: CallContext) -> None:
+def test_the_link_header_is_followed_by_default(server: LoopbackServer, ctx: Context) -> None:
     def answer(request: Received) -> Answer:
         number = int(query(request).get("page", 1))
         link = '</list?page=1>; rel="first", ' + (
@@ -64,13 +57,13 @@ def test_the_link_header_is_followed_by_default(server: LoopbackServer, ctx: Cal
     assert read_all(server, ctx) == {"items": [1, 10, 2, 20, 3, 30], "pages": 3, "complete": True}
 
 
-def test_a_next_address_in_the_body_is_followed(server: LoopbackServer, ctx: CallContext) -> None:
+def test_a_next_address_in_the_body_is_followed(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/list"] = lambda _: page([1], meta={"next": f"{server.url}/more?c=2"})
     server.answers["/more"] = lambda _: page([2], meta={"next": None})
     assert read_all(server, ctx, {"kind": "next_url", "pointer": "/meta/next"})["items"] == [1, 2]
 
 
-def test_a_cursor_goes_into_its_parameter_beside_the_others(server: LoopbackServer, ctx: CallContext) -> None:
+def test_a_cursor_goes_into_its_parameter_beside_the_others(server: LoopbackServer, ctx: Context) -> None:
     def answer(request: Received) -> Answer:
         assert query(request)["sort"] == "id"
         after = query(request).get("after", "")
@@ -81,7 +74,7 @@ def test_a_cursor_goes_into_its_parameter_beside_the_others(server: LoopbackServ
     assert read_all(server, ctx, pages)["items"] == [0, 1, 2]
 
 
-def test_numbered_pages_end_with_an_empty_or_short_one(server: LoopbackServer, ctx: CallContext) -> None:
+def test_numbered_pages_end_with_an_empty_or_short_one(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/list"] = lambda request: page({"0": [1, 2], "1": [3, 4]}.get(query(request)["p"], []))
     assert read_all(server, ctx, {"kind": "page", "parameter": "p", "first": 0})["pages"] == 3
     server.answers["/list"] = lambda request: page([1, 2] if query(request)["p"] == "1" else [3])
@@ -89,7 +82,7 @@ def test_numbered_pages_end_with_an_empty_or_short_one(server: LoopbackServer, c
     assert read_all(server, ctx, pages) == {"items": [1, 2, 3], "pages": 2, "complete": True}
 
 
-def test_offsets_count_items(server: LoopbackServer, ctx: CallContext) -> None:
+def test_offsets_count_items(server: LoopbackServer, ctx: Context) -> None:
     def answer(request: Received) -> Answer:
         offset, limit = int(query(request)["offset"]), int(query(request)["limit"])
         return page(list(range(10))[offset : offset + limit])
@@ -98,14 +91,14 @@ def test_offsets_count_items(server: LoopbackServer, ctx: CallContext) -> None:
     assert read_all(server, ctx, {"kind": "offset", "size": 4})["items"] == list(range(10))
 
 
-def test_caps_leave_the_result_incomplete(server: LoopbackServer, ctx: CallContext) -> None:
+def test_caps_leave_the_result_incomplete(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/list"] = lambda request: page([int(query(request)["page"])] * 3)
     pages = {"kind": "page"}
     assert read_all(server, ctx, pages, max_pages=2) == {"items": [1, 1, 1, 2, 2, 2], "pages": 2, "complete": False}
     assert read_all(server, ctx, pages, max_items=4) == {"items": [1, 1, 1, 2], "pages": 2, "complete": False}
 
 
-def test_a_page_that_leads_back_is_an_error_and_no_loop(server: LoopbackServer, ctx: CallContext) -> None:
+def test_a_page_that_leads_back_is_an_error_and_no_loop(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/list"] = lambda _: page([1], {"Link": '<?page=2>; rel="next"'})
     with pytest.raises(SystemFailure, match="gave before"):
         read_all(server, ctx)
@@ -113,7 +106,7 @@ def test_a_page_that_leads_back_is_an_error_and_no_loop(server: LoopbackServer, 
 
 
 @pytest.mark.parametrize("base", [True, False])
-def test_the_next_page_is_never_fetched_from_another_host(server: LoopbackServer, ctx: CallContext, base: bool) -> None:
+def test_the_next_page_is_never_fetched_from_another_host(server: LoopbackServer, ctx: Context, base: bool) -> None:
     server.answers["/list"] = lambda _: page([1], {"Link": f'<http://127.0.0.2:{server.port}/list>; rel="next"'})
     it = HttpConnector({"base_url": server.url} if base else {})
     with pytest.raises(ConfigError):
@@ -122,7 +115,7 @@ def test_the_next_page_is_never_fetched_from_another_host(server: LoopbackServer
 
 
 @pytest.mark.parametrize("body", [b'{"data": {}}', b"[]", b'{"data": null}'])
-def test_a_page_without_the_array_is_an_error(server: LoopbackServer, ctx: CallContext, body: bytes) -> None:
+def test_a_page_without_the_array_is_an_error(server: LoopbackServer, ctx: Context, body: bytes) -> None:
     server.answer("/list", body=body)
     with pytest.raises(SystemFailure, match="no array"):
         read_all(server, ctx)
