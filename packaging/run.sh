@@ -20,7 +20,11 @@ if [ "${1-}" = --environment ]; then
     exit
 fi
 alone prepare_everything run
-[ "${1-}" != --prepare ] || exit 0
+if [ "${1-}" = --prepare ]; then
+    # Whoever runs it later may not be allowed to write here.
+    .venv/bin/python -m compileall -q appliance plugins
+    exit
+fi
 step "Data folder $GOS_DATA"
 .venv/bin/gos init
 step "Serving on http://$GOS_HOST:$GOS_PORT (stop with Ctrl-C)"

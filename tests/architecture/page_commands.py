@@ -1,0 +1,124 @@
+"""The command blocks of README and docs, and a way to run them as a reader would."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.architecture.source_tree import ROOT
+
+FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+SHELLS = {"bash", "shell", "console", "shell-session", "zsh"}
+START, UNVERIFIED = "start", "unverified:"
+SHOWN_PORT = "8080"
+READY_WITHIN = 120.0
+DONE_WITHIN = 180.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of commands: a start runs until the page ends, an unverified one says why it cannot run here."""
+
+    line: int
+    text: str
+    starts: bool
+    unverified: str
+
+
+@dataclass
+class Reader:
+    """Follows one page from top to bottom: own data folder, own port, failing HTTP answers fail the command."""
+
+    home: Path
+    port: int = 0
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.port = self.port or free_port()
+
+    def environment(self) -> dict[str, str]:
+        (self.home / ".curlrc").write_text("fail-with-body\nsilent\nshow-error\n")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GOS_")}
+        own = {"HOME": str(self.home), "GOS_DATA": str(self.home / "data"), "GOS_PORT": str(self.port), "NO_COLOR": "1"}
+        return inherited | own
+
+    def follow(self, block: Block) -> None:
+        script = block.text.replace(SHOWN_PORT, str(self.port))
+        if block.starts:
+            self.start(script)
+            return
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=ROOT,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=DONE_WITHIN,
+            check=False,
+        )
+        assert done.returncode == 0, f"line {block.line}: {script}\n{done.stdout}\n{done.stderr}"
+
+    def start(self, script: str) -> None:
+        log = (self.home / "start.log").open("wb")
+        process = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=ROOT,
+            env=self.environment(),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        deadline = time.monotonic() + READY_WITHIN
+        pause = threading.Event()
+        while not is_ready(self.port):
+            assert process.poll() is None, f"the start ended: {(self.home / 'start.log').read_text()}"
+            assert time.monotonic() < deadline, f"not ready in time: {(self.home / 'start.log').read_text()}"
+            pause.wait(0.1)
+
+    def stop(self) -> None:
+        for process in self.started:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def blocks_of(page: str) -> list[Block]:
+    """The blocks that a reader would type: language `sh`, then nothing, `start`, or `unverified: reason`."""
+    blocks = []
+    for found in FENCE.finditer(page):
+        language, _, rest = found["info"].strip().partition(" ")
+        line = page.count("\n", 0, found.start()) + 1
+        assert language not in SHELLS, f"line {line}: write ```sh, so that the commands are run by the tests"
+        if language == "sh":
+            reason = rest.removeprefix(UNVERIFIED).strip() if rest.startswith(UNVERIFIED) else ""
+            assert rest in ("", START) or reason, (
+                f"line {line}: after `sh` comes nothing, `start` or `unverified: reason`"
+            )
+            blocks.append(Block(line, found["text"], rest == START, reason))
+    return blocks

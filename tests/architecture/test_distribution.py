@@ -1,0 +1,78 @@
+"""What leaves the house: the wheel, the locks, the scripts, the service files."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.architecture.source_tree import ROOT, name_of, project_files
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+LOCKS = sorted((ROOT / "packaging").glob("*.lock"))
+PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)
+SCRIPTS = [path for path in project_files() if path.suffix == ".sh" or path == ROOT / ".ci/run"]
+
+
+def pins_of(lock: Path) -> dict[str, str]:
+    return {canonicalize_name(found["name"]): found["version"] for found in PIN.finditer(lock.read_text("utf-8"))}
+
+
+def test_the_wheel_carries_pages_starter_and_licence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("gos_appliance-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    parts = [Path(name).parts for name in names]
+    for needed in (("appliance", "ui", "templates"), ("appliance", "ui", "static"), ("appliance", "starter")):
+        assert any(part[: len(needed)] == needed for part in parts), f"the wheel lacks {'/'.join(needed)}"
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert {part[0] for part in parts if not part[0].endswith(".dist-info")} == {"appliance"}
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=name_of)
+def test_every_pin_of_a_lock_has_hashes_and_no_address(lock: Path) -> None:
+    text = lock.read_text("utf-8")
+    entries = [entry for entry in re.split(r"\n(?=[A-Za-z0-9])", text) if entry.strip() and not entry.startswith("#")]
+    assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+    assert "://" not in text
+    assert "--index" not in text
+
+
+@pytest.mark.parametrize(
+    ("lock", "requirements"),
+    [
+        ("requirements.lock", PROJECT["project"]["dependencies"]),
+        (
+            "requirements-test.lock",
+            PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["test"],
+        ),
+    ],
+)
+def test_a_lock_answers_the_project_file(lock: str, requirements: list[str]) -> None:
+    pins = pins_of(ROOT / "packaging" / lock)
+    wanted = [Requirement(text) for text in requirements]
+    missing = [str(each) for each in wanted if not each.specifier.contains(pins.get(canonicalize_name(each.name), "0"))]
+    assert missing == [], "run packaging/lock.sh"
+
+
+def test_tests_run_on_the_versions_that_the_appliance_runs_on() -> None:
+    running, testing = pins_of(ROOT / "packaging/requirements.lock"), pins_of(ROOT / "packaging/requirements-test.lock")
+    assert running.items() <= testing.items()
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=name_of)
+def test_a_script_parses(script: Path) -> None:
+    subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_images_and_services_start_the_appliance_the_same_way() -> None:
+    for name in ("Containerfile", "packaging/systemd/gos.service"):
+        text = (ROOT / name).read_text("utf-8")
+        assert "gos init" in text, name
+        assert "gos serve" in text, name

@@ -1,0 +1,59 @@
+"""What the README and the docs show, works: their commands are run from top to bottom, against a real appliance."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.page_commands import Reader, blocks_of
+from tests.architecture.source_tree import ROOT, name_of, project_files
+
+PAGES = [
+    path
+    for path in project_files()
+    if path.suffix == ".md" and path.relative_to(ROOT).parts[0] in {"README.md", "docs"}
+]
+LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s#]+)[^)]*\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_commands_of_a_page_work(page: Path, tmp_path: Path) -> None:
+    blocks = [block for block in blocks_of(page.read_text("utf-8")) if not block.unverified]
+    reader = Reader(tmp_path)
+    try:
+        for block in blocks:
+            reader.follow(block)
+    finally:
+        reader.stop()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_that_cannot_run_here_are_at_least_well_formed(page: Path) -> None:
+    for block in blocks_of(page.read_text("utf-8")):
+        verdict = subprocess.run(["bash", "-n", "-c", block.text], capture_output=True, text=True, check=False)
+        assert verdict.returncode == 0, f"line {block.line}: {verdict.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    targets = [found["target"] for found in LINK.finditer(page.read_text("utf-8"))]
+    local = [target for target in targets if "://" not in target and not target.startswith("mailto:")]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_a_failing_command_fails_the_page(tmp_path: Path) -> None:
+    (block,) = blocks_of("# Page\n\n```sh\ntrue\nfalse\ntrue\n```\n")
+    with pytest.raises(AssertionError, match="line 3"):
+        Reader(tmp_path).follow(block)
+
+
+def test_a_block_gets_its_own_data_folder_and_port(tmp_path: Path) -> None:
+    (block,) = blocks_of('```sh\ntest "$GOS_DATA" != data\ntest "$GOS_PORT" = 8080\n```\n')
+    Reader(tmp_path).follow(block)
+
+
+@pytest.mark.parametrize("info", ["bash", "console", "sh later", "sh unverified:"])
+def test_a_block_that_would_escape_the_tests_is_refused(info: str) -> None:
+    with pytest.raises(AssertionError):
+        blocks_of(f"```{info}\ntrue\n```\n")
