@@ -1,6 +1,6 @@
 """Runs untrusted code: steps, expressions and decisions, in WebAssembly inside processes that hold nothing."""
 
-from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position
+from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position, Problem
 from appliance.sandbox.pool import Pool, Settings
 from appliance.sandbox.program import Entropy, Host, HostCall, Limits, NoHost, Program, Settled
 
@@ -16,6 +16,7 @@ __all__ = [
     "Outcome",
     "Pool",
     "Position",
+    "Problem",
     "Program",
     "Settings",
     "Settled",

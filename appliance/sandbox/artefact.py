@@ -33,7 +33,7 @@ def resolve(names: Iterable[str], importer: str, specifier: str) -> str:
 
 @dataclass
 class Module:
-    """One file: what is run (`bytecode`, or `source` where imports go in circles) and the map back to what was written."""
+    """One file: what runs (`bytecode`, or `source` where imports are circular) and its map."""
 
     name: str
     source: str
@@ -97,5 +97,7 @@ class Artefact:
         modules = {}
         for each, bytecode in zip(header["modules"], parts, strict=True):
             text = each["map"]
-            modules[each["name"]] = Module(each["name"], each["source"], bytecode, SourceMap(text) if text else None, text)
+            modules[each["name"]] = Module(
+                each["name"], each["source"], bytecode, SourceMap(text) if text else None, text
+            )
         return cls(modules, header["entry"], header["circular"])

@@ -13,7 +13,7 @@ from appliance.sandbox.engine import Engine
 from appliance.sandbox.outcome import Failure, Position
 from appliance.sandbox.sourcemap import SourceMap
 from appliance.sandbox.typescript import SyntaxFault, TypeScript
-from appliance.sandbox.vm import OutOfMemory, Stopped, Thrown, Trapped, VM
+from appliance.sandbox.vm import VM, OutOfMemory, Stopped, Thrown, Trapped
 
 SECONDS = 10.0
 FILES, SOURCE_BYTES = 500, 4 << 20
@@ -69,7 +69,14 @@ class Compiler:
     def compile(self) -> tuple[Artefact | None, list[Failure]]:
         """The artefact, or every failure of every file that could be looked at."""
         if self._entry not in self._files:
-            return None, [Failure("validation", "FileMissing", f"the file '{self._entry}' does not exist in this process", code="file_missing")]
+            return None, [
+                Failure(
+                    "validation",
+                    "FileMissing",
+                    f"the file '{self._entry}' does not exist in this process",
+                    code="file_missing",
+                )
+            ]
         total = sum(map(len, self._files.values()))
         if len(self._files) > FILES or total > SOURCE_BYTES:
             message = f"the files are more than {FILES} or larger than {SOURCE_BYTES >> 20} MB together"
@@ -105,7 +112,14 @@ class Compiler:
         except Thrown as thrown:
             raise _Failed(self._explain(module, thrown.fault, linking)) from None
         except (OutOfMemory, Stopped, Trapped):
-            raise _Failed(Failure("validation", "TooLarge", f"{name} is too large or nested too deeply to compile; split it", code="program_size")) from None
+            raise _Failed(
+                Failure(
+                    "validation",
+                    "TooLarge",
+                    f"{name} is too large or nested too deeply to compile; split it",
+                    code="program_size",
+                )
+            ) from None
         dynamic = [resolve(self._files, name, each) for each in _DYNAMIC_IMPORT.findall(module.source)]
         return module, [path for _, path in linking.imports] + [each for each in dynamic if each in self._files]
 
@@ -129,7 +143,9 @@ class Compiler:
         message = str(fault.get("message", ""))
         for specifier, path in linking.imports:
             if path not in self._files:
-                return _syntax(_import_refused(specifier), _find(module.name, self._files[module.name], specifier), "ImportFailed")
+                return _syntax(
+                    _import_refused(specifier), _find(module.name, self._files[module.name], specifier), "ImportFailed"
+                )
         position = self._place(module, str(fault.get("stack") or ""))
         if "@" in _line(module.source, position.line)[: position.column]:
             message = "decorators are not supported; call the function yourself"
@@ -145,7 +161,14 @@ class Compiler:
 
 def _syntax(message: str, position: Position, name: str = "SyntaxError") -> Failure:
     where = f"{position.file}:{position.line}:{position.column}"
-    return Failure("validation", name, message, f"    at {where}", "syntax_error" if name == "SyntaxError" else "import_failed", position=position)
+    return Failure(
+        "validation",
+        name,
+        message,
+        f"    at {where}",
+        "syntax_error" if name == "SyntaxError" else "import_failed",
+        position=position,
+    )
 
 
 def _import_refused(specifier: str) -> str:

@@ -1,4 +1,4 @@
-"""What a sandbox process gives up before it runs anything: the environment was empty already, here go limits and rights."""
+"""What a sandbox process gives up before it runs anything; its environment is empty already."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
 # Wasmtime reserves 4 GiB of addresses and guards for each place; none of it is memory until it is used.
 ADDRESS_SPACE = 1 << 40
+DECISION_ADDRESS_SPACE = 1 << 30
 OPEN_FILES = 64
 WRITTEN_BYTES = 1 << 20
 

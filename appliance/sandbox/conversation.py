@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Protocol
 
+from appliance.sandbox.compiled import Compiled
 from appliance.sandbox.process import Slot
 from appliance.sandbox.program import Host, HostCall
 from appliance.sandbox.wire import Disconnected, Header, encode_json
@@ -22,20 +22,12 @@ class Lost(Exception):
     """The process is gone, or says what it may not; it must be ended."""
 
 
-class Compiled(Protocol):
-    """A program that a process can be given when it does not have it yet."""
-
-    @property
-    def artefact(self) -> Header: ...
-    @property
-    def parts(self) -> list[bytes]: ...
-
-
 class Conversation:
-    """One request over one slot, by the thread that holds the slot. `in_step`: the process waits for our next request."""
+    """One request over one slot, by the thread that holds it. `in_step`: the process waits for the next."""
 
     def __init__(self, slot: Slot, seconds: float) -> None:
         self._channel = slot.channel
+        self.seconds = seconds
         self._deadline = time.monotonic() + seconds
         self._end = self._deadline + GRACE_SECONDS
         self.in_step = False
@@ -66,9 +58,11 @@ class Conversation:
         self.in_step = True
         return header, parts
 
-    def run(self, header: Header, texts: tuple[bytes, bytes], compiled: Compiled, host: Host) -> tuple[Header, list[bytes]]:
+    def run(
+        self, header: Header, facts: bytes, text: bytes, compiled: Compiled, host: Host
+    ) -> tuple[Header, list[bytes]]:
         """Run a step, answering its calls through `host`, until its final frame."""
-        self._send(header, *texts)
+        self._send(header, facts, text)
         while True:
             answer, parts = self._receive()
             operation = answer.get("op")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from ctypes import c_uint8, c_uint32, c_uint64
 from typing import Any, Protocol
 
 import wasmtime
@@ -43,15 +44,17 @@ class _Current(threading.local):
 CURRENT = _Current()
 
 
-@native.EPOCH_CALLBACK
-def _on_epoch(context: int, data: int, delta: int, kind: int) -> int:
+def _ask_guest(context: int, data: int, delta: int, kind: int) -> int:
     guest = CURRENT.guest
     reason = guest.overdue() if guest is not None else "nobody runs here"
     if reason is not None:
         return int(native.error_new(reason.encode()))
-    native.ctypes.c_uint64.from_address(delta).value = 1
-    native.ctypes.c_uint8.from_address(kind).value = 0
+    c_uint64.from_address(delta).value = 1
+    c_uint8.from_address(kind).value = 0
     return 0
+
+
+_on_epoch = native.EPOCH_CALLBACK(_ask_guest)
 
 
 def watch(store: int, context: int) -> None:
@@ -84,7 +87,7 @@ _IMPORTS: list[tuple[str, str, str, bool, Callable[[Guest, Arguments], int]]] = 
 
 
 def _callback(work: Callable[[Guest, Arguments], int], answers: bool) -> Any:
-    array = native.ctypes.c_uint32 * 32
+    array = c_uint32 * 32
 
     def run(environment: int, caller: int, arguments: int, count: int) -> int:
         try:
@@ -96,7 +99,7 @@ def _callback(work: Callable[[Guest, Arguments], int], answers: bool) -> Any:
             if answers:
                 slots[0], slots[1] = answer & 0xFFFFFFFF, 0
             return 0
-        except BaseException as fault:  # noqa: BLE001  an exception must not unwind through native frames; the caller raises it
+        except BaseException as fault:  # noqa: BLE001  it must not unwind native frames; the caller raises it
             CURRENT.fault = fault
             return int(native.trap_new(b"host", 4))
 
@@ -153,7 +156,9 @@ class Ticker:
 class Engine:
     """A compiled QuickJS with its host functions linked; instances are made by `vm.VM`."""
 
-    def __init__(self, module: Callable[[wasmtime.Engine], wasmtime.Module], slots: int = 0, boot: Boot | None = None) -> None:
+    def __init__(
+        self, module: Callable[[wasmtime.Engine], wasmtime.Module], slots: int = 0, boot: Boot | None = None
+    ) -> None:
         self.wasm = wasmtime.Engine(configuration(slots))
         self.boot = boot
         self.module = module(self.wasm)

@@ -9,8 +9,9 @@ from typing import Any
 
 from appliance.sandbox.engine import Engine
 from appliance.sandbox.outcome import Failure, Position
+from appliance.sandbox.program import Limits
 from appliance.sandbox.step import tidy_json
-from appliance.sandbox.vm import OutOfMemory, Stopped, Thrown, Trapped, VM
+from appliance.sandbox.vm import VM, OutOfMemory, Stopped, Thrown, Trapped
 
 _PLACE = re.compile(r"<input>:(\d+):(\d+)")
 # Above the text stand the two lines of QuickJS's own head of a function and the one the prelude opens it with.
@@ -20,9 +21,9 @@ _LINES_ABOVE = 4
 class ExpressionRun:
     """One fresh instance for a set of expressions; `now` (ms) is the only time they see."""
 
-    def __init__(self, engine: Engine, limits: dict[str, int], now: int) -> None:
+    def __init__(self, engine: Engine, limits: Limits, now: int) -> None:
         self._engine, self._now = engine, now
-        self._wall_ms, self._heap, self._output_bytes = limits["wall_ms"], limits["memory_mb"] << 20, limits["output_bytes"]
+        self._wall_ms, self._heap, self._output_bytes = limits.wall_ms, limits.memory_mb << 20, limits.output_bytes
         self._end = time.monotonic() + self._wall_ms / 1000
         self._values: dict[str, bytes] = {}
         self._failures: dict[str, Failure] = {}
@@ -47,7 +48,9 @@ class ExpressionRun:
     def _stopped(self, reason: Stopped) -> Failure:
         if isinstance(reason, OutOfMemory):
             return Failure("memory", "OutOfMemory", "the expression used too much memory", code="memory_limit")
-        return Failure("timeout", "TimedOut", f"the expression took longer than {self._wall_ms / 1000:g} s", code="time_limit")
+        return Failure(
+            "timeout", "TimedOut", f"the expression took longer than {self._wall_ms / 1000:g} s", code="time_limit"
+        )
 
     def on_message(self, message: bytes) -> bytes | None:
         if message[:1] not in (b"v", b"w"):

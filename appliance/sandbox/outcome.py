@@ -100,3 +100,11 @@ class Evaluated:
 
     value: Any = None
     failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong in a decision model; `pointer` is a JSON pointer into it."""
+
+    pointer: str
+    message: str

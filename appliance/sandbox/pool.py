@@ -4,75 +4,34 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-import time
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 from appliance.sandbox import confinement, runtimes
+from appliance.sandbox.compiled import Compiled, CompiledPrograms
 from appliance.sandbox.conversation import Conversation, Lost, Overdue
 from appliance.sandbox.lane import Busy, Lane
-from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome
+from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position, Problem
 from appliance.sandbox.process import Slot
 from appliance.sandbox.program import Entropy, Host, Limits, NoHost, Program
 from appliance.sandbox.wire import Header, encode_json
 
 COMPILE_SECONDS = 12.0
-DECISION_MEMORY = 1 << 30
-_NAME = re.compile(r"[A-Za-z_$][\w$]*\Z", re.ASCII)
 EXPRESSION_LIMITS = Limits(wall_ms=1_000, cpu_ms=1_000)
+DECISION_SECONDS = 1.0
+_NAME = re.compile(r"[A-Za-z_$][\w$]*\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How many processes and places there are, where the prepared runtimes lie (None: where a checkout keeps them), how long to queue."""
+    """`runtimes`: where the prepared ones lie (None: where a checkout keeps them); `queue_seconds`: patience."""
 
     processes: int = 2
     slots: int = 8
     runtimes: Path | None = None
     queue_seconds: float = 60.0
-
-
-@dataclass(frozen=True)
-class _Compiled:
-    """A program as a sandbox process made it, ready to be sent to any other; or why it could not."""
-
-    failures: list[Failure]
-    artefact: Header = field(default_factory=dict)
-    parts: list[bytes] = field(default_factory=list)
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.parts)) * 3 + 1000
-
-
-class _CompiledPrograms:
-    """Compiled programs by namespace, content and engine; the longest unused one goes."""
-
-    LIMIT_BYTES = 64 << 20
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, _Compiled] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, key: str) -> _Compiled | None:
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-            return found
-
-    def put(self, key: str, compiled: _Compiled) -> None:
-        with self._lock:
-            replaced = self._kept.pop(key, None)
-            self._bytes += compiled.size - (replaced.size if replaced else 0)
-            self._kept[key] = compiled
-            while self._bytes > self.LIMIT_BYTES and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].size
 
 
 class Pool:
@@ -81,22 +40,20 @@ class Pool:
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         prepared = runtimes.load(self.settings.runtimes or runtimes.default_folder())
-        self._engine = prepared.engine
         self._code = Lane("code", self._code_settings(prepared), self.settings.processes, self.settings.slots)
-        # Decisions may hold their whole process for their whole time: they get one of their own, started when first needed.
-        decisions = {"role": "decisions", "address_space": DECISION_MEMORY}
+        # A decision may hold its whole process all its time: decisions get one of their own, started when first needed.
+        decisions = {"role": "decisions", "address_space": confinement.DECISION_ADDRESS_SPACE}
         self._decisions = Lane("decisions", decisions, 1, 1)
-        self._compiled = _CompiledPrograms()
+        self._compiled = CompiledPrograms()
 
     def _code_settings(self, prepared: runtimes.Runtimes) -> dict[str, Any]:
-        boot = prepared.boot
         return {
             "role": "code",
             "address_space": confinement.ADDRESS_SPACE,
             "slots": self.settings.slots,
             "quickjs": str(prepared.verified(runtimes.QUICKJS)),
             "swc": str(prepared.verified(runtimes.SWC)),
-            "boot": {"undefined": boot.undefined, "start": boot.start, "message": boot.message, "evaluate": boot.evaluate},
+            "boot": asdict(prepared.boot),
         }
 
     def start(self) -> None:
@@ -123,33 +80,37 @@ class Pool:
         limits: Limits | None = None,
         entropy: Entropy | None = None,
     ) -> Outcome:
-        """Run one step. `input` may be JSON already (bytes); `api` becomes api.execution. Never raises for what the step does;
-        what `host` raises ends the step and passes through."""
-        limits, entropy = limits or Limits(), entropy or Entropy()
-        try:
-            with self._code.slot(self.settings.queue_seconds) as slot:
-                return self._run(slot, program, host or NoHost(), (encode_json(dict(api) if not isinstance(api, bytes) else api), encode_json(input)), limits, entropy)
-        except Busy as busy:
-            return Outcome(_system("SandboxBusy", str(busy), "sandbox_busy"))
+        """Run one step. `input` and `api` (it becomes api.execution) may be JSON already, as bytes.
 
-    def _run(self, slot: Slot, program: Program, host: Host, texts: tuple[bytes, bytes], limits: Limits, entropy: Entropy) -> Outcome:
-        compiled = self._compile(slot, program)
-        if compiled.failures:
-            return Outcome(compiled.failures[0])
-        talk = Conversation(slot, limits.wall_ms / 1000)
+        What the step does never raises here, it is in the outcome; what `host` raises ends the step and passes through.
+        """
+        limits, entropy = limits or Limits(), entropy or Entropy()
+        facts = api if isinstance(api, bytes) else encode_json(dict(api))
         header: Header = {
             "op": "run",
             "key": program.digest,
-            "limits": [limits.wall_ms, limits.cpu_ms, limits.memory_mb, limits.output_bytes, limits.host_calls, limits.in_flight, limits.log_bytes],
+            "limits": astuple(limits),
             "seed": entropy.seed & 0xFFFFFFFFFFFFFFFF,
             "clock": list(entropy.clock),
         }
         try:
-            end, parts = talk.run(header, texts, compiled, host)
+            with self._code.slot(self.settings.queue_seconds) as slot:
+                compiled = self._compile(slot, program)
+                if compiled.failures:
+                    return Outcome(compiled.failures[0])
+                talk = Conversation(slot, limits.wall_ms / 1000)
+                return self._converse(slot, talk, (header, facts, encode_json(input)), compiled, host or NoHost())
+        except Busy as busy:
+            return Outcome(_busy(busy))
+
+    def _converse(
+        self, slot: Slot, talk: Conversation, request: tuple[Header, bytes, bytes], compiled: Compiled, host: Host
+    ) -> Outcome:
+        try:
+            end, parts = talk.run(*request, compiled, host)
         except Overdue:
             self._code.condemn(slot.process)
-            text = f"The step took longer than {limits.wall_ms / 1000:g} s and did not let itself be stopped; its process was ended."
-            return Outcome(Failure("timeout", "TimedOut", text, code="time_limit", retryable=True))
+            return Outcome(_overdue(talk.seconds))
         except Lost:
             self._code.condemn(slot.process)
             return Outcome(_lost())
@@ -167,84 +128,144 @@ class Pool:
             with self._code.slot(self.settings.queue_seconds) as slot:
                 return self._compile(slot, program).failures
         except Busy as busy:
-            return [_system("SandboxBusy", str(busy), "sandbox_busy")]
+            return [_busy(busy)]
 
-    def _compile(self, slot: Slot, program: Program) -> _Compiled:
+    def _compile(self, slot: Slot, program: Program) -> Compiled:
         found = self._compiled.get(program.digest)
         if found is not None:
             return found
-        source = {"language": program.language, "entry": program.entry, "files": dict(program.files)}
-        answer, parts, failure = self._ask(self._code, slot, {"op": "compile"}, (encode_json(source),), COMPILE_SECONDS)
+        source = encode_json({"language": program.language, "entry": program.entry, "files": dict(program.files)})
+        answer, parts, failure = _ask(self._code, slot, COMPILE_SECONDS, {"op": "compile"}, source)
         if failure is not None:
-            return _Compiled([failure])
-        compiled = _Compiled([Failure.from_wire(each) for each in answer["failures"]], {"op": "artefact", **answer["artefact"]}, parts)
+            return Compiled([failure])
+        failures = [Failure.from_wire(each) for each in answer["failures"]]
+        compiled = Compiled(failures, {"op": "artefact", **answer["artefact"]}, parts)
         self._compiled.put(program.digest, compiled)
         return compiled
 
     # ---- expressions
 
     def evaluate(
-        self, expressions: Mapping[str, str], names: Mapping[str, Any], *, now: int = 0, limits: Limits = EXPRESSION_LIMITS
+        self,
+        expressions: Mapping[str, str],
+        names: Mapping[str, Any],
+        *,
+        now: int = 0,
+        limits: Limits = EXPRESSION_LIMITS,
     ) -> dict[str, Evaluated]:
-        """Several JavaScript expressions over `names` in one fresh instance, failures apart. Values of `names` may be JSON already
-        (bytes); the expressions cannot change them. `now` (ms) is the only time they see."""
+        """Several JavaScript expressions over `names` in one fresh instance, failures apart.
+
+        Values of `names` may be JSON already (bytes); none can change them. `now` (ms) is the only time they see.
+        """
         texts = list(expressions.values())
         used = [name for name in names if _NAME.match(name) and any(name in text for text in texts)]
-        request = b"=%s\n%s\n[%s]" % (
-            encode_json(used),
-            encode_json(list(expressions.items())),
-            b",".join(encode_json(names[name]) for name in used),
-        )
-        return self._evaluate(request, list(expressions), now, limits)
+        values = b",".join(encode_json(names[name]) for name in used)
+        request = b"=%s\n%s\n[%s]" % (encode_json(used), encode_json(list(expressions.items())), values)
+        return self._evaluate(request, expressions, now, limits)
 
     def check_expression(self, text: str) -> Failure | None:
         """Whether a text is one expression; nothing runs."""
-        return self._evaluate(b"?" + text.encode("utf-8", "replace"), ["0"], 0, EXPRESSION_LIMITS)["0"].failure
+        return self._evaluate(b"?" + text.encode("utf-8", "replace"), {"0": text}, 0, EXPRESSION_LIMITS)["0"].failure
 
-    def _evaluate(self, request: bytes, keys: list[str], now: int, limits: Limits) -> dict[str, Evaluated]:
-        header: Header = {
-            "op": "evaluate",
-            "keys": keys,
-            "now": now,
-            "limits": {"wall_ms": limits.wall_ms, "memory_mb": limits.memory_mb, "output_bytes": limits.output_bytes},
-        }
+    def _evaluate(
+        self, request: bytes, expressions: Mapping[str, str], now: int, limits: Limits
+    ) -> dict[str, Evaluated]:
+        keys = list(expressions)
+        header: Header = {"op": "evaluate", "keys": keys, "now": now, "limits": astuple(limits)}
         try:
             with self._code.slot(self.settings.queue_seconds) as slot:
-                answer, parts, failure = self._ask(self._code, slot, header, (request,), limits.wall_ms / 1000)
+                answer, parts, failure = _ask(self._code, slot, limits.wall_ms / 1000, header, request)
         except Busy as busy:
-            failure = _system("SandboxBusy", str(busy), "sandbox_busy")
+            failure = _busy(busy)
         if failure is not None:
             return {key: Evaluated(failure=failure) for key in keys}
         out = {key: Evaluated(json.loads(raw)) for key, raw in zip(answer["values"], parts, strict=True)}
-        out |= {key: Evaluated(failure=Failure.from_wire(each)) for key, each in answer["failures"].items()}
+        for key, each in answer["failures"].items():
+            out[key] = Evaluated(failure=_within(expressions[key], Failure.from_wire(each)))
         return {key: out[key] for key in keys}
 
-    # ---- one question, one answer
+    # ---- decisions
 
-    def _ask(
-        self, lane: Lane, slot: Slot, header: Header, parts: tuple[bytes, ...], seconds: float
+    def decide(
+        self,
+        model: Mapping[str, Any] | bytes,
+        input: Any,  # noqa: A002  the contract's word
+        *,
+        seconds: float = DECISION_SECONDS,
+    ) -> Evaluated:
+        """The result of a JSON Decision Model for an input object; model and input may be JSON already, as bytes."""
+        text = model if isinstance(model, bytes) else encode_json(dict(model))
+        answer, parts, failure = self._ask_decisions(seconds, {"op": "decide"}, text, encode_json(input))
+        if failure is None and answer["failure"] is not None:
+            failure = Failure.from_wire(answer["failure"])
+        return Evaluated(failure=failure) if failure is not None else Evaluated(json.loads(parts[0]))
+
+    def check_decision(self, model: Any) -> list[Problem]:
+        """Everything wrong in a JSON Decision Model; empty when `decide` will take it."""
+        answer, _, failure = self._ask_decisions(COMPILE_SECONDS, {"op": "check"}, encode_json(model))
+        if failure is not None:
+            return [Problem("", failure.message)]
+        return [Problem(pointer, message) for pointer, message in answer["problems"]]
+
+    def _ask_decisions(
+        self, seconds: float, header: Header, *parts: bytes
     ) -> tuple[Header, list[bytes], Failure | None]:
-        started = time.monotonic()
         try:
-            answer, found = Conversation(slot, seconds).ask(header, *parts)
-        except Overdue:
-            lane.condemn(slot.process)
-            text = f"this took longer than {seconds:g} s; its process was ended after {time.monotonic() - started:.1f} s"
-            return {}, [], Failure("timeout", "TimedOut", text, code="time_limit", retryable=True)
-        except Lost:
-            lane.condemn(slot.process)
-            return {}, [], _lost()
-        if answer["op"] == "fault":
-            return {}, [], Failure.from_wire(answer["failure"])
-        return answer, found, None
+            with self._decisions.slot(self.settings.queue_seconds) as slot:
+                answer, found, failure = _ask(self._decisions, slot, seconds, header, *parts)
+        except Busy as busy:
+            return {}, [], _busy(busy)
+        if failure is not None and failure.name == _LOST:
+            # Nobody else was in that process, so it was this decision that ended it.
+            text = "The decision ended its process, most likely by using too much memory; let it work on less."
+            failure = Failure("memory", "OutOfMemory", text, code="memory_limit")
+        return answer, found, failure
 
 
-def _system(name: str, message: str, code: str) -> Failure:
-    return Failure("system", name, message, code=code, retryable=True)
+_LOST = "SandboxLost"
+
+
+def _ask(
+    lane: Lane, slot: Slot, seconds: float, header: Header, *parts: bytes
+) -> tuple[Header, list[bytes], Failure | None]:
+    """One question to a process, and the end of a process that has no answer."""
+    try:
+        answer, found = Conversation(slot, seconds).ask(header, *parts)
+    except Overdue:
+        lane.condemn(slot.process)
+        return {}, [], _overdue(seconds)
+    except Lost:
+        lane.condemn(slot.process)
+        return {}, [], _lost()
+    if answer["op"] == "fault":
+        return {}, [], Failure.from_wire(answer["failure"])
+    return answer, found, None
+
+
+def _overdue(seconds: float) -> Failure:
+    text = f"This took longer than {seconds:g} s and could not be stopped otherwise than by ending its process."
+    return Failure("timeout", "TimedOut", text, code="time_limit", retryable=True)
 
 
 def _lost() -> Failure:
-    return _system("SandboxLost", "The sandbox process ended while this ran in it; nothing is wrong with the step itself, it can be tried again.", "sandbox_lost")
+    text = "The sandbox process ended while this ran in it; the step itself need not be wrong, it can be tried again."
+    return Failure("system", _LOST, text, code="sandbox_lost", retryable=True)
+
+
+def _busy(busy: Busy) -> Failure:
+    return Failure("system", "SandboxBusy", f"{busy}; try again later", code="sandbox_busy", retryable=True)
+
+
+def _within(text: str, failure: Failure) -> Failure:
+    """A position behind the end means that the closing bracket around the expression was not expected yet."""
+    lines = text.split("\n")
+    position = failure.position
+    if position is None or position.line <= len(lines):
+        return failure
+    end = Position("", len(lines), len(lines[-1]) + 1)
+    return Failure(
+        failure.failure_class, failure.name, "the expression ends too early", code=failure.code, position=end
+    )
 
 
 def _outcome(end: Header, parts: list[bytes]) -> Outcome:

@@ -77,7 +77,7 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 
 
 def start(settings: dict[str, Any], slots: int) -> Process:
-    """Start a process and wait until it is ready. The thread that calls this must outlive the process: its end kills it."""
+    """Start a process and wait until it is ready. The thread that calls must outlive it: its end kills it."""
     control, their_control = socket.socketpair()
     pairs = [_pair() for _ in range(slots)]
     theirs = [each for _, each in pairs]
@@ -86,10 +86,17 @@ def start(settings: dict[str, Any], slots: int) -> Process:
         "control": their_control.fileno(),
         "descriptors": [each.fileno() for each in theirs],
     }
-    errors = tempfile.TemporaryFile()
+    errors = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
     try:
         child = subprocess.Popen(  # noqa: S603  our own interpreter and module
-            [sys.executable, "-I", "-S", "-c", _BOOT.format(path=[each for each in sys.path if each]), json.dumps(given)],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                _BOOT.format(path=[each for each in sys.path if each]),
+                json.dumps(given),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,

@@ -28,7 +28,7 @@ class Limits:
 class Program:
     """Files by path; `entry` is the one that is run. Modules import each other by relative path.
 
-    `namespace` (the tenant) is part of the key under which the compiled form is kept: equal text of two tenants is compiled twice.
+    `namespace` (the tenant) is part of the key of the compiled form: equal text of two tenants is compiled twice.
     """
 
     language: Language
@@ -40,7 +40,12 @@ class Program:
     def digest(self) -> str:
         """Identifies content and namespace; computed once per object, so keep the object as long as its version."""
         out = hashlib.sha256()
-        for part in (self.namespace, self.language, self.entry, *(text for pair in sorted(self.files.items()) for text in pair)):
+        for part in (
+            self.namespace,
+            self.language,
+            self.entry,
+            *(text for pair in sorted(self.files.items()) for text in pair),
+        ):
             data = part.encode("utf-8", "surrogatepass")
             out.update(b"%d:" % len(data))
             out.update(data)
@@ -49,7 +54,7 @@ class Program:
 
 @dataclass(frozen=True)
 class HostCall:
-    """One call of `api`; ids are 1, 2, 3 … in the order of the calls. `raw` is `args` as JSON text, as the guest wrote it."""
+    """One call of `api`; ids are 1, 2, 3 … in the order of the calls. `raw` is `args` as JSON text."""
 
     id: int
     method: str
@@ -59,7 +64,10 @@ class HostCall:
 
 @dataclass(frozen=True)
 class Settled:
-    """The answer to a call. Not ok: `value` is {"code", "message", "retryable", "failure_class"?, "details"?}. Bytes are JSON already."""
+    """The answer to a call; bytes are JSON already.
+
+    Not ok: `value` is {"code", "message", "retryable", "failure_class"?, "details"?}, thrown at the caller as an error.
+    """
 
     id: int
     ok: bool
@@ -73,7 +81,7 @@ class Host(Protocol):
         """Take a call; `clock` are the clock values (ms) that the step read since the previous call."""
 
     def wait(self, timeout: float) -> Settled | None:
-        """The next answer, in whatever order the host chooses; None after `timeout` seconds. An exception ends the step and passes through."""
+        """The next answer, in the order the host chooses; None after `timeout` seconds. An exception ends the step."""
 
 
 class NoHost:
@@ -92,7 +100,7 @@ class NoHost:
 
 @dataclass(frozen=True)
 class Entropy:
-    """What makes a run repeatable: the seed of Math.random, and the clock values (ms) a former run read, answered first."""
+    """What makes a run repeatable: the seed of Math.random, and the clock values (ms) that a former run read."""
 
     seed: int = 0
     clock: Sequence[int] = field(default=())

@@ -1,8 +1,8 @@
 """TypeScript to JavaScript by swc (npm @swc/wasm-typescript) under wasmtime.
 
-The module speaks wasm-bindgen: values that JavaScript would own live in a table here, and the imports below do to them what the
-package's own JavaScript does. Stripping keeps every line and column; what cannot be stripped (enum, namespace, parameter
-property) is transformed and comes with a source map.
+The module speaks wasm-bindgen: values that JavaScript would own live in a table here, and the imports below do to them
+what the package's own JavaScript does. Stripping keeps every line and column; what cannot be stripped (enum, namespace,
+parameter property) is transformed and comes with a source map.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import wasmtime
 
@@ -82,26 +82,22 @@ class _Instance:
         self._store.set_epoch_deadline(int(SECONDS / TICK_SECONDS))
         linker = wasmtime.Linker(engine)
         for each in module.imports:
-            assert isinstance(each.type, wasmtime.FuncType)
-            linker.define_func(each.module, str(each.name), each.type, self._import(str(each.name), bool(each.type.results)))
+            name = str(each.name)
+            linker.define_func(each.module, name, cast("wasmtime.FuncType", each.type), self._import(name))
         exports = linker.instantiate(self._store, module).exports(self._store)
         self._exports: Any = exports
         self._memory: Any = exports["memory"]
 
-    def _import(self, name: str, answers: bool) -> Callable[..., Any]:
+    def _import(self, name: str) -> Callable[..., Any]:
         work: Callable[..., Any] | None = getattr(self, "_js_" + re.sub(r"_[0-9a-f]{16}$", "", name).strip("_"), None)
 
         def run(*arguments: Any) -> Any:
             if work is None:
                 raise NotImplementedError(f"swc asked for {name}")
             value = work(*arguments)
-            return int(value) if answers else None
+            return int(value) if isinstance(value, bool) else value
 
-        def run_number(*arguments: Any) -> Any:
-            assert work is not None
-            return work(*arguments)
-
-        return run_number if name == "__wbindgen_number_new" else run
+        return run
 
     # ---- memory
 

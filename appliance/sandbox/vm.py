@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ctypes import addressof, c_uint32, c_uint64, c_void_p, memmove, string_at
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from appliance.sandbox import native
 from appliance.sandbox.engine import CURRENT, MEMORY_SLACK, Arguments, Engine, watch
 from appliance.sandbox.runtimes import Boot
 
 DEFAULT_HEAP = 64 << 20
-# QuickJS stops at STACK below the top of its 1 MiB shadow stack; what lies under it is free for messages without malloc.
+# QuickJS stops at STACK below the top of its 1 MiB shadow stack; what lies under it is free for messages.
 STACK = 256 << 10
 SCRATCH, ARGV, NAME, MAILBOX, MAILBOX_END = 64, 80, 512, 4096, 640 << 10
 TYPE_MODULE = 1
@@ -59,12 +59,13 @@ class VM:
         self._instance = (c_uint64 * 2)()
         self._functions: dict[str, Any] = {}
         self._export = (c_uint64 * 8)()
+        self._base = self.size = 0
         self._store = native.store_new(engine.engine_address, None, None)
         self._context = native.store_context(self._store)
         native.store_limiter(self._store, heap + MEMORY_SLACK, -1, 1, 1, 1)
         watch(self._store, self._context)
 
-    def __enter__(self) -> VM:
+    def __enter__(self) -> Self:
         CURRENT.guest = self
         try:
             error = native.instantiate(
@@ -111,7 +112,7 @@ class VM:
         )
         if error or self._trap.value:
             self._fail(error)
-        return buffer[0]
+        return int(buffer[0])
 
     def _fail(self, error: int | None) -> None:
         fault, CURRENT.fault = CURRENT.fault, None
@@ -168,14 +169,14 @@ class VM:
 
     def measure(self) -> int:
         """Bytes of linear memory; it never shrinks, so this is also the most that was used."""
-        self.size = native.memory_size(self._context, addressof(self._memory))
+        self.size = int(native.memory_size(self._context, addressof(self._memory)))
         return self.size
 
     def snapshot(self) -> tuple[bytes, int]:
         """All memory, and the stack pointer."""
         pointer, value = self._look_up("__stack_pointer"), (c_uint64 * 4)()
         native.global_get(self._context, addressof(pointer), addressof(value))
-        return string_at(self._base, self.measure()), value[1] & 0xFFFFFFFF
+        return string_at(self._base, self.measure()), int(value[1]) & 0xFFFFFFFF
 
     # ---- values
 
@@ -199,18 +200,18 @@ class VM:
         return self.describe(self.call("qjs_get_exception"))
 
     def describe(self, value: int) -> dict[str, Any]:
-        fault: dict[str, Any] = {}
+        fault = {}
         for name in ("name", "message", "stack", "code"):
-            found = self.property(value, name)
-            pointer = self.call("qjs_get_string_len", found, SCRATCH)
-            if pointer:
-                text = self.read(pointer, self.read_u32(SCRATCH)).decode("utf-8", "replace")
-                if text != "undefined":
-                    fault[name] = text
-        if "message" not in fault:
-            pointer = self.call("qjs_get_string_len", value, SCRATCH)
-            fault = {"name": "Thrown", "message": self.read(pointer, self.read_u32(SCRATCH)).decode("utf-8", "replace") if pointer else "?"}
-        return fault
+            text = self._shown(self.property(value, name))
+            if text is not None:
+                fault[name] = text
+        return fault if "message" in fault else {"name": "Thrown", "message": self._shown(value) or "undefined"}
+
+    def _shown(self, value: int) -> str | None:
+        """A value as text, unless it is undefined or refuses."""
+        pointer = self.call("qjs_get_string_len", value, SCRATCH)
+        text = self.read(pointer, self.read_u32(SCRATCH)).decode("utf-8", "replace") if pointer else None
+        return None if text == "undefined" else text
 
     # ---- the protocol of the prelude
 
@@ -235,7 +236,7 @@ class VM:
         return promise
 
     def load_source(self, source: bytes, name: str) -> int:
-        """Evaluate a module from its text, and through the owner whatever it imports; answers the promise of its namespace."""
+        """Evaluate a module from its text, with what it imports; answers the promise of its namespace."""
         promise = self.call("qjs_eval", self.allocate(source), len(source), self.allocate(name.encode()), TYPE_MODULE)
         if self.call("qjs_is_exception", promise):
             raise Thrown(self.exception())
@@ -283,7 +284,7 @@ class VM:
         name, length_at = self.read_name(arguments[0]), arguments[4]
         source = self._owner.module_source(name)
         if source is None:
-            self._throw(f"module '{name}' does not exist in this process; a step can import only files of its own process")
+            self._throw(f"module '{name}' does not exist; a step can import only files of its own process")
             return 0
         data = source.encode()
         pointer = self.allocate(data)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from appliance.sandbox import confinement
 from appliance.sandbox.artefact import Artefact
@@ -55,10 +55,8 @@ class CodeWorker:
         from appliance.sandbox.engine import Engine
         from appliance.sandbox.runtimes import Boot
 
-        path = settings["quickjs"]
-        self._engine = Engine(
-            lambda wasm: wasmtime.Module.deserialize_file(wasm, path), slots=settings["slots"] + 1, boot=Boot(**settings["boot"])
-        )
+        path, boot = settings["quickjs"], Boot(**settings["boot"])
+        self._engine = Engine(lambda wasm: wasmtime.Module.deserialize_file(wasm, path), settings["slots"] + 1, boot)
         self._swc = Path(settings["swc"])
         self._lock = threading.Lock()
         self._artefacts = Artefacts()
@@ -91,10 +89,10 @@ class CodeWorker:
     def _evaluate(self, channel: Channel, header: Header, parts: Parts) -> None:
         from appliance.sandbox.expressions import ExpressionRun
 
-        run = ExpressionRun(self._engine, header["limits"], header["now"])
+        run = ExpressionRun(self._engine, Limits(*header["limits"]), header["now"])
         values, failures = run.run(parts[0], header["keys"])
-        answer = {"op": "end", "values": list(values), "failures": {key: each.to_wire() for key, each in failures.items()}}
-        channel.send(answer, *values.values())
+        wire = {key: each.to_wire() for key, each in failures.items()}
+        channel.send({"op": "end", "values": list(values), "failures": wire}, *values.values())
 
     def _compile(self, channel: Channel, header: Header, parts: Parts) -> None:
         from appliance.sandbox.compiler import Compiler
@@ -102,6 +100,11 @@ class CodeWorker:
         artefact, failures = Compiler(self._engine, self._load_typescript, json.loads(parts[0])).compile()
         answer, modules = artefact.to_wire() if artefact is not None else ({}, [])
         channel.send({"op": "end", "failures": [each.to_wire() for each in failures], "artefact": answer}, *modules)
+
+
+def _own_fault(fault: Exception) -> Failure:
+    text = f"The sandbox failed: {fault}"
+    return Failure("system", type(fault).__name__, text, code="sandbox_fault", retryable=True)
 
 
 def serve(channel: Channel, verbs: dict[str, Verb]) -> None:
@@ -113,8 +116,7 @@ def serve(channel: Channel, verbs: dict[str, Verb]) -> None:
         except Disconnected:
             os._exit(0)
         except Exception as fault:  # noqa: BLE001  told to the appliance, which logs it
-            failure = Failure("system", type(fault).__name__, f"The sandbox failed: {fault}", code="sandbox_fault", retryable=True)
-            channel.send({"op": "fault", "failure": failure.to_wire()})
+            channel.send({"op": "fault", "failure": _own_fault(fault).to_wire()})
 
 
 def main(arguments: list[str]) -> None:
@@ -124,11 +126,11 @@ def main(arguments: list[str]) -> None:
     sys.setswitchinterval(0.0005)
     threading.stack_size(THREAD_STACK)
     if settings["role"] == "code":
-        verbs = CodeWorker(settings).verbs
+        verbs: dict[str, Verb] = CodeWorker(settings).verbs
     else:
         from appliance.sandbox.decisions import VERBS
 
-        verbs = cast("dict[str, Verb]", VERBS)
+        verbs = dict(VERBS)
     for descriptor in settings["descriptors"]:
         channel = Channel(socket.socket(fileno=descriptor))
         threading.Thread(target=serve, args=(channel, verbs), daemon=True).start()

@@ -1,4 +1,4 @@
-"""The prepared WebAssembly runtimes: which files belong together, and the refusal of any that did not come from here."""
+"""The prepared WebAssembly runtimes: which files belong together, and that nothing else is ever loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 MANIFEST = "manifest.json"
 QUICKJS, SWC = "quickjs.cwasm", "swc.cwasm"
 ASSETS = "assets/swagger-ui"
-# Part of what compiled code depends on: whoever changes `engine.configuration` counts this up.
+# Part of what compiled code depends on: whoever changes `engine.configuration` or a size in `vm` counts this up.
 CONFIGURATION = "quickjs-1"
 
 
@@ -45,7 +45,9 @@ class Runtimes:
         path = self.folder / name
         expected = self.digests.get(name)
         if expected is None or not path.is_file() or digest(path.read_bytes()) != expected:
-            raise RuntimesMissing(f"{path} is not the file that was prepared; run packaging/setup.sh again, which prepares it anew")
+            raise RuntimesMissing(
+                f"{path} is not the file that was prepared; run packaging/setup.sh again, which prepares it anew"
+            )
         return path
 
 
@@ -69,7 +71,13 @@ def _processor() -> str:
 def circumstances() -> dict[str, str]:
     """Everything besides the sources that compiled code depends on."""
     sources = Path(__file__).parent
-    ours = [sources / "template.py", sources / "entrypoints.py", sources / "wasmfile.py", sources.parent / "prelude.js", sources.parent / "vm.py"]
+    ours = [
+        sources / "template.py",
+        sources / "entrypoints.py",
+        sources / "wasmfile.py",
+        sources.parent / "prelude.js",
+        sources.parent / "vm.py",
+    ]
     return {
         "wasmtime": importlib.metadata.version("wasmtime"),
         "configuration": CONFIGURATION,
@@ -84,13 +92,17 @@ def load(folder: Path) -> Runtimes:
     try:
         manifest = json.loads(path.read_bytes())
     except (OSError, ValueError):
-        raise RuntimesMissing(f"no prepared runtimes in {folder}; run `python -m appliance.sandbox.runtimes.prepare`") from None
+        raise RuntimesMissing(
+            f"no prepared runtimes in {folder}; run `python -m appliance.sandbox.runtimes.prepare`"
+        ) from None
     if manifest.get("circumstances") != circumstances():
         raise RuntimesMissing(
             f"the runtimes in {folder} were prepared for another version or machine; "
             "run `python -m appliance.sandbox.runtimes.prepare`"
         )
-    engine = digest(json.dumps(manifest["circumstances"], sort_keys=True).encode() + manifest["files"][QUICKJS].encode())
+    engine = digest(
+        json.dumps(manifest["circumstances"], sort_keys=True).encode() + manifest["files"][QUICKJS].encode()
+    )
     return Runtimes(folder, engine, Boot(**manifest["boot"]), dict(manifest["files"]))
 
 

@@ -14,9 +14,29 @@ from appliance.sandbox.vm import DEFAULT_HEAP, STACK, VM
 PRELUDE = Path(__file__).parent.parent / "prelude.js"
 # The functions that `vm.VM` calls; everything else loses its export, which makes instances cheaper.
 KEEP = frozenset(
-    "qjs_call qjs_compile qjs_dup_value qjs_eval qjs_eval_bytecode qjs_free_cstring qjs_free_value qjs_get_exception"
-    " qjs_get_prop_string qjs_get_string_len qjs_is_exception qjs_new_error qjs_new_string qjs_set_memory_limit"
-    " qjs_set_prop_string qjs_throw wasm_free wasm_malloc x_drain x_msg x_start".split()
+    [
+        "qjs_call",
+        "qjs_compile",
+        "qjs_dup_value",
+        "qjs_eval",
+        "qjs_eval_bytecode",
+        "qjs_free_cstring",
+        "qjs_free_value",
+        "qjs_get_exception",
+        "qjs_get_prop_string",
+        "qjs_get_string_len",
+        "qjs_is_exception",
+        "qjs_new_error",
+        "qjs_new_string",
+        "qjs_set_memory_limit",
+        "qjs_set_prop_string",
+        "qjs_throw",
+        "wasm_free",
+        "wasm_malloc",
+        "x_drain",
+        "x_msg",
+        "x_start",
+    ]
 )
 
 

@@ -1,4 +1,4 @@
-"""Reads and writes the sections of a WebAssembly binary, as far as pre-initialising one needs it (WebAssembly core specification 2, § 5)."""
+"""Reads and writes the sections of a WebAssembly binary (core specification 2, § 5), to pre-initialise one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ import re
 from dataclasses import dataclass
 
 MAGIC = b"\0asm\1\0\0\0"
-CUSTOM, TYPE, IMPORT, FUNCTION, MEMORY, GLOBAL, EXPORT, START, CODE, DATA, DATA_COUNT = 0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12
+CUSTOM, TYPE, IMPORT, FUNCTION, MEMORY, GLOBAL, EXPORT, START, CODE, DATA, DATA_COUNT = (
+    0,
+    1,
+    2,
+    3,
+    5,
+    6,
+    7,
+    8,
+    10,
+    11,
+    12,
+)
 PAGE = 65536
 FUNCTION_EXPORT = 0
 
@@ -119,7 +131,9 @@ def set_global(body: bytes, index: int, value: int) -> bytes:
     for number in range(count):
         after = _skip_constant(body, at + 2)
         if number == index:
-            return body[: at + 2] + b"\x41" + signed(value - (1 << 32) if value >> 31 else value) + b"\x0b" + body[after:]
+            return (
+                body[: at + 2] + b"\x41" + signed(value - (1 << 32) if value >> 31 else value) + b"\x0b" + body[after:]
+            )
         at = after
     raise MalformedWasm(f"there is no global {index}")
 
@@ -140,7 +154,7 @@ def _data_segments(memory: bytes, gap: int = 64) -> list[tuple[int, bytes]]:
 
 
 def preinitialise(binary: bytes, memory: bytes, global_values: dict[int, int], keep: frozenset[str]) -> bytes:
-    """A module that starts with `memory` and `global_values` as they are; of its functions only `keep` stay exported."""
+    """A module that starts with `memory` and `global_values`; of its functions only `keep` stay exported."""
     segments = _data_segments(memory)
     out = []
     for section in read_sections(binary):
@@ -155,7 +169,9 @@ def preinitialise(binary: bytes, memory: bytes, global_values: dict[int, int], k
             for index, value in global_values.items():
                 body = set_global(body, index, value)
         elif section.id == EXPORT:
-            body = write_exports([each for each in read_exports(body) if each.kind != FUNCTION_EXPORT or each.name in keep])
+            body = write_exports(
+                [each for each in read_exports(body) if each.kind != FUNCTION_EXPORT or each.name in keep]
+            )
         elif section.id == DATA_COUNT:
             body = unsigned(len(segments))
         elif section.id == DATA:

@@ -1,0 +1,107 @@
+"""Why a step ended, in the words its author and operator read: what was too much, and what to do next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from appliance.sandbox.artefact import Artefact
+from appliance.sandbox.outcome import FAILURE_CLASSES, Failure
+from appliance.sandbox.program import Limits
+
+OVER_WALL, OVER_CPU = "timeout", "cpu"
+_INNER = ("<prelude>", "(native)")
+
+
+class Reasons:
+    """The failures of one step under its limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    # ---- limits
+
+    def memory(self) -> Failure:
+        text = f"The step used more than {self._limits.memory_mb} MB of memory; raise limits.memory_mb"
+        return Failure("memory", "OutOfMemory", f"{text} or work on less data at once.", code="memory_limit")
+
+    def stopped(self, reason: str) -> Failure:
+        if reason == OVER_WALL:
+            text = f"The step took longer than {self._limits.wall_ms / 1000:g} s; raise limits.time"
+            return _overdue(f"{text} or do less in one step.", "time_limit")
+        if reason == OVER_CPU:
+            text = f"The step computed for more than {self._limits.cpu_ms / 1000:g} s; raise limits.cpu"
+            return _overdue(f"{text} or do less in one step.", "cpu_limit")
+        return Failure("system", "Aborted", "The step was ended by the appliance.", code="aborted", retryable=True)
+
+    def trapped(self, text: str) -> Failure:
+        if "stack" in text:
+            return Failure(
+                "user_code", "StackOverflow", "The step recurses too deeply; use a loop.", code="stack_limit"
+            )
+        return Failure("system", "SandboxFault", f"The JavaScript engine stopped: {text}", code="sandbox_fault")
+
+    def too_many_calls(self) -> Failure:
+        text = f"The step made more than {self._limits.host_calls:,} calls; use api.datapool.batch"
+        return _limit("host_call_limit", f"{text} or split the work over several steps.")
+
+    def call_too_large(self, method: str) -> Failure:
+        text = f"The parameters of {method} are larger than {_size(self._limits.output_bytes)}"
+        return _limit("host_call_size", f"{text}, or all calls in flight together are too large; send less at once.")
+
+    def too_much_log(self) -> Failure:
+        text = f"The step logged more than {_size(self._limits.log_bytes)}; log less"
+        return _limit("log_limit", f"{text}, or return the data as output.")
+
+    def output_too_large(self, count: int) -> Failure:
+        text = f"The step returned {_size(count)}, more than {_size(self._limits.output_bytes)}"
+        return _limit("output_limit", f"{text}; store the data in DataPool and return a reference.")
+
+    # ---- mistakes
+
+    def too_deep(self, what: str) -> Failure:
+        return _limit("nesting_limit", f"{what} is nested too deeply; flatten it.")
+
+    def not_json(self, what: str) -> Failure:
+        return _limit("invalid_output", f"{what} is not plain JSON data.")
+
+    def unknown_method(self) -> Failure:
+        return _limit("unknown_method", "The step called a method that api does not have.")
+
+    def never_settled(self) -> Failure:
+        text = "The step waits for a promise that nothing will settle; await only calls of api and your own functions."
+        return Failure("user_code", "NeverSettled", text, code="never_settled")
+
+    def thrown(self, fault: dict[str, Any], artefact: Artefact) -> Failure:
+        """What the code threw, at the positions its author knows."""
+        name, message = str(fault.get("name", "Error")), str(fault.get("message", ""))
+        if name == "InternalError" and message == "out of memory":
+            return self.memory()
+        lines = str(fault.get("stack") or "").splitlines()
+        own = "\n".join(line for line in lines if line and not any(each in line for each in _INNER))
+        stack, position = artefact.locate(own)
+        if fault.get("cause") is not None:
+            stack += f"\ncaused by {fault['cause']}"
+        given, code = fault.get("failure_class"), fault.get("code")
+        return Failure(
+            given if given in FAILURE_CLASSES else "user_code",
+            name,
+            message,
+            stack,
+            code if isinstance(code, str) else None,
+            fault.get("retryable") is True,
+            position,
+        )
+
+
+def _limit(code: str, message: str) -> Failure:
+    return Failure("user_code", "LimitReached", message, code=code)
+
+
+def _overdue(message: str, code: str) -> Failure:
+    return Failure("timeout", "TimedOut", message, code=code, retryable=True)
+
+
+def _size(count: int) -> str:
+    if count >= 1 << 20:
+        return f"{count / (1 << 20):.3g} MB"
+    return f"{count / 1024:.3g} KB"
