@@ -1,0 +1,1 @@
+"""DataPool: collections of typed entities; entered by `service`."""

@@ -1,0 +1,183 @@
+"""Groups and aggregates over entities, with a filter before (`filter`) and after (`having`)."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from peewee import SQL, OperationalError, Select, fn
+
+from appliance import conditions
+from appliance.conditions import Column, Field
+from appliance.core.errors import InvalidRequest
+from appliance.core.pages import Page, encode_cursor
+from appliance.core.scope import TenantScope
+from appliance.datapool.compiled import SYSTEM_FIELDS, CompiledCollection
+from appliance.datapool.field_types import FIELD_TYPES, Step, scale_of
+from appliance.datapool.queries import (
+    Query,
+    SortKey,
+    after,
+    count_rows,
+    fetch,
+    placeholders,
+    read_cursor,
+    sortable,
+    whole_condition,
+)
+
+MAX_AGGREGATES = 20
+MAX_GROUP = 8
+FUNCTIONS = ("count", "sum", "avg", "min", "max")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+_NUMERIC = ("number", "integer", "decimal")
+
+
+@dataclass(frozen=True)
+class Output:
+    """One column of the answer: how it is computed, shown, compared and sorted."""
+
+    name: str
+    node: Any
+    storage: str
+    field: Field
+    show: Step | None
+
+
+def aggregate_page(scope: TenantScope, collection: CompiledCollection, query: Query) -> Page[dict[str, Any]]:
+    """One page of groups; InvalidRequest names what cannot be computed.
+
+    `sum`, `min` and `max` keep the field's type, `avg` is a number (a double), `count` an integer.
+    """
+    if query.fields or query.expand:
+        raise InvalidRequest("fields and expand choose members of entities; groups have none", pointer="/fields")
+    source = collection.source()
+    columns = collection.query_columns(source)
+    groups = [_group_output(collection, columns, name) for name in _limited(query.group)]
+    outputs = [*groups, *_aggregate_outputs(collection, columns, query)]
+    where = conditions.compile_condition(whole_condition(scope, collection, query), columns)
+    selected = [output.node.alias(f"o{index}") for index, output in enumerate(outputs)]
+    grouped = Select([source], selected).where(where)
+    if groups:
+        grouped = grouped.group_by(*(output.node for output in groups))
+    return _page(scope, query, outputs, (grouped, len(groups)))
+
+
+def _limited(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) > MAX_GROUP or len(set(names)) != len(names):
+        raise InvalidRequest(f"group takes at most {MAX_GROUP} different fields", pointer="/group")
+    return names
+
+
+def _page(scope: TenantScope, query: Query, outputs: list[Output], grouped: tuple[Any, int]) -> Page[dict[str, Any]]:
+    statement, group_count = grouped
+    inner = statement.alias("grouped")
+    nodes = {output.name: getattr(inner.c, f"o{index}") for index, output in enumerate(outputs)}
+    fields = {output.name: output.field for output in outputs}
+    having = conditions.bind(conditions.parse(query.having, fields, pointer="/having"), placeholders(scope), fields)
+    chosen = conditions.compile_condition(having, {name: Column(node) for name, node in nodes.items()})
+    keys = _sort_keys(query, outputs, nodes, group_count)
+    answer = Select([inner], list(nodes.values())).where(chosen)
+    order = ",".join(("-" if key.descending else "") + key.name for key in keys)
+    try:
+        total = count_rows(answer) if query.count else None
+        if query.cursor:
+            answer = answer.where(after(keys, read_cursor(query.cursor, order, keys)))
+        answer = answer.order_by(*(key.ordering() for key in keys)) if keys else answer
+        rows = fetch(answer.limit(query.limit + 1))
+    except OperationalError as error:
+        if "overflow" in str(error):
+            raise InvalidRequest("a sum exceeds 64 bits; filter more narrowly", pointer="/aggregate") from error
+        raise
+    more, rows = len(rows) > query.limit, rows[: query.limit]
+    positions = {output.name: index for index, output in enumerate(outputs)}
+    cursor = encode_cursor([rows[-1][positions[key.name]] for key in keys], order) if more else None
+    return Page([_show(outputs, row) for row in rows], cursor, total)
+
+
+def _show(outputs: list[Output], row: Any) -> dict[str, Any]:
+    return {
+        output.name: value if value is None or output.show is None else output.show(value)
+        for output, value in zip(outputs, row, strict=True)
+    }
+
+
+def _group_output(collection: CompiledCollection, columns: Mapping[str, Column], name: str) -> Output:
+    storages = sortable(collection)
+    if name not in storages:
+        raise InvalidRequest(f"group: {name[:60]!r} is not a field to group by", pointer="/group")
+    return Output(name, columns[name].node, storages[name], _flat(collection.condition_fields[name]), _shower(collection, name))
+
+
+def _flat(field: Field) -> Field:
+    return Field(field.kind, field.convert)
+
+
+def _shower(collection: CompiledCollection, name: str) -> Step | None:
+    if name in collection.fields:
+        return collection.fields[name].show
+    return FIELD_TYPES["datetime"].shower({}) if name in ("created_at", "updated_at") else None
+
+
+def _aggregate_outputs(collection: CompiledCollection, columns: Mapping[str, Column], query: Query) -> list[Output]:
+    if len(query.aggregate) > MAX_AGGREGATES:
+        raise InvalidRequest(f"aggregate takes at most {MAX_AGGREGATES} members", pointer="/aggregate")
+    outputs = []
+    for name, entry in query.aggregate.items():
+        pointer = f"/aggregate/{name[:60]}"
+        if not _NAME.fullmatch(name) or name in query.group:
+            raise InvalidRequest("an aggregate's name has letters, digits and _, and is no grouped field", pointer=pointer)
+        if not isinstance(entry, Mapping) or entry.keys() - {"fn", "field"} or entry.get("fn") not in FUNCTIONS:
+            raise InvalidRequest(f"must be {{fn: {' | '.join(FUNCTIONS)}, field}}", pointer=pointer)
+        outputs.append(_aggregate_output(collection, columns, (name, entry["fn"], entry.get("field")), pointer))
+    return outputs
+
+
+def _aggregate_output(
+    collection: CompiledCollection, columns: Mapping[str, Column], wanted: tuple[str, str, Any], pointer: str
+) -> Output:
+    name, function, field_name = wanted
+    count = _flat(SYSTEM_FIELDS["_version"])
+    if function == "count" and field_name is None:
+        return Output(name, fn.COUNT(SQL("*")), "BIGINT", count, int)
+    storages = sortable(collection)
+    if not isinstance(field_name, str) or field_name not in storages:
+        raise InvalidRequest(f"{function} needs a field of the collection that is not json", pointer=f"{pointer}/field")
+    node, known = columns[field_name].node, collection.condition_fields[field_name]
+    entry = collection.fields.get(field_name)
+    kind = entry.definition.type if entry else "integer" if field_name == "_version" else ""
+    if function == "count":
+        return Output(name, fn.COUNT(node), "BIGINT", count, int)
+    if function in ("min", "max"):
+        made = (fn.MIN if function == "min" else fn.MAX)(node)
+        return Output(name, made, storages[field_name], _flat(known), _shower(collection, field_name))
+    if kind not in _NUMERIC:
+        raise InvalidRequest(f"{function} needs a field of type {', '.join(_NUMERIC)}", pointer=f"{pointer}/field")
+    if function == "sum":
+        return Output(name, fn.SUM(node), storages[field_name], _flat(known), _exact(_shower(collection, field_name), kind))
+    divisor = 10 ** scale_of(entry.definition.options) if entry and kind == "decimal" else 1
+    average = fn.AVG(node) / float(divisor) if divisor > 1 else fn.AVG(node)
+    return Output(name, average, "DOUBLE PRECISION", Field("ordered", FIELD_TYPES["number"].comparer({})), float)
+
+
+def _exact(show: Step | None, kind: str) -> Callable[[Any], Any]:
+    """Some databases add whole numbers up to a decimal type of their own."""
+
+    def shown(value: Any) -> Any:
+        whole = value if kind == "number" else int(value)
+        return show(whole) if show else whole
+
+    return shown
+
+
+def _sort_keys(query: Query, outputs: list[Output], nodes: Mapping[str, Any], group_count: int) -> list[SortKey]:
+    """The asked order, made complete by the grouped fields."""
+    by_name = {output.name: output for output in outputs}
+    keys: list[SortKey] = []
+    for part in (*query.sort, *(output.name for output in outputs[:group_count])):
+        name = part.removeprefix("-")
+        if name not in by_name:
+            raise InvalidRequest(f"sort: {name[:60]!r} is not one of {', '.join(by_name)[:500]}", pointer="/sort")
+        if name not in [key.name for key in keys]:
+            keys.append(SortKey(name, nodes[name], by_name[name].storage, part.startswith("-")))
+    return keys

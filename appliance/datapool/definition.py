@@ -1,0 +1,341 @@
+"""What a collection is: its definition as callers write it, checked with every error at once."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from appliance import conditions
+from appliance.core import ids
+from appliance.core.errors import Detail, InvalidFilter, ValidationFailed
+from appliance.datapool.field_types import FIELD_TYPES, MAX_SCALE, Options, Refused
+
+MAX_FIELDS = 200
+MAX_INDEXES = 20
+MAX_INDEX_FIELDS = 8
+RESERVED_FIELDS = ("id", "created_at", "updated_at", "_version")
+ACCESS_VERBS = ("list", "view", "create", "update", "delete")
+NOT_YET = {
+    "document": "fields of type document come with the document store; keep the document's id in a text field",
+    "autodate": "every entity carries created_at and updated_at; for another moment use datetime with default $now",
+}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+_COLLECTION = re.compile(r"[a-z]([a-z0-9_-]{0,61}[a-z0-9])?")
+_MEMBERS = frozenset({"id", "name", "type", "required", "unique", "default", "description"})
+
+
+class Findings:
+    """Collects what is wrong, to be answered all at once."""
+
+    def __init__(self) -> None:
+        self.details: list[Detail] = []
+
+    def add(self, pointer: str, code: str, message: str) -> None:
+        self.details.append(Detail(pointer, code, message))
+
+    def raise_if_any(self, subject: str) -> None:
+        if self.details:
+            count = len(self.details)
+            first = self.details[0]
+            raise ValidationFailed(
+                f"{subject}: {first.pointer or 'the value'} {first.message}"
+                + (f" (and {count - 1} more findings, see details)" if count > 1 else ""),
+                details=self.details,
+            )
+
+
+@dataclass(frozen=True)
+class FieldDefinition:
+    """A field: `column` is where it is stored, `id` stays the same when it is renamed."""
+
+    id: str
+    name: str
+    type: str
+    column: str
+    required: bool = False
+    unique: bool = False
+    default: Any = None
+    description: str = ""
+    options: Options = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """The field as callers write it."""
+        shown: dict[str, Any] = {"id": self.id, "name": self.name, "type": self.type}
+        shown |= {"required": self.required, "unique": self.unique, "default": self.default}
+        if self.description:
+            shown["description"] = self.description
+        return shown | dict(self.options)
+
+
+@dataclass(frozen=True)
+class IndexDefinition:
+    """An index over fields, named by their ids."""
+
+    fields: tuple[str, ...]
+    unique: bool = False
+
+
+@dataclass(frozen=True)
+class CollectionDefinition:
+    """A collection's fields, indexes, searched fields (by id) and access rules."""
+
+    name: str
+    fields: tuple[FieldDefinition, ...]
+    indexes: tuple[IndexDefinition, ...] = ()
+    search: tuple[str, ...] = ()
+    access: Mapping[str, Any] = field(default_factory=dict)
+    description: str = ""
+
+    def field_by_id(self, field_id: str) -> FieldDefinition | None:
+        return next((known for known in self.fields if known.id == field_id), None)
+
+    def document(self) -> dict[str, Any]:
+        """The definition as callers write it: fields by name, every access verb present."""
+        names = {known.id: known.name for known in self.fields}
+        shown: dict[str, Any] = {"name": self.name}
+        if self.description:
+            shown["description"] = self.description
+        return shown | {
+            "fields": [known.document() for known in self.fields],
+            "indexes": [{"fields": [names[i] for i in index.fields], "unique": index.unique} for index in self.indexes],
+            "search": [names[i] for i in self.search],
+            "access": {verb: self.access.get(verb, "deny") for verb in ACCESS_VERBS},
+        }
+
+    def stored(self) -> dict[str, Any]:
+        """`document` with the columns added; `from_stored` reads it."""
+        document = self.document()
+        for shown, known in zip(document["fields"], self.fields, strict=True):
+            shown["column"] = known.column
+        return document
+
+
+def from_stored(stored: Mapping[str, Any]) -> CollectionDefinition:
+    """The definition that `stored()` wrote."""
+    fields = tuple(
+        FieldDefinition(
+            column=entry["column"],
+            options={k: v for k, v in entry.items() if k not in _MEMBERS and k != "column"},
+            **{k: v for k, v in entry.items() if k in _MEMBERS},
+        )
+        for entry in stored["fields"]
+    )
+    by_name = {known.name: known.id for known in fields}
+    return CollectionDefinition(
+        name=stored["name"],
+        fields=fields,
+        indexes=tuple(
+            IndexDefinition(tuple(by_name[name] for name in index["fields"]), index["unique"]) for index in stored["indexes"]
+        ),
+        search=tuple(by_name[name] for name in stored["search"]),
+        access=stored["access"],
+        description=stored.get("description", ""),
+    )
+
+
+def check_collection_name(name: Any) -> str:
+    """The name itself, or ValidationFailed.  Like a slug, but `_` is allowed as well as `-`."""
+    if not isinstance(name, str) or not _COLLECTION.fullmatch(name) or "--" in name or name in ids.RESERVED:
+        raise ValidationFailed(
+            "a collection's name has lower-case letters, digits, _ and -, begins with a letter, ends with a letter or "
+            f"digit, has at most 63 characters and is none of {', '.join(sorted(ids.RESERVED))}",
+            pointer="/name",
+        )
+    return name
+
+
+def read_definition(document: Any, current: CollectionDefinition | None = None) -> CollectionDefinition:
+    """The definition a caller wrote; ValidationFailed lists everything that is wrong.
+
+    With `current` (a change), a field is the same as before when its id, or without one its name, is; it then keeps its
+    column.  A new field's id is its name unless given.
+    """
+    if not isinstance(document, Mapping):
+        raise ValidationFailed("a collection is an object with name and fields", pointer="")
+    found = Findings()
+    name = check_collection_name(document.get("name"))
+    for member in document.keys() - {"name", "description", "fields", "indexes", "search", "access"}:
+        found.add(f"/{member}", "unknown_member", "is not a member of a collection")
+    fields = _read_fields(document.get("fields"), current, found)
+    known = CollectionDefinition(name, fields, description=_read_description(document, found))
+    by_name = {entry.name: entry for entry in fields}
+    known = replace(
+        known,
+        indexes=_read_indexes(document.get("indexes", []), by_name, found),
+        search=_read_search(document.get("search", []), by_name, found),
+        access=_read_access(document.get("access", {}), found),
+    )
+    found.raise_if_any("the collection cannot be accepted")
+    return known
+
+
+def _read_description(document: Mapping[str, Any], found: Findings, pointer: str = "") -> str:
+    description = document.get("description", "")
+    if not isinstance(description, str) or len(description) > 2000:
+        found.add(f"{pointer}/description", "wrong_type", "must be a text of at most 2000 characters")
+        return ""
+    return description
+
+
+def _read_fields(entries: Any, current: CollectionDefinition | None, found: Findings) -> tuple[FieldDefinition, ...]:
+    if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_FIELDS:
+        found.add("/fields", "wrong_type", f"must be a list of 1 to {MAX_FIELDS} fields")
+        return ()
+    known = {entry.id: entry for entry in current.fields} if current else {}
+    claimed = {str(entry.get("id")) for entry in entries if isinstance(entry, Mapping)}
+    by_name = {entry.name: entry for entry in known.values() if entry.id not in claimed}
+    columns = [int(entry.column[1:]) for entry in known.values()]
+    following = max(columns, default=0) + 1
+    fields: list[FieldDefinition] = []
+    for index, entry in enumerate(entries):
+        pointer = f"/fields/{index}"
+        if not isinstance(entry, Mapping):
+            found.add(pointer, "wrong_type", "must be an object with name and type")
+            continue
+        earlier = known.get(str(entry.get("id"))) or by_name.get(str(entry.get("name")))
+        field_id = entry.get("id") or (earlier.id if earlier else entry.get("name"))
+        column = earlier.column if earlier else f"c{following}"
+        following += earlier is None
+        if read := _read_field(entry, field_id, column, (found, pointer)):
+            fields.append(read)
+    for member in ("id", "name"):
+        _refuse_doubles([str(getattr(entry, member)).lower() for entry in fields], member, found)
+    return tuple(fields)
+
+
+def _refuse_doubles(values: list[str], member: str, found: Findings) -> None:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            found.add(f"/fields/{index}/{member}", "not_unique", f"is the {member} of another field, {value!r}")
+
+
+def _read_field(entry: Mapping[str, Any], field_id: Any, column: str, place: tuple[Findings, str]) -> FieldDefinition | None:
+    found, pointer = place
+    before = len(found.details)
+    for member, value in (("name", entry.get("name")), ("id", field_id)):
+        if not isinstance(value, str) or not _NAME.fullmatch(value):
+            found.add(f"{pointer}/{member}", "invalid_format", "must be letters, digits and _, beginning with a letter")
+        elif value in RESERVED_FIELDS and member == "name":
+            found.add(f"{pointer}/name", "reserved", f"every entity already carries {value}; choose another name")
+    kind = entry.get("type")
+    if not isinstance(kind, str) or kind not in FIELD_TYPES:
+        known = ", ".join(sorted(FIELD_TYPES))
+        sentence = NOT_YET.get(kind, f"must be one of {known}") if isinstance(kind, str) else f"must be one of {known}"
+        found.add(f"{pointer}/type", "not_an_option", sentence)
+        return None
+    for flag in ("required", "unique"):
+        if not isinstance(entry.get(flag, False), bool):
+            found.add(f"{pointer}/{flag}", "wrong_type", "must be true or false")
+    if kind == "json" and entry.get("unique"):
+        found.add(f"{pointer}/unique", "not_an_option", "a json field cannot be unique")
+    for member in entry.keys() - _MEMBERS - FIELD_TYPES[kind].options:
+        found.add(f"{pointer}/{member}", "unknown_member", f"is not a setting of a {kind} field")
+    options = {k: v for k, v in entry.items() if k in FIELD_TYPES[kind].options and v is not None}
+    _check_options(kind, options, found, pointer)
+    description = _read_description(entry, found, pointer)
+    if len(found.details) > before:
+        return None
+    _check_default(kind, options, entry.get("default"), (found, pointer))
+    return FieldDefinition(
+        id=str(field_id),
+        name=entry["name"],
+        type=kind,
+        column=column,
+        required=entry.get("required", False),
+        unique=entry.get("unique", False),
+        default=entry.get("default"),
+        description=description,
+        options=options,
+    )
+
+
+def _check_options(kind: str, options: Options, found: Findings, pointer: str) -> None:
+    for name in ("min_length", "max_length", "scale"):
+        value = options.get(name, 1)
+        highest = MAX_SCALE if name == "scale" else 1 << 20
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
+            found.add(f"{pointer}/{name}", "wrong_type", f"must be a whole number from 0 to {highest}")
+            return
+    if kind == "select" and not _is_list_of_texts(options.get("options")):
+        found.add(f"{pointer}/options", "wrong_type", "must be a list of 1 to 500 different texts")
+        return
+    if kind == "relation" and not isinstance(options.get("collection"), str):
+        found.add(f"{pointer}/collection", "required", "must name the collection that the relation leads to")
+        return
+    try:
+        FIELD_TYPES[kind].reader(options)
+    except Refused as refusal:
+        found.add(pointer, refusal.code, f"min or max {refusal}")
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    if not isinstance(value, list) or not 1 <= len(value) <= 500:
+        return False
+    return all(isinstance(item, str) and item for item in value) and len(set(value)) == len(value)
+
+
+def _check_default(kind: str, options: Options, default: Any, place: tuple[Findings, str]) -> None:
+    found, pointer = place
+    if default is None or (default == "$now" and kind in ("date", "datetime")):
+        return
+    if kind == "relation":
+        found.add(f"{pointer}/default", "not_an_option", "a relation cannot have a default")
+        return
+    try:
+        FIELD_TYPES[kind].reader(options)(default)
+    except Refused as refusal:
+        found.add(f"{pointer}/default", refusal.code, str(refusal))
+
+
+def _read_indexes(entries: Any, by_name: Mapping[str, FieldDefinition], found: Findings) -> tuple[IndexDefinition, ...]:
+    if not isinstance(entries, list) or len(entries) > MAX_INDEXES:
+        found.add("/indexes", "wrong_type", f"must be a list of at most {MAX_INDEXES} indexes")
+        return ()
+    indexes = []
+    for position, entry in enumerate(entries):
+        pointer = f"/indexes/{position}"
+        names = entry.get("fields") if isinstance(entry, Mapping) else None
+        if not isinstance(names, list) or not 1 <= len(names) <= MAX_INDEX_FIELDS or entry.keys() - {"fields", "unique"}:
+            found.add(pointer, "wrong_type", f"must be {{fields: [1 to {MAX_INDEX_FIELDS} names], unique: true or false}}")
+        elif not isinstance(entry.get("unique", False), bool):
+            found.add(f"{pointer}/unique", "wrong_type", "must be true or false")
+        elif ids_of := _field_ids(names, by_name, f"{pointer}/fields", found):
+            indexes.append(IndexDefinition(ids_of, entry.get("unique", False)))
+    return tuple(dict.fromkeys(indexes))
+
+
+def _field_ids(names: list[Any], by_name: Mapping[str, FieldDefinition], pointer: str, found: Findings) -> tuple[str, ...]:
+    known = []
+    for position, name in enumerate(names):
+        if not isinstance(name, str) or name not in by_name or by_name[name].type == "json":
+            found.add(f"{pointer}/{position}", "not_found", "must name a field of the collection that is not json")
+        else:
+            known.append(by_name[name].id)
+    return tuple(dict.fromkeys(known)) if len(known) == len(names) else ()
+
+
+def _read_search(entries: Any, by_name: Mapping[str, FieldDefinition], found: Findings) -> tuple[str, ...]:
+    if not isinstance(entries, list):
+        found.add("/search", "wrong_type", "must be a list of field names")
+        return ()
+    for position, name in enumerate(entries):
+        if isinstance(name, str) and name in by_name and FIELD_TYPES[by_name[name].type].kind != "text":
+            found.add(f"/search/{position}", "wrong_type", "only fields that hold text can be searched")
+    return _field_ids(entries, by_name, "/search", found)
+
+
+def _read_access(rules: Any, found: Findings) -> dict[str, Any]:
+    """`deny`, or a filter over the record; the empty filter lets everybody in, and is never implied."""
+    if not isinstance(rules, Mapping):
+        found.add("/access", "wrong_type", f"must be an object with {', '.join(ACCESS_VERBS)}")
+        return {}
+    for verb in rules.keys() - set(ACCESS_VERBS):
+        found.add(f"/access/{verb}", "unknown_member", f"is not one of {', '.join(ACCESS_VERBS)}")
+    for verb, rule in rules.items():
+        if rule == "deny":
+            continue
+        try:
+            conditions.parse(rule, pointer=f"/access/{verb}")
+        except InvalidFilter as error:
+            found.details += error.details
+    return dict(rules)

@@ -1,0 +1,205 @@
+"""Single changes of entities, each a function that runs inside a write and leaves nothing behind when it fails."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from peewee import IntegrityError
+
+from appliance.core import clock, db, ids
+from appliance.core.errors import ApplianceError, Conflict, NotFound, PayloadTooLarge, VersionConflict
+from appliance.core.scope import TenantScope
+from appliance.datapool.compiled import SYSTEM_COLUMNS, CompiledCollection, load_for_tenant
+from appliance.datapool.definition import Findings
+from appliance.datapool.models import Collection
+from appliance.datapool.tables import unique_groups
+
+MAX_PARAMETERS = 30_000
+MAX_ENTITY_BYTES = 1 << 20
+FIRST = len(SYSTEM_COLUMNS)
+
+
+class Listener(Protocol):
+    """Told of every change inside its transaction: event is `created`, `updated` or `deleted`."""
+
+    def __call__(self, scope: TenantScope, collection: str, event: str, entity: Mapping[str, Any]) -> None: ...
+
+
+_listeners: list[Listener] = []
+
+
+def on_change(listener: Listener) -> Callable[[], None]:
+    """Register a listener; the answer takes it away again."""
+    _listeners.append(listener)
+    return lambda: _listeners.remove(listener)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one change: `created`, `updated`, `unchanged` or `deleted`, and the entity after it."""
+
+    event: str
+    collection: str
+    entity: dict[str, Any]
+
+
+def announce(scope: TenantScope, outcome: Outcome) -> None:
+    """Tell the listeners, still inside the write, once it is certain that the change stays."""
+    if outcome.event != "unchanged":
+        for listener in _listeners:
+            listener(scope, outcome.collection, outcome.event, outcome.entity)
+
+
+class ConstraintBroken(Exception):
+    """The database refused a change; the caller finds out why and says so."""
+
+
+@contextmanager
+def undone_on_failure() -> Iterator[None]:
+    """A savepoint: whatever fails inside is taken back before the error goes on."""
+    with db.database.savepoint():
+        yield
+
+
+def new_row(stored: list[Any]) -> list[Any]:
+    """The row of a new entity with these stored values."""
+    check_size(stored)
+    now = clock.now_ms()
+    return [ids.new("ent"), now, now, 1, *stored]
+
+
+def check_size(stored: list[Any]) -> None:
+    """PayloadTooLarge when the values together exceed what an entity may hold."""
+    texts = [value for value in stored if type(value) is str]
+    if sum(map(len, texts)) * 4 > MAX_ENTITY_BYTES and sum(len(t.encode()) for t in texts) > MAX_ENTITY_BYTES:
+        raise PayloadTooLarge(f"an entity may hold {MAX_ENTITY_BYTES >> 10} KiB; keep large contents in a document", pointer="")
+
+
+def insert_rows(collection: CompiledCollection, rows: list[list[Any]]) -> None:
+    """Insert all rows or none; ConstraintBroken."""
+    chunk = max(1, MAX_PARAMETERS // len(collection.columns))
+    try:
+        with undone_on_failure():
+            for start in range(0, len(rows), chunk):
+                part = rows[start : start + chunk]
+                sql = collection.insert_sql + ", ".join([collection.row_marks] * len(part))
+                db.execute(sql, tuple(value for row in part for value in row))
+    except IntegrityError as error:
+        raise ConstraintBroken from error
+
+
+def create(collection: CompiledCollection, stored: list[Any], pointer: str = "") -> Outcome:
+    """Insert one entity; ValidationFailed when a constraint is broken."""
+    row = new_row(stored)
+    with explained(collection, row, pointer):
+        insert_rows(collection, [row])
+    return Outcome("created", collection.name, collection.show(row))
+
+
+def find_row(collection: CompiledCollection, entity_id: Any) -> list[Any] | None:
+    """The row of an entity, or None."""
+    rows = db.rows(collection.find_sql, (str(entity_id),))
+    return list(rows[0]) if rows else None
+
+
+def get_row(collection: CompiledCollection, entity_id: str, if_version: int | None = None) -> list[Any]:
+    """The row of an entity; NotFound, VersionConflict."""
+    row = find_row(collection, entity_id)
+    if row is None:
+        raise NotFound(f"there is no entity {str(entity_id)[:80]!r} in {collection.name}")
+    if if_version is not None and row[3] != if_version:
+        raise VersionConflict(
+            f"the entity is at version {row[3]}, not {if_version}: read it again and repeat the change on that",
+            pointer="/if_version",
+        )
+    return row
+
+
+def change(collection: CompiledCollection, row: list[Any], stored: Mapping[str, Any], pointer: str = "") -> Outcome:
+    """Set the stored values by field name; an entity that already has them stays at its version."""
+    positions = {collection.fields[name].position: value for name, value in stored.items()}
+    altered = {position: value for position, value in positions.items() if row[position] != value}
+    if not altered:
+        return Outcome("unchanged", collection.name, collection.show(row))
+    after = list(row)
+    for position, value in altered.items():
+        after[position] = value
+    check_size(after[FIRST:])
+    after[2], after[3] = max(clock.now_ms(), row[2]), row[3] + 1
+    assignments = ", ".join(f'"{collection.columns[position]}" = ?' for position in altered)
+    sql = f'UPDATE "{collection.table_name}" SET updated_at = ?, version = ?, {assignments} WHERE id = ? AND version = ?'  # noqa: S608
+    with explained(collection, after, pointer):
+        changed = _execute_checked(sql, (after[2], after[3], *altered.values(), row[0], row[3]))
+    if changed != 1:
+        raise VersionConflict("the entity was changed at the same moment; read it again and repeat the change")
+    return Outcome("updated", collection.name, collection.show(after))
+
+
+def _execute_checked(sql: str, params: tuple[Any, ...]) -> int:
+    try:
+        with undone_on_failure():
+            return db.execute(sql, params)
+    except IntegrityError as error:
+        raise ConstraintBroken from error
+
+
+def delete(scope: TenantScope, collection: CompiledCollection, row: list[Any]) -> Outcome:
+    """Delete the entity of a row; Conflict when others lead to it."""
+    try:
+        _execute_checked(collection.delete_sql, (row[0],))
+    except ConstraintBroken as broken:
+        users = ", ".join(referring(scope, collection)) or "another collection"
+        raise Conflict(f"{row[0]} is still referred to by entities of {users}; delete or change those first") from broken
+    return Outcome("deleted", collection.name, collection.show(row))
+
+
+def referring(scope: TenantScope, collection: CompiledCollection) -> list[str]:
+    """The relations (`collection.field`) that lead to the collection."""
+    names = [row.name for row in scope.select(Collection, Collection.name)]
+    others = [load_for_tenant(scope.tenant_id, name) for name in names]
+    return [
+        f"{other.name}.{field.definition.name}"
+        for other in others
+        for field in other.relations
+        if field.definition.options["collection"] == collection.name
+    ]
+
+
+@contextmanager
+def explained(collection: CompiledCollection, row: list[Any], pointer: str) -> Iterator[None]:
+    """ConstraintBroken becomes a ValidationFailed that names every field and its reason."""
+    try:
+        yield
+    except ConstraintBroken as broken:
+        found = Findings()
+        find_broken_constraints(collection, row[0], stored_by_column(collection, row), (found, pointer))
+        found.raise_if_any(f"the entity cannot be stored in {collection.name}")
+        raise ApplianceError("the database refused the change for a reason that is not known") from broken
+
+
+def stored_by_column(collection: CompiledCollection, row: list[Any]) -> dict[str, Any]:
+    return dict(zip(collection.columns[FIRST:], row[FIRST:], strict=True))
+
+
+def find_broken_constraints(
+    collection: CompiledCollection, entity_id: str, stored: Mapping[str, Any], place: tuple[Findings, str]
+) -> None:
+    """Add to the findings which unique values are taken and which relations lead nowhere."""
+    found, pointer = place
+    for group in unique_groups(collection.definition):
+        values = [stored.get(field.column) for field in group]
+        if any(value is None for value in values):
+            continue
+        where = " AND ".join(f'"{field.column}" = ?' for field in group)
+        sql = f'SELECT id FROM "{collection.table_name}" WHERE {where} AND id <> ?'  # noqa: S608
+        if db.rows(sql, (*values, entity_id)):
+            names = " and ".join(field.name for field in group)
+            found.add(f"{pointer}/{group[-1].name}", "not_unique", f"{names} must be unique, and another entity has this value")
+    for field in collection.relations:
+        target_id = stored.get(field.definition.column)
+        if target_id is None:
+            continue
+        target = load_for_tenant(collection.tenant_id, field.definition.options["collection"])
+        if target_id != entity_id and find_row(target, target_id) is None:
+            found.add(f"{pointer}/{field.definition.name}", "not_found", f"there is no entity {target_id} in {target.name}")

@@ -1,0 +1,241 @@
+"""DataPool: collections and their entities.
+
+Every verb may be called inside an outer `db.write` and is then part of it: what it refuses, it has not half done.
+"""
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from appliance.core import clock, db
+from appliance.core.errors import AlreadyExists, Conflict, ValidationFailed, VersionConflict
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.datapool import batch, changes, entities, queries, tables
+from appliance.datapool.aggregation import aggregate_page
+from appliance.datapool.compiled import CompiledCollection, load
+from appliance.datapool.definition import CollectionDefinition, Findings, from_stored, read_definition
+from appliance.datapool.entities import Listener, Outcome, on_change
+from appliance.datapool.models import Collection
+
+__all__ = ["Listener", "Outcome", "on_change"]
+
+MAX_COLLECTIONS = 500
+
+
+def list_collections(scope: TenantScope, request: PageRequest) -> Page[dict[str, Any]]:
+    """The collections of the tenant, by name unless asked otherwise."""
+    fields = {"name": Collection.name, "created_at": Collection.created_at, "updated_at": Collection.updated_at}
+    return paginate(scope.select(Collection), request, fields, default="name", tie="name").map(_view)
+
+
+def get_collection(scope: TenantScope, name: str) -> dict[str, Any]:
+    """One collection: its definition, times and `_version`; NotFound."""
+    return _view(scope.get(Collection, name=name))
+
+
+def create_collection(scope: TenantScope, document: Any) -> dict[str, Any]:
+    """Make a collection and its table; ValidationFailed with every error, AlreadyExists."""
+    definition = read_definition(document)
+    return db.write(lambda: _create_collection(scope, definition))
+
+
+def _create_collection(scope: TenantScope, definition: CollectionDefinition) -> dict[str, Any]:
+    if scope.find(Collection, name=definition.name) is not None:
+        raise AlreadyExists(f"there is a collection {definition.name!r} already; change it with PATCH")
+    if scope.select(Collection).count() >= MAX_COLLECTIONS:
+        raise Conflict(f"a tenant may have {MAX_COLLECTIONS} collections; delete one that is no longer used")
+    table, now = tables.new_table_name(), clock.now_ms()
+    targets = _targets(scope, definition) | {definition.name: table}
+    _refuse_missing_targets(definition, targets)
+    with entities.undone_on_failure():
+        tables.create_table(definition, table, targets)
+        scope.insert(
+            Collection,
+            name=definition.name,
+            definition=definition.stored(),
+            table_name=table,
+            stamp=secrets.token_hex(8),
+            version=1,
+            created_at=now,
+            updated_at=now,
+        )
+    return get_collection(scope, definition.name)
+
+
+def _targets(scope: TenantScope, definition: CollectionDefinition) -> dict[str, str]:
+    wanted = {field.options["collection"] for field in definition.fields if field.type == "relation"}
+    rows = scope.select(Collection, Collection.name, Collection.table_name).where(Collection.name.in_(sorted(wanted)))
+    return {row.name: row.table_name for row in rows}
+
+
+def _refuse_missing_targets(definition: CollectionDefinition, targets: Mapping[str, str]) -> None:
+    found = Findings()
+    for index, field in enumerate(definition.fields):
+        target = field.options.get("collection")
+        if field.type == "relation" and target not in targets:
+            found.add(f"/fields/{index}/collection", "not_found", f"there is no collection {target!r}; create it first")
+    found.raise_if_any("the collection cannot be accepted")
+
+
+def plan_collection_change(scope: TenantScope, name: str, patch: Any) -> dict[str, Any]:
+    """What `change_collection` would do: `{definition, steps: [{field, change, message, lost, blocked}]}`."""
+    current = load(scope, name)
+    wanted = _patched(current, patch)
+    steps = changes.plan(current, wanted)
+    return {"definition": wanted.document(), "steps": [step.document() for step in steps]}
+
+
+def change_collection(
+    scope: TenantScope, name: str, patch: Any, *, allow_loss: bool = False, if_version: int | None = None
+) -> dict[str, Any]:
+    """Merge `patch` (RFC 7396; `fields` is the whole new list) into the definition and carry the entities over.
+
+    A field keeps its values when its id, or without one its name, stays.  ValidationFailed names what would be lost
+    unless `allow_loss`; VersionConflict when the collection is no longer at `if_version`.
+    """
+    return db.write(lambda: _change_collection(scope, name, patch, (allow_loss, if_version)))
+
+
+def _change_collection(scope: TenantScope, name: str, patch: Any, choice: tuple[bool, int | None]) -> dict[str, Any]:
+    allow_loss, if_version = choice
+    row = scope.get(Collection, name=name)
+    if if_version is not None and row.version != if_version:
+        raise VersionConflict(f"the collection is at version {row.version}, not {if_version}: read it again")
+    current = load(scope, name)
+    wanted = _patched(current, patch)
+    steps = changes.plan(current, wanted)
+    changes.refuse_loss(steps, allow_loss=allow_loss)
+    targets = _targets(scope, wanted)
+    _refuse_missing_targets(wanted, targets)
+    with entities.undone_on_failure():
+        stored = changes.apply(current, wanted, steps, targets)
+        scope.update(
+            Collection,
+            definition=stored.stored(),
+            stamp=secrets.token_hex(8),
+            version=row.version + 1,
+            updated_at=clock.now_ms(),
+        ).where(Collection.name == name).execute()
+    return get_collection(scope, name)
+
+
+def _patched(current: CompiledCollection, patch: Any) -> CollectionDefinition:
+    if not isinstance(patch, Mapping):
+        raise ValidationFailed("a change is an object with the members to change", pointer="")
+    if patch.get("name", current.name) != current.name:
+        raise ValidationFailed("a collection keeps its name: others refer to it by that", pointer="/name")
+    merged = batch.merge(current.definition.document(), patch)
+    return read_definition(merged, current.definition)
+
+
+def delete_collection(scope: TenantScope, name: str, *, allow_loss: bool = False) -> None:
+    """Delete a collection; Conflict while it holds entities (unless `allow_loss`) or others lead to it."""
+    db.write(lambda: _delete_collection(scope, name, allow_loss))
+
+
+def _delete_collection(scope: TenantScope, name: str, allow_loss: bool) -> None:
+    collection = load(scope, name)
+    users = [user for user in entities.referring(scope, collection) if not user.startswith(f"{name}.")]
+    if users:
+        raise Conflict(f"{', '.join(users)} lead to the collection {name}; change those first")
+    if not allow_loss and db.rows(f'SELECT 1 FROM "{collection.table_name}" LIMIT 1'):  # noqa: S608
+        raise Conflict(f"the collection {name} holds entities; allow_loss=true deletes them with it")
+    with entities.undone_on_failure():
+        tables.drop_table(collection.table_name)
+        scope.delete(Collection).where(Collection.name == name).execute()
+
+
+def find_entity(scope: TenantScope, collection: str, entity_id: str) -> dict[str, Any] | None:
+    """The entity, or None."""
+    with db.snapshot():
+        known = load(scope, collection)
+        row = entities.find_row(known, entity_id)
+        return None if row is None else known.show(row)
+
+
+def get_entity(scope: TenantScope, collection: str, entity_id: str, *, query: queries.Query | None = None) -> dict[str, Any]:
+    """The entity, with the `fields` and `expand` of the query; NotFound."""
+    with db.snapshot():
+        known = load(scope, collection)
+        shown = known.show(entities.get_row(known, entity_id))
+        return queries.present(known, [shown], query)[0] if query else shown
+
+
+def query_entities(scope: TenantScope, collection: str, query: Any) -> Page[dict[str, Any]]:
+    """One page of entities, or of groups when the query groups or aggregates; `query` is a Query or its JSON."""
+    wanted = query if isinstance(query, queries.Query) else queries.read_query(query)
+    with db.snapshot():
+        known = load(scope, collection)
+        return aggregate_page(scope, known, wanted) if wanted.grouped else queries.find_page(scope, known, wanted)
+
+
+def create_entity(scope: TenantScope, collection: str, values: Any) -> dict[str, Any]:
+    """Store a new entity; ValidationFailed with every error."""
+    return _perform(scope, collection, {"op": "create", "values": values}).entity
+
+
+def update_entity(
+    scope: TenantScope, collection: str, entity_id: str, values: Any, *, if_version: int | None = None
+) -> dict[str, Any]:
+    """Merge values into an entity (RFC 7396); where nothing differs the version stays.  NotFound, VersionConflict."""
+    operation = {"op": "update", "id": entity_id, "values": values, "if_version": if_version}
+    return _perform(scope, collection, operation).entity
+
+
+def replace_entity(
+    scope: TenantScope, collection: str, entity_id: str, values: Any, *, if_version: int | None = None
+) -> dict[str, Any]:
+    """Set every field of an entity: what is not given gets its default or null; NotFound, VersionConflict."""
+    operation = {"op": "replace", "id": entity_id, "values": values, "if_version": if_version}
+    return _perform(scope, collection, operation).entity
+
+
+def delete_entity(scope: TenantScope, collection: str, entity_id: str, *, if_version: int | None = None) -> None:
+    """Delete an entity; NotFound, VersionConflict, Conflict when others lead to it."""
+    _perform(scope, collection, {"op": "delete", "id": entity_id, "if_version": if_version})
+
+
+def upsert_entity(scope: TenantScope, collection: str, document: Any) -> Outcome:
+    """Create or merge by key, `{key: [field, …], values: {…}}`; Conflict when several entities have that key."""
+    if not isinstance(document, Mapping) or document.keys() != {"key", "values"}:
+        raise ValidationFailed("an upsert is {key: [field, …], values: {…}}", pointer="")
+    return _perform(scope, collection, {"op": "upsert", **document})
+
+
+def _perform(scope: TenantScope, collection: str, document: Mapping[str, Any]) -> Outcome:
+    """Check on the caller's thread, then write; checked again only if the collection changed in between."""
+    known = load(scope, collection)
+    operation = batch.read_single(known, document)
+
+    def write() -> Outcome:
+        now = load(scope, collection)
+        outcome = batch.perform(scope, operation if now is known else batch.read_single(now, document))
+        entities.announce(scope, outcome)
+        return outcome
+
+    return db.write(write)
+
+
+def run_batch(scope: TenantScope, operations: Any, *, dry_run: bool = False) -> list[Outcome]:
+    """Up to 1,000 `{op, collection, id?, key?, values?, if_version?}`, all or nothing; the outcomes in order.
+
+    ValidationFailed lists every error of every operation; a dry run answers what would be and changes nothing.
+    """
+    read = batch.read_operations(scope, operations)
+
+    def write() -> list[Outcome]:
+        fresh: dict[str, CompiledCollection] = {name: load(scope, name) for name in {o.collection.name for o in read}}
+        stale = any(fresh[operation.collection.name] is not operation.collection for operation in read)
+        return batch.run(scope, batch.read_operations(scope, operations) if stale else read, dry_run=dry_run)
+
+    return db.write(write)
+
+
+def _view(row: Collection) -> dict[str, Any]:
+    return {
+        **from_stored(row.definition).document(),
+        "created_at": clock.rfc3339(row.created_at),
+        "updated_at": clock.rfc3339(row.updated_at),
+        "_version": row.version,
+    }

@@ -1,0 +1,93 @@
+"""The tables that hold entities: every name in this SQL is made here (`dp_<hex>`, `c<number>`), never by a caller."""
+
+import secrets
+from collections.abc import Iterable, Mapping
+
+from appliance.core import db
+from appliance.datapool.definition import CollectionDefinition, FieldDefinition, IndexDefinition
+from appliance.datapool.field_types import FIELD_TYPES
+
+
+def new_table_name() -> str:
+    """A name no other collection of any tenant has."""
+    return f"dp_{secrets.token_hex(8)}"
+
+
+def _text() -> str:
+    """Text that compares by code point on every database, as Python does."""
+    return "TEXT" if db.is_sqlite() else 'TEXT COLLATE "C"'
+
+
+def _column(field: FieldDefinition, targets: Mapping[str, str]) -> str:
+    storage = FIELD_TYPES[field.type].storage
+    declared = f'"{field.column}" {_text() if storage == "TEXT" else storage}'
+    if field.type == "relation":
+        declared += f' REFERENCES "{targets[field.options["collection"]]}" (id)'
+    return declared
+
+
+def create_table(definition: CollectionDefinition, table: str, targets: Mapping[str, str]) -> None:
+    """The table and indexes of a new collection; `targets` maps related collections to their tables."""
+    columns = [
+        f"id {_text()} PRIMARY KEY",
+        "created_at BIGINT NOT NULL",
+        "updated_at BIGINT NOT NULL",
+        "version BIGINT NOT NULL",
+        *(_column(field, targets) for field in definition.fields),
+    ]
+    db.execute(f'CREATE TABLE "{table}" ({", ".join(columns)})')
+    db.execute(f'CREATE INDEX "{table}_created" ON "{table}" (created_at, id)')
+    create_indexes(table, index_columns(definition))
+
+
+def add_column(table: str, field: FieldDefinition, targets: Mapping[str, str]) -> None:
+    db.execute(f'ALTER TABLE "{table}" ADD COLUMN {_column(field, targets)}')
+
+
+def drop_column(table: str, column: str) -> None:
+    db.execute(f'ALTER TABLE "{table}" DROP COLUMN "{column}"')
+
+
+def drop_table(table: str) -> None:
+    db.execute(f'DROP TABLE "{table}"')
+
+
+def index_columns(definition: CollectionDefinition) -> dict[tuple[str, ...], bool]:
+    """Every index the definition asks for, as columns -> unique: unique fields, relations and declared indexes."""
+    columns = {field.id: field.column for field in definition.fields}
+    wanted: dict[tuple[str, ...], bool] = {
+        (field.column,): field.unique for field in definition.fields if field.unique or field.type == "relation"
+    }
+    for index in definition.indexes:
+        key = tuple(columns[field_id] for field_id in index.fields)
+        wanted[key] = wanted.get(key, False) or index.unique
+    return wanted
+
+
+def unique_groups(definition: CollectionDefinition) -> Iterable[tuple[FieldDefinition, ...]]:
+    """The fields, alone or together, whose values no two entities share."""
+    yield from ((field,) for field in definition.fields if field.unique)
+    for index in definition.indexes:
+        if index.unique:
+            yield fields_of(definition, index)
+
+
+def fields_of(definition: CollectionDefinition, index: IndexDefinition) -> tuple[FieldDefinition, ...]:
+    by_id = {field.id: field for field in definition.fields}
+    return tuple(by_id[field_id] for field_id in index.fields)
+
+
+def create_indexes(table: str, wanted: Mapping[tuple[str, ...], bool]) -> None:
+    for columns, unique in wanted.items():
+        listed = ", ".join(f'"{column}"' for column in columns)
+        kind = "UNIQUE INDEX" if unique else "INDEX"
+        db.execute(f'CREATE {kind} "{_index_name(table, columns, unique)}" ON "{table}" ({listed})')
+
+
+def drop_indexes(table: str, unwanted: Mapping[tuple[str, ...], bool]) -> None:
+    for columns, unique in unwanted.items():
+        db.execute(f'DROP INDEX "{_index_name(table, columns, unique)}"')
+
+
+def _index_name(table: str, columns: tuple[str, ...], unique: bool) -> str:
+    return f"{table}_{'u' if unique else 'i'}_{'_'.join(columns)}"
