@@ -1,0 +1,1 @@
+"""What happened: log lines, failures, metrics, counters over time and the audit trail."""

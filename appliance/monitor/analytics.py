@@ -1,0 +1,123 @@
+"""Series over time from the counters: how much, how long, how often it failed."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from appliance.core import clock, db
+from appliance.core.errors import InvalidRequest
+from appliance.core.scope import TenantScope
+
+from .tally import DAY, HOUR, MINUTE, RESOLUTIONS, percentile
+
+Kind = Literal["execution", "step", "integration"]
+MAX_POINTS = 1_000
+_NICE_POINTS = 120
+_BUCKETS = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR, DAY)
+_GOOD = frozenset({"succeeded"})
+_NEUTRAL = frozenset({"cancelled", "skipped"})
+_TOP_NAMES = 50
+
+
+@dataclass(frozen=True)
+class Window:
+    """What is asked: [since, until) in epoch milliseconds; `bucket` in ms, None chooses one that draws well.
+
+    `name` narrows to one process, kind of step or integration.
+    """
+
+    since: int
+    until: int
+    bucket: int | None = None
+    kind: Kind = "execution"
+    name: str | None = None
+
+
+@dataclass
+class Summary:
+    """Counted things: by outcome, by duration slot and their total duration in ms."""
+
+    by_outcome: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    slots: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    sum_ms: float = 0.0
+
+    def add(self, outcome: str, slot: int, count: int, sum_ms: float) -> None:
+        self.by_outcome[outcome] += count
+        self.slots[slot] += count
+        self.sum_ms += sum_ms
+
+    @property
+    def count(self) -> int:
+        return sum(self.by_outcome.values())
+
+    @property
+    def failures(self) -> int:
+        """Neither succeeded nor ended by intention."""
+        return sum(n for outcome, n in self.by_outcome.items() if outcome not in _GOOD | _NEUTRAL)
+
+    @property
+    def mean_ms(self) -> float | None:
+        return round(self.sum_ms / self.count, 3) if self.count else None
+
+    def percentile(self, share: float) -> float | None:
+        return percentile(self.slots, share)
+
+
+@dataclass(frozen=True)
+class Series:
+    """`points` has one summary per bucket from `since` on, empty ones included; `names` the 50 most frequent."""
+
+    since: int
+    until: int
+    bucket: int
+    points: list[tuple[int, Summary]]
+    total: Summary
+    names: Mapping[str, Summary]
+
+
+def read_series(scope: TenantScope, window: Window) -> Series:
+    """The counters of a window; InvalidRequest for an empty or too finely divided one.
+
+    Counters older than two days are kept by the hour, older than 90 days by the day: the bucket is at least that wide.
+    """
+    if window.since >= window.until:
+        raise InvalidRequest("since must lie before until", pointer="/since")
+    bucket = _choose_bucket(window)
+    since = window.since // bucket * bucket
+    until = -(-window.until // bucket) * bucket
+    if (until - since) // bucket > MAX_POINTS:
+        raise InvalidRequest(
+            f"this window has more than {MAX_POINTS} points; ask for a wider bucket or a shorter time",
+            pointer="/bucket",
+        )
+    series = Series(since, until, bucket, [(at, Summary()) for at in range(since, until, bucket)], Summary(), {})
+    names: dict[str, Summary] = defaultdict(Summary)
+    for name, index, outcome, slot, count, sum_ms in _read(scope, window, series):
+        numbers = (str(outcome), int(slot), int(count), float(sum_ms))
+        series.points[int(index)][1].add(*numbers)
+        series.total.add(*numbers)
+        names[str(name)].add(*numbers)
+    top = sorted(names.items(), key=lambda item: (-item[1].count, item[0]))[:_TOP_NAMES]
+    return Series(since, until, bucket, series.points, series.total, dict(top))
+
+
+def _read(scope: TenantScope, window: Window, series: Series) -> list[tuple[Any, ...]]:
+    only = "AND name = ? " if window.name is not None else ""
+    named = (window.name,) if window.name is not None else ()
+    return db.rows(
+        "SELECT name, (at - ?) / ?, outcome, slot, SUM(count), SUM(sum_ms) FROM tally "  # noqa: S608
+        f"WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? {only}GROUP BY 1, 2, 3, 4",
+        (series.since, series.bucket, scope.tenant_id, window.kind, series.since, series.until, *named),
+    )
+
+
+def _choose_bucket(window: Window) -> int:
+    now = clock.now_ms()
+    kept = max((width for age, width in RESOLUTIONS if window.since < now - age), default=MINUTE)
+    if window.bucket is not None:
+        if window.bucket < MINUTE or window.bucket % MINUTE:
+            raise InvalidRequest("bucket must be whole minutes, such as 5m, 1h or 1d", pointer="/bucket")
+        return max(window.bucket, kept)
+    span = window.until - window.since
+    return max(kept, next((width for width in _BUCKETS if span <= width * _NICE_POINTS), DAY))

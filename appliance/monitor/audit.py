@@ -1,0 +1,141 @@
+"""The audit trail: who did what, each entry bound to the one before it by its hash.
+
+An entry's hash is SHA-256 over the compact JSON array
+`[tenant, seq, at in ms, actor, action, subject, fields, previous_hash]`, `fields` being the text that is kept; anybody
+with an export can recompute it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from appliance.core import clock, db
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+
+from .models import AuditChain, AuditEntry
+from .retention import tenant_ids
+from .storable import storable_json, storable_text
+
+FIELDS_BYTES = 16 << 10
+GENESIS = "0" * 64
+
+
+@dataclass(frozen=True)
+class AuditFilter:
+    """Which entries; times in epoch milliseconds, [since, until)."""
+
+    actor: str | None = None
+    action: str | None = None
+    subject: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the kept chain is whole; otherwise the first entry that does not fit and why."""
+
+    intact: bool
+    entries: int
+    first_seq: int | None
+    last_seq: int | None
+    broken_seq: int | None = None
+    reason: str | None = None
+
+
+def record(scope: TenantScope, action: str, subject: str, fields: Mapping[str, Any] | None = None) -> int:
+    """Inside a write: add an entry in the name of the scope's actor; answers its number in the tenant's chain.
+
+    `action` reads like `key.revoke`, `subject` names what it was done to; secrets in `fields` are redacted.
+    """
+    # The upsert locks the chain's row, so that two writers on a server database take turns.
+    ((seq, previous),) = db.rows(
+        "INSERT INTO audit_chain (tenant_id, base_seq, base_hash, last_seq, last_hash) VALUES (?, 0, ?, 1, ?) "
+        "ON CONFLICT (tenant_id) DO UPDATE SET last_seq = audit_chain.last_seq + 1 RETURNING last_seq, last_hash",
+        (scope.tenant_id, GENESIS, GENESIS),
+    )
+    entry = AuditEntry(
+        tenant_id=scope.tenant_id, seq=seq, at=clock.now_ms(), actor=scope.actor, action=action,
+        subject=storable_text(subject, 500), fields=storable_json(fields, FIELDS_BYTES), previous_hash=previous,
+    )  # fmt: skip
+    entry.hash = hash_of(entry)
+    scope.insert(AuditEntry, **entry.__data__)
+    scope.update(AuditChain, last_hash=entry.hash).execute()
+    return int(seq)
+
+
+def hash_of(entry: AuditEntry) -> str:
+    """The hash that binds this entry to its content and its predecessor."""
+    content = [
+        entry.tenant_id, entry.seq, entry.at, entry.actor, entry.action, entry.subject, entry.fields,
+        entry.previous_hash,
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
+
+
+def list_entries(scope: TenantScope, wanted: AuditFilter, page: PageRequest) -> Page[AuditEntry]:
+    """The entries that match, newest first."""
+    query = scope.select(AuditEntry)
+    for column, value in (
+        (AuditEntry.actor, wanted.actor),
+        (AuditEntry.action, wanted.action),
+        (AuditEntry.subject, wanted.subject),
+    ):
+        if value is not None:
+            query = query.where(column == value)
+    if wanted.since is not None:
+        query = query.where(AuditEntry.at >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(AuditEntry.at < wanted.until)
+    return paginate(query, page, {"seq": AuditEntry.seq, "at": AuditEntry.at}, default="-seq", tie="seq")
+
+
+def verify(scope: TenantScope) -> Verdict:
+    """Recompute the whole chain of the tenant: nothing changed, nothing missing, nothing added."""
+    with db.snapshot():
+        chain = scope.find(AuditChain)
+        entries = scope.select(AuditEntry).order_by(AuditEntry.seq).iterator()
+        return _walk(chain, entries)
+
+
+def _walk(chain: AuditChain | None, entries: Any) -> Verdict:
+    seq, expected = (chain.base_seq, chain.base_hash) if chain else (0, GENESIS)
+    first = seq + 1
+    count = 0
+    for entry in entries:
+        reason = None
+        if entry.seq != seq + 1:
+            reason = f"entry {seq + 1} is missing"
+        elif entry.previous_hash != expected:
+            reason = "it does not follow the entry before it"
+        elif hash_of(entry) != entry.hash:
+            reason = "its content was changed"
+        if reason:
+            return Verdict(False, count, first, seq or None, entry.seq, reason)
+        seq, expected, count = entry.seq, entry.hash, count + 1
+    if chain and (seq, expected) != (chain.last_seq, chain.last_hash):
+        return Verdict(False, count, first, seq or None, seq + 1, f"entries up to {chain.last_seq} are missing")
+    return Verdict(True, count, first if count else None, seq if count else None)
+
+
+def purge(before_ms: int) -> int:
+    """Cut every tenant's chain before `before_ms` and remember where; answers how many entries went."""
+    return sum(db.write(partial(_cut, tenant_id, before_ms)) for tenant_id in tenant_ids())
+
+
+def _cut(tenant_id: str, before_ms: int) -> int:
+    last = db.rows(
+        "SELECT seq, hash FROM audit_entry WHERE tenant_id = ? AND seq < COALESCE("
+        "(SELECT MIN(seq) FROM audit_entry WHERE tenant_id = ? AND at >= ?), 9223372036854775807) "
+        "ORDER BY seq DESC LIMIT 1",
+        (tenant_id, tenant_id, before_ms),
+    )
+    if not last:
+        return 0
+    seq, digest = last[0]
+    db.execute("UPDATE audit_chain SET base_seq = ?, base_hash = ? WHERE tenant_id = ?", (seq, digest, tenant_id))
+    return db.execute("DELETE FROM audit_entry WHERE tenant_id = ? AND seq <= ?", (tenant_id, seq))

@@ -1,0 +1,153 @@
+"""Failures of executions, grouped by what they have in common, so that a thousand of one kind are one line to read."""
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from appliance.core import clock, db, ids
+from appliance.core.errors import ApplianceError
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+
+from .models import FailureGroup, FailureOccurrence
+from .retention import delete_older
+from .storable import storable_text
+
+State = Literal["open", "acknowledged", "resolved"]
+RetryExecution = Callable[[TenantScope, str], str]
+MESSAGE_BYTES = 2 << 10
+RETRIES_AT_ONCE = 200
+
+# What differs between two occurrences of one failure; the order matters, a quoted id is a quoted value.
+_VARIABLE = re.compile(
+    r"""(?<!\w)(?:'[^'\n]*'|"[^"\n]*"|`[^`\n]*`)(?!\w)  # quoted values
+      | \b[a-z]{2,8}_[0-9A-Za-z]{16,}\b                 # our ids
+      | \b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b
+      | \b(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b        # hashes
+      | [+-]?\d+(?:[.,:]\d+)*                           # numbers, times
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One failed execution: where it failed (`step` may be empty), its class, code and message."""
+
+    process_id: str
+    execution_id: str
+    step: str | None
+    failure_class: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class RetryOutcome:
+    """What `retry_all` did: failed execution -> the one that retries it, refusals with the reason, how many remain."""
+
+    retried: dict[str, str]
+    refused: dict[str, str]
+    remaining: int
+
+
+def fingerprint(failure: Failure) -> str:
+    """The same for two failures that differ in numbers, ids and quoted values only."""
+    message = " ".join(_VARIABLE.sub("*", failure.message[:MESSAGE_BYTES]).casefold().split())
+    parts = (failure.process_id, failure.step or "", failure.failure_class, failure.code, message)
+    return hashlib.sha256("\x1f".join(parts).encode("utf8", "replace")).hexdigest()[:32]
+
+
+def record_failure(scope: TenantScope, failure: Failure) -> str:
+    """Inside a write: count the failure in its group and answer the group's id; a resolved group opens again.
+
+    Recording the same execution twice counts once.
+    """
+    now = clock.now_ms()
+    mark = fingerprint(failure)
+    found = db.rows(
+        "SELECT f.id FROM failure f JOIN failure_occurrence o ON o.tenant_id = f.tenant_id AND o.failure_id = f.id "
+        "WHERE f.tenant_id = ? AND f.fingerprint = ? AND o.execution_id = ?",
+        (scope.tenant_id, mark, failure.execution_id),
+    )
+    if found:
+        return str(found[0][0])
+    message = storable_text(failure.message, MESSAGE_BYTES)
+    ((group_id,),) = db.rows(
+        "INSERT INTO failure (tenant_id, id, fingerprint, process_id, step, failure_class, code, message, state, "
+        "count, first_seen, last_seen, sample_execution_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', 1, ?, ?, ?) "
+        "ON CONFLICT (tenant_id, fingerprint) DO UPDATE SET count = failure.count + 1, last_seen = excluded.last_seen, "
+        "message = excluded.message, sample_execution_id = excluded.sample_execution_id, "
+        "state = CASE failure.state WHEN 'resolved' THEN 'open' ELSE failure.state END RETURNING id",
+        (
+            scope.tenant_id, ids.new("fail"), mark, failure.process_id, failure.step or "", failure.failure_class,
+            failure.code, message, now, now, failure.execution_id,
+        ),
+    )  # fmt: skip
+    scope.insert(FailureOccurrence, failure_id=group_id, execution_id=failure.execution_id, at=now)
+    return str(group_id)
+
+
+def list_failures(
+    scope: TenantScope, page: PageRequest, *, state: State | None = None, process_id: str | None = None
+) -> Page[FailureGroup]:
+    """The tenant's groups, the one seen last first."""
+    query = scope.select(FailureGroup)
+    if state is not None:
+        query = query.where(FailureGroup.state == state)
+    if process_id is not None:
+        query = query.where(FailureGroup.process_id == process_id)
+    fields = {name: getattr(FailureGroup, name) for name in ("last_seen", "first_seen", "count", "id")}
+    return paginate(query, page, fields, default="-last_seen")
+
+
+def get_failure(scope: TenantScope, failure_id: str) -> FailureGroup:
+    """One group; NotFound otherwise."""
+    return scope.get(FailureGroup, id=failure_id)
+
+
+def set_state(scope: TenantScope, failure_id: str, state: State) -> FailureGroup:
+    """Acknowledge, resolve or re-open a group."""
+
+    def change() -> FailureGroup:
+        scope.get(FailureGroup, id=failure_id)
+        changes = {"state": state, "changed_at": clock.now_ms(), "changed_by": scope.actor}
+        scope.update(FailureGroup, **changes).where(FailureGroup.id == failure_id).execute()
+        return scope.get(FailureGroup, id=failure_id)
+
+    return db.write(change)
+
+
+def retry_all(scope: TenantScope, failure_id: str, retry: RetryExecution) -> RetryOutcome:
+    """Retry the group's executions, oldest first, at most 200 at once; each is retried from here once.
+
+    `retry` answers the id of the execution that retries the given one; what it refuses is reported and not asked again.
+    """
+    return db.write(lambda: _retry_all(scope, failure_id, retry))
+
+
+def _retry_all(scope: TenantScope, failure_id: str, retry: RetryExecution) -> RetryOutcome:
+    scope.get(FailureGroup, id=failure_id)
+    pending = scope.select(FailureOccurrence).where(
+        FailureOccurrence.failure_id == failure_id, FailureOccurrence.retried_at.is_null()
+    )
+    chosen = [row.execution_id for row in pending.order_by(FailureOccurrence.at).limit(RETRIES_AT_ONCE)]
+    retried: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    for execution_id in chosen:
+        try:
+            with db.savepoint():
+                retried[execution_id] = retry(scope, execution_id)
+        except ApplianceError as error:
+            refused[execution_id] = error.message
+    scope.update(FailureOccurrence, retried_at=clock.now_ms()).where(
+        FailureOccurrence.failure_id == failure_id, FailureOccurrence.execution_id.in_(chosen)
+    ).execute()
+    return RetryOutcome(retried, refused, pending.count())
+
+
+def purge(before_ms: int) -> int:
+    """Delete every tenant's groups that were last seen before `before_ms`; answers how many."""
+    return delete_older("failure", "id", "last_seen", before_ms)

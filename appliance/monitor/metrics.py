@@ -1,0 +1,152 @@
+"""Counters, histograms and gauges of this process in the Prometheus text format 0.0.4.
+
+Our own hundred lines instead of prometheus-client: no global collectors, a bound on label values, 1 µs per count.
+"""
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MAX_SERIES = 1_000
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_OTHER = "other"
+
+Labels = tuple[str, ...]
+
+
+class _Metric:
+    """Values by label values; past the bound every new combination is counted as `other`."""
+
+    kind = "untyped"
+
+    def __init__(self, name: str, help_text: str, labels: Sequence[str]) -> None:
+        self.name = name
+        self.labels = tuple(labels)
+        self._help = help_text
+        self._lock = threading.Lock()
+        self._values: dict[Labels, Any] = {}
+
+    def _key(self, values: Labels) -> Labels:
+        if len(values) != len(self.labels):
+            raise ValueError(f"{self.name} has the labels {self.labels}, not {len(values)} values")
+        if values in self._values or len(self._values) < MAX_SERIES:
+            return values
+        return (_OTHER,) * len(values)
+
+    def render(self) -> list[str]:
+        with self._lock:
+            values = sorted(self._values.items())
+            body = [line for key, value in values for line in self._lines(key, value)]
+        return [f"# HELP {self.name} {self._help}", f"# TYPE {self.name} {self.kind}", *body]
+
+    def _lines(self, key: Labels, value: Any) -> list[str]:
+        return [f"{self.name}{self._braces(key)} {_number(value)}"]
+
+    def _braces(self, key: Labels, *more: tuple[str, str]) -> str:
+        pairs = [*zip(self.labels, key, strict=True), *more]
+        return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in pairs) + "}" if pairs else ""
+
+
+class Counter(_Metric):
+    """A number that only grows."""
+
+    kind = "counter"
+
+    def add(self, *labels: str, amount: float = 1) -> None:
+        with self._lock:
+            key = self._key(labels)
+            self._values[key] = self._values.get(key, 0) + amount
+
+
+class Histogram(_Metric):
+    """Durations in seconds, counted in fixed buckets."""
+
+    kind = "histogram"
+
+    def observe(self, seconds: float, *labels: str) -> None:
+        with self._lock:
+            key = self._key(labels)
+            state = self._values.get(key)
+            if state is None:
+                state = self._values[key] = [[0] * (len(SECONDS) + 1), 0.0]
+            state[0][bisect_left(SECONDS, seconds)] += 1
+            state[1] += seconds
+
+    def _lines(self, key: Labels, value: Any) -> list[str]:
+        counts, total = value
+        lines, passed = [], 0
+        for bound, count in zip([*map(_number, SECONDS), "+Inf"], counts, strict=True):
+            passed += count
+            lines.append(f"{self.name}_bucket{self._braces(key, ('le', bound))} {passed}")
+        braces = self._braces(key)
+        return [*lines, f"{self.name}_sum{braces} {_number(total)}", f"{self.name}_count{braces} {passed}"]
+
+
+class Gauge(_Metric):
+    """A number that is asked for when somebody looks."""
+
+    kind = "gauge"
+
+    def __init__(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        super().__init__(name, help_text, ())
+        self._read = read
+
+    def render(self) -> list[str]:
+        self._values[()] = self._read()
+        return super().render()
+
+
+M = TypeVar("M", bound=_Metric)
+
+
+class Registry:
+    """Metrics by name; a name is given once, a gauge may be given anew (a restarted part brings its own reader)."""
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, _Metric] = {}
+
+    def counter(self, name: str, help_text: str, *labels: str) -> Counter:
+        return self._put(Counter(name, help_text, labels))
+
+    def histogram(self, name: str, help_text: str, *labels: str) -> Histogram:
+        return self._put(Histogram(name, help_text, labels))
+
+    def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        self._metrics.pop(name, None)
+        self._put(Gauge(name, help_text, read))
+
+    def render(self) -> str:
+        """Every metric as text, by name."""
+        lines = [line for _, metric in sorted(self._metrics.items()) for line in metric.render()]
+        return "\n".join([*lines, ""])
+
+    def _put(self, metric: M) -> M:
+        if metric.name in self._metrics:
+            raise ValueError(f"there is a metric {metric.name} already")
+        self._metrics[metric.name] = metric
+        return metric
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+registry = Registry()
+requests = registry.counter("gos_http_requests_total", "Requests answered.", "route", "status")
+request_seconds = registry.histogram("gos_http_request_seconds", "Time to answer a request.", "route")
+executions = registry.counter("gos_executions_total", "Executions that ended.", "status")
+execution_seconds = registry.histogram("gos_execution_seconds", "Active time of executions that ended.", "status")
+step_seconds = registry.histogram("gos_step_seconds", "Time a step took.", "kind", "status")
+integration_calls = registry.counter("gos_integration_calls_total", "Calls to foreign systems.", "connector", "outcome")
+integration_seconds = registry.histogram("gos_integration_call_seconds", "Time a foreign system took.", "connector")
+
+
+def render() -> str:
+    """Everything counted in this process, for `GET /metrics`."""
+    return registry.render()

@@ -1,0 +1,84 @@
+"""Tables of the monitor."""
+
+import peewee
+
+from appliance.core.db import JsonField, TenantModel
+
+
+class LogLine(TenantModel):
+    label = "log line"
+    id = peewee.BigAutoField()
+    at = peewee.BigIntegerField()
+    level = peewee.IntegerField()  # a rank, so that "warn and above" is a comparison
+    source = peewee.TextField()
+    message = peewee.TextField()
+    fields = JsonField()
+    execution_id = peewee.TextField(null=True)
+    process_id = peewee.TextField(null=True)
+    step = peewee.TextField(null=True)
+    request_id = peewee.TextField(null=True)
+
+
+class FailureGroup(TenantModel):
+    label = "failure"
+    id = peewee.TextField()
+    fingerprint = peewee.TextField()
+    process_id = peewee.TextField()
+    step = peewee.TextField()
+    failure_class = peewee.TextField()
+    code = peewee.TextField()
+    message = peewee.TextField()
+    state = peewee.TextField()  # open | acknowledged | resolved
+    count = peewee.BigIntegerField()
+    first_seen = peewee.BigIntegerField()
+    last_seen = peewee.BigIntegerField()
+    sample_execution_id = peewee.TextField()
+    changed_at = peewee.BigIntegerField(null=True)
+    changed_by = peewee.TextField(null=True)
+
+    class Meta:
+        table_name = "failure"
+        primary_key = peewee.CompositeKey("tenant_id", "id")
+
+
+class FailureOccurrence(TenantModel):
+    """An execution that failed so; `retried_at` once it was retried from here."""
+
+    label = "failed execution"
+    failure_id = peewee.TextField()
+    execution_id = peewee.TextField()
+    at = peewee.BigIntegerField()
+    retried_at = peewee.BigIntegerField(null=True)
+
+    class Meta:
+        primary_key = peewee.CompositeKey("tenant_id", "failure_id", "execution_id")
+
+
+class AuditEntry(TenantModel):
+    """One link of the chain; `fields` is the very text that was hashed."""
+
+    label = "audit entry"
+    seq = peewee.BigIntegerField()
+    at = peewee.BigIntegerField()
+    actor = peewee.TextField()
+    action = peewee.TextField()
+    subject = peewee.TextField()
+    fields = peewee.TextField()
+    previous_hash = peewee.TextField()
+    hash = peewee.TextField()
+
+    class Meta:
+        primary_key = peewee.CompositeKey("tenant_id", "seq")
+
+
+class AuditChain(TenantModel):
+    """Both ends of a tenant's chain: what retention cut off before it, and its newest link."""
+
+    label = "audit chain"
+    base_seq = peewee.BigIntegerField()
+    base_hash = peewee.TextField()
+    last_seq = peewee.BigIntegerField()
+    last_hash = peewee.TextField()
+
+    class Meta:
+        primary_key = peewee.CompositeKey("tenant_id")

@@ -1,0 +1,31 @@
+"""A database of its own with two tenants."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.core import db
+from appliance.core.migrations import migrate
+from appliance.core.scope import TenantScope
+from appliance.tenants import service
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path: Path) -> Iterator[None]:
+    db.open_database(f"sqlite:///{tmp_path}/gos.db")
+    migrate()
+    yield
+    db.close_database()
+
+
+@pytest.fixture
+def acme() -> TenantScope:
+    service.create_tenant("acme", "Acme")
+    return service.system_scope("acme", "user:usr_1")
+
+
+@pytest.fixture
+def other() -> TenantScope:
+    service.create_tenant("other", "Other")
+    return service.system_scope("other", "user:usr_2")

@@ -1,0 +1,123 @@
+"""The audit trail: whatever is changed, removed or put in is found, tenant by tenant."""
+
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from appliance.core import db
+from appliance.core import logs as process_log
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+from appliance.monitor.audit import AuditFilter, Verdict
+
+
+def act(scope: TenantScope, count: int = 5) -> None:
+    for number in range(count):
+        db.write(partial(audit.record, scope, "key.revoke", f"key_{number}", {"number": number}))
+
+
+def test_a_chain_is_numbered_linked_and_verified(acme: TenantScope, other: TenantScope) -> None:
+    act(acme)
+    act(other, 2)
+    entries = audit.list_entries(acme, AuditFilter(), PageRequest()).items
+    assert [entry.seq for entry in entries] == [5, 4, 3, 2, 1]
+    assert entries[-1].previous_hash == audit.GENESIS
+    assert entries[0].previous_hash == entries[1].hash
+    assert entries[0].actor == "user:usr_1"
+    assert audit.verify(acme) == Verdict(True, 5, 1, 5)
+    assert audit.verify(other) == Verdict(True, 2, 1, 2)
+
+
+def test_an_empty_trail_is_intact(acme: TenantScope) -> None:
+    assert audit.verify(acme) == Verdict(True, 0, None, None)
+
+
+def test_anybody_can_recompute_a_hash(acme: TenantScope) -> None:
+    act(acme, 1)
+    (entry,) = audit.list_entries(acme, AuditFilter(), PageRequest()).items
+    content = ["acme", 1, entry.at, "user:usr_1", "key.revoke", "key_0", '{"number":0}', "0" * 64]
+    assert entry.hash == hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("tamper", "broken", "reason"),
+    [
+        ("UPDATE audit_entry SET subject = 'key_9' WHERE seq = 3", 3, "its content was changed"),
+        ("UPDATE audit_entry SET actor = 'user:usr_9' WHERE seq = 1", 1, "its content was changed"),
+        ("UPDATE audit_entry SET hash = 'x' WHERE seq = 5", 5, "its content was changed"),
+        ("DELETE FROM audit_entry WHERE seq = 2", 3, "entry 2 is missing"),
+        ("DELETE FROM audit_entry WHERE seq = 1", 2, "entry 1 is missing"),
+        ("DELETE FROM audit_entry WHERE seq > 3", 4, "entries up to 5 are missing"),
+        ("DELETE FROM audit_entry", 1, "entries up to 5 are missing"),
+    ],
+)
+def test_tampering_is_found(acme: TenantScope, other: TenantScope, tamper: str, broken: int, reason: str) -> None:
+    act(acme)
+    db.write(lambda: db.execute(tamper))
+    act(other)
+    verdict = audit.verify(acme)
+    assert (verdict.intact, verdict.broken_seq, verdict.reason) == (False, broken, reason)
+    assert audit.verify(other).intact
+
+
+def test_an_entry_put_in_with_a_hash_of_its_own_is_found(acme: TenantScope) -> None:
+    act(acme)
+    (second,) = [entry for entry in audit.list_entries(acme, AuditFilter(), PageRequest()).items if entry.seq == 2]
+    second.subject = "key_other"
+    changes = (second.subject, audit.hash_of(second))
+    db.write(lambda: db.execute("UPDATE audit_entry SET subject = ?, hash = ? WHERE seq = 2", changes))
+    assert audit.verify(acme).reason == "it does not follow the entry before it"
+
+
+def test_a_failed_write_leaves_no_entry_and_no_gap(acme: TenantScope) -> None:
+    def fail() -> None:
+        audit.record(acme, "key.revoke", "key_1")
+        raise RuntimeError("no")
+
+    act(acme, 1)
+    with pytest.raises(RuntimeError):
+        db.write(fail)
+    act(acme, 1)
+    assert audit.verify(acme) == Verdict(True, 2, 1, 2)
+
+
+def test_many_writers_make_one_chain(acme: TenantScope) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: act(acme, 10), range(8)))
+    assert audit.verify(acme) == Verdict(True, 80, 1, 80)
+
+
+def test_retention_cuts_the_chain_and_it_still_verifies(acme: TenantScope, other: TenantScope) -> None:
+    act(acme)
+    act(other, 2)
+    db.write(lambda: db.execute("UPDATE audit_entry SET at = at - 1000000 WHERE tenant_id = 'other' AND seq = 1"))
+    newest = audit.list_entries(acme, AuditFilter(), PageRequest()).items[0].at
+    assert audit.purge(newest - 1000) == 1
+    assert audit.purge(newest + 60_000) == 6
+    assert audit.verify(acme) == Verdict(True, 0, None, None)
+    act(acme, 1)
+    assert audit.verify(acme) == Verdict(True, 1, 6, 6)
+
+
+def test_entries_are_found_by_filter(acme: TenantScope) -> None:
+    act(acme, 3)
+    db.write(lambda: audit.record(acme.acting("key:key_9"), "secret.set", "erp_password"))
+
+    def subjects(wanted: AuditFilter) -> list[str]:
+        return [entry.subject for entry in audit.list_entries(acme, wanted, PageRequest()).items]
+
+    assert subjects(AuditFilter(action="secret.set")) == ["erp_password"]
+    assert subjects(AuditFilter(actor="key:key_9")) == ["erp_password"]
+    assert subjects(AuditFilter(subject="key_1")) == ["key_1"]
+    assert subjects(AuditFilter(since=0, until=1)) == []
+
+
+def test_secrets_are_redacted(acme: TenantScope) -> None:
+    process_log.remember_secret("tops3cret")
+    db.write(lambda: audit.record(acme, "secret.set", "to tops3cret", {"value": "tops3cret"}))
+    (entry,) = audit.list_entries(acme, AuditFilter(), PageRequest()).items
+    assert "tops3cret" not in entry.fields + entry.subject

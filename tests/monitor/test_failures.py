@@ -1,0 +1,131 @@
+"""Failures: one group per kind of failure, with a state people set and a way to retry them all."""
+
+from dataclasses import replace
+
+import pytest
+
+from appliance.core import db
+from appliance.core.errors import ExecutionFinished, NotFound
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.monitor import failures
+from appliance.monitor.failures import Failure, fingerprint
+
+SAMPLE = Failure("intake", "exe_1", "push", "connector", "connector_failed", "order 10248: no answer after 3.5 s")
+
+
+def fail(scope: TenantScope, failure: Failure = SAMPLE) -> str:
+    return db.write(lambda: failures.record_failure(scope, failure))
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("order 10248 refused", "order 7 refused"),
+        ("no customer 'ALFKI' here", "no customer 'O`Neill' here"),
+        ('field "a" is missing', 'Field  "b" is missing'),
+        ("execution exe_0Qb7Fq2mR0123456789ab lost", "execution exe_0Qb7Fq2mR9876543210zz lost"),
+        ("blob 5d41402abc4b2a76 gone", "blob 7d793037a0760186 gone"),
+        ("at 2026-01-01T10:00:00.123Z", "at 2027-11-21T08:30:59.000Z"),
+    ],
+)
+def test_what_differs_in_values_only_is_one_failure(one: str, two: str) -> None:
+    assert fingerprint(replace(SAMPLE, message=one)) == fingerprint(replace(SAMPLE, message=two))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"message": "can't write the order to the customer's file"},
+        {"message": "can't read the order from the customer's file"},
+        {"step": "check"},
+        {"failure_class": "timeout"},
+        {"code": "timed_out"},
+        {"process_id": "other"},
+    ],
+)
+def test_what_differs_in_kind_is_another_failure(change: dict[str, str]) -> None:
+    known = replace(SAMPLE, message="can't write the order from the customer's file")
+    assert fingerprint(replace(known, **change)) != fingerprint(known)
+
+
+def test_occurrences_are_counted_in_one_group(acme: TenantScope, other: TenantScope) -> None:
+    group = fail(acme)
+    assert fail(acme, replace(SAMPLE, execution_id="exe_2", message="order 7: no answer after 1 s")) == group
+    fail(other)
+    (row,) = failures.list_failures(acme, PageRequest()).items
+    assert (row.count, row.state, row.sample_execution_id) == (2, "open", "exe_2")
+    assert row.message == "order 7: no answer after 1 s"
+    assert row.first_seen <= row.last_seen
+
+
+def test_the_same_execution_counts_once(acme: TenantScope) -> None:
+    assert fail(acme) == fail(acme)
+    assert failures.get_failure(acme, fail(acme)).count == 1
+
+
+def test_a_resolved_failure_opens_again_and_an_acknowledged_one_stays(acme: TenantScope) -> None:
+    group = fail(acme)
+    failures.set_state(acme, group, "acknowledged")
+    fail(acme, replace(SAMPLE, execution_id="exe_2"))
+    assert failures.get_failure(acme, group).state == "acknowledged"
+    assert failures.set_state(acme, group, "resolved").changed_by == "user:usr_1"
+    fail(acme, replace(SAMPLE, execution_id="exe_3"))
+    assert failures.get_failure(acme, group).state == "open"
+
+
+def test_another_tenants_failure_is_not_found(acme: TenantScope, other: TenantScope) -> None:
+    group = fail(acme)
+    with pytest.raises(NotFound):
+        failures.get_failure(other, group)
+    with pytest.raises(NotFound):
+        failures.set_state(other, group, "resolved")
+    with pytest.raises(NotFound):
+        failures.retry_all(other, group, lambda scope, execution_id: execution_id)
+    assert failures.get_failure(acme, group).state == "open"
+
+
+def test_failures_are_listed_by_state_and_process(acme: TenantScope) -> None:
+    group = fail(acme)
+    fail(acme, replace(SAMPLE, process_id="billing"))
+    failures.set_state(acme, group, "resolved")
+    resolved = failures.list_failures(acme, PageRequest(), state="resolved").items
+    assert [row.process_id for row in resolved] == ["intake"]
+    assert len(failures.list_failures(acme, PageRequest(), process_id="billing").items) == 1
+
+
+def test_retrying_all_asks_for_each_execution_once_and_reports_refusals(acme: TenantScope) -> None:
+    group = fail(acme)
+    fail(acme, replace(SAMPLE, execution_id="exe_2"))
+    fail(acme, replace(SAMPLE, execution_id="exe_3"))
+    asked: list[str] = []
+
+    def retry(scope: TenantScope, execution_id: str) -> str:
+        asked.append(execution_id)
+        if execution_id == "exe_2":
+            failures.set_state(scope, group, "resolved")  # undone with the refusal
+            raise ExecutionFinished("it was retried already")
+        return f"{execution_id}_again"
+
+    outcome = failures.retry_all(acme, group, retry)
+    assert sorted(asked) == ["exe_1", "exe_2", "exe_3"]
+    assert outcome.retried == {"exe_1": "exe_1_again", "exe_3": "exe_3_again"}
+    assert outcome.refused == {"exe_2": "it was retried already"}
+    assert failures.get_failure(acme, group).state == "open"
+    assert failures.retry_all(acme, group, retry) == failures.RetryOutcome({}, {}, 0)
+
+
+def test_many_are_retried_in_portions(acme: TenantScope) -> None:
+    (group,) = {fail(acme, replace(SAMPLE, execution_id=f"exe_{number}")) for number in range(250)}
+    first = failures.retry_all(acme, group, lambda scope, execution_id: "exe_new")
+    assert (len(first.retried), first.remaining) == (200, 50)
+    second = failures.retry_all(acme, group, lambda scope, execution_id: "exe_new")
+    assert (len(second.retried), second.remaining) == (50, 0)
+
+
+def test_retention_deletes_groups_not_seen_since(acme: TenantScope) -> None:
+    group = fail(acme)
+    last_seen = failures.get_failure(acme, group).last_seen
+    assert failures.purge(last_seen) == 0
+    assert failures.purge(last_seen + 1) == 1
+    assert db.rows("SELECT COUNT(*) FROM failure_occurrence") == [(0,)]

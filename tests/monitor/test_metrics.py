@@ -1,0 +1,74 @@
+"""Metrics: the text a Prometheus server reads."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from appliance.monitor import metrics
+from appliance.monitor.metrics import Registry
+
+
+def test_counters_and_gauges_are_written_with_help_type_and_labels() -> None:
+    registry = Registry()
+    hits = registry.counter("hits_total", "Hits.", "route", "status")
+    hits.add("/a", "200")
+    hits.add("/a", "200", amount=2)
+    hits.add('/"\\\n', "500")
+    registry.gauge("depth", "Depth.", lambda: 1.5)
+    assert registry.render() == (
+        "# HELP depth Depth.\n# TYPE depth gauge\ndepth 1.5\n"
+        "# HELP hits_total Hits.\n# TYPE hits_total counter\n"
+        'hits_total{route="/\\"\\\\\\n",status="500"} 1\n'
+        'hits_total{route="/a",status="200"} 3\n'
+    )
+
+
+def test_a_histogram_counts_cumulatively() -> None:
+    registry = Registry()
+    took = registry.histogram("took_seconds", "Took.", "kind")
+    for seconds in (0.001, 0.002, 0.3, 120):
+        took.observe(seconds, "code")
+    lines = registry.render().splitlines()
+    assert 'took_seconds_bucket{kind="code",le="0.001"} 1' in lines
+    assert 'took_seconds_bucket{kind="code",le="0.5"} 3' in lines
+    assert 'took_seconds_bucket{kind="code",le="60"} 3' in lines
+    assert 'took_seconds_bucket{kind="code",le="+Inf"} 4' in lines
+    assert 'took_seconds_sum{kind="code"} 120.303' in lines
+    assert 'took_seconds_count{kind="code"} 4' in lines
+
+
+def test_label_values_are_bounded() -> None:
+    registry = Registry()
+    hits = registry.counter("hits_total", "Hits.", "path")
+    for number in range(metrics.MAX_SERIES + 50):
+        hits.add(f"/{number}")
+    lines = registry.render().splitlines()
+    assert len(lines) == metrics.MAX_SERIES + 3
+    assert 'hits_total{path="other"} 50' in lines
+
+
+def test_no_count_is_lost_between_threads() -> None:
+    registry = Registry()
+    hits = registry.counter("hits_total", "Hits.")
+
+    def count(_: int) -> None:
+        for _ in range(5000):
+            hits.add()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(count, range(8)))
+    assert "hits_total 40000" in registry.render()
+
+
+def test_a_name_is_given_once_and_labels_must_fit() -> None:
+    registry = Registry()
+    hits = registry.counter("hits_total", "Hits.", "route")
+    with pytest.raises(ValueError, match="already"):
+        registry.counter("hits_total", "Again.")
+    with pytest.raises(ValueError, match="labels"):
+        hits.add()
+
+
+def test_the_appliance_has_its_metrics() -> None:
+    metrics.executions.add("succeeded")
+    assert 'gos_executions_total{status="succeeded"}' in metrics.render()

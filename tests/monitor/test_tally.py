@@ -1,0 +1,117 @@
+"""Counters over time: exact sums, percentiles near the truth, and the same answer after they were merged."""
+
+import random
+
+import pytest
+
+from appliance.core import clock, db
+from appliance.core.errors import InvalidRequest
+from appliance.core.scope import TenantScope
+from appliance.monitor import analytics, tally
+from appliance.monitor.analytics import Window
+from appliance.monitor.tally import DAY, HOUR, MINUTE
+
+
+def last_hour(**changes: object) -> Window:
+    now = clock.now_ms()
+    return Window(now - HOUR, now + MINUTE, **changes)  # type: ignore[arg-type]
+
+
+def test_executions_are_counted_by_outcome_and_tenant(acme: TenantScope, other: TenantScope) -> None:
+    def count() -> None:
+        for status in ("succeeded", "succeeded", "failed", "cancelled"):
+            tally.add(acme, "execution", f"intake:{status}", 20)
+        tally.add(acme, "execution", "billing:timed_out", 10)
+        tally.add(acme, "step", "code:succeeded", 5)
+        tally.add(other, "execution", "intake:failed", 900)
+
+    db.write(count)
+    series = analytics.read_series(acme, last_hour())
+    assert series.total.by_outcome == {"succeeded": 2, "failed": 1, "cancelled": 1, "timed_out": 1}
+    assert (series.total.count, series.total.failures, series.total.mean_ms) == (5, 2, 18.0)
+    assert [(name, summary.count) for name, summary in series.names.items()] == [("intake", 4), ("billing", 1)]
+    assert sum(point.count for _, point in series.points) == 5
+    assert analytics.read_series(acme, last_hour(name="billing")).total.count == 1
+    assert analytics.read_series(acme, last_hour(kind="step")).names["code"].count == 1
+
+
+@pytest.mark.parametrize("share", [0.5, 0.95, 0.99])
+def test_a_percentile_is_within_a_tenth_of_the_truth(share: float) -> None:
+    chance = random.Random(7)  # noqa: S311  # the same numbers every time
+    durations = sorted(chance.lognormvariate(4, 1.5) for _ in range(20_000))
+    counts: dict[int, int] = {}
+    for duration in durations:
+        slot = tally.slot_of(duration)
+        counts[slot] = counts.get(slot, 0) + 1
+    truth = durations[int(share * len(durations))]
+    assert tally.percentile(counts, share) == pytest.approx(truth, rel=0.1)
+
+
+def test_a_duration_lies_in_its_slot() -> None:
+    for duration in (0, 0.4, 1, 1.5, 7, 1000, 3_600_000, 90 * DAY):
+        slot = tally.slot_of(duration)
+        low, high = tally.percentile({slot: 1}, 0.0), tally.percentile({slot: 1}, 1.0)
+        assert low is not None
+        assert high is not None
+        assert low <= duration + 1e-9
+        assert duration <= high + 1e-9
+    assert tally.percentile({}, 0.5) is None
+
+
+def put(scope: TenantScope, at: int, count: int = 1, kind: str = "execution") -> None:
+    db.write(
+        lambda: db.execute(
+            "INSERT INTO tally VALUES (?, ?, ?, 'intake', 'succeeded', 9, ?, ?)",
+            (scope.tenant_id, kind, at, count, count * 4.5),
+        )
+    )
+
+
+def test_old_counters_are_merged_without_changing_their_sums(acme: TenantScope, other: TenantScope) -> None:
+    now = clock.now_ms()
+    hour = (now - 10 * DAY) // HOUR * HOUR
+    day = (now - 200 * DAY) // DAY * DAY
+    fresh = now // MINUTE * MINUTE
+    for minute in range(60):
+        put(acme, hour + minute * MINUTE, 2)
+        put(acme, day + minute * 20 * MINUTE, 3)
+        put(other, hour + minute * MINUTE)
+    put(acme, fresh)
+    put(acme, hour + MINUTE, 5, kind="step")
+    before = analytics.read_series(acme, Window(day, now + MINUTE, DAY)).total
+    assert tally.compact() == 59 + 40 + 1 + 59 + 19  # hours of one tenant, then the other's, then the day
+    assert tally.compact() == 0
+    after = analytics.read_series(acme, Window(day, now + MINUTE, DAY)).total
+    assert (after.by_outcome, after.slots, after.sum_ms) == (before.by_outcome, before.slots, before.sum_ms)
+    kept = db.rows("SELECT kind, at, count FROM tally WHERE tenant_id = 'acme' ORDER BY kind, at")
+    assert kept == [("execution", day, 180), ("execution", hour, 120), ("execution", fresh, 1), ("step", hour, 5)]
+    assert db.rows("SELECT at, count FROM tally WHERE tenant_id = 'other'") == [(hour, 60)]
+
+
+def test_points_cover_the_window_also_where_nothing_happened(acme: TenantScope) -> None:
+    now = clock.now_ms()
+    series = analytics.read_series(acme, Window(now - DAY, now))
+    assert series.bucket == 15 * MINUTE
+    assert [at for at, _ in series.points] == list(range(series.since, series.until, series.bucket))
+    assert series.total.count == 0
+    assert series.total.mean_ms is None
+
+
+def test_a_bucket_is_never_finer_than_what_is_kept(acme: TenantScope) -> None:
+    now = clock.now_ms()
+    assert analytics.read_series(acme, Window(now - 3 * DAY, now, 5 * MINUTE)).bucket == HOUR
+    assert analytics.read_series(acme, Window(now - 100 * DAY, now, HOUR)).bucket == DAY
+
+
+@pytest.mark.parametrize(("span", "bucket"), [(0, None), (-5, None), (DAY, 1), (DAY, 90_000), (DAY, MINUTE), (20_000 * DAY, None)])
+def test_a_window_that_makes_no_sense_is_refused(acme: TenantScope, span: int, bucket: int | None) -> None:
+    now = clock.now_ms()
+    with pytest.raises(InvalidRequest):
+        analytics.read_series(acme, Window(now - span, now, bucket))
+
+
+def test_retention_deletes_old_counters(acme: TenantScope) -> None:
+    put(acme, MINUTE)
+    put(acme, 2 * MINUTE)
+    assert tally.purge(2 * MINUTE) == 1
+    assert db.rows("SELECT at FROM tally") == [(2 * MINUTE,)]
