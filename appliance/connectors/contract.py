@@ -197,7 +197,11 @@ class Connector(ABC):
     title: ClassVar[str]
     version: ClassVar[str]
     settings_schema: ClassVar[Json]
-    """JSON Schema of the settings; a text property with `"secret": true` is sealed at rest and never read back."""
+    """JSON Schema of the settings.
+
+    A text with `"secret": true` is sealed at rest and never read back.  A top-level property with
+    `"secret_target": true` decides whom secrets are sent to: who changes it must give the secrets again.
+    """
     actions: ClassVar[tuple[Action, ...]]
 
     def __init__(self, settings: Json) -> None:

@@ -51,6 +51,7 @@ SETTINGS: Schema = {
             "type": "string",
             "pattern": "^https?://[^/?#@\\\\]+(/[^?#\\\\]*)?$",
             "title": "Base address",
+            "secret_target": True,
             "description": "Calls reach only addresses below it.",
         },
         "auth": _AUTH,

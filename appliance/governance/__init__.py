@@ -1,0 +1,1 @@
+"""The one gate that flows, agents, MCP and REST pass on their way to a foreign system."""

@@ -1,0 +1,277 @@
+"""The governed executor: judges an action, records it, makes the call, and never sends a write twice in doubt."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from appliance.connectors.contract import (
+    Action,
+    AddressNotAllowed,
+    ConnectorError,
+    Effect,
+    RateLimited,
+    Rejected,
+    TransientError,
+)
+from appliance.core import clock, db, errors
+from appliance.core.errors import ApplianceError, ConnectorFailed, Detail, PolicyDenied, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.integrations import records
+from appliance.integrations.calls import LogSink, Shot, log_to_process
+from appliance.integrations.connections import Ready
+from appliance.integrations.records import Begun, Done, Draft, Ending, Origin
+from appliance.integrations.service import Integrations
+
+DEFAULT_SECONDS = 30.0
+MOST_SECONDS = 900.0
+TASK = "governance.call"
+_LOST_AFTER_MS = 10_000
+
+Enqueue = Callable[[str, str, str], None]
+
+
+@dataclass(frozen=True)
+class ActionRequest:
+    """What somebody wants done.
+
+    `idempotency_key` stays the same when the same request is repeated; without one each request is its own.  `log`
+    takes the connector's lines (default: the process's log).  `seconds` is what the call may take, at most 15 minutes.
+    """
+
+    integration: str
+    action: str
+    input: Mapping[str, Any]
+    mode: Literal["execute", "preview"] = "execute"
+    idempotency_key: str | None = None
+    origin: Origin | None = None
+    seconds: float = DEFAULT_SECONDS
+    log: LogSink = field(default=log_to_process)
+
+
+@dataclass(frozen=True)
+class ActionResult:
+    """`executed` with the output, `recorded` with the output of the first time, or `previewed` without any."""
+
+    status: Literal["executed", "recorded", "previewed"]
+    effect: Effect
+    output: Any = None
+    call_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a policy judges: an action that exists, with valid input, and its effect."""
+
+    request: ActionRequest
+    connector: str
+    action: Action
+    effect: Effect
+
+
+class ActionFailed(ConnectorFailed):
+    """The foreign system failed or refused.
+
+    `error_class` is the connector contract's; `outcome` is `not_done` or `unknown`; `retryable` says whether the same
+    request may be sent again; `retry_after` is in seconds.  All travel in `extra`.
+    """
+
+    def __init__(self, error: ConnectorError, effect: Effect, call_id: str) -> None:
+        super().__init__(
+            error.message,
+            rejected=isinstance(error, Rejected),
+            details=[Detail("", error.error_class, error.message)],
+        )
+        self.error_class = error.error_class
+        self.outcome = error.outcome
+        self.retryable = isinstance(error, TransientError | RateLimited) and (
+            effect != "write" or error.outcome == "not_done"
+        )
+        self.retry_after = error.retry_after if isinstance(error, RateLimited) else None
+        self.call_id = call_id
+        self.extra = {
+            "error_class": self.error_class,
+            "outcome": self.outcome,
+            "retryable": self.retryable,
+            "call_id": call_id,
+            "foreign": error.details,
+        }
+        if self.retry_after is not None:
+            self.extra["retry_after"] = self.retry_after
+
+
+PolicyCheck = Callable[[TenantScope, Proposal], None]
+
+
+class GovernedExecutor:
+    """Every call to a foreign system passes here.  `instance` names this process in the record of running calls."""
+
+    def __init__(self, integrations: Integrations, instance: str, enqueue: Enqueue | None = None) -> None:
+        self._integrations = integrations
+        self._instance = instance
+        self._enqueue = enqueue
+        self._checks: list[PolicyCheck] = []
+        self._lock = threading.Lock()
+
+    def add_check(self, check: PolicyCheck) -> None:
+        """Have `check` judge every proposal; it raises a coded error to deny.  Another exception denies as well."""
+        with self._lock:
+            self._checks = [*self._checks, check]
+
+    def execute(self, scope: TenantScope, request: ActionRequest) -> ActionResult:
+        """Perform an action, or say in `preview` mode that it could be.
+
+        NotFound (integration), ValidationFailed (action, input), PolicyDenied, ActionFailed, AddressNotAllowed,
+        OutcomeUnknown (an earlier write with this key was sent and nobody knows what became of it),
+        IdempotencyInFlight, IdempotencyMismatch.
+        """
+        ready, proposal = self._judge(scope, request)
+        if request.mode == "preview":
+            return ActionResult("previewed", proposal.effect)
+        draft = _draft(ready, proposal)
+        if proposal.effect == "read":
+            return self._read(scope, ready, proposal, draft)
+        begun = records.begin_call(scope, draft, self._instance)
+        if isinstance(begun, Done):
+            return ActionResult("recorded", proposal.effect, begun.output, begun.call_id)
+        return self._send(scope, ready, proposal, begun)
+
+    def enqueue(self, scope: TenantScope, request: ActionRequest) -> str:
+        """Record an action to be performed soon; answers the call's id.  Errors as `execute`, before it is sent."""
+        if self._enqueue is None:
+            raise ValidationFailed("this process has no queue; leave async out")
+        enqueue = self._enqueue
+        ready, proposal = self._judge(scope, request)
+        draft = _draft(ready, proposal)
+        given = {"action": request.action, "input": dict(request.input), "seconds": request.seconds}
+
+        def record() -> str:
+            call_id, is_new = records.enqueue_call(scope, draft)
+            if is_new:
+                sealed = self._integrations.sealer.seal(db.dump_json(given).encode(), _context(scope, call_id))
+                records.keep_pending(scope, call_id, sealed)
+                enqueue(TASK, scope.tenant_id, call_id)
+            return call_id
+
+        return db.write(record)
+
+    def run_queued(self, scope: TenantScope, call_id: str) -> None:
+        """Perform a queued call; nothing when another wake-up came first.  What fails is in the record."""
+        row = records.claim_queued(scope, call_id, self._instance)
+        if row is None:
+            return
+        given = json.loads(self._integrations.sealer.open(bytes(row.pending or b""), _context(scope, call_id)))
+        actor = TenantScope(scope.tenant_id, row.actor, scope.scopes, row.request_id)
+        request = ActionRequest(row.integration_id, given["action"], given["input"], seconds=given["seconds"])
+        try:
+            ready, proposal = self._judge(actor, request)
+        except ApplianceError as error:
+            told = {"class": error.code, "message": error.message, "details": {}}
+            records.finish_call(actor, call_id, Ending("failed", "not_done", error=told))
+            return
+        try:
+            self._send(actor, ready, proposal, Begun(call_id, row.sent_key))
+        except ApplianceError:
+            return  # recorded by _send, and nobody waits for it
+
+    def sweep(self, wake: Callable[[str, str], None]) -> int:
+        """Close calls whose process is gone, wake queued ones whose message was lost; answers how many it closed."""
+        for tenant_id, call_id in records.waiting_in_queue(_LOST_AFTER_MS):
+            wake(tenant_id, call_id)
+        return records.close_orphans()
+
+    # -- the way of one call
+
+    def _judge(self, scope: TenantScope, request: ActionRequest) -> tuple[Ready, Proposal]:
+        ready = self._integrations.ready(scope, request.integration)
+        action = ready.installed.actions.get(request.action)
+        if action is None:
+            known = ", ".join(sorted(ready.installed.actions))
+            raise ValidationFailed(
+                f"{ready.installed.name} has no action {request.action[:80]!r}; it has {known}", pointer="/action"
+            )
+        problems = ready.installed.inputs[action.name].problems(dict(request.input), under="/input")
+        if problems:
+            raise ValidationFailed(f"the input does not suit {action.name} of {request.integration}", details=problems)
+        if not 0 < request.seconds <= MOST_SECONDS:
+            raise ValidationFailed(f"a call may take up to {MOST_SECONDS:g} seconds", pointer="/seconds")
+        try:
+            effect = self._integrations.calls.effect_of(ready, action, request.input)
+        except ConnectorError as error:
+            raise _coded(error, action.effect, "") from error
+        proposal = Proposal(request, ready.connector_label, action, effect)
+        for check in self._checks:
+            _judge_by(check, scope, proposal)
+        return ready, proposal
+
+    def _read(self, scope: TenantScope, ready: Ready, proposal: Proposal, draft: Draft) -> ActionResult:
+        """A call that changes nothing is recorded once, when it is over."""
+        began_at = clock.now_ms()
+        try:
+            output = self._integrations.calls.make(ready, _shot(proposal, draft.key or draft.digest))
+        except ConnectorError as error:
+            call_id = records.record_read(scope, draft, _ending_of(error, "read"), began_at)
+            raise _coded(error, "read", call_id) from error
+        call_id = records.record_read(scope, draft, Ending("succeeded", "done", output), began_at)
+        return ActionResult("executed", "read", output, call_id)
+
+    def _send(self, scope: TenantScope, ready: Ready, proposal: Proposal, begun: Begun) -> ActionResult:
+        try:
+            output = self._integrations.calls.make(ready, _shot(proposal, begun.sent_key))
+        except ConnectorError as error:
+            records.finish_call(scope, begun.call_id, _ending_of(error, proposal.effect))
+            raise _coded(error, proposal.effect, begun.call_id) from error
+        records.finish_call(scope, begun.call_id, Ending("succeeded", "done", output))
+        return ActionResult("executed", proposal.effect, output, begun.call_id)
+
+
+def _judge_by(check: PolicyCheck, scope: TenantScope, proposal: Proposal) -> None:
+    try:
+        check(scope, proposal)
+    except ApplianceError:
+        raise
+    except Exception as error:
+        raise PolicyDenied(
+            "a policy could not be evaluated, so the action is denied; the log has the details"
+        ) from error
+
+
+def _draft(ready: Ready, proposal: Proposal) -> Draft:
+    request = proposal.request
+    canonical = json.dumps([request.action, dict(request.input)], sort_keys=True, separators=(",", ":"))
+    return Draft(
+        integration=request.integration,
+        connector=ready.connector_label,
+        action=request.action,
+        effect=proposal.effect,
+        input=ready.redactor.json(dict(request.input)),
+        digest=hashlib.sha256(canonical.encode()).hexdigest(),
+        key=request.idempotency_key,
+        origin=request.origin,
+        seconds=request.seconds,
+    )
+
+
+def _shot(proposal: Proposal, key: str) -> Shot:
+    request = proposal.request
+    return Shot(proposal.action, request.input, key, request.seconds, request.log)
+
+
+def _ending_of(error: ConnectorError, effect: Effect) -> Ending:
+    told: dict[str, Any] = {"class": error.error_class, "message": error.message, "details": error.details}
+    if isinstance(error, RateLimited) and error.retry_after is not None:
+        told["retry_after"] = error.retry_after
+    in_doubt = effect == "write" and error.outcome == "unknown"
+    return Ending("waiting" if in_doubt else "failed", error.outcome, error=told)
+
+
+def _coded(error: ConnectorError, effect: Effect, call_id: str) -> ApplianceError:
+    if isinstance(error, AddressNotAllowed):
+        return errors.AddressNotAllowed(error.message, extra={"call_id": call_id, "retryable": False})
+    return ActionFailed(error, effect, call_id)
+
+
+def _context(scope: TenantScope, call_id: str) -> str:
+    return f"{scope.tenant_id}/integration-call/{call_id}"

@@ -1,0 +1,118 @@
+"""The road to a foreign system: one call on a live connector, with deadline, log and secrets blotted out."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from appliance.connectors.context import CallContext
+from appliance.connectors.contract import (
+    Action,
+    Connector,
+    ConnectorError,
+    Context,
+    Effect,
+    Json,
+    Level,
+    SystemFailure,
+)
+from appliance.core import clock, db
+from appliance.integrations.connections import Connections, Ready
+
+T = TypeVar("T")
+LogSink = Callable[[Level, str, Json], None]
+_CHECK_SECONDS = 20.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One call to be made: `key` is what the foreign system sees, `seconds` the time it may take."""
+
+    action: Action
+    input: Json
+    key: str
+    seconds: float
+    sink: LogSink
+
+
+def log_to_process(level: Level, message: str, fields: Json) -> None:
+    """Where a connector's lines go when no execution takes them."""
+    _log.log(logging.getLevelNamesMapping()[level.upper()], "%s", message, extra={"fields": dict(fields)})
+
+
+class Calls:
+    """Makes calls; knows nothing of records, policies or retries."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._stopping = threading.Event()
+
+    def effect_of(self, ready: Ready, action: Action, given: Json) -> Effect:
+        """The effect of this very call."""
+
+        def ask() -> Effect:
+            with self._connections.use(ready) as live:
+                return live.connector.effect_of(action, given)
+
+        return _guarded(ready, ask)
+
+    def make(self, ready: Ready, shot: Shot) -> dict[str, Any]:
+        """The action's output with the integration's secrets blotted out; ConnectorError as the contract has it.
+
+        Whatever else a plugin raises, or answers against its contract, becomes a SystemFailure of unknown outcome.
+        """
+
+        def act(connector: Connector, ctx: Context) -> dict[str, Any]:
+            output = connector.call(shot.action.name, shot.input, ctx)
+            db.dump_json(output)
+            if not isinstance(output, dict):
+                raise TypeError(f"the action answered {type(output).__name__}, not an object")
+            return output
+
+        output: dict[str, Any] = ready.redactor.json(self._run(ready, shot.key, shot.seconds, shot.sink, act))
+        return output
+
+    def check(self, ready: Ready) -> str:
+        """What the connector says about its settings; ConnectorError when they do not work."""
+
+        def act(connector: Connector, ctx: Context) -> str:
+            return str(connector.check(ctx))
+
+        return ready.redactor.text(self._run(ready, "check", _CHECK_SECONDS, log_to_process, act))
+
+    def stop(self) -> None:
+        """End every pause and close idle connectors; calls in flight run to their deadline."""
+        self._stopping.set()
+        self._connections.close()
+
+    def _run(self, ready: Ready, key: str, seconds: float, sink: LogSink, act: Callable[[Connector, Context], T]) -> T:
+        def quiet_sink(level: Level, message: str, fields: Json) -> None:
+            sink(level, ready.redactor.text(message), ready.redactor.json(dict(fields)))
+
+        def run() -> T:
+            with self._connections.use(ready) as live:
+                until = clock.monotonic() + seconds
+                ctx = CallContext(self._connections.egress, live.client, key, until, quiet_sink, self._stopping)
+                return act(live.connector, ctx)
+
+        return _guarded(ready, run)
+
+
+def _guarded(ready: Ready, act: Callable[[], T]) -> T:
+    """The contract's errors without secrets in them; a plugin's bug is logged in full and told as a SystemFailure."""
+    try:
+        return act()
+    except ConnectorError as error:
+        error.message = ready.redactor.text(error.message)
+        error.details = ready.redactor.json(error.details)
+        error.args = (error.message,)
+        raise
+    except Exception as error:
+        _log.exception("the connector %s failed on its own", ready.connector_label)
+        raise SystemFailure(
+            f"The connector {ready.connector_label} failed on its own ({type(error).__name__}); see the log.",
+            outcome="unknown",
+        ) from error

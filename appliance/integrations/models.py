@@ -1,0 +1,62 @@
+"""Tables of integrations and their calls."""
+
+import peewee
+
+from appliance.core.db import JsonField, TenantModel
+
+
+class IntegrationRow(TenantModel):
+    label = "integration"
+    id = peewee.TextField()  # the slug
+    name = peewee.TextField()
+    connector = peewee.TextField()
+    settings = JsonField()  # secrets replaced by markers
+    sealed = peewee.BlobField()  # the secrets by pointer, sealed together
+    version = peewee.IntegerField()
+    created_at = peewee.BigIntegerField()
+    updated_at = peewee.BigIntegerField()
+    checked_at = peewee.BigIntegerField(null=True)
+    check_ok = peewee.BooleanField(null=True)
+    check_message = peewee.TextField(null=True)
+
+    class Meta:
+        table_name = "integration"
+        primary_key = peewee.CompositeKey("tenant_id", "id")
+
+
+class CallRow(TenantModel):
+    """One call; `sent_key` is the idempotency key the foreign system saw, `pending` the sealed input while queued."""
+
+    label = "integration call"
+    id = peewee.TextField()
+    integration_id = peewee.TextField()
+    connector = peewee.TextField()
+    action = peewee.TextField()
+    effect = peewee.TextField()
+    status = peewee.TextField()  # queued | running | waiting (for a person: outcome unknown) | succeeded | failed
+    outcome = peewee.TextField(null=True)  # done | not_done | unknown
+    input = JsonField(null=True)
+    output = JsonField(null=True)
+    output_kept = peewee.BooleanField()
+    error = JsonField(null=True)
+    idempotency_key = peewee.TextField(null=True)
+    request_digest = peewee.TextField()
+    sent_key = peewee.TextField()
+    pending = peewee.BlobField(null=True)
+    actor = peewee.TextField()
+    request_id = peewee.TextField()
+    execution_id = peewee.TextField(null=True)
+    path = peewee.TextField(null=True)
+    iteration = peewee.TextField(null=True)
+    attempt = peewee.IntegerField(null=True)
+    host_call = peewee.IntegerField(null=True)
+    tries = peewee.IntegerField()
+    owner = peewee.TextField()
+    deadline_at = peewee.BigIntegerField()
+    created_at = peewee.BigIntegerField()
+    started_at = peewee.BigIntegerField(null=True)
+    finished_at = peewee.BigIntegerField(null=True)
+
+    class Meta:
+        table_name = "integration_call"
+        primary_key = peewee.CompositeKey("tenant_id", "id")

@@ -1,0 +1,320 @@
+"""The record of every call: begun before it is sent, finished with its outcome, never sent twice in doubt."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from appliance.connectors.contract import Effect
+from appliance.core import clock, db, ids
+from appliance.core.errors import Conflict, IdempotencyInFlight, IdempotencyMismatch, NotFound, ValidationFailed
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.integrations.models import CallRow, IntegrationRow
+
+Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
+STATUSES: tuple[Status, ...] = ("queued", "running", "waiting", "succeeded", "failed")
+_KEPT_BYTES = 1 << 20
+_GRACE_MS = 30_000
+
+
+class OutcomeUnknown(Conflict):
+    """A write was sent and nobody knows what became of it; a person must settle the earlier call first."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The place in an execution a call comes from; `call` is the number of the host call in step code."""
+
+    execution_id: str
+    path: str = ""
+    iteration: str = ""
+    attempt: int = 1
+    call: int | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A call about to be made; `input` is without secrets, `digest` stands for action and input as given."""
+
+    integration: str
+    connector: str
+    action: str
+    effect: Effect
+    input: Any
+    digest: str
+    key: str | None = None
+    origin: Origin | None = None
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The call is recorded and may be sent, with this key."""
+
+    call_id: str
+    sent_key: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """The call was made before and succeeded: its answer."""
+
+    call_id: str
+    output: Any
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a call ended.  `error` is `{class, message, details, retry_after?}`."""
+
+    status: Status
+    outcome: Literal["done", "not_done", "unknown"]
+    output: Any = None
+    error: dict[str, Any] | None = field(default=None)
+
+
+def begin_call(scope: TenantScope, draft: Draft, owner: str) -> Begun | Done:
+    """Record that the call is about to be sent, durably, or answer that it was made before.
+
+    One key and one request are one call: succeeded, its answer is given again; failed, it may be sent again; running
+    here, IdempotencyInFlight; running in a process that is gone, an idempotent call is taken over and a write is
+    OutcomeUnknown.  A key with another request is IdempotencyMismatch, except inside an execution, where a repeated
+    attempt may ask something else: that is another call, under a key of its own.
+    """
+
+    def begin() -> Begun | Done | CallRow:
+        rows = [] if draft.key is None else _rows_of_key(scope, draft)
+        if blocked := next((row for row in rows if _is_in_doubt(row, owner)), None):
+            _mark_unknown(scope, blocked)
+            return blocked
+        same = next((row for row in rows if row.request_digest == draft.digest), None)
+        if same is None and rows and draft.origin is None:
+            raise IdempotencyMismatch(f"the key {draft.key!r} was used for another request; take a new key")
+        return _insert(scope, draft, owner, first=not rows) if same is None else _again(scope, same, draft, owner)
+
+    result = db.write(begin)
+    if isinstance(result, CallRow):
+        raise OutcomeUnknown(
+            f"The call {result.id} ({result.action} of {result.integration_id}) was sent and no answer came: look in "
+            "the foreign system whether it happened, then settle that call. It is not sent again before.",
+            extra={"call_id": result.id, "outcome": "unknown", "retryable": False},
+        )
+    return result
+
+
+def _rows_of_key(scope: TenantScope, draft: Draft) -> list[CallRow]:
+    query = scope.select(CallRow).where((CallRow.integration_id == draft.integration) & (CallRow.idempotency_key == draft.key))
+    return list(query)
+
+
+def _is_in_doubt(row: CallRow, owner: str) -> bool:
+    """Whether the row is a write that was sent, or may have been, and has no verdict."""
+    if row.effect != "write":
+        return False
+    return row.status == "waiting" or (row.status == "running" and not _is_alive(row, owner))
+
+
+def _is_alive(row: CallRow, owner: str) -> bool:
+    return bool(row.owner == owner and clock.now_ms() < row.deadline_at + _GRACE_MS)
+
+
+def _again(scope: TenantScope, row: CallRow, draft: Draft, owner: str) -> Begun | Done:
+    if row.status == "succeeded":
+        if not row.output_kept:
+            raise Conflict(f"the call {row.id} was made; its answer was too large to be kept for a repetition")
+        return Done(row.id, row.output)
+    if row.status == "queued" or (row.status == "running" and _is_alive(row, owner)):
+        raise IdempotencyInFlight(
+            f"the call {row.id} with this key is still running; ask again shortly",
+            extra={"call_id": row.id, "retryable": True},
+        )
+    now = clock.now_ms()
+    changes = {
+        "status": "running", "outcome": None, "error": None, "owner": owner, "tries": row.tries + 1,
+        "deadline_at": now + int(draft.seconds * 1000), "started_at": now, "finished_at": None,
+        "attempt": draft.origin.attempt if draft.origin else None,
+    }  # fmt: skip
+    scope.update(CallRow, **changes).where(CallRow.id == row.id).execute()
+    return Begun(row.id, row.sent_key)
+
+
+def _insert(scope: TenantScope, draft: Draft, owner: str, *, first: bool) -> Begun:
+    call_id = ids.new("call")
+    key = draft.key or call_id
+    sent_key = key if first else f"{key}.{draft.digest[:12]}"
+    now = clock.now_ms()
+    scope.insert(
+        CallRow, id=call_id, status="running", sent_key=sent_key, owner=owner, started_at=now, created_at=now,
+        deadline_at=now + int(draft.seconds * 1000), tries=1, **_described(scope, draft),
+    )  # fmt: skip
+    return Begun(call_id, sent_key)
+
+
+def _described(scope: TenantScope, draft: Draft) -> dict[str, Any]:
+    origin = draft.origin
+    return {
+        "integration_id": draft.integration, "connector": draft.connector, "action": draft.action,
+        "effect": draft.effect, "input": _kept(draft.input)[0], "output_kept": True, "idempotency_key": draft.key,
+        "request_digest": draft.digest, "actor": scope.actor, "request_id": scope.request_id,
+        "execution_id": origin.execution_id if origin else None, "path": origin.path if origin else None,
+        "iteration": origin.iteration if origin else None, "attempt": origin.attempt if origin else None,
+        "host_call": origin.call if origin else None,
+    }  # fmt: skip
+
+
+def _kept(value: Any) -> tuple[Any, bool]:
+    """The value and True, or None and False when it is too large to be kept."""
+    fits = len(db.dump_json(value)) <= _KEPT_BYTES
+    return (value, True) if fits else (None, False)
+
+
+def enqueue_call(scope: TenantScope, draft: Draft) -> tuple[str, bool]:
+    """Inside a write: record a call that is made later; `keep_pending` gives it its input.
+
+    Answers its id, and False when the same request had been recorded before; IdempotencyMismatch for another one.
+    """
+    rows = [] if draft.key is None else _rows_of_key(scope, draft)
+    for row in rows:
+        if row.request_digest == draft.digest:
+            return row.id, False
+    if rows:
+        raise IdempotencyMismatch(f"the key {draft.key!r} was used for another request; take a new key")
+    call_id = ids.new("call")
+    key, now = draft.key or call_id, clock.now_ms()
+    scope.insert(
+        CallRow, id=call_id, status="queued", sent_key=key, owner="", tries=0, created_at=now,
+        deadline_at=now + int(draft.seconds * 1000), **_described(scope, draft),
+    )  # fmt: skip
+    return call_id, True
+
+
+def keep_pending(scope: TenantScope, call_id: str, sealed: bytes) -> None:
+    """Inside a write: keep the sealed input of a queued call until it is made."""
+    scope.update(CallRow, pending=sealed).where(CallRow.id == call_id).execute()
+
+
+def claim_queued(scope: TenantScope, call_id: str, owner: str) -> CallRow | None:
+    """A queued call, now running here; None when another wake-up came first."""
+
+    def claim() -> CallRow | None:
+        row = scope.find(CallRow, id=call_id)
+        if row is None or row.status != "queued":
+            return None
+        now = clock.now_ms()
+        deadline_at = now + row.deadline_at - row.created_at
+        changes = {"status": "running", "owner": owner, "started_at": now, "deadline_at": deadline_at}
+        scope.update(CallRow, tries=1, **changes).where(CallRow.id == call_id).execute()
+        return row
+
+    return db.write(claim)
+
+
+def finish_call(scope: TenantScope, call_id: str, ending: Ending) -> None:
+    """Record how the call ended.  The truth may come late: it replaces an unknown outcome."""
+    output, kept = _kept(ending.output)
+    changes = {
+        "status": ending.status, "outcome": ending.outcome, "output": output, "output_kept": kept,
+        "error": ending.error, "pending": None, "finished_at": clock.now_ms(),
+    }  # fmt: skip
+    db.write(lambda: scope.update(CallRow, **changes).where(CallRow.id == call_id).execute())
+
+
+def record_read(scope: TenantScope, draft: Draft, ending: Ending, began_at: int) -> str:
+    """Record a call that changed nothing, once it is over; answers its id."""
+    call_id = ids.new("call")
+    output, kept = _kept(ending.output)
+    described = {**_described(scope, draft), "output_kept": kept}
+    db.write(
+        lambda: scope.insert(
+            CallRow, id=call_id, status=ending.status, outcome=ending.outcome, output=output, error=ending.error,
+            sent_key=draft.key or call_id, owner="", deadline_at=began_at, tries=1, created_at=began_at,
+            started_at=began_at, finished_at=clock.now_ms(), **{**described, "idempotency_key": None},
+        )
+    )  # fmt: skip
+    return call_id
+
+
+def _mark_unknown(scope: TenantScope, row: CallRow) -> None:
+    error = {"class": "system_error", "message": "The appliance stopped while the call was under way.", "details": {}}
+    changes = {"status": "waiting", "outcome": "unknown", "error": row.error or error, "pending": None}
+    scope.update(CallRow, **changes).where((CallRow.id == row.id) & (CallRow.status == "running")).execute()
+
+
+@dataclass(frozen=True)
+class CallFilter:
+    """What a list of calls may be narrowed to."""
+
+    status: str | None = None
+    action: str | None = None
+    execution_id: str | None = None
+
+
+def list_calls(scope: TenantScope, slug: str, wanted: CallFilter, page: PageRequest) -> Page[CallRow]:
+    """The calls of an integration, newest first; NotFound when there is no such integration."""
+    scope.get(IntegrationRow, id=slug)
+    query = scope.select(CallRow).where(CallRow.integration_id == slug)
+    if wanted.status is not None:
+        if wanted.status not in STATUSES:
+            raise ValidationFailed(f"status is one of {', '.join(STATUSES)}", pointer="/status")
+        query = query.where(CallRow.status == wanted.status)
+    if wanted.action is not None:
+        query = query.where(CallRow.action == wanted.action)
+    if wanted.execution_id is not None:
+        query = query.where(CallRow.execution_id == wanted.execution_id)
+    return paginate(query, page, {"created_at": CallRow.created_at, "id": CallRow.id})
+
+
+def get_call(scope: TenantScope, slug: str, call_id: str) -> CallRow:
+    """One call of an integration; NotFound otherwise."""
+    row = scope.find(CallRow, id=call_id, integration_id=slug)
+    if row is None:
+        raise NotFound(f"there is no call {call_id[:80]!r} of this integration")
+    return row
+
+
+def queue_position(scope: TenantScope, row: CallRow) -> tuple[int, int]:
+    """How many queued calls of the tenant are there, and how many come before this one."""
+    queued = scope.select(CallRow).where(CallRow.status == "queued")
+    return queued.count(), queued.where(CallRow.id < row.id).count()
+
+
+def settle_call(scope: TenantScope, slug: str, call_id: str, *, done: bool, output: Any) -> CallRow:
+    """A person's verdict on a call of unknown outcome: it happened (with this output), or it did not.
+
+    Conflict when the call does not wait for a verdict.
+    """
+
+    def settle() -> CallRow:
+        row = get_call(scope, slug, call_id)
+        if row.status != "waiting":
+            raise Conflict(f"the call {call_id} is {row.status}; only one of unknown outcome is settled")
+        changes: dict[str, Any] = {"outcome": "not_done", "status": "failed"}
+        if done:
+            changes = {"outcome": "done", "status": "succeeded", "output": output, "output_kept": True, "error": None}
+        now = clock.now_ms()
+        scope.update(CallRow, finished_at=now, **changes).where(CallRow.id == call_id).execute()
+        return get_call(scope, slug, call_id)
+
+    return db.write(settle)
+
+
+def close_orphans() -> int:
+    """Give calls whose process is gone their verdict, in every tenant: a write is unknown, others may be made again."""
+    before = clock.now_ms() - _GRACE_MS
+    error = db.dump_json({"class": "system_error", "message": "The appliance stopped while the call was under way.", "details": {}})
+    sql = (
+        "UPDATE integration_call SET status = CASE WHEN effect = 'write' THEN 'waiting' ELSE 'failed' END, "
+        "outcome = 'unknown', error = ?, pending = NULL, finished_at = ? WHERE status = 'running' AND deadline_at < ?"
+    )
+    return db.write(lambda: db.execute(sql, (error, clock.now_ms(), before)))
+
+
+def waiting_in_queue(older_than_ms: int) -> list[tuple[str, str]]:
+    """(tenant, call) of queued calls whose wake-up may be lost, in every tenant."""
+    sql = "SELECT tenant_id, id FROM integration_call WHERE status = 'queued' AND created_at < ? ORDER BY id LIMIT 500"
+    return [(str(t), str(i)) for t, i in db.rows(sql, (clock.now_ms() - older_than_ms,))]
+
+
+def purge_calls(older_than_ms: int) -> int:
+    """Delete finished calls, in every tenant, except those whose outcome nobody settled yet; answers how many."""
+    sql = "DELETE FROM integration_call WHERE finished_at < ? AND status IN ('succeeded', 'failed')"
+    return db.write(lambda: db.execute(sql, (clock.now_ms() - older_than_ms,)))

@@ -1,0 +1,253 @@
+"""What one can do with integrations: the catalogue, settings with sealed secrets, tests and the record of calls."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from appliance.connectors.contract import AddressNotAllowed, ConnectorError
+from appliance.connectors.registry import Installed, Registry
+from appliance.core import clock, db, ids, logs
+from appliance.core.crypto import Sealer
+from appliance.core.errors import (
+    AlreadyExists,
+    Conflict,
+    ConnectorFailed,
+    Detail,
+    NotFound,
+    ValidationFailed,
+    VersionConflict,
+)
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.integrations.calls import Calls
+from appliance.integrations.connections import Ready
+from appliance.integrations.models import CallRow, IntegrationRow
+from appliance.integrations.settings import Opened, Sealed, open_settings, secret_targets, show, take_secrets
+
+OpenSecret = Callable[[TenantScope, str], str]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a caller says an integration shall be; secrets as texts, references, or as they were read back."""
+
+    connector: str
+    settings: Mapping[str, Any]
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What the last test of the settings found; `error_class` only right after it."""
+
+    at: int
+    ok: bool
+    message: str
+    error_class: str | None = None
+
+
+@dataclass(frozen=True)
+class Integration:
+    """An integration as it is read back: secrets are `{"sealed": true, "updated_at": …}`."""
+
+    slug: str
+    name: str
+    connector: str
+    settings: dict[str, Any]
+    version: int
+    created_at: int
+    updated_at: int
+    check: Check | None
+
+
+class Integrations:
+    """The verbs.  `open_secret` gives a tenant's secret by name, NotFound when it is not set."""
+
+    def __init__(self, registry: Registry, sealer: Sealer, open_secret: OpenSecret, calls: Calls) -> None:
+        self.registry = registry
+        self.sealer = sealer
+        self.calls = calls
+        self._open_secret = open_secret
+
+    # -- catalogue
+
+    def get_connector(self, name: str) -> Installed:
+        """An installed connector; NotFound otherwise."""
+        found = self.registry.find(name)
+        if found is None:
+            raise NotFound(f"there is no connector {name[:80]!r}; GET /integrations/connectors lists what is installed")
+        return found
+
+    # -- integrations
+
+    def list_integrations(self, scope: TenantScope, page: PageRequest) -> Page[Integration]:
+        """The tenant's integrations."""
+        fields = {"id": IntegrationRow.id, "created_at": IntegrationRow.created_at, "name": IntegrationRow.name}
+        found = paginate(scope.select(IntegrationRow), page, fields, default="id")
+        return found.map(lambda row: self._view(scope, row))
+
+    def get_integration(self, scope: TenantScope, slug: str) -> Integration:
+        """One integration; NotFound otherwise."""
+        return self._view(scope, scope.get(IntegrationRow, id=slug))
+
+    def create_integration(self, scope: TenantScope, slug: str, spec: Spec) -> Integration:
+        """A new integration.  ValidationFailed names everything that is wrong with the settings; AlreadyExists."""
+        ids.check_slug(slug, pointer="/slug")
+        values = self._stored(scope, slug, spec, {})
+        now = clock.now_ms()
+
+        def insert() -> None:
+            if scope.find(IntegrationRow, id=slug) is not None:
+                raise AlreadyExists(f"there is an integration {slug!r} already", pointer="/slug")
+            scope.insert(IntegrationRow, id=slug, version=1, created_at=now, updated_at=now, **values)
+
+        db.write(insert)
+        return self.get_integration(scope, slug)
+
+    def replace_integration(self, scope: TenantScope, slug: str, spec: Spec, *, if_version: int | None = None) -> Integration:
+        """Set an existing integration; markers in the settings keep their secrets.  VersionConflict if it changed."""
+
+        def update() -> None:
+            row = scope.get(IntegrationRow, id=slug)
+            if if_version is not None and row.version != if_version:
+                raise VersionConflict(f"the integration {slug} is at version {row.version}; read it and decide again")
+            kept = self._kept_secrets(scope, row, spec)
+            values = self._stored(scope, slug, spec, kept)
+            changes = {"version": row.version + 1, "updated_at": clock.now_ms(), "checked_at": None, **values}
+            scope.update(IntegrationRow, **changes).where(IntegrationRow.id == slug).execute()
+
+        db.write(update)
+        return self.get_integration(scope, slug)
+
+    def delete_integration(self, scope: TenantScope, slug: str) -> None:
+        """Delete an integration with the record of its calls; Conflict while one of them waits for a verdict."""
+
+        def delete() -> None:
+            scope.get(IntegrationRow, id=slug)
+            if waiting := scope.find(CallRow, integration_id=slug, status="waiting"):
+                raise Conflict(f"the outcome of the call {waiting.id} is unknown; settle it before you delete {slug}")
+            scope.delete(IntegrationRow).where(IntegrationRow.id == slug).execute()
+
+        db.write(delete)
+
+    def test_integration(self, scope: TenantScope, slug: str) -> Check:
+        """Ask the foreign system whether the settings work; the finding is kept."""
+        ready = self.ready(scope, slug)
+        now = clock.now_ms()
+        try:
+            found = Check(now, True, self.calls.check(ready))
+        except ConnectorError as error:
+            found = Check(now, False, error.message, _class_of(error))
+        changes = {"checked_at": now, "check_ok": found.ok, "check_message": found.message[:2000]}
+        db.write(lambda: scope.update(IntegrationRow, **changes).where(IntegrationRow.id == slug).execute())
+        return found
+
+    # -- for calls
+
+    def ready(self, scope: TenantScope, slug: str) -> Ready:
+        """The integration with its settings opened.
+
+        NotFound; ConnectorFailed (`config_error`) when its connector is gone or a secret it refers to is not set.
+        """
+        row = scope.get(IntegrationRow, id=slug)
+        found = self.registry.find(row.connector)
+        if found is None:
+            raise _not_ready(f"the connector {row.connector!r} of {slug} is not installed; install it again")
+        opened = self._open(scope, row.settings, self._secrets(scope, row))
+        if opened.unresolved:
+            pointer, name = next(iter(opened.unresolved.items()))
+            raise _not_ready(f"{slug} refers to the secret {name!r}, which is not set: PUT /api/v1/secrets/{name}", pointer)
+        problems = found.settings.problems(opened.settings, under="/settings")
+        if problems:
+            raise _not_ready(f"the settings of {slug} do not suit {found.name}: {problems[0].message}", problems[0].pointer)
+        for secret in opened.secrets:
+            logs.remember_secret(secret)
+        return Ready(scope.tenant_id, slug, found, opened.settings, tuple(opened.secrets))
+
+    # -- storage
+
+    def _context(self, scope: TenantScope, slug: str) -> str:
+        return f"{scope.tenant_id}/integration/{slug}"
+
+    def _secrets(self, scope: TenantScope, row: IntegrationRow) -> dict[str, Sealed]:
+        text = self.sealer.open(bytes(row.sealed), self._context(scope, row.id))
+        return {pointer: Sealed(value, at) for pointer, (value, at) in json.loads(text).items()}
+
+    def _kept_secrets(self, scope: TenantScope, row: IntegrationRow, spec: Spec) -> dict[str, Sealed]:
+        """The secrets a change may keep: none when it would send them to somebody else."""
+        found = self.registry.find(spec.connector)
+        if found is None or row.connector != spec.connector:
+            return {}
+        targets = secret_targets(found.connector.settings_schema)
+        moved = any(row.settings.get(name) != spec.settings.get(name) for name in targets)
+        return {} if moved else self._secrets(scope, row)
+
+    def _open(self, scope: TenantScope, settings: Mapping[str, Any], secrets: Mapping[str, Sealed]) -> Opened:
+        def find(name: str) -> str | None:
+            try:
+                return self._open_secret(scope, name)
+            except NotFound:
+                return None
+
+        return open_settings(settings, secrets, find)
+
+    def _stored(self, scope: TenantScope, slug: str, spec: Spec, kept: Mapping[str, Sealed]) -> dict[str, Any]:
+        """Column values for `spec`; ValidationFailed with every problem of its settings."""
+        installed = self.registry.find(spec.connector)
+        if installed is None:
+            known = ", ".join(sorted(self.registry.installed)) or "none"
+            raise ValidationFailed(f"there is no connector {spec.connector[:80]!r}; installed are: {known}", pointer="/connector")
+        taken = take_secrets(installed.connector.settings_schema, spec.settings, kept, clock.now_ms())
+        opened = self._open(scope, taken.settings, taken.secrets)
+        problems = [
+            problem
+            for problem in installed.settings.problems(opened.settings, under="/settings")
+            if problem.pointer.removeprefix("/settings") not in opened.unresolved
+        ]
+        if problems:
+            raise ValidationFailed(f"the settings do not suit the connector {spec.connector}", details=problems)
+        text = db.dump_json({pointer: [secret.value, secret.updated_at] for pointer, secret in taken.secrets.items()})
+        return {
+            "name": spec.name or slug,
+            "connector": spec.connector,
+            "settings": taken.settings,
+            "sealed": self.sealer.seal(text.encode(), self._context(scope, slug)),
+        }
+
+    def _view(self, scope: TenantScope, row: IntegrationRow) -> Integration:
+        check = None if row.checked_at is None else Check(row.checked_at, bool(row.check_ok), row.check_message or "")
+        settings = show(row.settings, self._secrets(scope, row), clock.rfc3339)
+        return Integration(row.id, row.name, row.connector, settings, row.version, row.created_at, row.updated_at, check)
+
+
+def merged_spec(current: Integration, changes: Mapping[str, Any]) -> Spec:
+    """RFC 7396: `current` with `changes` merged in (members `name`, `connector`, `settings`); null removes."""
+    base = Spec(current.connector, current.settings, current.name)
+    if "settings" in changes:
+        settings = merge_patch(base.settings, changes["settings"])
+        base = replace(base, settings=settings if isinstance(settings, dict) else {})
+    return replace(base, **{name: changes[name] for name in ("name", "connector") if changes.get(name) is not None})
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7396, section 2; a sealed marker is one value, not an object to merge into."""
+    if not isinstance(patch, Mapping) or patch.get("sealed") is True:
+        return patch
+    merged = dict(target) if isinstance(target, Mapping) and target.get("sealed") is not True else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged
+
+
+def _class_of(error: ConnectorError) -> str:
+    return "address_not_allowed" if isinstance(error, AddressNotAllowed) else error.error_class
+
+
+def _not_ready(message: str, pointer: str = "") -> ConnectorFailed:
+    failed = ConnectorFailed(message, details=[Detail(pointer, "config_error", message)])
+    failed.extra = {"error_class": "config_error", "outcome": "not_done", "retryable": False}
+    return failed

@@ -1,0 +1,211 @@
+"""Settings and their secrets: taken apart for storage, put together for a call, blotted out of records.  Pure."""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from appliance.connectors.schemas import pointer_token
+from appliance.core.errors import ValidationFailed
+
+_REFERENCE = re.compile(r"=\s*secrets\.([A-Za-z_]\w{0,62})\s*", re.ASCII)
+_EMBEDDED = re.compile(r"{{(.*?)}}", re.DOTALL)
+_EMBEDDED_SECRET = re.compile(r"\s*secrets\.([A-Za-z_]\w{0,62})\s*", re.ASCII)
+_BLOT = "[redacted]"
+_SHORTEST_REDACTED = 6  # shorter values would blot out ordinary words
+
+Secrets = Mapping[str, "Sealed"]
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A secret's value and when it was set (epoch ms)."""
+
+    value: str
+    updated_at: int
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Settings with a marker where each secret was, and the secrets by pointer."""
+
+    settings: dict[str, Any]
+    secrets: dict[str, Sealed]
+
+
+@dataclass
+class Opened:
+    """Settings as the connector gets them; `unresolved` are the pointers whose tenant secret is not set."""
+
+    settings: dict[str, Any]
+    secrets: list[str] = field(default_factory=list)
+    unresolved: dict[str, str] = field(default_factory=dict)
+
+
+def is_marker(value: Any) -> bool:
+    """Whether the value stands for a sealed secret: `{"sealed": true, …}`."""
+    return isinstance(value, dict) and value.get("sealed") is True
+
+
+def take_secrets(schema: Mapping[str, Any], given: Mapping[str, Any], kept: Secrets, now: int) -> Taken:
+    """Take the values of `"secret": true` members out of `given`.
+
+    A marker keeps the secret that is in `kept` (ValidationFailed when there is none).  A reference
+    (`= secrets.<name>`) is no secret itself and stays.
+    """
+    taken = Taken({}, {})
+
+    def walk(part: Mapping[str, Any], value: Any, pointer: str) -> Any:
+        if part.get("secret") is True and (is_marker(value) or isinstance(value, str)):
+            return _take_one(taken, kept, value, pointer, now)
+        if isinstance(value, dict):
+            return {name: walk(_member(part, name), inner, f"{pointer}/{pointer_token(name)}") for name, inner in value.items()}
+        if isinstance(value, list):
+            items = part.get("items")
+            inner_schema = items if isinstance(items, dict) else {}
+            return [walk(inner_schema, inner, f"{pointer}/{index}") for index, inner in enumerate(value)]
+        return value
+
+    return Taken(walk(schema, dict(given), ""), taken.secrets)
+
+
+def _take_one(taken: Taken, kept: Secrets, value: Any, pointer: str, now: int) -> Any:
+    if isinstance(value, str):
+        if value.startswith("="):
+            return value
+        value = value.removeprefix("\\") if value.startswith("\\=") else value
+        taken.secrets[pointer] = Sealed(value, now)
+    elif pointer in kept:
+        taken.secrets[pointer] = kept[pointer]
+    else:
+        raise ValidationFailed(
+            "no value is sealed here, or the change would send it elsewhere; send the value again",
+            pointer=f"/settings{pointer}",
+        )
+    return {"sealed": True}
+
+
+def secret_targets(schema: Mapping[str, Any]) -> list[str]:
+    """Settings that decide whom secrets are sent to (`"secret_target": true`)."""
+    properties = schema.get("properties", {})
+    return [name for name, part in properties.items() if isinstance(part, dict) and part.get("secret_target") is True]
+
+
+def _member(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
+    return found if isinstance(found, dict) else {}
+
+
+def show(settings: Mapping[str, Any], secrets: Secrets, stamp: Callable[[int], str]) -> dict[str, Any]:
+    """Settings as they are read back: a secret is `{"sealed": true, "updated_at": …}`."""
+
+    def look(pointer: str, value: Any) -> Any:
+        if is_marker(value) and pointer in secrets:
+            return {"sealed": True, "updated_at": stamp(secrets[pointer].updated_at)}
+        return value
+
+    shown: dict[str, Any] = _map(settings, look)
+    return shown
+
+
+def open_settings(settings: Mapping[str, Any], secrets: Secrets, find: Callable[[str], str | None]) -> Opened:
+    """Settings with secrets and references filled in; `find` gives a tenant secret or None.
+
+    ValidationFailed for an expression that is not `secrets.<name>`.
+    """
+    opened = Opened({}, [secret.value for secret in secrets.values()])
+
+    def fill(name: str, pointer: str) -> str:
+        value = find(name)
+        if value is None:
+            opened.unresolved[pointer] = name
+            return ""
+        opened.secrets.append(value)
+        return value
+
+    def look(pointer: str, value: Any) -> Any:
+        if is_marker(value) and pointer in secrets:
+            return secrets[pointer].value
+        return _resolve(value, pointer, fill) if isinstance(value, str) else value
+
+    opened.settings = _map(settings, look)
+    return opened
+
+
+def _resolve(text: str, pointer: str, fill: Callable[[str, str], str]) -> str:
+    if text.startswith("\\="):
+        return text[1:]
+    if text.startswith("="):
+        match = _REFERENCE.fullmatch(text)
+        if match is None:
+            raise _only_secrets(pointer)
+        return fill(match[1], pointer)
+
+    def one(found: "re.Match[str]") -> str:
+        match = _EMBEDDED_SECRET.fullmatch(found[1])
+        if match is None:
+            raise _only_secrets(pointer)
+        return fill(match[1], pointer)
+
+    return _EMBEDDED.sub(one, text)
+
+
+def _only_secrets(pointer: str) -> ValidationFailed:
+    return ValidationFailed(
+        "settings know no expression but secrets.<name>; a text that begins with = is written \\=",
+        pointer=f"/settings{pointer}",
+    )
+
+
+def _map(value: Any, look: Callable[[str, Any], Any], pointer: str = "") -> Any:
+    """A copy of JSON in which `look` may replace each value, outermost first."""
+    seen = look(pointer, value)
+    if seen is not value:
+        return seen
+    if isinstance(value, Mapping):
+        return {name: _map(inner, look, f"{pointer}/{pointer_token(name)}") for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_map(inner, look, f"{pointer}/{index}") for index, inner in enumerate(value)]
+    return value
+
+
+class Redactor:
+    """Blots secrets out of what is recorded, logged and handed back, in the encodings they commonly appear in."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets for form in _forms(secret)}
+        self._forms = sorted((form for form in forms if len(form) >= _SHORTEST_REDACTED), key=len, reverse=True)
+
+    def text(self, text: str) -> str:
+        """`text` without the secrets."""
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, _BLOT)
+        return text
+
+    def json(self, value: Any) -> Any:
+        """A JSON value whose texts, member names included, are without the secrets."""
+        if not self._forms:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(str(name)): self.json(inner) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.json(inner) for inner in value]
+        return value
+
+
+def _forms(secret: str) -> Iterator[str]:
+    yield secret
+    yield quote(secret, safe="")
+    yield quote_plus(secret)
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    # In base64 the secret may begin at any of three positions of a group; what surrounds it changes its edges only.
+    for shift in range(3):
+        encoded = base64.b64encode(b"\0" * shift + secret.encode()).decode("ascii").rstrip("=")
+        yield encoded[(0, 2, 3)[shift] : len(encoded) - (len(encoded) % 4 != 0)]

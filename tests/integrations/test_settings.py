@@ -1,0 +1,116 @@
+"""Settings taken apart and put together: secrets leave only to the connector."""
+
+import base64
+import json
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.core.errors import ValidationFailed
+from appliance.integrations.service import merge_patch
+from appliance.integrations.settings import Redactor, Sealed, open_settings, show, take_secrets
+
+SCHEMA = {
+    "properties": {
+        "token": {"type": "string", "secret": True},
+        "plain": {"type": "string"},
+        "auth": {"properties": {"password": {"type": "string", "secret": True}}},
+        "headers": {"additionalProperties": {"secret": True}},
+        "list": {"items": {"properties": {"a/b": {"secret": True}}}},
+    }
+}
+GIVEN: dict[str, Any] = {
+    "token": "t",
+    "plain": "p",
+    "auth": {"password": "w", "user": "u"},
+    "headers": {"X": "h"},
+    "list": [{"a/b": "l", "c": 1}],
+}
+
+
+def test_every_secret_is_taken_out_and_put_back() -> None:
+    taken = take_secrets(SCHEMA, GIVEN, {}, 5)
+    assert {pointer: secret.value for pointer, secret in taken.secrets.items()} == {
+        "/token": "t",
+        "/auth/password": "w",
+        "/headers/X": "h",
+        "/list/0/a~1b": "l",
+    }
+    assert [value in json.dumps(taken.settings) for value in ('"t"', '"w"', '"h"', '"l"', '"p"')] == [False] * 4 + [True]
+    opened = open_settings(taken.settings, taken.secrets, lambda _: None)
+    assert opened.settings == GIVEN
+    assert sorted(opened.secrets) == ["h", "l", "t", "w"]
+
+
+def test_what_is_read_back_may_be_sent_again_and_keeps_its_secrets() -> None:
+    taken = take_secrets(SCHEMA, GIVEN, {}, 5)
+    shown = show(taken.settings, taken.secrets, lambda ms: f"at {ms}")
+    assert shown["token"] == {"sealed": True, "updated_at": "at 5"}
+    again = take_secrets(SCHEMA, {**shown, "auth": {"password": "new"}}, taken.secrets, 9)
+    assert again.secrets["/token"] == Sealed("t", 5)
+    assert again.secrets["/auth/password"] == Sealed("new", 9)
+
+
+def test_a_marker_without_a_sealed_value_is_refused() -> None:
+    with pytest.raises(ValidationFailed) as caught:
+        take_secrets(SCHEMA, {"token": {"sealed": True}}, {}, 1)
+    assert caught.value.details[0].pointer == "/settings/token"
+
+
+def test_references_are_filled_in_at_the_call_and_are_no_secret_themselves() -> None:
+    settings = {"token": "= secrets.erp_token", "plain": "Bearer {{ secrets.other }}!", "list": ["\\=literal"]}
+    taken = take_secrets(SCHEMA, settings, {}, 1)
+    assert taken.settings == settings
+    opened = open_settings(taken.settings, taken.secrets, {"erp_token": "E", "other": "O"}.get)
+    assert opened.settings == {"token": "E", "plain": "Bearer O!", "list": ["=literal"]}
+    assert sorted(opened.secrets) == ["E", "O"]
+    assert open_settings(taken.settings, {}, lambda _: None).unresolved == {"/token": "erp_token", "/plain": "other"}
+
+
+def test_a_secret_that_begins_with_an_equals_sign_is_written_with_a_backslash() -> None:
+    taken = take_secrets(SCHEMA, {"token": "\\=pass"}, {}, 1)
+    assert taken.secrets["/token"].value == "=pass"
+
+
+@pytest.mark.parametrize("text", ["= input.x", "= secrets", "=secrets.a.b", "= secrets.a + 1", "{{ input.x }}", "{{}}"])
+def test_settings_know_no_other_expression(text: str) -> None:
+    with pytest.raises(ValidationFailed, match=r"secrets\.<name>"):
+        open_settings({"plain": text}, {}, lambda _: "x")
+
+
+def test_a_filled_in_secret_is_not_looked_into_again() -> None:
+    assert open_settings({"plain": "= secrets.a"}, {}, lambda _: "{{ secrets.b }}").settings == {"plain": "{{ secrets.b }}"}
+
+
+@given(st.text(min_size=8, max_size=30), st.text(max_size=10), st.text(max_size=10))
+def test_secrets_are_blotted_out_in_every_usual_encoding(secret: str, before: str, after: str) -> None:
+    redactor = Redactor([secret])
+    assert secret not in redactor.text(f"{before}{secret}{after}").replace("[redacted]", "")
+    assert secret not in json.dumps(redactor.json({secret: [secret, {"a": f"x{secret}"}]}), ensure_ascii=False)
+    # Whatever surrounds it in base64, at least the secret's middle must not be readable.
+    encoded = base64.b64encode(f"user:{secret}".encode()).decode()
+    assert redactor.text(f"Basic {encoded}") != f"Basic {encoded}"
+    for encoded in (quote(secret, safe=""), quote_plus(secret), json.dumps(secret)):
+        assert redactor.text(encoded) != encoded
+
+
+def test_short_values_are_not_blotted_out() -> None:
+    assert Redactor(["ok"]).text("this is ok") == "this is ok"
+
+
+@pytest.mark.parametrize(
+    ("target", "patch", "merged"),
+    [
+        ({"a": 1}, {"a": None, "b": 2}, {"b": 2}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}, {"a": {"b": 3, "c": 2}}),
+        ({"a": [1]}, {"a": [2]}, {"a": [2]}),
+        ({"t": {"sealed": True, "updated_at": "x"}}, {"t": "new"}, {"t": "new"}),
+        ({"t": "old"}, {"t": {"sealed": True}}, {"t": {"sealed": True}}),
+        ({"t": {"sealed": True}}, {"t": {"a": 1}}, {"t": {"a": 1}}),
+    ],
+)
+def test_merging_follows_rfc_7396_and_keeps_markers_whole(target: Any, patch: Any, merged: Any) -> None:
+    assert merge_patch(target, patch) == merged

@@ -1,0 +1,137 @@
+"""A small appliance for tests: a database with two tenants, the real HTTP connector and a connector that obeys a script."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from appliance.connectors import contract
+from appliance.connectors.contract import Action, Connector, Context
+from appliance.connectors.egress import Egress
+from appliance.connectors.registry import Installed, Registry, load_registry
+from appliance.core import db
+from appliance.core.crypto import Sealer
+from appliance.core.migrations import migrate
+from appliance.core.scope import TenantScope
+from appliance.governance.executor import ActionRequest, GovernedExecutor
+from appliance.integrations.calls import Calls
+from appliance.integrations.connections import Connections
+from appliance.integrations.service import Integrations, Spec
+from appliance.tenants import service as tenants
+
+INPUT = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"amount": {"type": "integer"}, "do": {"type": "string"}, "note": {"type": "string"}},
+}
+
+
+class Ledger(Connector):
+    """Notes every call; `do` says how it goes: an error class of the contract, `crash`, `wait`, `echo`, `huge`."""
+
+    contract_version = 1
+    name = "ledger"
+    title = "Ledger"
+    version = "1.0"
+    settings_schema = {  # noqa: RUF012 - a class variable of the contract
+        "type": "object",
+        "required": ["token"],
+        "additionalProperties": False,
+        "properties": {
+            "host": {"type": "string", "pattern": "^[a-z.]*$", "secret_target": True},
+            "token": {"type": "string", "secret": True, "minLength": 3},
+            "label": {"type": "string"},
+            "headers": {"type": "object", "additionalProperties": {"type": "string", "secret": True}},
+            "nested": {"type": "array", "items": {"properties": {"key": {"type": "string", "secret": True}}}},
+        },
+    }
+    actions = (
+        Action("look", "Read the ledger", INPUT, {}, "read"),
+        Action("set", "Set the ledger", INPUT, {}, "idempotent"),
+        Action("book", "Book an amount", INPUT, {}, "write"),
+    )
+    booked: list[tuple[str, str, Any]] = []  # noqa: RUF012
+    seen: list[Any] = []  # noqa: RUF012
+    closed: list[Any] = []  # noqa: RUF012
+    arrived = threading.Event()
+    go_on = threading.Event()
+
+    def check(self, ctx: Context) -> str:
+        if self.settings["token"] == "wrong":
+            raise contract.AuthError(f"The token {self.settings['token']} is wrong.")
+        return f"Hello {self.settings.get('label', 'nobody')}, your token is {self.settings['token']}."
+
+    def call(self, action: str, input: Any, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
+        Ledger.seen.append(self.settings)
+        Ledger.booked.append((action, ctx.idempotency_key, dict(input)))
+        do, _, outcome = input.get("do", "").partition(" ")
+        if do in ("AuthError", "Rejected", "RateLimited", "TransientError", "SystemFailure", "AddressNotAllowed"):
+            more = {"retry_after": 7.0} if do == "RateLimited" else {}
+            raise getattr(contract, do)(f"no, {self.settings['token']}", outcome=outcome or "not_done", **more)
+        if do == "crash":
+            raise ZeroDivisionError("a bug in the plugin")
+        if do == "wait":
+            Ledger.arrived.set()
+            Ledger.go_on.wait(10)
+        if do == "log":
+            ctx.log("info", f"token {self.settings['token']}", {"token": self.settings["token"]})
+        if do == "echo":
+            return {"said": f"Bearer {self.settings['token']}", self.settings["token"]: [input.get("note")]}
+        return {"huge": {"x": "y" * 2_000_000}, "none": None, "nan": {"a": float("nan")}}.get(do, {"n": len(Ledger.booked)})  # type: ignore[return-value]
+
+    def close(self) -> None:
+        Ledger.closed.append(self.settings)
+
+    @classmethod
+    def reset(cls) -> None:
+        cls.booked, cls.seen, cls.closed = [], [], []
+        cls.arrived, cls.go_on = threading.Event(), threading.Event()
+
+
+@dataclass(frozen=True)
+class World:
+    one: TenantScope
+    two: TenantScope
+    sealer: Sealer
+    integrations: Integrations
+    executor: GovernedExecutor
+    queued: list[tuple[str, str, str]]
+
+    def ledger(self, scope: TenantScope | None = None, **settings: Any) -> str:
+        spec = Spec("ledger", {"token": "tok-4711-secret", **settings})
+        return self.integrations.create_integration(scope or self.one, "books", spec).slug
+
+    def request(self, action: str = "book", **more: Any) -> ActionRequest:
+        given = more.pop("input", {})
+        return ActionRequest("books", action, given, **more)
+
+    def restarted(self) -> GovernedExecutor:
+        """The executor of another process over the same database."""
+        return GovernedExecutor(self.integrations, "instance-2", lambda *task: self.queued.append(task))
+
+
+@contextmanager
+def open_world(folder: Path) -> Iterator[World]:
+    Ledger.reset()
+    db.open_database(f"sqlite:///{folder}/gos.db")
+    migrate()
+    for tenant in ("one", "two"):
+        tenants.create_tenant(tenant, tenant)
+    sealer = Sealer(b"k" * 32)
+    registry = Registry({**load_registry().installed, "ledger": Installed(Ledger, "test")})
+    calls = Calls(Connections(Egress.of(["127.0.0.0/8"])))
+
+    def open_secret(scope: TenantScope, name: str) -> str:
+        return tenants.open_secret(scope, sealer, name)
+
+    integrations = Integrations(registry, sealer, open_secret, calls)
+    queued: list[tuple[str, str, str]] = []
+    executor = GovernedExecutor(integrations, "instance-1", lambda *task: queued.append(task))
+    one, two = (tenants.system_scope(tenant, "key:test") for tenant in ("one", "two"))
+    try:
+        yield World(one, two, sealer, integrations, executor, queued)
+    finally:
+        calls.stop()
+        db.close_database()
