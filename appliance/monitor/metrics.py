@@ -54,7 +54,7 @@ class Counter(_Metric):
 
     kind = "counter"
 
-    def add(self, *labels: str, amount: float = 1) -> None:
+    def inc(self, amount: float, *labels: str) -> None:
         with self._lock:
             key = self._key(labels)
             self._values[key] = self._values.get(key, 0) + amount
@@ -102,31 +102,33 @@ M = TypeVar("M", bound=_Metric)
 
 
 class Registry:
-    """Metrics by name; a name is given once, a gauge may be given anew (a restarted part brings its own reader)."""
+    """Metrics by name.  Whoever counts declares what it counts; declaring the same again answers the same metric.
+
+    A gauge may be declared anew with another reader: a part that was started again brings its own.
+    """
 
     def __init__(self) -> None:
         self._metrics: dict[str, _Metric] = {}
 
-    def counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        return self._put(Counter(name, help_text, labels))
+    def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Counter:
+        return self._declare(Counter(name, help_text, labels))
 
-    def histogram(self, name: str, help_text: str, *labels: str) -> Histogram:
-        return self._put(Histogram(name, help_text, labels))
+    def histogram(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Histogram:
+        return self._declare(Histogram(name, help_text, labels))
 
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
-        self._metrics.pop(name, None)
-        self._put(Gauge(name, help_text, read))
+        self._metrics[name] = Gauge(name, help_text, read)
 
     def render(self) -> str:
         """Every metric as text, by name."""
         lines = [line for _, metric in sorted(self._metrics.items()) for line in metric.render()]
         return "\n".join([*lines, ""])
 
-    def _put(self, metric: M) -> M:
-        if metric.name in self._metrics:
-            raise ValueError(f"there is a metric {metric.name} already")
-        self._metrics[metric.name] = metric
-        return metric
+    def _declare(self, metric: M) -> M:
+        known = self._metrics.setdefault(metric.name, metric)
+        if not isinstance(known, type(metric)) or known.labels != metric.labels:
+            raise ValueError(f"there is another metric {metric.name} already, a {known.kind} by {known.labels}")
+        return known
 
 
 def _escape(value: str) -> str:
@@ -138,13 +140,6 @@ def _number(value: float) -> str:
 
 
 registry = Registry()
-requests = registry.counter("gos_http_requests_total", "Requests answered.", "route", "status")
-request_seconds = registry.histogram("gos_http_request_seconds", "Time to answer a request.", "route")
-executions = registry.counter("gos_executions_total", "Executions that ended.", "status")
-execution_seconds = registry.histogram("gos_execution_seconds", "Active time of executions that ended.", "status")
-step_seconds = registry.histogram("gos_step_seconds", "Time a step took.", "kind", "status")
-integration_calls = registry.counter("gos_integration_calls_total", "Calls to foreign systems.", "connector", "outcome")
-integration_seconds = registry.histogram("gos_integration_call_seconds", "Time a foreign system took.", "connector")
 
 
 def render() -> str:

@@ -25,11 +25,15 @@ def storable_text(text: str, most: int) -> str:
     return encoded[: most - 3].decode("utf8", "ignore") + "…"
 
 
-def storable_json(value: Mapping[str, Any] | None, most: int) -> str:
-    """`value` as compact JSON of at most `most` bytes, every text in it redacted; a larger one becomes a preview."""
-    if not value:
+def storable_json(value: Any, most: int) -> str:
+    """`value` as a compact JSON object of at most `most` bytes, every text in it redacted.
+
+    None is the empty object, what is no object becomes its member `value`, what is too large a preview of its text.
+    """
+    if value is None:
         return "{}"
-    text = json.dumps(_clean(value, _DEPTH), separators=(",", ":"), ensure_ascii=False)
+    members = value if isinstance(value, Mapping) else {"value": value}
+    text = json.dumps(_clean(members, _DEPTH), separators=(",", ":"), ensure_ascii=False)
     if len(text) <= most and (text.isascii() or len(text.encode()) <= most):
         return text
     # A quarter: escaping may double the text and a character may take two bytes more than it counts.

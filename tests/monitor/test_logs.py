@@ -98,15 +98,22 @@ def test_what_no_store_takes_is_replaced(acme: TenantScope) -> None:
     assert line.fields["?"] == "nan"
 
 
-def test_an_unknown_level_is_refused_where_the_line_is_made() -> None:
+@pytest.mark.parametrize("fields", [7, "text", [1, {"a": 2}], 0, False])
+def test_what_step_code_makes_up_is_kept_in_the_shape_of_the_contract(acme: TenantScope, fields: object) -> None:
+    keep(acme, Line(1, "fatal'; --", "step", "x", fields))
+    (line,) = logs.list_lines(acme, LineFilter(), PageRequest()).items
+    assert (line.level, line.fields) == ("info", {"value": fields})
+
+
+def test_an_unknown_level_is_refused_as_a_filter(acme: TenantScope) -> None:
     with pytest.raises(ValidationFailed):
-        Line(1, "fatal", "step", "x")
+        logs.list_lines(acme, LineFilter(level="fatal"), PageRequest())
 
 
 def test_following_begins_after_a_line_and_sees_new_ones_in_order(acme: TenantScope, other: TenantScope) -> None:
-    assert logs.last_number(acme) == 0
+    assert logs.last_number() == 0
     keep(acme, Line(9, "info", "step", "old"))
-    start = logs.last_number(acme)
+    start = logs.last_number()
     keep(other, Line(10, "info", "step", "theirs"))
     keep(acme, Line(5, "info", "step", "first"), Line(4, "debug", "step", "quiet"), Line(6, "error", "step", "second"))
     found = logs.list_lines_after(acme, LineFilter(level="info"), start)

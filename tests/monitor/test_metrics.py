@@ -10,10 +10,10 @@ from appliance.monitor.metrics import Registry
 
 def test_counters_and_gauges_are_written_with_help_type_and_labels() -> None:
     registry = Registry()
-    hits = registry.counter("hits_total", "Hits.", "route", "status")
-    hits.add("/a", "200")
-    hits.add("/a", "200", amount=2)
-    hits.add('/"\\\n', "500")
+    hits = registry.counter("hits_total", "Hits.", ("route", "status"))
+    hits.inc(1, "/a", "200")
+    hits.inc(2, "/a", "200")
+    hits.inc(1, '/"\\\n', "500")
     registry.gauge("depth", "Depth.", lambda: 1.5)
     assert registry.render() == (
         "# HELP depth Depth.\n# TYPE depth gauge\ndepth 1.5\n"
@@ -25,7 +25,7 @@ def test_counters_and_gauges_are_written_with_help_type_and_labels() -> None:
 
 def test_a_histogram_counts_cumulatively() -> None:
     registry = Registry()
-    took = registry.histogram("took_seconds", "Took.", "kind")
+    took = registry.histogram("took_seconds", "Took.", ("kind",))
     for seconds in (0.001, 0.002, 0.3, 120):
         took.observe(seconds, "code")
     lines = registry.render().splitlines()
@@ -39,9 +39,9 @@ def test_a_histogram_counts_cumulatively() -> None:
 
 def test_label_values_are_bounded() -> None:
     registry = Registry()
-    hits = registry.counter("hits_total", "Hits.", "path")
+    hits = registry.counter("hits_total", "Hits.", ("path",))
     for number in range(metrics.MAX_SERIES + 50):
-        hits.add(f"/{number}")
+        hits.inc(1, f"/{number}")
     lines = registry.render().splitlines()
     assert len(lines) == metrics.MAX_SERIES + 3
     assert 'hits_total{path="other"} 50' in lines
@@ -53,22 +53,25 @@ def test_no_count_is_lost_between_threads() -> None:
 
     def count(_: int) -> None:
         for _ in range(5000):
-            hits.add()
+            hits.inc(1)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(count, range(8)))
     assert "hits_total 40000" in registry.render()
 
 
-def test_a_name_is_given_once_and_labels_must_fit() -> None:
+def test_declaring_again_answers_the_same_metric_and_labels_must_fit() -> None:
     registry = Registry()
-    hits = registry.counter("hits_total", "Hits.", "route")
-    with pytest.raises(ValueError, match="already"):
-        registry.counter("hits_total", "Again.")
+    hits = registry.counter("hits_total", "Hits.", ("route",))
+    assert registry.counter("hits_total", "Hits.", ("route",)) is hits
+    with pytest.raises(ValueError, match="another metric"):
+        registry.counter("hits_total", "Hits.", ("status",))
+    with pytest.raises(ValueError, match="another metric"):
+        registry.histogram("hits_total", "Hits.", ("route",))
     with pytest.raises(ValueError, match="labels"):
-        hits.add()
+        hits.inc(1)
 
 
-def test_the_appliance_has_its_metrics() -> None:
-    metrics.executions.add("succeeded")
-    assert 'gos_executions_total{status="succeeded"}' in metrics.render()
+def test_the_appliance_has_one_registry() -> None:
+    metrics.registry.counter("gos_test_total", "Tests.", ("kind",)).inc(1, "one")
+    assert 'gos_test_total{kind="one"} 1' in metrics.render()

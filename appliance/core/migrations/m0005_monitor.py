@@ -5,6 +5,7 @@ STATEMENTS = [
         id {serial}, tenant_id TEXT NOT NULL REFERENCES tenant (id) ON DELETE CASCADE, at BIGINT NOT NULL,
         level INTEGER NOT NULL, source TEXT NOT NULL, message TEXT NOT NULL, fields TEXT NOT NULL,
         execution_id TEXT, process_id TEXT, step TEXT, request_id TEXT)""",
+    "CREATE INDEX log_line_number ON log_line (tenant_id, id)",
     "CREATE INDEX log_line_time ON log_line (tenant_id, at, id)",
     "CREATE INDEX log_line_execution ON log_line (tenant_id, execution_id, at, id) WHERE execution_id IS NOT NULL",
     """CREATE TABLE failure (
