@@ -117,8 +117,6 @@ def blocks_of(page: str) -> list[Block]:
         assert language not in SHELLS, f"line {line}: write ```sh, so that the commands are run by the tests"
         if language == "sh":
             reason = rest.removeprefix(UNVERIFIED).strip() if rest.startswith(UNVERIFIED) else ""
-            assert rest in ("", START) or reason, (
-                f"line {line}: after `sh` comes nothing, `start` or `unverified: reason`"
-            )
+            assert rest in ("", START) or reason, f"line {line}: after `sh` comes nothing, `start` or `unverified: reason`"
             blocks.append(Block(line, found["text"], rest == START, reason))
     return blocks

@@ -113,11 +113,7 @@ def test_only_the_clock_reads_the_time(path: Path) -> None:
 
 
 def find_addresses(text: str) -> list[str]:
-    return [
-        f"line {number}: {line.strip()[:100]}"
-        for number, line in enumerate(text.splitlines(), 1)
-        if ADDRESS.search(line)
-    ]
+    return [f"line {number}: {line.strip()[:100]}" for number, line in enumerate(text.splitlines(), 1) if ADDRESS.search(line)]
 
 
 def test_no_file_names_a_registry_or_a_machine() -> None:

@@ -48,9 +48,7 @@ def find_private_imports(graph: grimp.ImportGraph) -> list[str]:
             continue
         allowed = {".".join(parts[:2]), "appliance.app"} | PRIVATE_MODULES[parts[2]]
         importers = graph.find_modules_that_directly_import(module)
-        offences += [
-            f"{name} -> {module}" for name in importers if not any(is_inside(name, package) for package in allowed)
-        ]
+        offences += [f"{name} -> {module}" for name in importers if not any(is_inside(name, package) for package in allowed)]
     return sorted(offences)
 
 
@@ -94,11 +92,7 @@ def test_a_plugin_knows_the_contract_and_opens_no_connection(path: Path) -> None
 
 @pytest.mark.parametrize("path", plugin_files(tests=True), ids=name_of)
 def test_a_plugins_tests_know_the_contract_suite_only(path: Path) -> None:
-    own = [
-        offence
-        for offence in find_foreign_imports(tree_of(path), PLUGIN_TESTS_MAY_IMPORT)
-        if "imports appliance" in offence
-    ]
+    own = [offence for offence in find_foreign_imports(tree_of(path), PLUGIN_TESTS_MAY_IMPORT) if "imports appliance" in offence]
     assert own == []
 
 

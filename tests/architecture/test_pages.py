@@ -9,11 +9,7 @@ import pytest
 from tests.architecture.page_commands import Reader, blocks_of
 from tests.architecture.source_tree import ROOT, name_of, project_files
 
-PAGES = [
-    path
-    for path in project_files()
-    if path.suffix == ".md" and path.relative_to(ROOT).parts[0] in {"README.md", "docs"}
-]
+PAGES = [path for path in project_files() if path.suffix == ".md" and path.relative_to(ROOT).parts[0] in {"README.md", "docs"}]
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s#]+)[^)]*\)")
 
 

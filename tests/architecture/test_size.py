@@ -80,9 +80,6 @@ def test_no_folder_or_module_has_an_empty_name() -> None:
 def test_a_monster_is_found_unless_it_gives_its_reason() -> None:
     body = "\n".join(f"    value_{number} = {number}" for number in range(FUNCTION_LINES))
     assert find_long_functions(ast.parse(f"def grow():\n{body}\n")) == ["grow: 51 lines"]
-    assert (
-        find_long_functions(ast.parse(f'def grow():\n    """Long because one table belongs together."""\n{body}\n'))
-        == []
-    )
+    assert find_long_functions(ast.parse(f'def grow():\n    """Long because one table belongs together."""\n{body}\n')) == []
     assert find_long_signatures(ast.parse("def f(scope, a, b, c, d, e, *, g): ...")) == ["f: 6 parameters"]
     assert find_long_signatures(ast.parse("def f(self, scope, a, b, c, d, *, e): ...")) == []

@@ -39,13 +39,13 @@ SYNONYMS: dict[tuple[str, ...], str] = {
     ("web", "hook"): "webhook",
 }
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-# Their own words: names of files and members that other people's formats prescribe.
-FOREIGN_NAMES = {"WebApp"}
+# Words of the glossary that are written with a capital in their middle.
+ONE_WORD = {"WebApp": "Webapp", "DataPool": "Datapool", "ProcessFlow": "Processflow"}
 
 
 def words_of(identifier: str) -> list[str]:
-    if identifier in FOREIGN_NAMES:
-        return ["webapp"]
+    for written, word in ONE_WORD.items():
+        identifier = identifier.replace(written, word)
     words = [word.lower() for word in WORD.findall(identifier)]
     return [word.removesuffix("s") if len(word) > 3 and not word.endswith("ss") else word for word in words]
 
@@ -78,9 +78,7 @@ def identifiers_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.parametrize("path", product_files(), ids=name_of)
 def test_identifiers_use_the_words_of_the_glossary(path: Path) -> None:
-    offences = [
-        f"line {line}: {found}" for line, name in identifiers_of(tree_of(path)) for found in find_synonyms(name)
-    ]
+    offences = [f"line {line}: {found}" for line, name in identifiers_of(tree_of(path)) for found in find_synonyms(name)]
     offences += [found for part in path.relative_to(ROOT).parts for found in find_synonyms(part.removesuffix(".py"))]
     assert offences == []
 
@@ -89,9 +87,7 @@ def test_pages_use_the_words_of_the_glossary() -> None:
     single = [re.escape(words[0]) for words in SYNONYMS if len(words) == 1 and len(words[0]) > 3]
     banned = re.compile(rf"\b(?:{'|'.join(single)})s?\b", re.IGNORECASE)
     pages = [path for path in project_files() if path.is_relative_to(ROOT / "ui") and path.suffix == ".html"]
-    lines = (
-        (path, number, line) for path in pages for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
-    )
+    lines = ((path, number, line) for path in pages for number, line in enumerate(path.read_text("utf-8").splitlines(), 1))
     assert [f"{name_of(path)}:{number}: {line.strip()}" for path, number, line in lines if banned.search(line)] == []
 
 
@@ -104,7 +100,19 @@ def test_a_synonym_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["process", "run_process", "datapool", "WebApp", "tenant_id", "step_run", "api_key", "origin", "job_name"]
+    "name",
+    [
+        "process",
+        "run_process",
+        "datapool",
+        "WebAppRoute",
+        "DataPoolReach",
+        "tenant_id",
+        "step_run",
+        "api_key",
+        "origin",
+        "job_name",
+    ],
 )
 def test_words_of_the_glossary_pass(name: str) -> None:
     assert find_synonyms(name) == []
