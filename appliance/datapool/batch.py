@@ -163,7 +163,7 @@ def read_key(names: Any, operation: Operation, found: Findings) -> tuple[str, ..
     return tuple(str(name) for name in names)
 
 
-def perform(scope: TenantScope, operation: Operation) -> Outcome:
+def perform(operation: Operation) -> Outcome:
     """Do one operation inside a write."""
     collection = operation.collection
     if operation.op == "create":
@@ -172,7 +172,7 @@ def perform(scope: TenantScope, operation: Operation) -> Outcome:
         return _upsert(operation)
     row = entities.get_row(collection, operation.id, operation.if_version)
     if operation.op == "delete":
-        return entities.delete(scope, collection, row)
+        return entities.delete(collection, row)
     if operation.op == "replace":
         return entities.change(collection, row, dict(zip(collection.fields, operation.stored, strict=True)), operation.inner)
     return entities.change(collection, row, merge_json(collection, row, operation), operation.inner)
@@ -226,20 +226,40 @@ def run(scope: TenantScope, operations: Sequence[Operation], *, dry_run: bool = 
     """All operations or none, inside a write; a ValidationFailed (or VersionConflict) lists every failed one."""
     outcomes: list[Outcome] = []
     try:
-        with entities.undone_on_failure():
-            outcomes = _run_quickly(scope, operations)
+        with db.savepoint():
+            outcomes = _run_quickly(operations)
             if dry_run:
                 raise _DryRun
     except _DryRun:
         return outcomes
     except _Retry:
-        _report(_run_carefully(scope, operations))
+        _report(_run_carefully(operations))
     for outcome in outcomes:
         entities.announce(scope, outcome)
     return outcomes
 
 
-def _run_quickly(scope: TenantScope, operations: Sequence[Operation]) -> list[Outcome]:
+def run_each(operations: Sequence[Operation]) -> list[Outcome | ApplianceError]:
+    """Every operation on its own, inside a write: what fails is answered as its error, the others stay.
+
+    The caller announces what it keeps.
+    """
+    try:
+        with db.savepoint():
+            return list(_run_quickly(operations))
+    except _Retry:
+        return [_attempt(operation) for operation in operations]
+
+
+def _attempt(operation: Operation) -> Outcome | ApplianceError:
+    try:
+        with db.savepoint():
+            return perform(operation)
+    except ApplianceError as error:
+        return error
+
+
+def _run_quickly(operations: Sequence[Operation]) -> list[Outcome]:
     """Runs of creates in one collection become one statement; the first error ends it."""
     outcomes: list[Outcome] = []
     start = 0
@@ -251,7 +271,7 @@ def _run_quickly(scope: TenantScope, operations: Sequence[Operation]) -> list[Ou
                     end += 1
                 outcomes += _create_all(operations[start:end])
             else:
-                outcomes.append(perform(scope, operations[start]))
+                outcomes.append(perform(operations[start]))
             start = end
     except (ApplianceError, ConstraintBroken) as error:
         raise _Retry from error
@@ -269,17 +289,15 @@ def _create_all(operations: Sequence[Operation]) -> list[Outcome]:
     return [Outcome("created", collection.name, collection.show(row)) for row in rows]
 
 
-def _run_carefully(scope: TenantScope, operations: Sequence[Operation]) -> list[tuple[Operation, ApplianceError]]:
+def _run_carefully(operations: Sequence[Operation]) -> list[tuple[Operation, ApplianceError]]:
     """Every operation on its own, to learn all errors; nothing stays."""
     errors: list[tuple[Operation, ApplianceError]] = []
     try:
-        with entities.undone_on_failure():
+        with db.savepoint():
             for operation in operations:
-                try:
-                    with entities.undone_on_failure():
-                        perform(scope, operation)
-                except ApplianceError as error:
-                    errors.append((operation, error))
+                outcome = _attempt(operation)
+                if isinstance(outcome, ApplianceError):
+                    errors.append((operation, outcome))
             raise _DryRun
     except _DryRun:
         return errors

@@ -12,7 +12,6 @@ from appliance.core.errors import ApplianceError, Conflict, NotFound, PayloadToo
 from appliance.core.scope import TenantScope
 from appliance.datapool.compiled import SYSTEM_COLUMNS, CompiledCollection, load_for_tenant
 from appliance.datapool.definition import Findings
-from appliance.datapool.models import Collection
 from appliance.datapool.tables import unique_groups
 
 MAX_PARAMETERS = 30_000
@@ -55,13 +54,6 @@ class ConstraintBroken(Exception):
     """The database refused a change; the caller finds out why and says so."""
 
 
-@contextmanager
-def undone_on_failure() -> Iterator[None]:
-    """A savepoint: whatever fails inside is taken back before the error goes on."""
-    with db.database.savepoint():
-        yield
-
-
 def new_row(stored: list[Any]) -> list[Any]:
     """The row of a new entity with these stored values."""
     check_size(stored)
@@ -80,7 +72,7 @@ def insert_rows(collection: CompiledCollection, rows: list[list[Any]]) -> None:
     """Insert all rows or none; ConstraintBroken."""
     chunk = max(1, MAX_PARAMETERS // len(collection.columns))
     try:
-        with undone_on_failure():
+        with db.savepoint():
             for start in range(0, len(rows), chunk):
                 part = rows[start : start + chunk]
                 sql = collection.insert_sql + ", ".join([collection.row_marks] * len(part))
@@ -138,26 +130,26 @@ def change(collection: CompiledCollection, row: list[Any], stored: Mapping[str, 
 
 def _execute_checked(sql: str, params: tuple[Any, ...]) -> int:
     try:
-        with undone_on_failure():
+        with db.savepoint():
             return db.execute(sql, params)
     except IntegrityError as error:
         raise ConstraintBroken from error
 
 
-def delete(scope: TenantScope, collection: CompiledCollection, row: list[Any]) -> Outcome:
+def delete(collection: CompiledCollection, row: list[Any]) -> Outcome:
     """Delete the entity of a row; Conflict when others lead to it."""
     try:
         _execute_checked(collection.delete_sql, (row[0],))
     except ConstraintBroken as broken:
-        users = ", ".join(referring(scope, collection)) or "another collection"
+        users = ", ".join(referring(collection)) or "another collection"
         raise Conflict(f"{row[0]} is still referred to by entities of {users}; delete or change those first") from broken
     return Outcome("deleted", collection.name, collection.show(row))
 
 
-def referring(scope: TenantScope, collection: CompiledCollection) -> list[str]:
+def referring(collection: CompiledCollection) -> list[str]:
     """The relations (`collection.field`) that lead to the collection."""
-    names = [row.name for row in scope.select(Collection, Collection.name)]
-    others = [load_for_tenant(scope.tenant_id, name) for name in names]
+    names = db.rows("SELECT name FROM collection WHERE tenant_id = ? ORDER BY name", (collection.tenant_id,))
+    others = [load_for_tenant(collection.tenant_id, name) for (name,) in names]
     return [
         f"{other.name}.{field.definition.name}"
         for other in others

@@ -4,21 +4,23 @@ Every verb may be called inside an outer `db.write` and is then part of it: what
 """
 
 import secrets
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 from appliance.core import clock, db
 from appliance.core.errors import AlreadyExists, Conflict, ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
-from appliance.datapool import batch, changes, entities, queries, tables
+from appliance.datapool import batch, changes, entities, exports, imports, queries, tables
 from appliance.datapool.aggregation import aggregate_page
 from appliance.datapool.compiled import CompiledCollection, load
 from appliance.datapool.definition import CollectionDefinition, Findings, from_stored, read_definition
 from appliance.datapool.entities import Listener, Outcome, on_change
+from appliance.datapool.imports import ImportOptions, ImportReport
 from appliance.datapool.models import Collection
+from appliance.datapool.queries import Query
 
-__all__ = ["Listener", "Outcome", "on_change"]
+__all__ = ["ImportOptions", "ImportReport", "Listener", "Outcome", "Query", "on_change"]
 
 MAX_COLLECTIONS = 500
 
@@ -48,7 +50,7 @@ def _create_collection(scope: TenantScope, definition: CollectionDefinition) -> 
     table, now = tables.new_table_name(), clock.now_ms()
     targets = _targets(scope, definition) | {definition.name: table}
     _refuse_missing_targets(definition, targets)
-    with entities.undone_on_failure():
+    with db.savepoint():
         tables.create_table(definition, table, targets)
         scope.insert(
             Collection,
@@ -108,7 +110,7 @@ def _change_collection(scope: TenantScope, name: str, patch: Any, choice: tuple[
     changes.refuse_loss(steps, allow_loss=allow_loss)
     targets = _targets(scope, wanted)
     _refuse_missing_targets(wanted, targets)
-    with entities.undone_on_failure():
+    with db.savepoint():
         stored = changes.apply(current, wanted, steps, targets)
         scope.update(
             Collection,
@@ -136,12 +138,12 @@ def delete_collection(scope: TenantScope, name: str, *, allow_loss: bool = False
 
 def _delete_collection(scope: TenantScope, name: str, allow_loss: bool) -> None:
     collection = load(scope, name)
-    users = [user for user in entities.referring(scope, collection) if not user.startswith(f"{name}.")]
+    users = [user for user in entities.referring(collection) if not user.startswith(f"{name}.")]
     if users:
         raise Conflict(f"{', '.join(users)} lead to the collection {name}; change those first")
     if not allow_loss and db.rows(f'SELECT 1 FROM "{collection.table_name}" LIMIT 1'):  # noqa: S608
         raise Conflict(f"the collection {name} holds entities; allow_loss=true deletes them with it")
-    with entities.undone_on_failure():
+    with db.savepoint():
         tables.drop_table(collection.table_name)
         scope.delete(Collection).where(Collection.name == name).execute()
 
@@ -154,7 +156,7 @@ def find_entity(scope: TenantScope, collection: str, entity_id: str) -> dict[str
         return None if row is None else known.show(row)
 
 
-def get_entity(scope: TenantScope, collection: str, entity_id: str, *, query: queries.Query | None = None) -> dict[str, Any]:
+def get_entity(scope: TenantScope, collection: str, entity_id: str, *, query: Query | None = None) -> dict[str, Any]:
     """The entity, with the `fields` and `expand` of the query; NotFound."""
     with db.snapshot():
         known = load(scope, collection)
@@ -164,7 +166,7 @@ def get_entity(scope: TenantScope, collection: str, entity_id: str, *, query: qu
 
 def query_entities(scope: TenantScope, collection: str, query: Any) -> Page[dict[str, Any]]:
     """One page of entities, or of groups when the query groups or aggregates; `query` is a Query or its JSON."""
-    wanted = query if isinstance(query, queries.Query) else queries.read_query(query)
+    wanted = query if isinstance(query, Query) else queries.read_query(query)
     with db.snapshot():
         known = load(scope, collection)
         return aggregate_page(scope, known, wanted) if wanted.grouped else queries.find_page(scope, known, wanted)
@@ -210,7 +212,7 @@ def _perform(scope: TenantScope, collection: str, document: Mapping[str, Any]) -
 
     def write() -> Outcome:
         now = load(scope, collection)
-        outcome = batch.perform(scope, operation if now is known else batch.read_single(now, document))
+        outcome = batch.perform(operation if now is known else batch.read_single(now, document))
         entities.announce(scope, outcome)
         return outcome
 
@@ -230,6 +232,17 @@ def run_batch(scope: TenantScope, operations: Any, *, dry_run: bool = False) -> 
         return batch.run(scope, batch.read_operations(scope, operations) if stale else read, dry_run=dry_run)
 
     return db.write(write)
+
+
+def import_entities(scope: TenantScope, collection: str, data: bytes, options: ImportOptions) -> ImportReport:
+    """Store the rows of a CSV or NDJSON file; the report counts every row and names every error by line and field."""
+    return imports.import_rows(scope, collection, data, options)
+
+
+def export_entities(scope: TenantScope, collection: str, form: Literal["csv", "ndjson"], *, chosen: Any = None) -> Iterator[bytes]:
+    """The entities that fulfil the filter `chosen` (default: all), oldest first, as pieces of one file."""
+    with db.snapshot():
+        yield from exports.export_rows(scope, load(scope, collection), form, chosen or {})
 
 
 def _view(row: Collection) -> dict[str, Any]:

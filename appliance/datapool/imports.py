@@ -1,0 +1,257 @@
+"""Import of CSV and NDJSON: every row is stored or reported by line and field; nothing is lost silently."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Literal, NoReturn
+
+from appliance.core import db
+from appliance.core.errors import Detail, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.datapool import batch, entities
+from appliance.datapool.batch import Operation
+from appliance.datapool.compiled import CompiledCollection, load
+from appliance.datapool.definition import RESERVED_FIELDS, Findings
+from appliance.datapool.entities import Outcome
+from appliance.datapool.field_types import FIELD_TYPES, Refused
+
+ROWS_AT_ONCE = 500
+MAX_ERRORS = 1_000
+MAX_LINE = 1 << 20
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+
+csv.field_size_limit(MAX_LINE)
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How to import: `key` makes rows upserts; `on_error` stores the good rows, or with `refuse` none unless all are good."""
+
+    format: Literal["csv", "ndjson"] = "csv"
+    key: tuple[str, ...] = ()
+    on_error: Literal["report", "refuse"] = "report"
+    dry_run: bool = False
+    delimiter: str = ""
+
+
+@dataclass
+class ImportReport:
+    """What became of the rows; `errors` holds the first 1,000, `error_count` counts all."""
+
+    rows: int = 0
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    failed: int = 0
+    stored: bool = True
+    ignored_columns: list[str] = field(default_factory=list)
+    error_count: int = 0
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+    def add_error(self, line: int, field_name: str | None, code: str, message: str) -> None:
+        self.error_count += 1
+        if len(self.errors) < MAX_ERRORS:
+            self.errors.append({"line": line, "field": field_name, "code": code, "message": message})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the file: the line it begins on and its values, or what is wrong with it."""
+
+    line: int
+    values: Mapping[str, Any]
+    problems: tuple[tuple[str | None, str, str], ...] = ()
+
+
+class _NotStored(Exception):
+    """Takes back an import that must leave nothing."""
+
+
+def import_rows(scope: TenantScope, name: str, data: bytes, options: ImportOptions) -> ImportReport:
+    """Read `data` and store its rows, 500 to a transaction; with `refuse` or a dry run all in one."""
+    collection = load(scope, name)
+    for part in options.key:
+        if part not in collection.fields:
+            raise ValidationFailed(f"key: {part[:60]!r} is not a field of {name}", pointer="/key")
+    report = ImportReport()
+    reader = _read_csv if options.format == "csv" else _read_ndjson
+    rows = reader(collection, data, options, report)
+    if options.on_error == "refuse" or options.dry_run:
+        _import_at_once(scope, name, list(rows), (options, report))
+        return report
+    while chunk := list(islice(rows, ROWS_AT_ONCE)):
+        db.write(lambda chunk=chunk: _announce(scope, _store(load(scope, name), chunk, (options, report))))  # type: ignore[misc]
+    return report
+
+
+def _announce(scope: TenantScope, outcomes: list[Outcome]) -> None:
+    for outcome in outcomes:
+        entities.announce(scope, outcome)
+
+
+def _import_at_once(scope: TenantScope, name: str, rows: list[Row], choice: tuple[ImportOptions, ImportReport]) -> None:
+    options, report = choice
+
+    def write() -> None:
+        with db.savepoint():
+            collection = load(scope, name)
+            chunks = [rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE)]
+            outcomes = [outcome for chunk in chunks for outcome in _store(collection, chunk, choice)]
+            if options.dry_run or report.failed:
+                raise _NotStored
+        _announce(scope, outcomes)
+
+    try:
+        db.write(write)
+    except _NotStored:
+        report.stored = False
+
+
+def _store(collection: CompiledCollection, rows: list[Row], choice: tuple[ImportOptions, ImportReport]) -> list[Outcome]:
+    """Store the rows that can be, note the rest in the report."""
+    options, report = choice
+    good: list[tuple[int, Operation]] = []
+    for row in rows:
+        report.rows += 1
+        found = Findings()
+        operation = _operation(collection, row, options, found)
+        problems = [*row.problems, *((_last(d.pointer), d.code, d.message) for d in found.details)]
+        for problem in problems:
+            report.add_error(row.line, *problem)
+        report.failed += bool(problems)
+        if not problems:
+            good.append((row.line, operation))
+    stored: list[Outcome] = []
+    for (line, _), outcome in zip(good, batch.run_each([operation for _, operation in good]), strict=True):
+        if isinstance(outcome, Outcome):
+            setattr(report, outcome.event, getattr(report, outcome.event) + 1)
+            stored.append(outcome)
+            continue
+        report.failed += 1
+        for detail in outcome.details or [Detail("", outcome.code, outcome.message)]:
+            report.add_error(line, _last(detail.pointer), detail.code, detail.message)
+    return stored
+
+
+def _operation(collection: CompiledCollection, row: Row, options: ImportOptions, found: Findings) -> Operation:
+    """The row as an operation; a cell that could not even be read is not complained of twice."""
+    operation = Operation("upsert" if options.key else "create", collection, "", row.values)
+    unread = {problem[0] for problem in row.problems}
+    if None in unread:
+        return operation
+    if options.key:
+        operation.stored = collection.read_changes(row.values, found, "")
+        operation.key = batch.read_key(list(options.key), operation, found)
+    else:
+        operation.stored = collection.read_new(row.values, found, "")
+    found.details = [detail for detail in found.details if _last(detail.pointer) not in unread]
+    return operation
+
+
+def _last(pointer: str) -> str | None:
+    return pointer.rpartition("/")[2] or None
+
+
+def _read_csv(collection: CompiledCollection, data: bytes, options: ImportOptions, report: ImportReport) -> Iterator[Row]:
+    """Bytes that are not UTF-8 travel as surrogates to the cell they are in, and are reported there."""
+    text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", "surrogateescape", newline="")
+    first = text.readline()
+    text.seek(0)
+    delimiter = options.delimiter or max(",;\t", key=first.count)
+    reader = csv.reader(text, delimiter=delimiter, strict=True)
+    header: list[str] | None = None
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield Row(line, {}, ((None, "invalid_csv", str(error)),))
+            continue
+        if header is None:
+            header = _check_header(collection, cells, report)
+        elif cells:
+            yield _csv_row(collection, header, cells, line)
+
+
+def _check_header(collection: CompiledCollection, cells: list[str], report: ImportReport) -> list[str]:
+    header = [cell.strip() for cell in cells]
+    found = Findings()
+    for position, name in enumerate(header):
+        if name in header[:position]:
+            found.add(f"/header/{position}", "not_unique", f"the column {name[:60]!r} appears twice")
+        elif name not in collection.fields and name not in RESERVED_FIELDS:
+            found.add(f"/header/{position}", "unknown_field", f"{name[:60]!r} is not a field of {collection.name}")
+    found.raise_if_any("the first line must name fields of the collection, nothing was stored")
+    report.ignored_columns = [name for name in header if name in RESERVED_FIELDS]
+    return header
+
+
+def _csv_row(collection: CompiledCollection, header: list[str], cells: list[str], line: int) -> Row:
+    if len(cells) != len(header):
+        return Row(line, {}, ((None, "wrong_columns", f"has {len(cells)} cells, the first line has {len(header)}"),))
+    values: dict[str, Any] = {}
+    problems: list[tuple[str | None, str, str]] = []
+    for name, cell in zip(header, cells, strict=True):
+        if name in RESERVED_FIELDS:
+            continue
+        try:
+            known = collection.fields[name]
+            if cell == "":
+                if known.definition.default is None:
+                    values[name] = None
+            else:
+                values[name] = _cell_value(known.definition.type, cell)
+        except Refused as refusal:
+            problems.append((name, refusal.code, str(refusal)))
+    return Row(line, values, tuple(problems))
+
+
+def _cell_value(kind: str, cell: str) -> Any:
+    if not cell.isascii():
+        try:
+            cell.encode()
+        except UnicodeEncodeError as error:
+            raise Refused("invalid_encoding", "holds bytes that are not UTF-8; save the file as UTF-8") from error
+    if FIELD_TYPES[kind].kind == "text":
+        return cell[1:] if cell[0] == "'" and cell[1:].startswith(FORMULA) else cell
+    return FIELD_TYPES[kind].from_text(cell.strip())
+
+
+def _read_ndjson(collection: CompiledCollection, data: bytes, options: ImportOptions, report: ImportReport) -> Iterator[Row]:
+    ignored: set[str] = set()
+    for number, raw in enumerate(io.BytesIO(data.removeprefix(b"\xef\xbb\xbf")), 1):
+        if raw.strip():
+            row = _ndjson_row(raw, number)
+            ignored |= row.values.keys() & set(RESERVED_FIELDS)
+            report.ignored_columns = sorted(ignored)
+            yield Row(number, {k: v for k, v in row.values.items() if k not in RESERVED_FIELDS}, row.problems)
+
+
+def _ndjson_row(raw: bytes, line: int) -> Row:
+    if len(raw) > MAX_LINE:
+        return Row(line, {}, ((None, "payload_too_large", "is longer than 1 MiB"),))
+    try:
+        values = json.loads(raw.decode(), object_pairs_hook=_unique_members, parse_constant=_refuse_constant)
+    except UnicodeDecodeError:
+        return Row(line, {}, ((None, "invalid_encoding", "holds bytes that are not UTF-8"),))
+    except (ValueError, RecursionError) as error:
+        return Row(line, {}, ((None, "invalid_json", str(error)[:200]),))
+    if not isinstance(values, dict):
+        return Row(line, {}, ((None, "wrong_type", "must be a JSON object"),))
+    return Row(line, values)
+
+
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member appears twice")
+    return members
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
