@@ -4,8 +4,9 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from appliance.connectors.contract import (
     Action,
@@ -30,6 +31,9 @@ MOST_SECONDS = 900.0
 TASK = "governance.call"
 _LOST_AFTER_MS = 10_000
 
+_FOREIGN_THREADS = 32
+
+T = TypeVar("T")
 Enqueue = Callable[[str, str, str], None]
 
 
@@ -86,9 +90,7 @@ class ActionFailed(ConnectorFailed):
         )
         self.error_class = error.error_class
         self.outcome = error.outcome
-        self.retryable = isinstance(error, TransientError | RateLimited) and (
-            effect != "write" or error.outcome == "not_done"
-        )
+        self.retryable = isinstance(error, TransientError | RateLimited) and (effect != "write" or error.outcome == "not_done")
         self.retry_after = error.retry_after if isinstance(error, RateLimited) else None
         self.call_id = call_id
         self.extra = {
@@ -114,11 +116,21 @@ class GovernedExecutor:
         self._enqueue = enqueue
         self._checks: list[PolicyCheck] = []
         self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(_FOREIGN_THREADS, thread_name_prefix="foreign")
 
     def add_check(self, check: PolicyCheck) -> None:
         """Have `check` judge every proposal; it raises a coded error to deny.  Another exception denies as well."""
         with self._lock:
             self._checks = [*self._checks, check]
+
+    def submit(self, work: Callable[[], T]) -> "Future[T]":
+        """Run something that waits for a foreign system in a thread kept for that, so that it holds up nobody else."""
+        return self._threads.submit(work)
+
+    def stop(self) -> None:
+        """End pauses, close idle connections; calls in flight run to their deadline."""
+        self._integrations.calls.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def execute(self, scope: TenantScope, request: ActionRequest) -> ActionResult:
         """Perform an action, or say in `preview` mode that it could be.
@@ -233,9 +245,7 @@ def _judge_by(check: PolicyCheck, scope: TenantScope, proposal: Proposal) -> Non
     except ApplianceError:
         raise
     except Exception as error:
-        raise PolicyDenied(
-            "a policy could not be evaluated, so the action is denied; the log has the details"
-        ) from error
+        raise PolicyDenied("a policy could not be evaluated, so the action is denied; the log has the details") from error
 
 
 def _draft(ready: Ready, proposal: Proposal) -> Draft:

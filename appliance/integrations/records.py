@@ -5,13 +5,12 @@ from typing import Any, Literal
 
 from appliance.connectors.contract import Effect
 from appliance.core import clock, db, ids
-from appliance.core.errors import Conflict, IdempotencyInFlight, IdempotencyMismatch, NotFound, ValidationFailed
-from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.errors import Conflict, IdempotencyInFlight, IdempotencyMismatch
 from appliance.core.scope import TenantScope
-from appliance.integrations.models import CallRow, IntegrationRow
+from appliance.integrations.models import CallRow
 
 Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
-STATUSES: tuple[Status, ...] = ("queued", "running", "waiting", "succeeded", "failed")
+Outcome = Literal["done", "not_done", "unknown"]
 _KEPT_BYTES = 1 << 20
 _GRACE_MS = 30_000
 
@@ -67,7 +66,7 @@ class Ending:
     """How a call ended.  `error` is `{class, message, details, retry_after?}`."""
 
     status: Status
-    outcome: Literal["done", "not_done", "unknown"]
+    outcome: Outcome
     output: Any = None
     error: dict[str, Any] | None = field(default=None)
 
@@ -239,64 +238,6 @@ def _mark_unknown(scope: TenantScope, row: CallRow) -> None:
     scope.update(CallRow, **changes).where((CallRow.id == row.id) & (CallRow.status == "running")).execute()
 
 
-@dataclass(frozen=True)
-class CallFilter:
-    """What a list of calls may be narrowed to."""
-
-    status: str | None = None
-    action: str | None = None
-    execution_id: str | None = None
-
-
-def list_calls(scope: TenantScope, slug: str, wanted: CallFilter, page: PageRequest) -> Page[CallRow]:
-    """The calls of an integration, newest first; NotFound when there is no such integration."""
-    scope.get(IntegrationRow, id=slug)
-    query = scope.select(CallRow).where(CallRow.integration_id == slug)
-    if wanted.status is not None:
-        if wanted.status not in STATUSES:
-            raise ValidationFailed(f"status is one of {', '.join(STATUSES)}", pointer="/status")
-        query = query.where(CallRow.status == wanted.status)
-    if wanted.action is not None:
-        query = query.where(CallRow.action == wanted.action)
-    if wanted.execution_id is not None:
-        query = query.where(CallRow.execution_id == wanted.execution_id)
-    return paginate(query, page, {"created_at": CallRow.created_at, "id": CallRow.id})
-
-
-def get_call(scope: TenantScope, slug: str, call_id: str) -> CallRow:
-    """One call of an integration; NotFound otherwise."""
-    row = scope.find(CallRow, id=call_id, integration_id=slug)
-    if row is None:
-        raise NotFound(f"there is no call {call_id[:80]!r} of this integration")
-    return row
-
-
-def queue_position(scope: TenantScope, row: CallRow) -> tuple[int, int]:
-    """How many queued calls of the tenant are there, and how many come before this one."""
-    queued = scope.select(CallRow).where(CallRow.status == "queued")
-    return queued.count(), queued.where(CallRow.id < row.id).count()
-
-
-def settle_call(scope: TenantScope, slug: str, call_id: str, *, done: bool, output: Any) -> CallRow:
-    """A person's verdict on a call of unknown outcome: it happened (with this output), or it did not.
-
-    Conflict when the call does not wait for a verdict.
-    """
-
-    def settle() -> CallRow:
-        row = get_call(scope, slug, call_id)
-        if row.status != "waiting":
-            raise Conflict(f"the call {call_id} is {row.status}; only one of unknown outcome is settled")
-        changes: dict[str, Any] = {"outcome": "not_done", "status": "failed"}
-        if done:
-            changes = {"outcome": "done", "status": "succeeded", "output": output, "output_kept": True, "error": None}
-        now = clock.now_ms()
-        scope.update(CallRow, finished_at=now, **changes).where(CallRow.id == call_id).execute()
-        return get_call(scope, slug, call_id)
-
-    return db.write(settle)
-
-
 def close_orphans() -> int:
     """Give calls whose process is gone their verdict, in every tenant: a write is unknown, others may be made again."""
     before = clock.now_ms() - _GRACE_MS
@@ -312,9 +253,3 @@ def waiting_in_queue(older_than_ms: int) -> list[tuple[str, str]]:
     """(tenant, call) of queued calls whose wake-up may be lost, in every tenant."""
     sql = "SELECT tenant_id, id FROM integration_call WHERE status = 'queued' AND created_at < ? ORDER BY id LIMIT 500"
     return [(str(t), str(i)) for t, i in db.rows(sql, (clock.now_ms() - older_than_ms,))]
-
-
-def purge_calls(older_than_ms: int) -> int:
-    """Delete finished calls, in every tenant, except those whose outcome nobody settled yet; answers how many."""
-    sql = "DELETE FROM integration_call WHERE finished_at < ? AND status IN ('succeeded', 'failed')"
-    return db.write(lambda: db.execute(sql, (clock.now_ms() - older_than_ms,)))

@@ -106,7 +106,10 @@ class Integrations:
         return self.get_integration(scope, slug)
 
     def replace_integration(self, scope: TenantScope, slug: str, spec: Spec, *, if_version: int | None = None) -> Integration:
-        """Set an existing integration; markers in the settings keep their secrets.  VersionConflict if it changed."""
+        """Set an existing integration; markers in the settings keep their secrets.  VersionConflict if it changed.
+
+        What already is so keeps its version.
+        """
 
         def update() -> None:
             row = scope.get(IntegrationRow, id=slug)
@@ -114,11 +117,19 @@ class Integrations:
                 raise VersionConflict(f"the integration {slug} is at version {row.version}; read it and decide again")
             kept = self._kept_secrets(scope, row, spec)
             values = self._stored(scope, slug, spec, kept)
+            if self._is_same(scope, row, values):
+                return
             changes = {"version": row.version + 1, "updated_at": clock.now_ms(), "checked_at": None, **values}
             scope.update(IntegrationRow, **changes).where(IntegrationRow.id == slug).execute()
 
         db.write(update)
         return self.get_integration(scope, slug)
+
+    def put_integration(self, scope: TenantScope, slug: str, spec: Spec) -> tuple[Integration, bool]:
+        """Create or set an integration; the flag tells whether it is new."""
+        if scope.find(IntegrationRow, id=slug) is None:
+            return self.create_integration(scope, slug, spec), True
+        return self.replace_integration(scope, slug, spec), False
 
     def delete_integration(self, scope: TenantScope, slug: str) -> None:
         """Delete an integration with the record of its calls; Conflict while one of them waits for a verdict."""
@@ -183,6 +194,12 @@ class Integrations:
         moved = any(row.settings.get(name) != spec.settings.get(name) for name in targets)
         return {} if moved else self._secrets(scope, row)
 
+    def _is_same(self, scope: TenantScope, row: IntegrationRow, values: Mapping[str, Any]) -> bool:
+        if any(getattr(row, name) != values[name] for name in ("name", "connector", "settings")):
+            return False
+        old, new = (self.sealer.open(bytes(sealed), self._context(scope, row.id)) for sealed in (row.sealed, values["sealed"]))
+        return _values(old) == _values(new)
+
     def _open(self, scope: TenantScope, settings: Mapping[str, Any], secrets: Mapping[str, Sealed]) -> Opened:
         def find(name: str) -> str | None:
             try:
@@ -241,6 +258,10 @@ def merge_patch(target: Any, patch: Any) -> Any:
         else:
             merged[name] = merge_patch(merged.get(name), value)
     return merged
+
+
+def _values(secrets: bytes) -> dict[str, str]:
+    return {pointer: value for pointer, (value, _) in json.loads(secrets).items()}
 
 
 def _class_of(error: ConnectorError) -> str:

@@ -14,8 +14,8 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import PageRequest
 from appliance.governance.executor import ActionFailed
-from appliance.integrations import records
-from appliance.integrations.records import CallFilter
+from appliance.integrations import history
+from appliance.integrations.history import CallFilter
 from appliance.integrations.service import Integrations, Spec, merged_spec
 from appliance.tenants import service as tenants
 from tests.integrations.world import Ledger, World
@@ -79,7 +79,7 @@ def test_another_tenants_integration_looks_like_none(world: World) -> None:
         lambda: world.integrations.delete_integration(world.two, "books"),
         lambda: world.integrations.test_integration(world.two, "books"),
         lambda: world.executor.execute(world.two, world.request()),
-        lambda: records.list_calls(world.two, "books", CallFilter(), PageRequest()),
+        lambda: history.list_calls(world.two, "books", CallFilter(), PageRequest()),
     ):
         with pytest.raises(NotFound) as foreign:
             verb()
@@ -98,6 +98,15 @@ def test_a_change_keeps_secrets_that_are_sent_back_as_markers(world: World) -> N
     assert Ledger.seen[-1] == {"token": "tok-4711-secret", "label": "b"}
     with pytest.raises(VersionConflict):
         world.integrations.replace_integration(world.one, "books", Spec("ledger", {"token": "abc"}), if_version=1)
+
+
+def test_what_is_already_so_keeps_its_version(world: World) -> None:
+    spec = Spec("ledger", {"token": "tok-4711-secret", "label": "a"})
+    assert world.integrations.put_integration(world.one, "books", spec)[1] is True
+    again, new = world.integrations.put_integration(world.one, "books", spec)
+    assert (again.version, new) == (1, False)
+    other = Spec("ledger", {"token": "another-secret", "label": "a"})
+    assert world.integrations.put_integration(world.one, "books", other)[0].version == 2
 
 
 def test_a_sealed_secret_cannot_be_sent_to_another_host_by_changing_the_address(world: World) -> None:
@@ -152,7 +161,7 @@ def test_deleting_waits_for_a_verdict_on_unknown_outcomes(world: World) -> None:
         world.executor.execute(world.one, world.request(input={"do": "TransientError unknown"}))
     with pytest.raises(Conflict, match="settle"):
         world.integrations.delete_integration(world.one, "books")
-    records.settle_call(world.one, "books", caught.value.call_id, done=False, output=None)
+    history.settle_call(world.one, "books", caught.value.call_id, done=False, output=None)
     world.integrations.delete_integration(world.one, "books")
     with pytest.raises(NotFound):
         world.integrations.get_integration(world.one, "books")

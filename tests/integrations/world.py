@@ -133,5 +133,5 @@ def open_world(folder: Path) -> Iterator[World]:
     try:
         yield World(one, two, sealer, integrations, executor, queued)
     finally:
-        calls.stop()
+        executor.stop()
         db.close_database()

@@ -1,0 +1,351 @@
+"""/api/v1/integrations: the catalogue of connectors, integrations, their actions and the record of calls."""
+
+import asyncio
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from appliance.connectors.registry import Installed, Problem
+from appliance.core import clock
+from appliance.core.errors import VersionConflict
+from appliance.core.pages import Page
+from appliance.governance.executor import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult
+from appliance.integrations import history
+from appliance.integrations.history import CallFilter, CallRecord
+from appliance.integrations.service import Check, Integration, Spec, merged_spec
+
+from .routing import Answer, Body, Call, ListQuery, Query, View, route
+from .tenants import DeletedView, NoQuery
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Effect = Literal["read", "idempotent", "write"]
+Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
+
+
+class ActionView(View):
+    """An action; `effect` is the most it can do over there."""
+
+    name: str
+    summary: str
+    effect: Effect
+    input: dict[str, Any]
+    output: dict[str, Any]
+    sample: dict[str, Any]
+
+
+class ConnectorView(View):
+    """A connector, or `problem`: why an installed one cannot be used."""
+
+    name: str
+    distribution: str
+    title: str | None = None
+    version: str | None = None
+    problem: str | None = None
+    settings_schema: dict[str, Any] | None = None
+    actions: list[ActionView] | None = None
+
+
+class CheckView(View):
+    ok: bool
+    message: str
+    at: str
+    error_class: str | None = None
+
+
+class IntegrationView(View):
+    """An integration; a secret among its settings is `{"sealed": true, "updated_at"}`."""
+
+    slug: str
+    name: str
+    connector: str
+    settings: dict[str, Any]
+    version: int
+    created_at: str
+    updated_at: str
+    last_test: CheckView | None = None
+
+
+class CreateIntegration(Body):
+    slug: str
+    connector: Name
+    name: Name | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class ChangeIntegration(Body):
+    """RFC 7396 merge: what is absent stays, null inside `settings` removes."""
+
+    connector: Name | None = None
+    name: Name | None = None
+    settings: dict[str, Any] | None = None
+
+
+class ExecuteAction(Body):
+    action: Name
+    input: dict[str, Any] = Field(default_factory=dict)
+    mode: Literal["execute", "preview"] = "execute"
+    timeout_s: Annotated[float, Field(gt=0, le=MOST_SECONDS, strict=False)] = DEFAULT_SECONDS
+
+
+class ExecuteActionQuery(Query):
+    async_: Annotated[bool, Field(alias="async")] = False
+
+
+class CallsQuery(ListQuery):
+    status: Status | None = None
+    action: str | None = None
+    execution_id: str | None = None
+
+
+class SettleCall(Body):
+    outcome: Literal["done", "not_done"]
+    output: dict[str, Any] | None = None
+
+
+class QueuePlaceView(View):
+    position: int
+    ahead: int
+    enqueued_at: str
+
+
+class OriginView(View):
+    """The place in an execution a call came from; `call` is the number of the host call in step code."""
+
+    execution_id: str
+    path: str | None = None
+    iteration: str | None = None
+    attempt: int | None = None
+    call: int | None = None
+
+
+class CallView(View):
+    """One call; `waiting` is a write of unknown outcome that waits for a person's verdict."""
+
+    execution_id: str
+    integration: str
+    connector: str
+    action: str
+    effect: Effect
+    status: Status
+    outcome: Literal["done", "not_done", "unknown"] | None = None
+    input: Any = None
+    output: Any = None
+    error: dict[str, Any] | None = None
+    queue: QueuePlaceView | None = None
+    idempotency_key: str | None = None
+    origin: OriginView | None = None
+    actor: str
+    tries: int
+    created_at: str
+    started_at: str | None = None
+    finished_at: str | None = None
+    duration_ms: int | None = None
+    links: dict[str, str]
+
+
+class ResultView(View):
+    """What an action came to; `recorded` is the answer of an earlier, equal request."""
+
+    status: Literal["succeeded", "previewed"]
+    effect: Effect
+    recorded: bool = False
+    output: Any = None
+    execution_id: str | None = None
+    links: dict[str, str] | None = None
+
+
+def connector_view(found: Installed, *, whole: bool = False) -> ConnectorView:
+    connector = found.connector
+    actions = [
+        ActionView(
+            name=a.name, summary=a.summary, effect=a.effect, input=dict(a.input), output=dict(a.output), sample=dict(a.sample)
+        )
+        for a in connector.actions
+    ]  # fmt: skip
+    return ConnectorView(
+        name=connector.name, distribution=found.distribution, title=connector.title, version=connector.version,
+        settings_schema=dict(connector.settings_schema) if whole else None, actions=actions if whole else None,
+    )  # fmt: skip
+
+
+def problem_view(problem: Problem) -> ConnectorView:
+    return ConnectorView(name=problem.name, distribution=problem.distribution, problem=problem.message)
+
+
+def check_view(check: Check) -> CheckView:
+    return CheckView(ok=check.ok, message=check.message, at=clock.rfc3339(check.at), error_class=check.error_class)
+
+
+def integration_view(found: Integration) -> IntegrationView:
+    return IntegrationView(
+        slug=found.slug, name=found.name, connector=found.connector, settings=found.settings, version=found.version,
+        created_at=clock.rfc3339(found.created_at), updated_at=clock.rfc3339(found.updated_at),
+        last_test=check_view(found.check) if found.check else None,
+    )  # fmt: skip
+
+
+def _links(slug: str, call_id: str) -> dict[str, str]:
+    return {"self": f"/api/v1/integrations/{slug}/executions/{call_id}"}
+
+
+def call_view(row: CallRecord) -> CallView:
+    origin = row.origin
+    return CallView(
+        execution_id=row.id, integration=row.integration, connector=row.connector, action=row.action, effect=row.effect,
+        status=row.status, outcome=row.outcome, input=row.input, output=row.output, error=row.error,
+        queue=QueuePlaceView(position=row.ahead + 1, ahead=row.ahead, enqueued_at=clock.rfc3339(row.created_at))
+        if row.ahead is not None else None,
+        idempotency_key=row.key, actor=row.actor, tries=row.tries,
+        origin=OriginView(
+            execution_id=origin.execution_id, path=origin.path or None, iteration=origin.iteration or None,
+            attempt=origin.attempt, call=origin.call,
+        ) if origin else None,
+        created_at=clock.rfc3339(row.created_at), started_at=clock.optional_rfc3339(row.started_at),
+        finished_at=clock.optional_rfc3339(row.finished_at),
+        duration_ms=row.finished_at - row.started_at if row.finished_at and row.started_at else None,
+        links=_links(row.integration, row.id),
+    )  # fmt: skip
+
+
+@route("GET", "/integrations/connectors", scope="integrations.read", returns=ConnectorView, listed=True, query=NoQuery)
+def list_connectors(call: Call) -> Page[ConnectorView]:
+    """List the installed connectors, with the reason for each that cannot be used."""
+    registry = call.services.integrations.registry
+    usable = [connector_view(found) for _, found in sorted(registry.installed.items())]
+    return Page([*usable, *map(problem_view, registry.problems)])
+
+
+@route("GET", "/integrations/connectors/{connector}", scope="integrations.read", returns=ConnectorView)
+def get_connector(call: Call, connector: str) -> ConnectorView:
+    """Show a connector: the schema of its settings, its actions with their inputs, outputs and effects."""
+    return connector_view(call.services.integrations.get_connector(connector), whole=True)
+
+
+@route("GET", "/integrations", scope="integrations.read", returns=IntegrationView, listed=True)
+def list_integrations(call: Call) -> Page[IntegrationView]:
+    """List the tenant's integrations."""
+    return call.services.integrations.list_integrations(call.scope, call.query.page).map(integration_view)
+
+
+def _answer(found: Integration, **more: Any) -> Answer:
+    return Answer(integration_view(found), etag=str(found.version), **more)
+
+
+@route("POST", "/integrations", scope="integrations.write", body=CreateIntegration, returns=IntegrationView, status=201)
+def create_integration(call: Call) -> Answer:
+    """Configure a connector as an integration.
+
+    Settings that the connector's schema marks `secret` are sealed and never read back. A text `= secrets.<name>`
+    stands for a secret of the tenant.
+    """
+    body: CreateIntegration = call.body
+    spec = Spec(body.connector, body.settings, body.name or "")
+    found = call.services.integrations.create_integration(call.scope, body.slug, spec)
+    return _answer(found, headers={"Location": f"/api/v1/integrations/{found.slug}"})
+
+
+@route("GET", "/integrations/{slug}", scope="integrations.read", returns=IntegrationView)
+def get_integration(call: Call, slug: str) -> Answer:
+    """Show an integration."""
+    return _answer(call.services.integrations.get_integration(call.scope, slug))
+
+
+@route("PATCH", "/integrations/{slug}", scope="integrations.write", body=ChangeIntegration, returns=IntegrationView)
+def change_integration(call: Call, slug: str) -> Answer:
+    """Change an integration (RFC 7396).
+
+    Secrets that are left out, or sent back as they were read, stay; when a change decides whom they are sent to (the
+    base address), they must be given again.
+    """
+    integrations = call.services.integrations
+    current = integrations.get_integration(call.scope, slug)
+    body: ChangeIntegration = call.body
+    changes = body.model_dump(exclude_unset=True)
+    version = _version(call.if_match) if call.if_match is not None else None
+    spec = merged_spec(current, changes)
+    return _answer(integrations.replace_integration(call.scope, slug, spec, if_version=version))
+
+
+def _version(etag: str) -> int:
+    if not etag.isascii() or not etag.isdigit() or len(etag) > 9:
+        raise VersionConflict("If-Match is not an ETag of this integration; read it and decide again")
+    return int(etag)
+
+
+@route("DELETE", "/integrations/{slug}", scope="integrations.write", returns=DeletedView)
+def delete_integration(call: Call, slug: str) -> DeletedView:
+    """Delete an integration with the record of its calls; refused while one of them is of unknown outcome."""
+    call.services.integrations.delete_integration(call.scope, slug)
+    return DeletedView(deleted=slug)
+
+
+@route("POST", "/integrations/{slug}/test", scope="integrations.write", returns=CheckView, atomic=False)
+async def test_integration(call: Call, slug: str) -> CheckView:
+    """Ask the foreign system whether the settings work; a negative finding is an answer, not an error."""
+    test = partial(call.services.integrations.test_integration, call.scope, slug)
+    return check_view(await asyncio.wrap_future(call.services.executor.submit(test)))
+
+
+@route(
+    "POST", "/integrations/{slug}/execute", scope="integrations.execute", body=ExecuteAction, query=ExecuteActionQuery,
+    returns=ResultView | CallView, also={202: CallView}, atomic=False,
+)  # fmt: skip
+async def execute_action(call: Call, slug: str) -> Answer:
+    """Execute an action of an integration, through every policy.
+
+    `mode: preview` judges and sends nothing. With `async=true` the answer is 202 and the call is made soon. A repeated
+    Idempotency-Key is passed on to the foreign system; a write whose outcome is unknown is not sent again.
+    """
+    body: ExecuteAction = call.body
+    request = ActionRequest(
+        slug, body.action, body.input, body.mode, idempotency_key=call.token or None, seconds=body.timeout_s
+    )
+    executor = call.services.executor
+    if call.query.async_ and body.mode == "execute":
+        enqueue = partial(_enqueue, call, request)
+        record = await asyncio.wrap_future(executor.submit(enqueue))
+        view = call_view(record)
+        return Answer(view, status=202, headers={"Location": view.links["self"]})
+    result: ActionResult = await asyncio.wrap_future(executor.submit(partial(executor.execute, call.scope, request)))
+    return Answer(
+        ResultView(
+            status="previewed" if result.status == "previewed" else "succeeded", effect=result.effect, output=result.output,
+            recorded=result.status == "recorded", execution_id=result.call_id,
+            links=_links(slug, result.call_id) if result.call_id else None,
+        )
+    )  # fmt: skip
+
+
+def _enqueue(call: Call, request: ActionRequest) -> CallRecord:
+    call_id = call.services.executor.enqueue(call.scope, request)
+    return history.get_call(call.scope, request.integration, call_id)
+
+
+@route("GET", "/integrations/{slug}/executions", scope="integrations.read", query=CallsQuery, returns=CallView, listed=True)
+def list_calls(call: Call, slug: str) -> Page[CallView]:
+    """List the calls of an integration, newest first; `status=waiting` are writes of unknown outcome."""
+    query: CallsQuery = call.query
+    wanted = CallFilter(query.status, query.action, query.execution_id)
+    return history.list_calls(call.scope, slug, wanted, query.page).map(call_view)
+
+
+@route("GET", "/integrations/{slug}/executions/{call_id}", scope="integrations.read", returns=CallView)
+def get_call(call: Call, slug: str, call_id: str) -> CallView:
+    """Show one call of an integration; while it is queued, with its place in the queue."""
+    return call_view(history.get_call(call.scope, slug, call_id))
+
+
+@route(
+    "POST", "/integrations/{slug}/executions/{call_id}/settle", scope="integrations.write", body=SettleCall, returns=CallView
+)
+def settle_call(call: Call, slug: str, call_id: str) -> CallView:
+    """Settle a write of unknown outcome after looking in the foreign system.
+
+    `done`, with the output it should have answered, lets a repeated request go on with it; `not_done` lets it be sent
+    again.
+    """
+    body: SettleCall = call.body
+    return call_view(
+        history.settle_call(call.scope, slug, call_id, done=body.outcome == "done", output=body.output)
+    )

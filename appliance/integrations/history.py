@@ -1,0 +1,123 @@
+"""What was called: lists and single records of calls, a person's verdict on those of unknown outcome, retention."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from appliance.connectors.contract import Effect
+from appliance.core import clock, db
+from appliance.core.errors import Conflict, NotFound, ValidationFailed
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.integrations.models import CallRow, IntegrationRow
+from appliance.integrations.records import Origin, Outcome, Status
+
+STATUSES: tuple[Status, ...] = ("queued", "running", "waiting", "succeeded", "failed")
+
+
+@dataclass(frozen=True)
+class CallRecord:
+    """One call as it is read back; `ahead` is how many queued calls of the tenant come before it, None unless queued.
+
+    `error` is `{class, message, details, retry_after?}`; times are epoch milliseconds.
+    """
+
+    id: str
+    integration: str
+    connector: str
+    action: str
+    effect: Effect
+    status: Status
+    outcome: Outcome | None
+    input: Any
+    output: Any
+    error: dict[str, Any] | None
+    key: str | None
+    sent_key: str
+    origin: Origin | None
+    actor: str
+    tries: int
+    created_at: int
+    started_at: int | None
+    finished_at: int | None
+    ahead: int | None = None
+
+
+@dataclass(frozen=True)
+class CallFilter:
+    """What a list of calls may be narrowed to."""
+
+    status: str | None = None
+    action: str | None = None
+    execution_id: str | None = None
+
+
+def list_calls(scope: TenantScope, slug: str, wanted: CallFilter, page: PageRequest) -> Page[CallRecord]:
+    """The calls of an integration, newest first; NotFound when there is no such integration."""
+    scope.get(IntegrationRow, id=slug)
+    query = scope.select(CallRow).where(CallRow.integration_id == slug)
+    if wanted.status is not None:
+        if wanted.status not in STATUSES:
+            raise ValidationFailed(f"status is one of {', '.join(STATUSES)}", pointer="/status")
+        query = query.where(CallRow.status == wanted.status)
+    if wanted.action is not None:
+        query = query.where(CallRow.action == wanted.action)
+    if wanted.execution_id is not None:
+        query = query.where(CallRow.execution_id == wanted.execution_id)
+    found = paginate(query, page, {"created_at": CallRow.created_at, "id": CallRow.id})
+    return found.map(lambda row: _record(scope, row))
+
+
+def get_call(scope: TenantScope, slug: str, call_id: str) -> CallRecord:
+    """One call of an integration; NotFound otherwise."""
+    return _record(scope, _row(scope, slug, call_id))
+
+
+def settle_call(scope: TenantScope, slug: str, call_id: str, *, done: bool, output: Any) -> CallRecord:
+    """A person's verdict on a call of unknown outcome: it happened (with this output), or it did not.
+
+    Conflict when the call does not wait for a verdict.
+    """
+
+    def settle() -> None:
+        row = _row(scope, slug, call_id)
+        if row.status != "waiting":
+            raise Conflict(f"the call {call_id} is {row.status}; only one of unknown outcome is settled")
+        changes: dict[str, Any] = {"outcome": "not_done", "status": "failed"}
+        if done:
+            changes = {"outcome": "done", "status": "succeeded", "output": output, "output_kept": True, "error": None}
+        scope.update(CallRow, finished_at=clock.now_ms(), **changes).where(CallRow.id == call_id).execute()
+
+    db.write(settle)
+    return get_call(scope, slug, call_id)
+
+
+def purge_calls(older_than_ms: int) -> int:
+    """Delete finished calls, in every tenant, except those whose outcome nobody settled yet; answers how many."""
+    sql = "DELETE FROM integration_call WHERE finished_at < ? AND status IN ('succeeded', 'failed')"
+    return db.write(lambda: db.execute(sql, (clock.now_ms() - older_than_ms,)))
+
+
+def _row(scope: TenantScope, slug: str, call_id: str) -> CallRow:
+    row = scope.find(CallRow, id=call_id, integration_id=slug)
+    if row is None:
+        scope.get(IntegrationRow, id=slug)
+        raise NotFound(f"there is no call {call_id[:80]!r} of this integration")
+    return row
+
+
+def _record(scope: TenantScope, row: CallRow) -> CallRecord:
+    origin = None
+    if row.execution_id is not None:
+        origin = Origin(row.execution_id, row.path or "", row.iteration or "", row.attempt or 1, row.host_call)
+    return CallRecord(
+        id=row.id, integration=row.integration_id, connector=row.connector, action=row.action, effect=cast(Effect, row.effect),
+        status=cast(Status, row.status), outcome=cast(Outcome | None, row.outcome),
+        input=row.input, output=row.output, error=row.error,
+        key=row.idempotency_key, sent_key=row.sent_key, origin=origin, actor=row.actor, tries=row.tries,
+        created_at=row.created_at, started_at=row.started_at, finished_at=row.finished_at,
+        ahead=_ahead(scope, row) if row.status == "queued" else None,
+    )  # fmt: skip
+
+
+def _ahead(scope: TenantScope, row: CallRow) -> int:
+    return int(scope.select(CallRow).where((CallRow.status == "queued") & (CallRow.id < row.id)).count())
