@@ -16,7 +16,7 @@ from .retention import delete_older
 from .storable import storable_text
 
 State = Literal["open", "acknowledged", "resolved"]
-RetryExecution = Callable[[TenantScope, str], str]
+RetryExecution = Callable[[TenantScope, str, str], str]
 MESSAGE_BYTES = 2 << 10
 RETRIES_AT_ONCE = 200
 
@@ -123,13 +123,10 @@ def set_state(scope: TenantScope, failure_id: str, state: State) -> FailureGroup
 def retry_all(scope: TenantScope, failure_id: str, retry: RetryExecution) -> RetryOutcome:
     """Retry the group's executions, oldest first, at most 200 at once; each is retried from here once.
 
-    `retry` answers the id of the execution that retries the given one; what it refuses is reported and not asked again.
+    `retry(scope, execution_id, token)` answers the id of the execution that retries the given one; for the same token
+    it answers the same, so that a call cut short can be repeated.  What it refuses is reported and not asked again.
     """
-    return db.write(lambda: _retry_all(scope, failure_id, retry))
-
-
-def _retry_all(scope: TenantScope, failure_id: str, retry: RetryExecution) -> RetryOutcome:
-    scope.get(FailureGroup, id=failure_id)
+    get_failure(scope, failure_id)
     pending = scope.select(FailureOccurrence).where(
         FailureOccurrence.failure_id == failure_id, FailureOccurrence.retried_at.is_null()
     )
@@ -138,13 +135,13 @@ def _retry_all(scope: TenantScope, failure_id: str, retry: RetryExecution) -> Re
     refused: dict[str, str] = {}
     for execution_id in chosen:
         try:
-            with db.savepoint():
-                retried[execution_id] = retry(scope, execution_id)
+            retried[execution_id] = retry(scope, execution_id, f"{failure_id}/{execution_id}")
         except ApplianceError as error:
             refused[execution_id] = error.message
-    scope.update(FailureOccurrence, retried_at=clock.now_ms()).where(
+    done = scope.update(FailureOccurrence, retried_at=clock.now_ms()).where(
         FailureOccurrence.failure_id == failure_id, FailureOccurrence.execution_id.in_(chosen)
-    ).execute()
+    )
+    db.write(done.execute)
     return RetryOutcome(retried, refused, pending.count())
 
 

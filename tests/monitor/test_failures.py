@@ -81,7 +81,7 @@ def test_another_tenants_failure_is_not_found(acme: TenantScope, other: TenantSc
     with pytest.raises(NotFound):
         failures.set_state(other, group, "resolved")
     with pytest.raises(NotFound):
-        failures.retry_all(other, group, lambda scope, execution_id: execution_id)
+        failures.retry_all(other, group, lambda scope, execution_id, token: execution_id)
     assert failures.get_failure(acme, group).state == "open"
 
 
@@ -100,26 +100,42 @@ def test_retrying_all_asks_for_each_execution_once_and_reports_refusals(acme: Te
     fail(acme, replace(SAMPLE, execution_id="exe_3"))
     asked: list[str] = []
 
-    def retry(scope: TenantScope, execution_id: str) -> str:
-        asked.append(execution_id)
+    def retry(scope: TenantScope, execution_id: str, token: str) -> str:
+        assert scope == acme
+        asked.append(token)
         if execution_id == "exe_2":
-            failures.set_state(scope, group, "resolved")  # undone with the refusal
             raise ExecutionFinished("it was retried already")
         return f"{execution_id}_again"
 
     outcome = failures.retry_all(acme, group, retry)
-    assert sorted(asked) == ["exe_1", "exe_2", "exe_3"]
+    assert sorted(asked) == [f"{group}/exe_1", f"{group}/exe_2", f"{group}/exe_3"]
     assert outcome.retried == {"exe_1": "exe_1_again", "exe_3": "exe_3_again"}
     assert outcome.refused == {"exe_2": "it was retried already"}
-    assert failures.get_failure(acme, group).state == "open"
     assert failures.retry_all(acme, group, retry) == failures.RetryOutcome({}, {}, 0)
+
+
+def test_a_retry_that_was_cut_short_asks_with_the_same_tokens_again(acme: TenantScope) -> None:
+    group = fail(acme)
+    fail(acme, replace(SAMPLE, execution_id="exe_2"))
+    made: dict[str, str] = {}
+
+    def retry(scope: TenantScope, execution_id: str, token: str) -> str:
+        new = made.setdefault(token, f"{execution_id}_again")
+        if execution_id == "exe_2" and len(made) == 2 and "cut" not in made:
+            made["cut"] = "yes"
+            raise KeyboardInterrupt
+        return new
+
+    with pytest.raises(KeyboardInterrupt):
+        failures.retry_all(acme, group, retry)
+    assert failures.retry_all(acme, group, retry).retried == {"exe_1": "exe_1_again", "exe_2": "exe_2_again"}
 
 
 def test_many_are_retried_in_portions(acme: TenantScope) -> None:
     (group,) = {fail(acme, replace(SAMPLE, execution_id=f"exe_{number}")) for number in range(250)}
-    first = failures.retry_all(acme, group, lambda scope, execution_id: "exe_new")
+    first = failures.retry_all(acme, group, lambda scope, execution_id, token: "exe_new")
     assert (len(first.retried), first.remaining) == (200, 50)
-    second = failures.retry_all(acme, group, lambda scope, execution_id: "exe_new")
+    second = failures.retry_all(acme, group, lambda scope, execution_id, token: "exe_new")
     assert (len(second.retried), second.remaining) == (50, 0)
 
 
