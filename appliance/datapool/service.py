@@ -5,7 +5,7 @@ Every verb may be called inside an outer `db.write` and is then part of it: what
 
 import secrets
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from appliance.core import clock, db
 from appliance.core.errors import AlreadyExists, Conflict, ValidationFailed, VersionConflict
@@ -18,9 +18,9 @@ from appliance.datapool.definition import CollectionDefinition, Findings, from_s
 from appliance.datapool.entities import Listener, Outcome, on_change
 from appliance.datapool.imports import ImportOptions, ImportReport
 from appliance.datapool.models import Collection
-from appliance.datapool.queries import Query
+from appliance.datapool.queries import Query, read_query
 
-__all__ = ["ImportOptions", "ImportReport", "Listener", "Outcome", "Query", "on_change"]
+__all__ = ["ImportOptions", "ImportReport", "Listener", "Outcome", "Query", "on_change", "read_query"]
 
 MAX_COLLECTIONS = 500
 
@@ -80,46 +80,55 @@ def _refuse_missing_targets(definition: CollectionDefinition, targets: Mapping[s
     found.raise_if_any("the collection cannot be accepted")
 
 
-def plan_collection_change(scope: TenantScope, name: str, patch: Any) -> dict[str, Any]:
-    """What `change_collection` would do: `{definition, steps: [{field, change, message, lost, blocked}]}`."""
-    current = load(scope, name)
-    wanted = _patched(current, patch)
-    steps = changes.plan(current, wanted)
-    return {"definition": wanted.document(), "steps": [step.document() for step in steps]}
-
-
 def change_collection(
-    scope: TenantScope, name: str, patch: Any, *, allow_loss: bool = False, if_version: int | None = None
+    scope: TenantScope,
+    name: str,
+    patch: Any,
+    *,
+    dry_run: bool = False,
+    allow_loss: bool = False,
+    if_version: int | None = None,
 ) -> dict[str, Any]:
     """Merge `patch` (RFC 7396; `fields` is the whole new list) into the definition and carry the entities over.
 
-    A field keeps its values when its id, or without one its name, stays.  ValidationFailed names what would be lost
-    unless `allow_loss`; VersionConflict when the collection is no longer at `if_version`.
+    A field keeps its values when its id, or without one its name, stays.  Answers the collection with the `steps` taken:
+    `{field, change, message, lost, blocked}`.  ValidationFailed names what would be lost unless `allow_loss`; a dry run
+    answers the same and changes nothing.  VersionConflict when the collection is no longer at `if_version`.
     """
-    return db.write(lambda: _change_collection(scope, name, patch, (allow_loss, if_version)))
+    if dry_run:
+        with db.snapshot():
+            row, _, wanted, steps = _plan(scope, name, patch, if_version)
+            return _view(row) | wanted.document() | {"steps": [step.document() for step in steps]}
+    return db.write(lambda: _change_collection(scope, _plan(scope, name, patch, if_version), allow_loss=allow_loss))
 
 
-def _change_collection(scope: TenantScope, name: str, patch: Any, choice: tuple[bool, int | None]) -> dict[str, Any]:
-    allow_loss, if_version = choice
+Plan: TypeAlias = tuple[Collection, CompiledCollection, CollectionDefinition, list[changes.Change]]
+
+
+def _plan(scope: TenantScope, name: str, patch: Any, if_version: int | None) -> Plan:
     row = scope.get(Collection, name=name)
     if if_version is not None and row.version != if_version:
         raise VersionConflict(f"the collection is at version {row.version}, not {if_version}: read it again")
     current = load(scope, name)
     wanted = _patched(current, patch)
-    steps = changes.plan(current, wanted)
+    _refuse_missing_targets(wanted, _targets(scope, wanted))
+    return row, current, wanted, changes.plan(current, wanted)
+
+
+def _change_collection(scope: TenantScope, planned: Plan, *, allow_loss: bool) -> dict[str, Any]:
+    row, current, wanted, steps = planned
     changes.refuse_loss(steps, allow_loss=allow_loss)
-    targets = _targets(scope, wanted)
-    _refuse_missing_targets(wanted, targets)
     with db.savepoint():
-        stored = changes.apply(current, wanted, steps, targets)
-        scope.update(
-            Collection,
-            definition=stored.stored(),
-            stamp=secrets.token_hex(8),
-            version=row.version + 1,
-            updated_at=clock.now_ms(),
-        ).where(Collection.name == name).execute()
-    return get_collection(scope, name)
+        stored = changes.apply(current, wanted, steps, _targets(scope, wanted)).stored()
+        if stored != row.definition:
+            scope.update(
+                Collection,
+                definition=stored,
+                stamp=secrets.token_hex(8),
+                version=row.version + 1,
+                updated_at=clock.now_ms(),
+            ).where(Collection.name == row.name).execute()
+    return get_collection(scope, row.name) | {"steps": [step.document() for step in steps]}
 
 
 def _patched(current: CompiledCollection, patch: Any) -> CollectionDefinition:

@@ -1,0 +1,276 @@
+"""/api/v1/datapool"""
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from appliance.core.errors import InvalidFilter, InvalidJson, UnsupportedMediaType, VersionConflict
+from appliance.core.pages import Page
+from appliance.datapool import service as datapool
+
+from .parsing import load_json
+from .routing import Answer, Body, Call, Json, ListQuery, Query, View, route
+from .tenants import DeletedView, NoQuery
+
+Entity = dict[str, Any]
+MEDIA: dict[str, Literal["csv", "ndjson"]] = {
+    "text/csv": "csv",
+    "application/x-ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+}
+
+
+class StepView(View):
+    """One step of a schema change: `lost` values disappear, `blocked` entities stand in its way."""
+
+    field: str
+    change: str
+    message: str
+    lost: int
+    blocked: int
+
+
+class CollectionView(View):
+    """A collection's definition."""
+
+    name: str
+    description: str | None = None
+    fields: list[dict[str, Any]]
+    indexes: list[dict[str, Any]]
+    search: list[str]
+    access: dict[str, Any]
+    created_at: str
+    updated_at: str
+    version: Annotated[int, Field(serialization_alias="_version")]
+    steps: list[StepView] | None = None
+
+
+class ChangeQuery(Query):
+    dry_run: bool = False
+    allow_loss: bool = False
+
+
+class DeleteQuery(Query):
+    allow_loss: bool = False
+
+
+class EntityQuery(Query):
+    fields: str | None = None
+    expand: str | None = None
+
+
+class EntityListQuery(ListQuery, EntityQuery):
+    """`filter` is the JSON of a filter; `fields` and `expand` are names with commas between."""
+
+    filter: str | None = None
+    search: str | None = None
+
+
+class BatchBody(Body):
+    operations: list[Any]
+    dry_run: bool = False
+
+
+class OutcomeView(View):
+    """What became of one operation."""
+
+    event: Literal["created", "updated", "unchanged", "deleted"]
+    collection: str
+    entity: Entity
+
+
+class ImportQuery(Query):
+    """`key` names the fields, with commas between, that make rows upserts."""
+
+    key: str = ""
+    on_error: Literal["report", "refuse"] = "report"
+    dry_run: bool = False
+    delimiter: Annotated[str, Field(pattern="^[,;|\t]?$")] = ""
+
+
+class ImportErrorView(View):
+    line: int
+    field: str | None = None
+    code: str
+    message: str
+
+
+class ImportView(View):
+    """What became of the rows; `errors` holds the first 1,000, `error_count` counts all."""
+
+    rows: int
+    created: int
+    updated: int
+    unchanged: int
+    failed: int
+    stored: bool
+    ignored_columns: list[str]
+    error_count: int
+    errors: list[ImportErrorView]
+
+
+class ExportQuery(Query):
+    format: Literal["csv", "ndjson"] = "csv"
+    filter: str | None = None
+
+
+def view(collection: dict[str, Any]) -> CollectionView:
+    shown = {("version" if name == "_version" else name): value for name, value in collection.items()}
+    return CollectionView(**shown)
+
+
+def shown_entity(entity: Entity, status: int | None = None, location: str = "") -> Answer:
+    headers = {"Location": location} if location else {}
+    version = entity.get("_version")
+    return Answer(entity, status, headers, etag=None if version is None else str(version))
+
+
+def wanted_version(call: Call) -> int | None:
+    """The version in If-Match; an ETag that cannot be ours matches nothing."""
+    if call.if_match is None:
+        return None
+    if not call.if_match.isascii() or not call.if_match.isdigit():
+        raise VersionConflict(f"the ETag {call.if_match[:40]!r} is not current; read again and repeat the change")
+    return int(call.if_match)
+
+
+def read_filter(call: Call, text: str | None) -> Any:
+    """The filter in a query parameter."""
+    if text is None:
+        return {}
+    try:
+        return load_json(text.encode("utf8", "replace"), call.services.config.limits.json_depth)
+    except InvalidJson as error:
+        raise InvalidFilter('filter is JSON such as {"total": {"_gt": 100}}', pointer="/filter") from error
+
+
+@route("GET", "/datapool", scope="entities.read", returns=CollectionView, listed=True)
+def list_collections(call: Call) -> Page[CollectionView]:
+    """List the collections."""
+    return datapool.list_collections(call.scope, call.query.page).map(view)
+
+
+@route("POST", "/datapool", scope="datapool.admin", body=Json("document"), returns=CollectionView, status=201)
+def create_collection(call: Call) -> Answer:
+    """Create a collection."""
+    made = datapool.create_collection(call.scope, call.body.data)
+    return Answer(view(made), headers={"Location": f"/api/v1/datapool/{made['name']}"}, etag=str(made["_version"]))
+
+
+@route("POST", "/datapool/batch", scope="entities.write", body=BatchBody, returns=list[OutcomeView])
+def run_batch(call: Call) -> list[OutcomeView]:
+    """Create, update, upsert and delete up to 1,000 entities: all or nothing.
+
+    An operation is `{op: create|update|upsert|delete, collection, id?, key?, values?, if_version?}`. Every error of every
+    operation is answered with a pointer to it; the outcomes come in the order of the operations.
+    """
+    outcomes = datapool.run_batch(call.scope, call.body.operations, dry_run=call.body.dry_run)
+    return [OutcomeView(event=o.event, collection=o.collection, entity=o.entity) for o in outcomes]
+
+
+@route("GET", "/datapool/{collection}", scope="entities.read", returns=CollectionView)
+def get_collection(call: Call, collection: str) -> Answer:
+    """Show a collection's definition."""
+    found = datapool.get_collection(call.scope, collection)
+    return Answer(view(found), etag=str(found["_version"]))
+
+
+@route("PATCH", "/datapool/{collection}", scope="datapool.admin", body=Json("document"), query=ChangeQuery, returns=CollectionView)
+def change_collection(call: Call, collection: str) -> Answer:
+    """Change a collection's definition and carry its entities over.
+
+    `fields` is the whole new list; a field with the id of an earlier one is that field, renamed or converted. With
+    `dry_run` the steps are answered and nothing happens; a step that would lose values needs `allow_loss`. Takes If-Match.
+    """
+    changed = datapool.change_collection(
+        call.scope, collection, call.body.data, dry_run=call.query.dry_run, allow_loss=call.query.allow_loss,
+        if_version=wanted_version(call),
+    )  # fmt: skip
+    return Answer(view(changed), etag=str(changed["_version"]))
+
+
+@route("DELETE", "/datapool/{collection}", scope="datapool.admin", query=DeleteQuery, returns=DeletedView)
+def delete_collection(call: Call, collection: str) -> DeletedView:
+    """Delete a collection; with entities in it only with `allow_loss`."""
+    datapool.delete_collection(call.scope, collection, allow_loss=call.query.allow_loss)
+    return DeletedView(deleted=collection)
+
+
+@route("GET", "/datapool/{collection}/entities", scope="entities.read", query=EntityListQuery, returns=Entity, listed=True)
+def list_entities(call: Call, collection: str) -> Page[Entity]:
+    """List entities: filter, search, sort, page by page, newest first unless sorted."""
+    given = call.query.model_dump(exclude_none=True, exclude={"filter"})
+    return datapool.query_entities(call.scope, collection, {**given, "filter": read_filter(call, call.query.filter)})
+
+
+@route("POST", "/datapool/{collection}/entities", scope="entities.write", body=Json(), returns=Entity, status=201)
+def create_entity(call: Call, collection: str) -> Answer:
+    """Create an entity from its values."""
+    entity = datapool.create_entity(call.scope, collection, call.body)
+    return shown_entity(entity, 201, f"/api/v1/datapool/{collection}/entities/{entity['id']}")
+
+
+@route("GET", "/datapool/{collection}/entities/{entity_id}", scope="entities.read", query=EntityQuery, returns=Entity)
+def get_entity(call: Call, collection: str, entity_id: str) -> Answer:
+    """Show an entity."""
+    wanted = datapool.read_query(call.query.model_dump(exclude_none=True))
+    return shown_entity(datapool.get_entity(call.scope, collection, entity_id, query=wanted))
+
+
+@route("PATCH", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", body=Json(), returns=Entity)
+def update_entity(call: Call, collection: str, entity_id: str) -> Answer:
+    """Merge values into an entity (RFC 7396). Takes If-Match."""
+    version = wanted_version(call)
+    return shown_entity(datapool.update_entity(call.scope, collection, entity_id, call.body, if_version=version))
+
+
+@route("PUT", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", body=Json(), returns=Entity)
+def replace_entity(call: Call, collection: str, entity_id: str) -> Answer:
+    """Replace all values of an entity. Takes If-Match."""
+    version = wanted_version(call)
+    return shown_entity(datapool.replace_entity(call.scope, collection, entity_id, call.body, if_version=version))
+
+
+@route("DELETE", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", returns=DeletedView)
+def delete_entity(call: Call, collection: str, entity_id: str) -> DeletedView:
+    """Delete an entity that no other leads to. Takes If-Match."""
+    datapool.delete_entity(call.scope, collection, entity_id, if_version=wanted_version(call))
+    return DeletedView(deleted=entity_id)
+
+
+@route("POST", "/datapool/{collection}/query", scope="entities.read", body=Json(), query=NoQuery, returns=Entity, listed=True)
+def query_entities(call: Call, collection: str) -> Page[Entity]:
+    """Query entities, or groups of them.
+
+    The body is `{filter, sort, fields, expand, search, group, aggregate: {name: {fn: count|sum|avg|min|max, field}}, having,
+    limit, cursor, count}`, every member optional.
+    """
+    return datapool.query_entities(call.scope, collection, call.body)
+
+
+@route("POST", "/datapool/{collection}/import", scope="entities.write", body=Json("lines"), query=ImportQuery, returns=ImportView)
+def import_entities(call: Call, collection: str) -> ImportView:
+    """Import CSV (`text/csv`) or NDJSON (`application/x-ndjson`).
+
+    Every row is stored or reported by line and field; with `on_error=refuse` nothing is stored unless every row is good.
+    """
+    media = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media not in MEDIA:
+        raise UnsupportedMediaType(f"send the rows as {' or '.join(MEDIA)}")
+    key = tuple(name.strip() for name in call.query.key.split(",") if name.strip())
+    options = datapool.ImportOptions(
+        MEDIA[media], key, call.query.on_error, dry_run=call.query.dry_run, delimiter=call.query.delimiter
+    )
+    return ImportView.model_validate(asdict(datapool.import_entities(call.scope, collection, call.body, options)))
+
+
+@route("GET", "/datapool/{collection}/export", scope="entities.read", query=ExportQuery, media="application/octet-stream")
+def export_entities(call: Call, collection: str) -> Answer:
+    """Export entities as a CSV or NDJSON file, oldest first."""
+    form = call.query.format
+    chosen = read_filter(call, call.query.filter)
+    data = b"".join(datapool.export_entities(call.scope, collection, form, chosen=chosen))
+    name = json.dumps(f"{collection}.{form}")
+    return Answer(data, headers={"Content-Disposition": f"attachment; filename={name}"})
