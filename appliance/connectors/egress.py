@@ -26,6 +26,7 @@ from appliance.connectors.contract import (
     SystemFailure,
     TransientError,
 )
+from appliance.core.errors import ConfigInvalid
 
 Resolver = Callable[[str, int], list[str]]
 
@@ -59,8 +60,11 @@ class Egress:
 
     @classmethod
     def of(cls, allow: Iterable[str]) -> "Egress":
-        """Rules of the operator's `egress.allow`; ValueError names an entry that cannot be read."""
-        return cls(rules=parse_allow(allow))
+        """Rules of the operator's `egress.allow`; ConfigInvalid names an entry that cannot be read."""
+        try:
+            return cls(rules=parse_allow(allow))
+        except ValueError as error:
+            raise ConfigInvalid(f"egress.allow: {error}") from error
 
     def addresses(self, host: str, port: int, timeout: float | None) -> list[str]:
         """The addresses of `host` that may be reached on `port`, resolved once.

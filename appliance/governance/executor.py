@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from appliance.connectors.contract import (
@@ -108,12 +109,23 @@ PolicyCheck = Callable[[TenantScope, Proposal], None]
 
 
 class GovernedExecutor:
-    """Every call to a foreign system passes here.  `instance` names this process in the record of running calls."""
+    """Every call to a foreign system passes here.
 
-    def __init__(self, integrations: Integrations, instance: str, enqueue: Enqueue | None = None) -> None:
+    `instance` names this process in the record of running calls, `is_alive` tells which of those names still live
+    (default: only this one), `enqueue` is asked inside a write to have `run_queued` called.
+    """
+
+    def __init__(
+        self,
+        integrations: Integrations,
+        instance: str,
+        enqueue: Enqueue | None = None,
+        is_alive: records.IsAlive | None = None,
+    ) -> None:
         self._integrations = integrations
         self._instance = instance
         self._enqueue = enqueue
+        self._is_alive = is_alive or instance.__eq__
         self._checks: list[PolicyCheck] = []
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_FOREIGN_THREADS, thread_name_prefix="foreign")
@@ -145,7 +157,7 @@ class GovernedExecutor:
         draft = _draft(ready, proposal)
         if proposal.effect == "read":
             return self._read(scope, ready, proposal, draft)
-        begun = records.begin_call(scope, draft, self._instance)
+        begun = records.begin_call(scope, draft, self._instance, self._is_alive)
         if isinstance(begun, Done):
             return ActionResult("recorded", proposal.effect, begun.output, begun.call_id)
         return self._send(scope, ready, proposal, begun)
@@ -188,11 +200,13 @@ class GovernedExecutor:
         except ApplianceError:
             return  # recorded by _send, and nobody waits for it
 
-    def sweep(self, wake: Callable[[str, str], None]) -> int:
-        """Close calls whose process is gone, wake queued ones whose message was lost; answers how many it closed."""
-        for tenant_id, call_id in records.waiting_in_queue(_LOST_AFTER_MS):
-            wake(tenant_id, call_id)
-        return records.close_orphans()
+    def sweep(self, *, queue_is_empty: bool) -> int:
+        """Close calls whose process is gone; answers how many.  With an empty queue, wake what still waits in it."""
+        enqueue = self._enqueue
+        if queue_is_empty and enqueue is not None:
+            for tenant_id, call_id in records.waiting_in_queue(_LOST_AFTER_MS):
+                db.write(partial(enqueue, TASK, tenant_id, call_id))
+        return records.close_orphans(self._is_alive)
 
     # -- the way of one call
 

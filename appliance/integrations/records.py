@@ -1,5 +1,6 @@
 """The record of every call: begun before it is sent, finished with its outcome, never sent twice in doubt."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,6 +12,8 @@ from appliance.integrations.models import CallRow
 
 Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
 Outcome = Literal["done", "not_done", "unknown"]
+IsAlive = Callable[[str], bool]
+"""Whether the process of that name still lives."""
 _KEPT_BYTES = 1 << 20
 _GRACE_MS = 30_000
 
@@ -71,7 +74,7 @@ class Ending:
     error: dict[str, Any] | None = field(default=None)
 
 
-def begin_call(scope: TenantScope, draft: Draft, owner: str) -> Begun | Done:
+def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive) -> Begun | Done:
     """Record that the call is about to be sent, durably, or answer that it was made before.
 
     One key and one request are one call: succeeded, its answer is given again; failed, it may be sent again; running
@@ -82,13 +85,16 @@ def begin_call(scope: TenantScope, draft: Draft, owner: str) -> Begun | Done:
 
     def begin() -> Begun | Done | CallRow:
         rows = [] if draft.key is None else _rows_of_key(scope, draft)
-        if blocked := next((row for row in rows if _is_in_doubt(row, owner)), None):
+        if blocked := next((row for row in rows if _is_in_doubt(row, is_alive)), None):
             _mark_unknown(scope, blocked)
             return blocked
         same = next((row for row in rows if row.request_digest == draft.digest), None)
         if same is None and rows and draft.origin is None:
             raise IdempotencyMismatch(f"the key {draft.key!r} was used for another request; take a new key")
-        return _insert(scope, draft, owner, first=not rows) if same is None else _again(scope, same, draft, owner)
+        if same is None:
+            return _insert(scope, draft, owner, first=not rows)
+        _refuse_running(same, is_alive)
+        return _again(scope, same, draft, owner)
 
     result = db.write(begin)
     if isinstance(result, CallRow):
@@ -105,15 +111,23 @@ def _rows_of_key(scope: TenantScope, draft: Draft) -> list[CallRow]:
     return list(query)
 
 
-def _is_in_doubt(row: CallRow, owner: str) -> bool:
+def _is_in_doubt(row: CallRow, is_alive: IsAlive) -> bool:
     """Whether the row is a write that was sent, or may have been, and has no verdict."""
     if row.effect != "write":
         return False
-    return row.status == "waiting" or (row.status == "running" and not _is_alive(row, owner))
+    return row.status == "waiting" or (row.status == "running" and not _runs(row, is_alive))
 
 
-def _is_alive(row: CallRow, owner: str) -> bool:
-    return bool(row.owner == owner and clock.now_ms() < row.deadline_at + _GRACE_MS)
+def _runs(row: CallRow, is_alive: IsAlive) -> bool:
+    return clock.now_ms() < row.deadline_at + _GRACE_MS and is_alive(row.owner)
+
+
+def _refuse_running(row: CallRow, is_alive: IsAlive) -> None:
+    if row.status == "queued" or (row.status == "running" and _runs(row, is_alive)):
+        raise IdempotencyInFlight(
+            f"the call {row.id} with this key is still running; ask again shortly",
+            extra={"call_id": row.id, "retryable": True},
+        )
 
 
 def _again(scope: TenantScope, row: CallRow, draft: Draft, owner: str) -> Begun | Done:
@@ -121,11 +135,6 @@ def _again(scope: TenantScope, row: CallRow, draft: Draft, owner: str) -> Begun 
         if not row.output_kept:
             raise Conflict(f"the call {row.id} was made; its answer was too large to be kept for a repetition")
         return Done(row.id, row.output)
-    if row.status == "queued" or (row.status == "running" and _is_alive(row, owner)):
-        raise IdempotencyInFlight(
-            f"the call {row.id} with this key is still running; ask again shortly",
-            extra={"call_id": row.id, "retryable": True},
-        )
     now = clock.now_ms()
     changes = {
         "status": "running", "outcome": None, "error": None, "owner": owner, "tries": row.tries + 1,
@@ -238,15 +247,25 @@ def _mark_unknown(scope: TenantScope, row: CallRow) -> None:
     scope.update(CallRow, **changes).where((CallRow.id == row.id) & (CallRow.status == "running")).execute()
 
 
-def close_orphans() -> int:
-    """Give calls whose process is gone their verdict, in every tenant: a write is unknown, others may be made again."""
-    before = clock.now_ms() - _GRACE_MS
+def close_orphans(is_alive: IsAlive) -> int:
+    """Give calls whose process is gone a verdict, in every tenant: a write is unknown, others may be made again."""
+    owners = [str(row[0]) for row in db.rows("SELECT DISTINCT owner FROM integration_call WHERE status = 'running'")]
+    if not owners:
+        return 0
     error = db.dump_json({"class": "system_error", "message": "The appliance stopped while the call was under way.", "details": {}})
     sql = (
         "UPDATE integration_call SET status = CASE WHEN effect = 'write' THEN 'waiting' ELSE 'failed' END, "
-        "outcome = 'unknown', error = ?, pending = NULL, finished_at = ? WHERE status = 'running' AND deadline_at < ?"
+        "outcome = 'unknown', error = ?, pending = NULL, finished_at = ? WHERE status = 'running' AND owner = ? "
+        "AND deadline_at < ?"
     )
-    return db.write(lambda: db.execute(sql, (error, clock.now_ms(), before)))
+    now = clock.now_ms()
+
+    def close(owner: str) -> int:
+        # One that lives may still answer until its deadline; one that is gone never will.
+        before = now - _GRACE_MS if is_alive(owner) else 1 << 62
+        return db.execute(sql, (error, now, owner, before))
+
+    return db.write(lambda: sum(close(owner) for owner in owners))
 
 
 def waiting_in_queue(older_than_ms: int) -> list[tuple[str, str]]:

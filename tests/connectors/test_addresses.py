@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from appliance.connectors.addresses import is_public, parse_address, parse_allow
 from appliance.connectors.contract import AddressNotAllowed, ConnectorError
 from appliance.connectors.egress import Egress
+from appliance.core.errors import ConfigInvalid
 
 FORBIDDEN = [
     "127.0.0.1",
@@ -158,5 +159,7 @@ def test_a_name_with_good_and_bad_addresses_leads_only_to_the_good_ones() -> Non
     "entry", ["", "erp internal", "http://erp", "10.0.0.0/40", "erp:0", "erp:70000", "1.2.3", "a..b", "*.x"]
 )
 def test_an_unreadable_entry_is_named(entry: str) -> None:
+    with pytest.raises(ConfigInvalid, match=r"egress\.allow"):
+        Egress.of([entry])
     with pytest.raises(ValueError, match=r"is not a host|a port lies"):
         parse_allow([entry])

@@ -21,7 +21,7 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance.executor import TASK, ActionFailed, ActionRequest, Proposal
+from appliance.governance.executor import TASK, ActionFailed, ActionRequest, GovernedExecutor, Proposal
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.models import CallRow
@@ -401,18 +401,42 @@ def test_a_queued_input_is_sealed(world: World) -> None:
     assert b"personal" not in bytes(db.rows("SELECT pending FROM integration_call")[0][0])
 
 
-def test_the_sweep_closes_what_a_dead_process_left_and_wakes_what_was_forgotten(world: World) -> None:
+def test_the_sweep_closes_what_a_dead_process_left(world: World) -> None:
     world.ledger()
     crash_while_sending(world, "book")
-    queued = world.executor.enqueue(world.one, world.request("set"))
-    woken: list[tuple[str, str]] = []
-    assert world.executor.sweep(lambda *task: woken.append(task)) == 0
-    assert woken == []
-    long_ago = clock.now_ms() - 120_000
-    db.write(lambda: world.one.update(CallRow, deadline_at=long_ago, created_at=long_ago).execute())
-    assert world.executor.sweep(lambda *task: woken.append(task)) == 1
-    assert woken == [("one", queued)]
-    assert [row.status for row in calls(world) if row.action == "book"] == ["waiting"]
+    assert world.executor.sweep(queue_is_empty=True) == 0
+    assert world.restarted().sweep(queue_is_empty=True) == 1
+    assert [(row.status, row.outcome) for row in calls(world)] == [("waiting", "unknown")]
+
+
+def test_the_sweep_closes_what_ran_far_beyond_its_deadline(world: World) -> None:
+    world.ledger()
+    crash_while_sending(world, "set")
+    db.write(lambda: world.one.update(CallRow, deadline_at=clock.now_ms() - 120_000).execute())
+    assert world.executor.sweep(queue_is_empty=True) == 1
+    assert [(row.status, row.outcome) for row in calls(world)] == [("failed", "unknown")]
+
+
+def test_the_sweep_wakes_a_queued_call_whose_message_was_lost(world: World) -> None:
+    world.ledger()
+    call_id = world.executor.enqueue(world.one, world.request("set"))
+    world.queued.clear()
+    world.executor.sweep(queue_is_empty=True)
+    assert world.queued == []
+    db.write(lambda: world.one.update(CallRow, created_at=clock.now_ms() - 60_000).execute())
+    world.executor.sweep(queue_is_empty=False)
+    assert world.queued == []
+    world.executor.sweep(queue_is_empty=True)
+    assert world.queued == [(TASK, "one", call_id)]
+
+
+def test_a_call_that_runs_in_another_living_process_is_in_flight(world: World) -> None:
+    world.ledger()
+    request = crash_while_sending(world, "book")
+    beside = GovernedExecutor(world.integrations, "instance-2", None, lambda name: name == "instance-1")
+    with pytest.raises(IdempotencyInFlight):
+        beside.execute(world.one, request)
+    beside.stop()
 
 
 def test_old_records_are_purged_but_never_an_open_question(world: World) -> None:
