@@ -1,0 +1,42 @@
+"""From a request's headers to an authenticated caller."""
+
+from collections.abc import Mapping
+
+from appliance.core.errors import BrowserCallRefused, MissingApiKey, ScopeMissing, UnknownHost
+from appliance.solutions.services import Services
+from appliance.tenants import keys
+from appliance.tenants.hosts import HostMatch
+
+from .routing import Route
+
+
+def refuse_browser(headers: Mapping[str, str], own_origin: str) -> None:
+    """BrowserCallRefused for a key that travels in a web page: keys belong on servers, pages use WebApp routes."""
+    if "x-api-key" not in headers:
+        return
+    site = headers.get("sec-fetch-site")
+    origin = headers.get("origin")
+    if site not in (None, "none", "same-origin") or origin not in (None, own_origin):
+        raise BrowserCallRefused(
+            "an API key must not be used from a web page; call a WebApp route instead, which needs no key in the browser"
+        )
+
+
+def authenticate(
+    services: Services, route: Route, host: HostMatch, headers: Mapping[str, str], address: str, request_id: str
+) -> tuple[keys.Caller, dict[str, str]]:
+    """The caller and its RateLimit headers; a coded error when the key is missing, wrong, spent or too narrow."""
+    if host.kind == "unknown":
+        raise UnknownHost("this host name is not served here; check domains.base and the tenant's name")
+    text = headers.get("x-api-key", "").strip()
+    if not text:
+        raise MissingApiKey("send an API key in the header X-API-Key; `gos key add` or the console issues one")
+    caller = keys.authenticate_key(services.sealer, text[:200], tenant_id=host.tenant, address=address, request_id=request_id)
+    limits = services.rate_limiter.count(caller).headers()
+    if route.scope is not None and route.scope not in caller.scope.scopes:
+        raise ScopeMissing(
+            f"this key lacks the scope {route.scope}; use a key that has it, or issue one",
+            headers=limits,
+            extra={"scope": route.scope},
+        )
+    return caller, limits

@@ -1,0 +1,274 @@
+"""From an HTTP request to a declared route's handler and back."""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from quart import Blueprint, Response, request
+
+from appliance.core import db, logs
+from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, PayloadTooLarge, ValidationFailed
+from appliance.solutions.services import Services
+from appliance.tenants import idempotency
+from appliance.tenants.hosts import HostMatch
+from appliance.tenants.idempotency import KeptAnswer, RequestKey
+
+from . import auth, parsing
+from .errors import error_body
+from .events import stream_events
+from .routing import PREFIX, ROUTES, Answer, Call, Events, Json, Route, as_answer, render
+
+DRAIN_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What the front has established about a request, and the request's own parts."""
+
+    host: HostMatch
+    request_id: str
+    address: str
+    headers: Mapping[str, str]
+    args: Mapping[str, list[str]]
+    path: str
+    raw: bytes
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A finished answer."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+def make_blueprint(services: Services) -> Blueprint:
+    """Every declared route under /api/v1, with coded answers for unknown paths and methods."""
+    blueprint = Blueprint("api", __name__, url_prefix=PREFIX)
+    for declared in ROUTES:
+        rule = re.sub(r"{(\w+)}", r"<\1>", declared.path)
+        blueprint.add_url_rule(
+            rule, declared.name, partial(_serve, services, declared), methods=[declared.method], strict_slashes=False
+        )
+    blueprint.add_url_rule("/<path:rest>", "unknown_path", partial(_unknown_path, services), methods=_ALL_METHODS)
+    return blueprint
+
+
+_ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+async def _unknown_path(services: Services, rest: str) -> Response:
+    allowed = sorted({r.method for r in ROUTES if re.fullmatch(re.sub(r"{\w+}", "[^/]+", r.path), f"/{rest.rstrip('/')}")})
+    error: ApplianceError = NotFound(f"there is no {PREFIX}/{rest[:100]}; GET /api-docs/ lists every path")
+    if allowed:
+        error = MethodNotAllowed(
+            f"{request.method} is not possible here, {' and '.join(allowed)} is", headers={"Allow": ", ".join(allowed)}
+        )
+    return _response(_refuse(error, request.scope["gos.request_id"], request.headers.get("Accept", "")))
+
+
+async def _serve(services: Services, route: Route, **path_args: str) -> Response:
+    request_id = request.scope["gos.request_id"]
+    accept = request.headers.get("Accept", "")
+    with logs.log_context(request_id=request_id):
+        try:
+            headers = {name.lower(): value for name, value in request.headers.items()}
+            auth.refuse_browser(headers, f"{request.scheme}://{request.host}")
+            arrived = Arrived(
+                request.scope["gos.host"], request_id, request.scope["gos.address"], headers,
+                {name: request.args.getlist(name) for name in request.args}, request.path,
+                await _read_body(services, route),
+            )  # fmt: skip
+            work = _async_work if route.is_async else _sync_work
+            sent = await work(services, route, arrived, path_args)
+        except Exception as error:
+            return _response(_refuse(error, request_id, accept))
+    return sent if isinstance(sent, Response) else _response(sent)
+
+
+async def _read_body(services: Services, route: Route) -> bytes:
+    limits = services.config.limits
+    archive = isinstance(route.body, Json) and route.body.kind in ("archive", "lines")
+    most = limits.upload_mb << 20 if archive else limits.json_body_kb << 10
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in request.body:
+        size += len(chunk)
+        if size <= most:
+            parts.append(chunk)
+        elif size > most + DRAIN_BYTES:
+            break
+    if size > most:
+        raise PayloadTooLarge(f"the body may have at most {most >> 10} KiB", headers={"Connection": "close"})
+    return b"".join(parts)
+
+
+async def _sync_work(services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]) -> Sent | Response:
+    """Authentication, parsing, the verb and rendering: one visit to a thread."""
+    call = partial(_run_sync, services, route, arrived, path_args)
+    result = await asyncio.get_running_loop().run_in_executor(services.threads, call)
+    return _maybe_stream(result)
+
+
+def _maybe_stream(result: Sent | Events) -> Sent | Response:
+    return stream_events(result) if isinstance(result, Events) else result
+
+
+def _run_sync(services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]) -> Sent | Events:
+    with logs.log_context(request_id=arrived.request_id):
+        call, headers = _prepare(services, route, arrived)
+
+        def perform() -> Answer:
+            return as_answer(route, route.handler(call, **path_args))
+
+        if call.idempotency is None:
+            answer = perform()
+            if isinstance(answer.data, Events):
+                return answer.data
+            return _finish(route, answer, arrived.request_id, headers)
+        if route.atomic:
+            return db.write(lambda: _keyed(services, route, call, perform, arrived, headers))
+        if kept := db.write(lambda: idempotency.begin(call.scope, _key(call), services.instance)):
+            return _again(kept, headers)
+        return _settle(route, call, perform, arrived, headers)
+
+
+def _key(call: Call) -> RequestKey:
+    if call.idempotency is None:
+        raise RuntimeError("a keyed request without its key")
+    return call.idempotency
+
+
+def _keyed(
+    services: Services, route: Route, call: Call, perform: Callable[[], Answer], arrived: Arrived, headers: dict[str, str]
+) -> Sent:
+    """Record and effect in one transaction; an error's effects are undone, its answer is kept."""
+    if kept := idempotency.begin(call.scope, _key(call), services.instance):
+        return _again(kept, headers)
+    try:
+        with db.savepoint():
+            answer = perform()
+    except ApplianceError as error:
+        sent = _refuse(error, arrived.request_id, arrived.headers.get("accept", ""))
+        idempotency.finish(call.scope, _key(call), _kept(sent))
+        return Sent(sent.status, sent.body, {**headers, **sent.headers})
+    return _keep(route, call, answer, arrived, headers)
+
+
+def _keep(route: Route, call: Call, answer: Answer, arrived: Arrived, headers: dict[str, str]) -> Sent:
+    """Inside a write: finish the record with what a repetition shall get."""
+    sent = _finish(route, answer, arrived.request_id, headers)
+    again = sent
+    if answer.replay is not None:
+        bare = Answer(answer.replay, answer.status, answer.headers, answer.etag)
+        again = _finish(route, bare, arrived.request_id, {})
+    idempotency.finish(call.scope, _key(call), _kept(again))
+    return sent
+
+
+def _settle(route: Route, call: Call, perform: Callable[[], Answer], arrived: Arrived, headers: dict[str, str]) -> Sent:
+    """A verb that leaves the process: the record is finished after it, in a transaction of its own."""
+    try:
+        answer = perform()
+    except ApplianceError as error:
+        _keep_refusal(call, error, arrived)
+        raise
+    except BaseException:
+        db.write(lambda: idempotency.forget(call.scope, _key(call)))
+        raise
+    return db.write(lambda: _keep(route, call, answer, arrived, headers))
+
+
+def _keep_refusal(call: Call, error: ApplianceError, arrived: Arrived) -> None:
+    sent = _refuse(error, arrived.request_id, arrived.headers.get("accept", ""))
+    db.write(lambda: idempotency.finish(call.scope, _key(call), _kept(sent)))
+
+
+def _kept(sent: Sent) -> KeptAnswer:
+    names = ("Location", "ETag", "Content-Type")
+    return KeptAnswer(sent.status, {n: v for n, v in sent.headers.items() if n in names}, sent.body.decode())
+
+
+def _again(kept: KeptAnswer, headers: Mapping[str, str]) -> Sent:
+    return Sent(kept.status, kept.body.encode(), {**headers, **kept.headers, "Idempotency-Replayed": "true"})
+
+
+async def _async_work(services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]) -> Sent | Response:
+    """A handler that waits: the database parts visit a thread, the waiting does not hold one."""
+    loop = asyncio.get_running_loop()
+
+    async def in_thread(work: Callable[[], Any]) -> Any:
+        return await loop.run_in_executor(services.threads, work)
+
+    call, headers = await in_thread(lambda: _prepare(services, route, arrived))
+    if call.idempotency is not None:
+        kept = await in_thread(lambda: db.write(lambda: idempotency.begin(call.scope, _key(call), services.instance)))
+        if kept:
+            return _again(kept, headers)
+    try:
+        answer = as_answer(route, await _await(route.handler(call, **path_args)))
+    except ApplianceError as error:
+        if call.idempotency is not None:
+            refusal = error
+            await in_thread(lambda: _keep_refusal(call, refusal, arrived))
+        raise
+    if call.idempotency is not None:
+        sent: Sent = await in_thread(lambda: db.write(lambda: _keep(route, call, answer, arrived, headers)))
+        return sent
+    if isinstance(answer.data, Events):
+        return stream_events(answer.data)
+    return _finish(route, answer, arrived.request_id, headers)
+
+
+async def _await(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+def _prepare(services: Services, route: Route, arrived: Arrived) -> tuple[Call, dict[str, str]]:
+    caller, headers = auth.authenticate(services, route, arrived.host, arrived.headers, arrived.address, arrived.request_id)
+    query = parsing.parse_query(route, arrived.args)
+    content_type = arrived.headers.get("content-type", "")
+    body = parsing.parse_body(route, arrived.raw, content_type, services.config.limits.json_depth)
+    key = arrived.headers.get("idempotency-key")
+    request_key = None
+    if key is not None and route.method == "POST":
+        given = arrived.raw + json.dumps(sorted(arrived.args.items())).encode()
+        request_key = RequestKey(idempotency.check_key(key), route.method, arrived.path, given)
+    call = Call(caller.scope, services, body, query, _if_match(arrived.headers.get("if-match")), request_key, arrived.headers)
+    return call, headers
+
+
+def _if_match(header: str | None) -> str | None:
+    if header is None or header.strip() == "*":
+        return None
+    match = re.fullmatch(r'\s*(?:W/)?"([^"]{1,100})"\s*', header)
+    if match is None:
+        raise ValidationFailed('If-Match takes one ETag in quotes, such as "3"', pointer="/If-Match")
+    return match[1]
+
+
+def _finish(route: Route, answer: Answer, request_id: str, headers: Mapping[str, str]) -> Sent:
+    own = {**headers, **answer.headers}
+    if answer.etag is not None:
+        own["ETag"] = f'"{answer.etag}"'
+    if route.media != "application/json" or isinstance(answer.data, bytes):
+        return Sent(answer.status or 200, answer.data, {"Content-Type": route.media, **own})
+    return Sent(answer.status or 200, render(route, answer.data, request_id), {**own, "Content-Type": "application/json"})
+
+
+def _refuse(error: BaseException, request_id: str, accept: str) -> Sent:
+    status, body, headers = error_body(error, request_id, accept)
+    return Sent(status, body, headers)
+
+
+def _response(sent: Sent) -> Response:
+    response = Response(sent.body, sent.status)
+    for name, value in sent.headers.items():
+        response.headers[name] = value
+    response.headers.setdefault("Cache-Control", "no-store")
+    return response

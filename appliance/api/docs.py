@@ -1,0 +1,39 @@
+"""/api-docs/: the contract and an explorer that takes an API key and makes calls, all from this host."""
+
+from pathlib import Path
+
+from quart import Blueprint, Response, jsonify, request
+
+from appliance.processes.schema import process_schema
+from appliance.solutions.services import Services
+
+from . import openapi
+
+# style-src 'self' suffices for swagger-ui; its icons are data: images.
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def make_docs(services: Services, page: Path) -> Blueprint:
+    """The pages under /api-docs/; `page` is the explorer's HTML, whose assets are static files."""
+    blueprint = Blueprint("docs", __name__, url_prefix="/api-docs")
+    html = page.read_text("utf8")
+
+    async def index() -> Response:
+        response = Response(html, content_type="text/html; charset=utf-8")
+        response.headers["Content-Security-Policy"] = CSP
+        return response
+
+    async def document() -> Response:
+        base = f"{request.scheme}://{request.host}"
+        return jsonify(openapi.document(base))
+
+    async def schema() -> Response:
+        return jsonify(process_schema())
+
+    blueprint.add_url_rule("/", "index", index)
+    blueprint.add_url_rule("/openapi.json", "openapi", document)
+    blueprint.add_url_rule("/process.schema.json", "process_schema", schema)
+    return blueprint

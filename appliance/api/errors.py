@@ -1,0 +1,70 @@
+"""Coded errors as HTTP answers: the envelope of CONTRACT § 3, or RFC 9457 when the caller asks for it."""
+
+import json
+import logging
+from typing import Any
+
+from pydantic import ValidationError
+
+from appliance.core.errors import ApplianceError, Detail, InvalidJson, InvalidRequest, ValidationFailed, http_status
+
+log = logging.getLogger(__name__)
+
+INTERNAL = "something went wrong in the appliance; tell its operator the request id, the log has the rest"
+_CODES = {"missing": "required", "extra_forbidden": "unknown_member"}
+
+
+def error_body(error: BaseException, request_id: str, accept: str) -> tuple[int, bytes, dict[str, str]]:
+    """Status, body and headers for an error; one without a code is logged in full and shown as `internal`."""
+    if not isinstance(error, ApplianceError):
+        log.error("unhandled error", exc_info=error)
+        error = ApplianceError(INTERNAL)
+    status = http_status(error)
+    details = [{"pointer": d.pointer, "code": d.code, "message": d.message} for d in error.details]
+    if "application/problem+json" in accept:
+        problem = {
+            "type": f"urn:gos:error:{error.code}", "title": error.code.replace("_", " "), "status": status,
+            "detail": error.message, "instance": f"urn:gos:request:{request_id}", "code": error.code,
+            "request_id": request_id, "errors": details, **error.extra,
+        }  # fmt: skip
+        return status, _dump(problem), {**error.headers, "Content-Type": "application/problem+json"}
+    body = {
+        "success": False,
+        "error": {
+            "code": error.code, "message": error.message, "status": status, "request_id": request_id,
+            "details": details, **error.extra,
+        },
+    }  # fmt: skip
+    return status, _dump(body), {**error.headers, "Content-Type": "application/json"}
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf8", "replace")
+
+
+def from_pydantic(error: ValidationError, *, query: bool = False) -> ApplianceError:
+    """What pydantic found, as one coded error that lists every finding."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    if found and found[0]["type"] == "json_invalid":
+        return InvalidJson(f"the body is not JSON: {found[0]['msg'].removeprefix('Invalid JSON: ')}")
+    details = [
+        Detail("/" + "/".join(_escape(part) for part in item["loc"]), _CODES.get(item["type"], "invalid"), _say(item))
+        for item in found
+    ]
+    first = f"{details[0].pointer}: {details[0].message}"
+    if query:
+        return InvalidRequest(f"the query string is not acceptable, {first}", details=details)
+    return ValidationFailed(f"the body is not acceptable, {first}", details=details)
+
+
+def _escape(part: str | int) -> str:
+    return str(part).replace("~", "~0").replace("/", "~1")
+
+
+def _say(item: Any) -> str:
+    if item["type"] == "missing":
+        return "this member is required"
+    if item["type"] == "extra_forbidden":
+        return "this member is not known; remove it or check its spelling"
+    text = str(item["msg"])
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,312 @@
+"""/api/v1/processes/{id}/execute and executions: start, follow, cancel, retry."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from appliance.core import clock
+from appliance.core.errors import NotFound, ValidationFailed
+from appliance.core.pages import Page
+from appliance.monitor import logs
+from appliance.processes import executions, outcome
+from appliance.processes.executions import ExecutionFilter, StartRequest
+from appliance.processes.models import Execution, JournalRow, StepRunRow
+from appliance.processes.store import FINISHED
+
+from .routing import Answer, Body, Call, Events, Json, ListQuery, Query, View, route
+from .tenants import NoQuery
+
+POLL_SECONDS = 0.2
+Status = Literal[
+    "scheduled", "queued", "running", "waiting", "cancelling", "succeeded", "failed", "cancelled", "timed_out", "expired"
+]
+FailureClass = Literal["user_code", "connector", "policy", "memory", "timeout", "validation", "system"]
+
+
+class ExecuteQuery(Query):
+    wait: Annotated[float, Field(ge=0, le=60)] = 0
+    version: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    run_at: str | None = None
+    priority: Annotated[int, Field(ge=-10, le=10)] = 0
+    label: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
+class ExecutionsQuery(ListQuery):
+    status: Status | None = None
+    label: str | None = None
+    failure_class: FailureClass | None = None
+    since: str | None = None
+    until: str | None = None
+
+
+class SearchQuery(ExecutionsQuery):
+    process_id: str | None = None
+
+
+class Retry(Body):
+    from_: Annotated[str, Field(alias="from", min_length=1, max_length=63)] = "failed"
+    version: Literal["original", "published"] = "original"
+
+
+class QueueView(View):
+    position: int
+    ahead: int
+    enqueued_at: str
+
+
+class ExecutionView(View):
+    execution_id: str
+    process_id: str
+    version: int
+    status: Status
+    wait_reason: str | None = None
+    waiting_for: dict[str, Any] | None = None
+    input: dict[str, Any]
+    output: Any = None
+    error: dict[str, Any] | None = None
+    queue: QueueView | None = None
+    label: str | None = None
+    retry_of: str | None = None
+    created_at: str
+    started_at: str | None = None
+    finished_at: str | None = None
+    duration_ms: int | None = None
+    links: dict[str, str]
+
+
+class StepRunView(View):
+    step: str
+    path: str
+    iteration: str | None = None
+    kind: str
+    status: str
+    attempt: int
+    result_source: str
+    input: Any = None
+    output: Any = None
+    error: dict[str, Any] | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    duration_ms: int | None = None
+    next_run_at: str | None = None
+
+
+class LogLineView(View):
+    at: str
+    level: str
+    source: str
+    message: str
+    fields: Any = None
+    execution_id: str | None = None
+    step: str | None = None
+    request_id: str | None = None
+
+
+class JournalView(View):
+    """One recorded host call; `position` is the order in which the code received the answers."""
+
+    path: str
+    iteration: str | None = None
+    attempt: int
+    call: int
+    position: int
+    method: str
+    args: Any
+    ok: bool
+    answer: Any = None
+    at: str
+
+
+def execution_view(row: Execution) -> ExecutionView:
+    place = executions.queue_place(row)
+    base = f"/api/v1/processes/{row.process_id}/executions/{row.id}"
+    return ExecutionView(
+        execution_id=row.id, process_id=row.process_id, version=row.version, status=row.status, wait_reason=row.wait_reason,
+        waiting_for=row.waiting_for, input=row.input, output=row.output, error=row.error, label=row.label_text, retry_of=row.retry_of,
+        queue=QueueView(position=place.position, ahead=place.ahead, enqueued_at=clock.rfc3339(place.enqueued_at)) if place else None,
+        created_at=clock.rfc3339(row.created_at), started_at=clock.optional_rfc3339(row.started_at),
+        finished_at=clock.optional_rfc3339(row.finished_at),
+        duration_ms=row.finished_at - row.started_at if row.finished_at and row.started_at else None,
+        links={"self": base, "steps": f"{base}/steps", "logs": f"{base}/logs", "events": f"{base}/events"},
+    )  # fmt: skip
+
+
+def step_view(row: StepRunRow) -> StepRunView:
+    return StepRunView(
+        step=row.step, path=row.path, iteration=row.iteration or None, kind=row.kind, status=row.status, attempt=row.attempt,
+        result_source=row.result_source, input=row.input, output=row.output, error=row.error,
+        started_at=clock.optional_rfc3339(row.started_at), finished_at=clock.optional_rfc3339(row.finished_at),
+        duration_ms=row.finished_at - row.started_at if row.finished_at and row.started_at else None,
+        next_run_at=clock.optional_rfc3339(row.next_run_at),
+    )  # fmt: skip
+
+
+def journal_view(row: JournalRow) -> JournalView:
+    return JournalView(
+        path=row.path, iteration=row.iteration or None, attempt=row.attempt, call=row.call, position=row.position, method=row.method,
+        args=row.args, ok=bool(row.ok), answer=row.answer, at=clock.rfc3339(row.at),
+    )  # fmt: skip
+
+
+def _start_request(call: Call) -> StartRequest:
+    query: ExecuteQuery = call.query
+    run_at = clock.parse_rfc3339(query.run_at, pointer="/run_at") if query.run_at else None
+    if run_at is not None and run_at > clock.now_ms() + 366 * 86_400_000:
+        raise ValidationFailed("run_at lies more than a year ahead", pointer="/run_at")
+    return StartRequest(call.body, query.version, run_at, query.priority, query.label, call.token)
+
+
+@route(
+    "POST", "/processes/{process_id}/execute", scope="processflow.execute", query=ExecuteQuery, returns=ExecutionView,
+    status=202, also={200: ExecutionView}, body=Json("object", "The input object of the process."), atomic=False,
+)  # fmt: skip
+async def execute_process(call: Call, process_id: str) -> Answer:
+    """Execute a process.
+
+    Answers 202 with the place in the queue, or 200 with the result when the execution is finished within `wait` seconds.
+    An execution that failed within `wait` is still 200, with `status: failed` and `error`.
+    """
+    wait: float = call.query.wait
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    callback: Callable[[], None] | None = partial(loop.call_soon_threadsafe, over.set) if wait else None
+    start = partial(
+        call.services.processes.start_execution, call.scope, process_id, _start_request(call), soon=wait > 0, when_finished=callback
+    )
+    in_thread = partial(loop.run_in_executor, call.services.threads)
+    row = await in_thread(start)
+    if callback is not None and row.status not in FINISHED:
+        try:
+            await asyncio.wait_for(over.wait(), wait)
+        except TimeoutError:
+            outcome.finished.drop(row.id, callback)
+    if callback is not None:
+        row = await in_thread(partial(executions.get_execution, call.scope, row.id))
+    view = await in_thread(partial(execution_view, row)) if row.status == "queued" else execution_view(row)
+    headers = {"Location": view.links["self"]}
+    return Answer(view, status=200 if row.status in FINISHED else 202, headers=headers)
+
+
+def _filter(query: Any, process_id: str | None) -> ExecutionFilter:
+    return ExecutionFilter(
+        process_id, query.status, query.label, query.failure_class,
+        clock.parse_rfc3339(query.since, pointer="/since") if query.since else None,
+        clock.parse_rfc3339(query.until, pointer="/until") if query.until else None,
+    )  # fmt: skip
+
+
+@route(
+    "GET", "/processes/{process_id}/executions", scope="processflow.read", query=ExecutionsQuery, returns=ExecutionView, listed=True
+)
+def list_executions(call: Call, process_id: str) -> Page[ExecutionView]:
+    """List the executions of a process, newest first."""
+    from appliance.processes import versions
+
+    versions.get_process(call.scope, process_id)
+    return executions.list_executions(call.scope, _filter(call.query, process_id), call.query.page).map(execution_view)
+
+
+@route("GET", "/executions", scope="processflow.read", query=SearchQuery, returns=ExecutionView, listed=True)
+def search_executions(call: Call) -> Page[ExecutionView]:
+    """Search the executions of every process, newest first."""
+    return executions.list_executions(call.scope, _filter(call.query, call.query.process_id), call.query.page).map(execution_view)
+
+
+_ONE = "/processes/{process_id}/executions/{execution_id}"
+
+
+@route("GET", _ONE, scope="processflow.read", returns=ExecutionView)
+def get_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
+    """Show an execution; while it is queued, with its place in the queue."""
+    return execution_view(executions.get_execution(call.scope, execution_id, process_id))
+
+
+@route("GET", f"{_ONE}/steps", scope="processflow.read", returns=StepRunView, listed=True, query=NoQuery)
+def list_steps(call: Call, process_id: str, execution_id: str) -> Page[StepRunView]:
+    """List the step runs of an execution in the order in which they began."""
+    row = executions.get_execution(call.scope, execution_id, process_id)
+    return Page([step_view(run) for run in executions.list_steps(call.scope, row)])
+
+
+@route("GET", f"{_ONE}/logs", scope="processflow.read", returns=LogLineView, listed=True)
+def list_execution_logs(call: Call, process_id: str, execution_id: str) -> Page[LogLineView]:
+    """List what an execution logged, newest first unless sorted otherwise."""
+    executions.get_execution(call.scope, execution_id, process_id)
+    wanted = logs.LineFilter(execution_id=execution_id)
+    return logs.list_lines(call.scope, wanted, call.query.page).map(log_line_view)
+
+
+def log_line_view(line: logs.Line) -> LogLineView:
+    return LogLineView(
+        at=clock.rfc3339(line.at), level=line.level, source=line.source, message=line.message, fields=line.fields,
+        execution_id=line.execution_id, step=line.step, request_id=line.request_id,
+    )  # fmt: skip
+
+
+@route("GET", f"{_ONE}/journal", scope="processflow.read", returns=JournalView, listed=True)
+def list_journal(call: Call, process_id: str, execution_id: str) -> Page[JournalView]:
+    """List the recorded host calls of an execution with their answers."""
+    row = executions.get_execution(call.scope, execution_id, process_id)
+    return executions.list_journal(call.scope, row, call.query.page).map(journal_view)
+
+
+@route("GET", f"{_ONE}/events", scope="processflow.read", media="text/event-stream", query=NoQuery)
+async def follow_execution(call: Call, process_id: str, execution_id: str) -> Answer:
+    """Follow an execution by server-sent events until it is finished; `Last-Event-ID` goes on where a stream broke."""
+    loop = asyncio.get_running_loop()
+    read = partial(executions.get_execution, call.scope, execution_id, process_id)
+    await loop.run_in_executor(call.services.threads, read)
+    last = call.headers.get("last-event-id", "0")
+    if not last.isascii() or not last.isdigit() or len(last) > 18:
+        raise ValidationFailed("Last-Event-ID is the id of an event of this stream", pointer="/Last-Event-ID")
+    return Answer(Events(_events(call, execution_id, int(last))))
+
+
+async def _events(call: Call, execution_id: str, last: int) -> AsyncIterator[tuple[int, str, Any]]:
+    loop = asyncio.get_running_loop()
+    while True:
+        read = partial(executions.events_after, call.scope, execution_id, last)
+        found = await loop.run_in_executor(call.services.threads, read)
+        for event in found:
+            last = event.id
+            yield event.id, event.type, {"at": clock.rfc3339(event.at), "execution_id": execution_id, **event.data}
+            if event.type in FINISHED:
+                return
+        if not found:
+            over = await loop.run_in_executor(call.services.threads, partial(_is_over, call, execution_id))
+            if over:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def _is_over(call: Call, execution_id: str) -> bool:
+    """Whether nothing will follow: finished and every event read, or deleted."""
+    try:
+        row = executions.get_execution(call.scope, execution_id)
+    except NotFound:
+        return True
+    return row.status in FINISHED
+
+
+@route("POST", f"{_ONE}/cancel", scope="processflow.execute", returns=ExecutionView)
+def cancel_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
+    """Cancel an execution; one in progress is `cancelling` until its step gives up."""
+    return execution_view(call.services.processes.cancel_execution(call.scope, execution_id, process_id))
+
+
+@route("POST", f"{_ONE}/retry", scope="processflow.execute", body=Retry, returns=ExecutionView, status=202)
+def retry_execution(call: Call, process_id: str, execution_id: str) -> Answer:
+    """Retry a finished execution as a new one.
+
+    `from`: `failed` keeps every step that succeeded, `start` none, a top-level step's id those before it.
+    """
+    body: Retry = call.body
+    row = call.services.processes.retry_execution(
+        call.scope, execution_id, start_from=body.from_, published=body.version == "published", process_id=process_id,
+        token=call.token,
+    )  # fmt: skip
+    view = execution_view(row)
+    return Answer(view, headers={"Location": view.links["self"]})

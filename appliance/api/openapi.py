@@ -1,0 +1,201 @@
+"""The OpenAPI 3.1 document, read off the routes: nothing is kept in step by hand."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+from appliance import __version__
+from appliance.core.errors import error_classes, http_status
+
+from .routing import PREFIX, ROUTES, Json, Query, Route
+
+_REF = "#/components/schemas/{model}"
+_ID_PATTERN = "^[A-Za-z0-9_.-]{1,200}$"
+
+
+def document(base_url: str) -> dict[str, Any]:
+    """The whole document for the server at `base_url`."""
+    schemas: dict[str, Any] = {"Error": _error_schema(), "Meta": _meta_schema()}
+    paths: dict[str, Any] = {}
+    for route in ROUTES:
+        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Governed Operations Service",
+            "version": __version__,
+            "description": "Every call needs an API key of this tenant in `X-API-Key`. Errors carry a code and say what to do next.",
+        },
+        "servers": [{"url": base_url}],
+        "security": [{"apiKey": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"}},
+            "responses": {
+                "Error": {
+                    "description": "A coded error: " + ", ".join(f"{c.status} `{c.code}`" for c in error_classes()),
+                    "content": {
+                        "application/json": {"schema": {"$ref": "#/components/schemas/Error"}},
+                        "application/problem+json": {"schema": {"type": "object"}},
+                    },
+                }
+            },
+        },
+    }
+
+
+def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.name,
+        "tags": [route.path.split("/")[1]],
+        "summary": route.summary,
+        "parameters": _parameters(route, schemas),
+        "responses": _responses(route, schemas),
+    }
+    if route.description:
+        operation["description"] = route.description
+    if route.scope:
+        operation["x-scope"] = route.scope
+        operation["description"] = f"{operation.get('description', '')}\n\nNeeds the scope `{route.scope}`.".strip()
+    if route.body is not None:
+        operation["requestBody"] = {"required": True, "content": _body_content(route, schemas)}
+    return operation
+
+
+def _body_content(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(route.body, Json):
+        return {"application/json": {"schema": _schema(route.body, schemas, "validation")}}
+    kind = route.body.kind
+    described = {"description": route.body.description} if route.body.description else {}
+    if kind == "archive":
+        return {"application/zip": {"schema": {**described}}, "application/gzip": {"schema": {**described}}}
+    if kind == "lines":
+        return {"text/csv": {"schema": {**described}}, "application/x-ndjson": {"schema": {**described}}}
+    content = {"application/json": {"schema": {"type": "object", **described}}}
+    if kind == "document":
+        content["application/yaml"] = {"schema": {"type": "object", **described}}
+    return content
+
+
+def _parameters(route: Route, schemas: dict[str, Any]) -> list[dict[str, Any]]:
+    found = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": _ID_PATTERN}}
+        for name in route.parameters
+    ]
+    if route.query is not None:
+        found += _query_parameters(route.query, schemas)
+    if route.method == "POST":
+        found.append(_header("Idempotency-Key", "Repeat a request safely: the first answer is kept 24 h.", 255))
+    if "If-Match" in (route.description + route.summary):
+        found.append(_header("If-Match", "The ETag that must still be current.", 100, pattern='^"[!#-~]{1,90}"$'))
+    return found
+
+
+def _header(name: str, description: str, longest: int, pattern: str = "^[!-~]{1,100}$") -> dict[str, Any]:
+    schema = {"type": "string", "minLength": 1, "maxLength": longest, "pattern": pattern}
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
+
+
+def _query_parameters(query: type[Query], schemas: dict[str, Any]) -> list[dict[str, Any]]:
+    schema = query.model_json_schema(ref_template=_REF, mode="validation")
+    schemas.update(schema.pop("$defs", {}))
+    required = set(schema.get("required", ()))
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": _without_null(value)}
+        for name, value in schema.get("properties", {}).items()
+    ]
+
+
+def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A query parameter cannot be null: absence is."""
+    plain = {key: value for key, value in schema.items() if key not in ("title", "anyOf", "default")}
+    choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
+    if schema.get("default") is not None:
+        plain["default"] = schema["default"]
+    return {**plain, **choices[0]} if len(choices) == 1 else {**plain, **({"anyOf": choices} if choices else {})}
+
+
+def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    responses: dict[str, Any] = {
+        str(status): _success(route, returns, schemas) for status, returns in {route.status: route.returns, **route.also}.items()
+    }
+    responses["default"] = {"$ref": "#/components/responses/Error"}
+    return responses
+
+
+def _success(route: Route, returns: Any, schemas: dict[str, Any]) -> dict[str, Any]:
+    if route.media != "application/json":
+        return {"description": route.summary, "content": {route.media: {"schema": {"type": "string"}}}}
+    data = _schema(returns, schemas, "serialization") if returns is not None else {"type": "null"}
+    if route.listed:
+        data = {"type": "array", "items": data}
+    envelope = {
+        "type": "object",
+        "required": ["success", "data", "meta"],
+        "properties": {"success": {"const": True}, "data": data, "meta": {"$ref": "#/components/schemas/Meta"}},
+    }
+    return {"description": route.summary, "content": {"application/json": {"schema": envelope}}}
+
+
+class _Schemas(GenerateJsonSchema):
+    """Answers leave members that are null out, so that none of them is required."""
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        if self.mode == "serialization" and "default" in field["schema"]:
+            return False
+        return super().field_is_required(field, total)
+
+
+def _schema(kind: Any, schemas: dict[str, Any], mode: Any) -> dict[str, Any]:
+    schema = TypeAdapter(kind).json_schema(ref_template=_REF, mode=mode, schema_generator=_Schemas)
+    schemas.update(schema.pop("$defs", {}))
+    if inspect.isclass(kind) and issubclass(kind, BaseModel):
+        schemas[kind.__name__] = schema
+        return {"$ref": _REF.format(model=kind.__name__)}
+    return cast(dict[str, Any], schema)
+
+
+def _meta_schema() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": ["request_id"],
+        "properties": {
+            "request_id": {"type": "string"},
+            "next_cursor": {"type": "string", "description": "Present while there is more."},
+            "total": {"type": "integer", "description": "With count=exact."},
+        },
+    }
+
+
+def _error_schema() -> dict[str, Any]:
+    detail = {
+        "type": "object",
+        "required": ["pointer", "code", "message"],
+        "properties": {"pointer": {"type": "string"}, "code": {"type": "string"}, "message": {"type": "string"}},
+    }
+    codes = sorted({c.code for c in error_classes()} | {"internal"})
+    error = {
+        "type": "object",
+        "required": ["code", "message", "status", "request_id", "details"],
+        "properties": {
+            "code": {"type": "string", "enum": codes},
+            "message": {"type": "string", "description": "A sentence that says what to do next."},
+            "status": {"type": "integer"},
+            "request_id": {"type": "string"},
+            "details": {"type": "array", "items": detail},
+        },
+    }
+    return {
+        "type": "object",
+        "required": ["success", "error"],
+        "properties": {"success": {"const": False}, "error": error},
+    }
+
+
+def statuses() -> list[int]:
+    """Every status an error may have, for tests."""
+    return sorted({http_status(c("x")) for c in error_classes()})

@@ -1,0 +1,105 @@
+"""Bodies and query strings into typed values, or a coded error."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from appliance.core import yaml12
+from appliance.core.errors import Detail, InvalidJson, InvalidRequest, UnsupportedMediaType, ValidationFailed
+
+from .errors import from_pydantic
+from .routing import Document, Json, Route
+
+YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
+
+
+def parse_body(route: Route, raw: bytes, content_type: str, max_depth: int) -> Any:
+    """The body as the route declares it; an undeclared body must be empty or an empty object."""
+    media = content_type.partition(";")[0].strip().lower()
+    if isinstance(route.body, Json) and route.body.kind in ("archive", "lines"):
+        return raw
+    if isinstance(route.body, Json) and route.body.kind == "document" and media in YAML_TYPES:
+        return _parse_yaml(raw)
+    if route.body is None:
+        if raw.strip() in (b"", b"{}"):
+            return None
+        raise InvalidRequest("this call takes no body; send none, or {}")
+    if media != "application/json" and not media.endswith("+json"):
+        raise UnsupportedMediaType("send the body as application/json" + _or_yaml(route))
+    data = load_json(raw, max_depth)
+    if isinstance(route.body, Json):
+        if not isinstance(data, dict):
+            raise ValidationFailed("the body must be a JSON object", pointer="")
+        return Document(data, {}) if route.body.kind == "document" else data
+    return _validate(route.body, raw)
+
+
+def _or_yaml(route: Route) -> str:
+    return " or application/yaml" if isinstance(route.body, Json) and route.body.kind == "document" else ""
+
+
+def _validate(model: type[BaseModel], raw: bytes) -> BaseModel:
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        raise from_pydantic(error) from error
+
+
+def load_json(raw: bytes, max_depth: int) -> Any:
+    """JSON text as Python data; InvalidJson says where it breaks, also for too deep nesting."""
+    if raw.count(b"[") + raw.count(b"{") > max_depth and _depth(raw) > max_depth:
+        raise InvalidJson(f"the body is nested deeper than {max_depth} levels")
+    try:
+        return from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidJson(f"the body is not JSON: {error}") from error
+
+
+def _depth(raw: bytes) -> int:
+    """Deepest nesting of brackets outside texts."""
+    depth = deepest = 0
+    inside = escaped = False
+    for byte in raw:
+        if inside:
+            inside = escaped or byte != 0x22
+            escaped = byte == 0x5C and not escaped
+        elif byte == 0x22:
+            inside = True
+        elif byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest
+
+
+def _parse_yaml(raw: bytes) -> Document:
+    try:
+        data, lines = yaml12.load_with_lines(raw.decode("utf8"))
+    except UnicodeDecodeError as error:
+        raise InvalidRequest("the body is not UTF-8 text") from error
+    except yaml12.YamlInvalid as error:
+        detail = Detail("", "invalid_yaml", f"line {error.line}, column {error.column}: {error.message}")
+        raise InvalidRequest(f"the body is not acceptable YAML: {detail.message}", details=[detail]) from error
+    if not isinstance(data, dict):
+        raise ValidationFailed("the document must be a mapping", pointer="")
+    return Document(data, lines)
+
+
+def parse_query(route: Route, args: Mapping[str, list[str]]) -> Any:
+    """The query string as the route's model; a parameter given twice is refused unless it is a list."""
+    if route.query is None:
+        if args:
+            raise InvalidRequest(f"this call takes no query parameter; remove {sorted(args)[0][:60]!r}")
+        return None
+    values: dict[str, Any] = {}
+    for name, given in args.items():
+        if len(given) > 1:
+            raise InvalidRequest(f"the query parameter {name[:60]!r} is given {len(given)} times; give it once")
+        values[name] = given[0]
+    try:
+        return route.query.model_validate(values)
+    except ValidationError as error:
+        raise from_pydantic(error, query=True) from error

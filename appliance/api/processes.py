@@ -1,0 +1,203 @@
+"""/api/v1/processes: drafts, validation, versions."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from appliance.core import clock
+from appliance.core.errors import ValidationFailed
+from appliance.core.pages import Page
+from appliance.processes import versions
+from appliance.processes.models import Process, ProcessVersion
+from appliance.processes.versions import Draft, PublishRequest
+
+from .routing import Answer, Body, Call, Document, Json, Query, View, route
+from .tenants import DeletedView
+
+DRAFT = Json("document", "`{definition, files}`, or the definition alone; JSON or YAML.")
+
+
+class ProcessView(View):
+    id: str
+    name: str
+    definition: dict[str, Any]
+    files: dict[str, str]
+    draft_digest: str
+    published_version: int | None = None
+    created_at: str
+    updated_at: str
+
+
+class ProcessSummary(View):
+    id: str
+    name: str
+    draft_digest: str
+    published_version: int | None = None
+    created_at: str
+    updated_at: str
+
+
+class VersionView(View):
+    version: int
+    draft_digest: str
+    message: str
+    created_at: str
+    created_by: str
+    definition: dict[str, Any] | None = None
+    files: dict[str, str] | None = None
+
+
+class ProblemView(View):
+    """One thing that is wrong with a draft."""
+
+    pointer: str
+    code: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+
+class ValidationView(View):
+    valid: bool
+    problems: list[ProblemView]
+
+
+class Publish(Body):
+    message: Annotated[str, Field(max_length=500)] = ""
+    if_current: Annotated[int, Field(ge=0)] | None = None
+
+
+class RollBack(Body):
+    version: Annotated[int, Field(ge=1)]
+
+
+class DeleteQuery(Query):
+    force: bool = False
+
+
+def read_draft(body: Document) -> Draft:
+    """The draft of a body in either form; ValidationFailed names what is wrong with its frame."""
+    data = body.data
+    if "definition" not in data:
+        return Draft(data, {})
+    if unknown := sorted(set(data) - {"definition", "files"}):
+        raise ValidationFailed(
+            f"{unknown[0][:60]!r} is not known here; the body has definition and files", pointer=f"/{unknown[0]}"
+        )
+    if not isinstance(data["definition"], dict):
+        raise ValidationFailed("the definition must be an object", pointer="/definition")
+    files = data.get("files") or {}
+    if not isinstance(files, dict) or not all(isinstance(text, str) for text in files.values()):
+        raise ValidationFailed("files must be an object of texts by path", pointer="/files")
+    return Draft(data["definition"], files)
+
+
+def process_view(row: Process) -> ProcessView:
+    return ProcessView(
+        id=row.id, name=row.name, definition=row.definition, files=row.files, draft_digest=row.draft_digest,
+        published_version=row.published_version, created_at=clock.rfc3339(row.created_at), updated_at=clock.rfc3339(row.updated_at),
+    )  # fmt: skip
+
+
+def process_summary(row: Process) -> ProcessSummary:
+    return ProcessSummary(
+        id=row.id, name=row.name, draft_digest=row.draft_digest, published_version=row.published_version,
+        created_at=clock.rfc3339(row.created_at), updated_at=clock.rfc3339(row.updated_at),
+    )  # fmt: skip
+
+
+def version_view(row: ProcessVersion, *, whole: bool = False) -> VersionView:
+    return VersionView(
+        version=row.version, draft_digest=row.draft_digest, message=row.message, created_at=clock.rfc3339(row.created_at),
+        created_by=row.created_by, definition=row.definition if whole else None, files=row.files if whole else None,
+    )  # fmt: skip
+
+
+@route("GET", "/processes", scope="processflow.read", returns=ProcessSummary, listed=True)
+def list_processes(call: Call) -> Page[ProcessSummary]:
+    """List the tenant's processes."""
+    return versions.list_processes(call.scope, call.query.page).map(process_summary)
+
+
+@route("POST", "/processes", scope="processflow.write", body=DRAFT, returns=ProcessView, status=201)
+def create_process(call: Call) -> Answer:
+    """Create a process from a draft; one that exists is not touched."""
+    draft = read_draft(call.body)
+    process_id = draft.definition.get("id")
+    if not isinstance(process_id, str):
+        raise ValidationFailed("the definition needs an id", pointer="/definition/id")
+    row, _ = versions.save_draft(call.scope, process_id, draft, create_only=True)
+    return Answer(process_view(row), headers={"Location": f"/api/v1/processes/{row.id}"}, etag=row.draft_digest)
+
+
+@route("GET", "/processes/{process_id}", scope="processflow.read", returns=ProcessView)
+def get_process(call: Call, process_id: str) -> Answer:
+    """Show a process with its draft."""
+    row = versions.get_process(call.scope, process_id)
+    return Answer(process_view(row), etag=row.draft_digest)
+
+
+@route("PUT", "/processes/{process_id}", scope="processflow.write", body=DRAFT, returns=ProcessView, also={201: ProcessView})
+def put_process(call: Call, process_id: str) -> Answer:
+    """Create a process or replace its draft.
+
+    The draft may be unfinished; `validate` and `publish` say what is missing. With If-Match the draft must still be
+    the one of that ETag.
+    """
+    row, new = versions.save_draft(call.scope, process_id, read_draft(call.body), if_match=call.if_match)
+    return Answer(process_view(row), status=201 if new else 200, etag=row.draft_digest)
+
+
+@route("DELETE", "/processes/{process_id}", scope="processflow.write", query=DeleteQuery, returns=DeletedView)
+def delete_process(call: Call, process_id: str) -> DeletedView:
+    """Delete a process with its versions and executions; refused while executions are active, unless forced."""
+    call.services.processes.delete_process(call.scope, process_id, force=call.query.force)
+    return DeletedView(deleted=process_id)
+
+
+@route(
+    "POST", "/processes/{process_id}/validate", scope="processflow.read", returns=ValidationView, atomic=False,
+    body=Json("document", "A draft to check instead of the stored one; `{}` checks the stored one."),
+)  # fmt: skip
+def validate_process(call: Call, process_id: str) -> ValidationView:
+    """Check a draft: every error at once, with pointer, and line where it is known."""
+    row = versions.get_process(call.scope, process_id)
+    body: Document = call.body
+    draft = read_draft(body) if body.data else Draft(row.definition, row.files)
+    problems = [
+        ProblemView(
+            pointer=p.pointer, code=p.code, message=p.message, file=p.file, column=p.column,
+            line=p.line if p.line is not None else versions.line_of(p.pointer, body.lines),
+        )
+        for p in call.services.processes.problems_of(call.scope, draft)
+    ]  # fmt: skip
+    return ValidationView(valid=not problems, problems=problems)
+
+
+@route("POST", "/processes/{process_id}/publish", scope="processflow.write", body=Publish, returns=VersionView, atomic=False)
+def publish_process(call: Call, process_id: str) -> VersionView:
+    """Make the draft the next version, the one that executes; an unchanged draft answers the existing version."""
+    body: Publish = call.body
+    request = PublishRequest(body.message, body.if_current)
+    return version_view(call.services.processes.publish_process(call.scope, process_id, request))
+
+
+@route("POST", "/processes/{process_id}/rollback", scope="processflow.write", body=RollBack, returns=VersionView)
+def roll_back_process(call: Call, process_id: str) -> VersionView:
+    """Make an older version the one that executes."""
+    return version_view(versions.roll_back(call.scope, process_id, call.body.version))
+
+
+@route("GET", "/processes/{process_id}/versions", scope="processflow.read", returns=VersionView, listed=True)
+def list_versions(call: Call, process_id: str) -> Page[VersionView]:
+    """List the versions of a process, newest first."""
+    return versions.list_versions(call.scope, process_id, call.query.page).map(version_view)
+
+
+@route("GET", "/processes/{process_id}/versions/{version}", scope="processflow.read", returns=VersionView)
+def get_version(call: Call, process_id: str, version: str) -> VersionView:
+    """Show one version with its definition and files."""
+    if not version.isascii() or not version.isdigit() or len(version) > 9:
+        raise ValidationFailed("a version is a number", pointer="/version")
+    return version_view(versions.get_version(call.scope, process_id, int(version)), whole=True)

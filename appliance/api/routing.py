@@ -1,0 +1,204 @@
+"""One decorator describes a route once: path, scope, body, query, answer; dispatch, OpenAPI and tests read it here."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
+from appliance.core.scope import TenantScope
+from appliance.solutions.services import Services
+from appliance.tenants.idempotency import RequestKey
+from appliance.tenants.scopes import SCOPES
+
+H = TypeVar("H", bound=Callable[..., Any])
+PREFIX = "/api/v1"
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+class Body(BaseModel):
+    """Base of request bodies: unknown members are refused, types are exact."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Query(BaseModel):
+    """Base of query strings: unknown parameters are refused, texts are read as the declared type."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ListQuery(Query):
+    """The parameters every list takes; `page` is what domains understand."""
+
+    limit: int = DEFAULT_LIMIT
+    cursor: str | None = None
+    sort: str | None = None
+    count: Literal["exact"] | None = None
+
+    @property
+    def page(self) -> PageRequest:
+        return PageRequest(self.limit, self.cursor, self.sort, self.count == "exact")
+
+
+class View(BaseModel):
+    """Base of answers."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+@dataclass(frozen=True)
+class Json:
+    """Marks a body that is any JSON object (`kind="object"`) or a definition in JSON or YAML (`kind="document"`)."""
+
+    kind: Literal["object", "document", "archive", "lines"] = "object"
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One authenticated request as a handler sees it; `body` and `query` are of the declared types.
+
+    `body` of a document route is `Document`; of an archive or lines route the raw bytes.
+    """
+
+    scope: TenantScope
+    services: Services
+    body: Any = None
+    query: Any = None
+    if_match: str | None = None
+    idempotency: RequestKey | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def token(self) -> str:
+        """A text that is the same for a repeated request; empty when the caller sent no Idempotency-Key."""
+        return self.idempotency.token(self.scope) if self.idempotency else ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A body in JSON or YAML: its text, whether it is YAML, the data, and the line of each JSON pointer (YAML only)."""
+
+    data: Any
+    lines: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a handler returns when the view alone does not say everything.
+
+    `etag` is the version without quotes; `replay` is what a repeated idempotent request gets instead of `data`
+    (secrets left out).
+    """
+
+    data: Any
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    etag: str | None = None
+    replay: Any = None
+
+
+@dataclass(frozen=True)
+class Events:
+    """A server-sent event stream: an async iterator of (id, event, JSON data)."""
+
+    source: Any
+
+
+@dataclass(frozen=True)
+class Route:
+    """A declared route.  `returns` is the type of `data`; `listed` wraps it in an array with a cursor."""
+
+    method: Method
+    path: str
+    handler: Callable[..., Any]
+    scope: str | None
+    summary: str
+    description: str
+    body: Any
+    query: type[Query] | None
+    returns: Any
+    listed: bool
+    status: int
+    also: Mapping[int, Any]
+    media: str
+    atomic: bool
+    adapter: TypeAdapter[Any]
+    is_async: bool
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names in the path, in order."""
+        return re.findall(r"{(\w+)}", self.path)
+
+
+ROUTES: list[Route] = []
+
+
+def route(
+    method: Method,
+    path: str,
+    *,
+    scope: str | None,
+    returns: Any = None,
+    body: Any = None,
+    query: type[Query] | None = None,
+    listed: bool = False,
+    status: int = 200,
+    also: Mapping[int, Any] | None = None,
+    media: str = "application/json",
+    atomic: bool = True,
+) -> Callable[[H], H]:
+    """Declare a handler `(call, **path parameters)`.
+
+    `scope` is required of the key, None means any valid key.  `atomic`: the handler neither sleeps nor leaves the
+    process, so that a request with an Idempotency-Key runs in one transaction with its record; others must pass
+    `call.token` on.  `also` documents further success statuses.  Long because a route is described once, here.
+    """
+    if scope is not None and scope not in SCOPES:
+        raise ValueError(f"{path}: unknown scope {scope}")
+    if listed and query is None:
+        query = ListQuery
+
+    def register(handler: H) -> H:
+        summary, _, description = inspect.cleandoc(handler.__doc__ or "").partition("\n")
+        if not summary:
+            raise ValueError(f"{handler.__name__} needs a docstring: it is the documentation of {method} {path}")
+        adapter = TypeAdapter(list[returns] if listed else returns)
+        ROUTES.append(
+            Route(method, path, handler, scope, summary, description.strip(), body, query, returns, listed, status,
+                  dict(also or {}), media, atomic, adapter, inspect.iscoroutinefunction(handler))
+        )  # fmt: skip
+        return handler
+
+    return register
+
+
+def as_answer(route: Route, result: Any) -> Answer:
+    """A handler's result as an Answer with the route's status."""
+    answer = result if isinstance(result, Answer) else Answer(result)
+    return answer if answer.status else Answer(answer.data, route.status, answer.headers, answer.etag, answer.replay)
+
+
+def render(route: Route, data: Any, request_id: str) -> bytes:
+    """The success envelope of CONTRACT § 3 as JSON bytes."""
+    meta = {"request_id": request_id}
+    if isinstance(data, Page):
+        meta |= {"next_cursor": data.next_cursor} if data.next_cursor else {}
+        more = f',"total":{data.total}' if data.total is not None else ""
+        items: Sequence[Any] = data.items
+        return _envelope(route.adapter.dump_json(list(items), exclude_none=True), meta, more)
+    return _envelope(route.adapter.dump_json(data, exclude_none=True), meta, "")
+
+
+def _envelope(data: bytes, meta: Mapping[str, str], more: str) -> bytes:
+    members = ",".join(f'"{name}":"{value}"' for name, value in meta.items())
+    return b'{"success":true,"data":' + data + f',"meta":{{{members}{more}}}}}'.encode()

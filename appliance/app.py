@@ -1,0 +1,171 @@
+"""The composition root: configuration -> database, sandbox, domains, edges.  The only module that knows every other."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hypercorn.asyncio import serve
+from quart import Quart, Response
+
+from appliance import api, console
+from appliance.connectors.egress import Egress
+from appliance.connectors.registry import load_registry
+from appliance.core import db, migrations
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.presence import Presence
+from appliance.core.queue import TaskQueue
+from appliance.governance.executor import TASK as CALL_TASK
+from appliance.governance.executor import GovernedExecutor
+from appliance.integrations.calls import Calls
+from appliance.integrations.connections import Connections
+from appliance.integrations.service import Integrations
+from appliance.monitor import metrics
+from appliance.processes.reach import ActionReach, DataPoolReach
+from appliance.processes.service import Ports, ProcessFlow
+from appliance.sandbox import Pool
+from appliance.sandbox import Settings as PoolSettings
+from appliance.sandbox.runtimes import default_folder
+from appliance.sites.demo import make_demo
+from appliance.sites.front import Front
+from appliance.sites.static import StaticFiles
+from appliance.sites.tls import make_server_config
+from appliance.solutions.services import Services
+from appliance.tenants import service as tenants
+from appliance.tenants.keys import RateLimiter
+
+API_THREADS = 32
+
+
+def ui_folder() -> Path:
+    """Templates and static files: inside the package in a wheel, beside it in a checkout."""
+    inside = Path(__file__).parent / "ui"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "ui"
+
+
+def runtimes_folder(config: Config) -> Path | None:
+    """Where the prepared runtimes lie; None means where a checkout keeps them."""
+    return Path(config.sandbox.runtimes) if config.sandbox.runtimes else None
+
+
+def open_store(config: Config) -> Sealer:
+    """Data folder, key file and database, migrated."""
+    config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    sealer = Sealer(load_or_make_key(config.data / "key"))
+    db.open_database(config.database_url)
+    migrations.migrate()
+    return sealer
+
+
+@dataclass
+class Appliance:
+    """One running appliance; `start` and `stop` bracket its life."""
+
+    config: Config
+    services: Services
+    presence: Presence
+    executor: GovernedExecutor
+    ready: bool = False
+
+    def start(self) -> None:
+        """Start the sandbox, then the workers."""
+        self.services.pool.start()
+        self.services.processes.start()
+        self.ready = True
+
+    def stop(self) -> None:
+        """Let work in progress finish within the configured time, then give everything back."""
+        self.ready = False
+        self.services.processes.stop(self.config.server.shutdown_seconds)
+        self.services.threads.shutdown(wait=True, cancel_futures=True)
+        self.services.pool.stop()
+        self.presence.close()
+        db.close_database()
+
+
+def build(config: Config) -> Appliance:
+    """Wire every part; nothing runs yet."""
+    sealer = open_store(config)
+    presence = Presence(config.data / "workers")
+    queue = TaskQueue(db.database.obj)
+    pool = Pool(PoolSettings(config.sandbox.processes, config.sandbox.slots, runtimes_folder(config)))
+    calls = Calls(Connections(Egress.of(config.egress.allow)))
+    integrations = Integrations(load_registry(), sealer, lambda scope, name: tenants.open_secret(scope, sealer, name), calls)
+    executor = GovernedExecutor(
+        integrations, presence.instance, lambda task, tenant_id, call_id: queue.enqueue(task, tenant_id, call_id)
+    )
+    queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
+    flow = ProcessFlow(config, presence, pool, queue, Ports(DataPoolReach(), ActionReach(executor)))
+    services = Services(
+        config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, executor=executor,
+        rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
+        instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
+    )  # fmt: skip
+    _gauges(services)
+    return Appliance(config, services, presence, executor)
+
+
+def _gauges(services: Services) -> None:
+    health = services.pool.health
+    metrics.registry.gauge("gos_queue_messages", "Wake-ups nobody has taken yet.", lambda: float(services.queue.depth()))
+    metrics.registry.gauge("gos_db_writer_waiting", "Functions waiting for the writer.", lambda: float(db.writer_depth()))
+    for name, text in (
+        ("busy", "Sandbox places in use."),
+        ("queued", "Steps waiting for a sandbox place."),
+        ("restarts", "Sandbox processes replaced."),
+    ):
+        metrics.registry.gauge(f"gos_sandbox_{name}", text, lambda name=name: float(health()[name]))
+    metrics.registry.gauge(
+        "gos_executions_active", "Executions driven by this process.", lambda: float(len(services.processes.runner.active))
+    )
+
+
+def make_asgi(appliance: Appliance) -> Any:
+    """The ASGI application: front, static files, then Quart with the edges."""
+    services = appliance.services
+    quart = Quart(__name__, template_folder=str(ui_folder() / "templates"), static_folder=None)
+    quart.config["MAX_CONTENT_LENGTH"] = None
+    quart.config["BODY_TIMEOUT"] = 60
+    quart.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    quart.register_blueprint(api.make_blueprint(services))
+    quart.register_blueprint(api.make_docs(services, ui_folder() / "templates" / "docs" / "explorer.html"))
+    console.register(quart, services)
+    if appliance.config.demo.order_system:
+        quart.register_blueprint(make_demo())
+    quart.add_url_rule("/metrics", "metrics", _metrics)
+    assets = services.assets
+    folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
+    return Front(StaticFiles(quart, folders), appliance.config, lambda: appliance.ready)
+
+
+async def _metrics() -> Response:
+    return Response(metrics.render(), content_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
+    """Serve until `shutdown` (an awaitable function) returns."""
+    config = make_server_config(appliance.config)
+    await serve(make_asgi(appliance), config, shutdown_trigger=shutdown)
+
+
+def serve_forever(config: Config, announce: Callable[[], None]) -> None:
+    """`gos serve`: start, answer until SIGTERM or SIGINT, stop cleanly.  `announce` is called when it is ready."""
+    appliance = build(config)
+    try:
+        asyncio.run(_serve(appliance, announce))
+    finally:
+        appliance.stop()
+
+
+async def _serve(appliance: Appliance, announce: Callable[[], None]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await loop.run_in_executor(None, appliance.start)
+    announce()
+    await run_server(appliance, stop.wait)

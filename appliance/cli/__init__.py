@@ -1,0 +1,68 @@
+"""The `gos` command: one module per noun; each registers its commands and answers an exit code (0, 1, 2)."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from appliance import __version__
+from appliance.core import logs
+from appliance.core.config import Config, load_config
+from appliance.core.errors import ApplianceError
+
+from . import config, doctor, keys, people, serve, setup, solution, tenant
+
+NOUNS: tuple[ModuleType, ...] = (serve, setup, config, doctor, tenant, people, keys, solution)
+
+
+class Usage(argparse.ArgumentParser):
+    """Errors in one sentence with the next step, exit code 2."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Every command of this release."""
+    parser = Usage(prog="gos", description="The Governed Operations Service.")
+    parser.add_argument("--version", action="version", version=f"gos {__version__}")
+    parser.add_argument(
+        "--config", type=Path, default=os.environ.get("GOS_CONFIG"), help="config.yaml (default: <data>/config.yaml)"
+    )
+    parser.add_argument("--data", help="data folder (default: GOS_DATA or ./data)")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Usage)
+    for noun in NOUNS:
+        noun.add_commands(commands)
+    return parser
+
+
+def read_config(args: argparse.Namespace) -> Config:
+    """Configuration of the named file, or of config.yaml in the data folder, overridden by environment and flags."""
+    flags = {"storage.data": args.data, **getattr(args, "flags", {})}
+    file = Path(args.config) if args.config else None
+    if file is None:
+        data = Path(args.data or os.environ.get("GOS_DATA") or Config().storage.data)
+        file = data / "config.yaml" if (data / "config.yaml").is_file() else None
+    return load_config(file, flags=flags)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; a coded error is a sentence on standard error, never a traceback."""
+    args = make_parser().parse_args(argv)
+    try:
+        args.load = lambda: read_config(args)
+        return int(args.run(args) or 0)
+    except ApplianceError as error:
+        print(f"gos: {error.message}", file=sys.stderr)
+        for detail in error.details:
+            if detail.message != error.message:
+                print(f"  {detail.pointer or '/'}: {detail.message}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        logs.configure_logs("info", "text")
+        logs.logging.getLogger("appliance.cli").error("unexpected failure", exc_info=error)
+        print(f"gos: this is a bug ({type(error).__name__}); the lines above help whoever mends it", file=sys.stderr)
+        return 1

@@ -1,0 +1,76 @@
+"""`gos doctor`: what stands, and where a set-up falls short."""
+
+import argparse
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+from appliance.core import db, migrations
+from appliance.core.config import Config
+from appliance.tenants import service
+
+from .output import opened_store
+
+
+def add_commands(commands: Any) -> None:
+    commands.add_parser("doctor", help="check this installation").set_defaults(run=run_doctor)
+
+
+def run_doctor(args: argparse.Namespace) -> int:
+    config: Config = args.load()
+    worst = 0
+    for level, text in checks(config):
+        print(f"{level:5} {text}")
+        worst = max(worst, {"ok": 0, "note": 0, "FAIL": 1}[level])
+    return worst
+
+
+def checks(config: Config) -> Iterator[tuple[str, str]]:
+    """(ok | note | FAIL, sentence) for everything worth knowing."""
+    yield from _storage(config)
+    yield from _runtimes(config)
+    yield from _exposure(config)
+
+
+def _storage(config: Config) -> Iterator[tuple[str, str]]:
+    free = shutil.disk_usage(config.data if config.data.exists() else config.data.parent).free >> 20
+    yield ("ok" if free > 1024 else "FAIL", f"{free} MiB are free where the data lies ({config.data})")
+    with opened_store(config):
+        yield "ok", f"the database answers, {migrations.pending()} migrations are pending, {len(service.list_tenants())} tenants"
+        if db.is_sqlite():
+            found = db.rows("PRAGMA quick_check")[0][0]
+            yield ("ok" if found == "ok" else "FAIL", f"SQLite's quick check says {found}")
+    mode = os.stat(config.data / "key").st_mode & 0o777
+    yield ("ok" if mode == 0o600 else "FAIL", f"the key file has mode {mode:o}" + ("" if mode == 0o600 else "; make it 600"))
+
+
+def _runtimes(config: Config) -> Iterator[tuple[str, str]]:
+    from appliance.app import runtimes_folder
+    from appliance.sandbox import Pool, Program, Settings
+
+    pool = Pool(Settings(1, 1, runtimes_folder(config)))
+    pool.start()
+    try:
+        outcome = pool.run(Program("javascript", "s.js", {"s.js": "export default () => 6 * 7"}), {})
+        good = outcome.failure is None and outcome.output == 42
+        yield ("ok" if good else "FAIL", f"the sandbox {'runs' if good else 'does not run'} step code")
+    finally:
+        pool.stop()
+
+
+def _exposure(config: Config) -> Iterator[tuple[str, str]]:
+    if not config.on_loopback and config.scheme == "http":
+        yield "FAIL", "the console needs HTTPS off loopback: set server.tls, or name your proxy in server.trusted_proxies"
+    if config.domains.content.endswith(f".{config.domains.base}"):
+        yield (
+            "note",
+            (
+                f"{config.domains.content} lies under {config.domains.base}: fine for trying out; in production give WebApps another "
+                "registrable domain, because sibling hosts count as the same site"
+            ),
+        )
+    for entry in config.egress.allow:
+        yield "note", f"connectors may reach {entry} (egress.allow); remove it unless an integration needs it"
+    if config.demo.order_system:
+        yield "note", "the demo order system is on (demo.order_system) and its egress rule with it; turn both off in production"

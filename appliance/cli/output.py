@@ -1,0 +1,43 @@
+"""How commands print: a table for people, JSON with --json."""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from appliance.core import db
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The flag every listing command has."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def show(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows: aligned columns, or a JSON array."""
+    if getattr(args, "json", False):
+        print(json.dumps(list(rows), ensure_ascii=False, indent=2))
+        return
+    if not rows:
+        print("none")
+        return
+    names = list(rows[0])
+    cells = [names, *[["" if row[name] is None else str(row[name]) for name in names] for row in rows]]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
+    for line in cells:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+@contextmanager
+def opened_store(config: Config) -> Iterator[Sealer]:
+    """The data folder's database for the length of a command; works beside a running appliance."""
+    from appliance.app import open_store
+
+    sealer = open_store(config)
+    try:
+        yield sealer
+    finally:
+        db.close_database()

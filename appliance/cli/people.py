@@ -1,0 +1,43 @@
+"""`gos user`."""
+
+import argparse
+import secrets
+import sys
+from typing import Any
+
+from appliance.tenants import people, service
+from appliance.tenants.scopes import ROLES
+
+from .output import opened_store
+
+
+def add_commands(commands: Any) -> None:
+    user = commands.add_parser("user", help="add a user, or set a password")
+    what = user.add_subparsers(dest="what", required=True)
+    add = what.add_parser("add", help="a new user; the password is read from standard input, or made and printed")
+    add.add_argument("login")
+    add.add_argument("--tenant")
+    add.add_argument("--role", choices=ROLES, default="viewer")
+    add.add_argument("--password-stdin", action="store_true")
+    add.set_defaults(run=run_add)
+    password = what.add_parser("password", help="set a password from standard input; the user's sessions end")
+    password.add_argument("login")
+    password.set_defaults(run=run_password)
+
+
+def run_add(args: argparse.Namespace) -> int:
+    made = None if args.password_stdin else secrets.token_urlsafe(15)
+    with opened_store(args.load()):
+        people.create_user(args.login, made or sys.stdin.read().strip())
+        if args.tenant:
+            service.get_tenant(args.tenant)
+            people.add_member(service.system_scope(args.tenant), args.login, args.role)
+    print(f"user {args.login} added" + (f"; password: {made}" if made else ""))
+    return 0
+
+
+def run_password(args: argparse.Namespace) -> int:
+    with opened_store(args.load()):
+        people.set_password(args.login, sys.stdin.read().strip())
+    print(f"password of {args.login} set")
+    return 0

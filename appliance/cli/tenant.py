@@ -1,0 +1,84 @@
+"""`gos tenant`, `gos secret`."""
+
+import argparse
+import sys
+from typing import Any
+
+from appliance.core import clock
+from appliance.tenants import service
+
+from .output import add_json, opened_store, show
+
+
+def add_commands(commands: Any) -> None:
+    tenant = commands.add_parser("tenant", help="add, list or delete tenants")
+    what = tenant.add_subparsers(dest="what", required=True)
+    add = what.add_parser("add", help="a new tenant")
+    add.add_argument("id")
+    add.add_argument("--name")
+    add.set_defaults(run=run_add)
+    listing = what.add_parser("list", help="every tenant")
+    add_json(listing)
+    listing.set_defaults(run=run_list)
+    delete = what.add_parser("delete", help="delete a tenant with everything it holds")
+    delete.add_argument("id")
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+    delete.set_defaults(run=run_delete)
+    secret = commands.add_parser("secret", help="set, list or delete a tenant's secrets")
+    parts = secret.add_subparsers(dest="what", required=True)
+    for name, help_text, run in (("set", "read the value from standard input", run_set), ("delete", "delete one", run_unset)):
+        one = parts.add_parser(name, help=help_text)
+        one.add_argument("name")
+        one.add_argument("--tenant", required=True)
+        one.set_defaults(run=run)
+    names = parts.add_parser("list", help="names, never values")
+    names.add_argument("--tenant", required=True)
+    add_json(names)
+    names.set_defaults(run=run_secrets)
+
+
+def run_add(args: argparse.Namespace) -> int:
+    with opened_store(args.load()):
+        row = service.create_tenant(args.id, args.name or args.id)
+    print(f"tenant {row.id} added; next: gos key add --tenant {row.id} --name first")
+    return 0
+
+
+def run_list(args: argparse.Namespace) -> int:
+    with opened_store(args.load()):
+        rows = service.list_tenants()
+    show(args, [{"id": r.id, "name": r.name, "kind": r.kind, "created_at": clock.rfc3339(r.created_at)} for r in rows])
+    return 0
+
+
+def run_delete(args: argparse.Namespace) -> int:
+    if not args.yes and input(f"Delete tenant {args.id} with everything it holds? Type its id: ") != args.id:
+        print("nothing deleted")
+        return 1
+    with opened_store(args.load()):
+        service.delete_tenant(args.id)
+    print(f"tenant {args.id} deleted")
+    return 0
+
+
+def run_set(args: argparse.Namespace) -> int:
+    value = sys.stdin.read().removesuffix("\n")
+    with opened_store(args.load()) as sealer:
+        service.get_tenant(args.tenant)
+        service.set_secret(service.system_scope(args.tenant), sealer, args.name, value)
+    print(f"secret {args.name} set")
+    return 0
+
+
+def run_unset(args: argparse.Namespace) -> int:
+    with opened_store(args.load()):
+        service.delete_secret(service.system_scope(args.tenant), args.name)
+    print(f"secret {args.name} deleted")
+    return 0
+
+
+def run_secrets(args: argparse.Namespace) -> int:
+    with opened_store(args.load()):
+        names = service.list_secrets(service.system_scope(args.tenant))
+    show(args, [{"name": s.name, "updated_at": clock.rfc3339(s.updated_at)} for s in names])
+    return 0

@@ -1,0 +1,337 @@
+"""The one database: reader connections per thread, one writer that groups commits, and the classes tables derive from.
+
+Promise of `write`: the function runs on the single writer inside a savepoint of its own, and its result is handed out
+only after the commit that contains it is on disk (`synchronous=FULL`).  Functions that arrive while a commit is being
+written share the next one; an exception rolls back its own function only.
+"""
+
+import json
+import logging
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import peewee
+from playhouse.db_url import connect as connect_url
+
+from .errors import StorageFull, UnscopedQuery
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+database = peewee.DatabaseProxy()
+BATCH = 128
+
+_READER_PRAGMAS = ("PRAGMA query_only=1",)
+_PRAGMAS = (
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",
+    "PRAGMA busy_timeout=20000",
+    "PRAGMA foreign_keys=1",
+    "PRAGMA temp_store=MEMORY",
+    "PRAGMA cache_size=-8000",
+    "PRAGMA trusted_schema=0",
+)
+
+
+class _Sqlite(peewee.SqliteDatabase):
+    """SQLite whose connections can only read, except on the writer's thread."""
+
+    def _add_conn_hooks(self, conn: sqlite3.Connection) -> None:
+        super()._add_conn_hooks(conn)
+        for pragma in _PRAGMAS + (() if _writer_state.inside else _READER_PRAGMAS):
+            conn.execute(pragma)
+
+
+class _WriterState(threading.local):
+    inside = False
+    callbacks: list[Callable[[], None]] | None = None
+
+
+_writer_state = _WriterState()
+
+
+class _Job:
+    __slots__ = ("callbacks", "error", "fn", "future", "result")
+
+    def __init__(self, fn: Callable[[], Any]) -> None:
+        self.fn = fn
+        self.future: Future[Any] = Future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.callbacks: list[Callable[[], None]] = []
+
+
+class _Writer(threading.Thread):
+    """Takes whatever has been asked for, runs it in one transaction, answers after the commit."""
+
+    def __init__(self, db: peewee.Database) -> None:
+        super().__init__(name="db-writer", daemon=True)
+        self._db = db
+        self._jobs: deque[_Job | None] = deque()
+        self._wake = threading.Condition(threading.Lock())
+
+    def submit(self, job: _Job | None) -> None:
+        with self._wake:
+            self._jobs.append(job)
+            self._wake.notify()
+
+    def depth(self) -> int:
+        return len(self._jobs)
+
+    def run(self) -> None:
+        _writer_state.inside = True
+        while (batch := self._take()) is not None:
+            self._commit(batch)
+        self._db.close()
+
+    def _take(self) -> list[_Job] | None:
+        with self._wake:
+            while not self._jobs:
+                self._wake.wait()
+            if self._jobs[0] is None:
+                return None
+            batch: list[_Job] = []
+            while self._jobs and self._jobs[0] is not None and len(batch) < BATCH:
+                job = self._jobs.popleft()
+                if job is not None and job.future.set_running_or_notify_cancel():
+                    batch.append(job)
+            return batch
+
+    def _commit(self, batch: list[_Job]) -> None:
+        try:
+            if not self._db.is_connection_usable():
+                self._db.connect(reuse_if_open=True)
+            self._db.execute_sql("BEGIN IMMEDIATE")
+            try:
+                for job in batch:
+                    _run_in_savepoint(self._db, job, alone=len(batch) == 1)
+                if len(batch) == 1 and batch[0].error is not None:
+                    self._db.execute_sql("ROLLBACK")
+                else:
+                    self._db.execute_sql("COMMIT")
+            except BaseException:
+                _roll_back(self._db)
+                raise
+        except Exception as error:
+            coded = _storage_error(error)
+            for job in batch:
+                job.future.set_exception(job.error or coded)
+            return
+        _answer(batch)
+
+
+def _roll_back(db: peewee.Database) -> None:
+    connection = db.connection()
+    if getattr(connection, "in_transaction", True):
+        db.execute_sql("ROLLBACK")
+
+
+def _run_in_savepoint(db: peewee.Database, job: _Job, *, alone: bool) -> None:
+    if not alone:
+        db.execute_sql("SAVEPOINT job")
+    _writer_state.callbacks = job.callbacks
+    try:
+        job.result = job.fn()
+    except BaseException as error:
+        job.error = error
+        job.callbacks.clear()
+        if not alone:
+            db.execute_sql("ROLLBACK TO job")
+    finally:
+        _writer_state.callbacks = None
+    if not alone:
+        db.execute_sql("RELEASE job")
+
+
+def _answer(batch: list[_Job]) -> None:
+    for job in batch:
+        for callback in job.callbacks:
+            try:
+                callback()
+            except Exception:
+                log.exception("a callback after a commit failed")
+        if job.error is not None:
+            job.future.set_exception(_storage_error(job.error))
+        else:
+            job.future.set_result(job.result)
+
+
+def _storage_error(error: BaseException) -> BaseException:
+    if isinstance(error, peewee.OperationalError) and ("full" in str(error) or "disk I/O" in str(error)):
+        return StorageFull("the disk of the appliance is full or failing; free space and try again")
+    return error
+
+
+_writer: _Writer | None = None
+
+
+def open_database(url: str) -> None:
+    """Open the database of `url` (`sqlite:///path`, `postgresql://…`) for the whole process."""
+    global _writer
+    if url.startswith("sqlite:///"):
+        path = Path(url.removeprefix("sqlite:///"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        database.initialize(_Sqlite(str(path), timeout=20))
+        _writer = _Writer(database.obj)
+        _writer.start()
+    else:
+        database.initialize(connect_url(url))
+
+
+def close_database() -> None:
+    """Finish what the writer was given, then close this thread's and the writer's connection."""
+    global _writer
+    if _writer is not None:
+        _writer.submit(None)
+        _writer.join()
+        _writer = None
+    if database.obj is not None and not database.is_closed():
+        database.close()
+
+
+def is_sqlite() -> bool:
+    """Whether the dialect is SQLite; the only place that asks is this seam and the migrations."""
+    return isinstance(database.obj, peewee.SqliteDatabase)
+
+
+def writer_depth() -> int:
+    """How many functions wait for the writer."""
+    return _writer.depth() if _writer else 0
+
+
+def submit(fn: Callable[[], T]) -> "Future[T]":
+    """`write` without waiting: the future is answered after the commit."""
+    job = _Job(fn)
+    if _writer is None or _writer_state.inside:
+        try:
+            job.future.set_result(write(fn))
+        except BaseException as error:
+            job.future.set_exception(error)
+    else:
+        _writer.submit(job)
+    return job.future
+
+
+def write(fn: Callable[[], T]) -> T:
+    """Run `fn` in a transaction and return its result once that is durable; re-entrant inside a write."""
+    if _writer_state.inside:
+        return fn()
+    if _writer is not None:
+        job = _Job(fn)
+        _writer.submit(job)
+        result: T = job.future.result()
+        return result
+    return _write_here(fn)
+
+
+def _write_here(fn: Callable[[], T]) -> T:
+    """The same promise on a server database, where the calling thread's own transaction does."""
+    callbacks: list[Callable[[], None]] = []
+    _writer_state.inside, _writer_state.callbacks = True, callbacks
+    try:
+        with database.atomic():
+            result = fn()
+    finally:
+        _writer_state.inside, _writer_state.callbacks = False, None
+    for callback in callbacks:
+        callback()
+    return result
+
+
+def after_commit(fn: Callable[[], None]) -> None:
+    """Inside a write: call `fn` once the commit is durable, not at all if the write fails."""
+    if _writer_state.callbacks is None:
+        raise RuntimeError("after_commit is called inside db.write only")
+    _writer_state.callbacks.append(fn)
+
+
+@contextmanager
+def snapshot() -> Iterator[None]:
+    """Several reads of this thread that see one state of the database."""
+    if _writer_state.inside:
+        yield
+        return
+    with database.connection_context() if database.is_closed() else _nothing(), database.atomic():
+        yield
+
+
+@contextmanager
+def savepoint() -> Iterator[None]:
+    """Inside a write: what is done in the block is undone when the block raises, the rest of the write stays."""
+    database.execute_sql("SAVEPOINT inner_part")
+    try:
+        yield
+    except BaseException:
+        database.execute_sql("ROLLBACK TO SAVEPOINT inner_part")
+        database.execute_sql("RELEASE SAVEPOINT inner_part")
+        raise
+    database.execute_sql("RELEASE SAVEPOINT inner_part")
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def rows(sql: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The rows of one statement of our own; `?` are its parameters on every dialect."""
+    cursor = database.execute_sql(sql if is_sqlite() else sql.replace("?", "%s"), params)
+    return list(cursor.fetchall())
+
+
+def execute(sql: str, params: tuple[Any, ...] = ()) -> int:
+    """Run one statement of our own inside a write; answers the number of rows it changed."""
+    cursor = database.execute_sql(sql if is_sqlite() else sql.replace("?", "%s"), params)
+    return int(cursor.rowcount)
+
+
+class JsonField(peewee.TextField):  # type: ignore[misc]  # peewee carries no types
+    """JSON stored as compact text."""
+
+    def db_value(self, value: Any) -> str | None:
+        return None if value is None else dump_json(value)
+
+    def python_value(self, value: str | None) -> Any:
+        return None if value is None else json.loads(value)
+
+
+def dump_json(value: Any) -> str:
+    """Compact JSON; refuses NaN and infinities, which no reader of the contract accepts."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+class PlatformModel(peewee.Model):  # type: ignore[misc]
+    """A row that belongs to the appliance itself (tenants, users, keys)."""
+
+    class Meta:
+        database = database
+        legacy_table_names = False
+
+
+def _closed(verb: str) -> Any:
+    def refuse(cls: type, *args: Any, **kwargs: Any) -> NoReturn:
+        raise UnscopedQuery(f"{cls.__name__}.{verb}(): go through a TenantScope")
+
+    return classmethod(refuse)
+
+
+class TenantModel(PlatformModel):
+    """A row that belongs to one tenant; only a TenantScope can query it.
+
+    `label` names the thing in messages ("process").
+    """
+
+    label = "row"
+    tenant_id = peewee.TextField()
+
+    for _verb in (
+        "select", "insert", "insert_many", "insert_from", "replace", "replace_many", "update", "delete", "raw", "alias",
+    ):  # fmt: skip
+        locals()[_verb] = _closed(_verb)
+    del _verb

@@ -1,0 +1,214 @@
+"""Errors a caller may see, one class per code; anything else is a bug and is shown as `internal`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Detail:
+    """One finding: a JSON pointer into what was sent, a code and a sentence."""
+
+    pointer: str
+    code: str
+    message: str
+
+
+class ApplianceError(Exception):
+    """Base of every error that has a code of the contract.
+
+    `message` is a sentence that says what to do next; `headers` travel with an HTTP answer (Retry-After);
+    `extra` members are added to the error object (`approval_id`).
+    """
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        details: Sequence[Detail] = (),
+        pointer: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = list(details)
+        if pointer is not None and not self.details:
+            self.details = [Detail(pointer, self.code, message)]
+        self.headers = dict(headers or {})
+        self.extra = dict(extra or {})
+
+
+class InvalidJson(ApplianceError):
+    code, status = "invalid_json", 400
+
+
+class InvalidRequest(ApplianceError):
+    code, status = "invalid_request", 400
+
+
+class InvalidCursor(ApplianceError):
+    code, status = "invalid_cursor", 400
+
+
+class InvalidFilter(ApplianceError):
+    code, status = "invalid_filter", 400
+
+
+class MissingApiKey(ApplianceError):
+    code, status = "missing_api_key", 401
+
+
+class InvalidApiKey(ApplianceError):
+    code, status = "invalid_api_key", 401
+
+
+class ExpiredApiKey(ApplianceError):
+    code, status = "expired_api_key", 401
+
+
+class RevokedApiKey(ApplianceError):
+    code, status = "revoked_api_key", 401
+
+
+class ScopeMissing(ApplianceError):
+    code, status = "scope_missing", 403
+
+
+class PolicyDenied(ApplianceError):
+    code, status = "policy_denied", 403
+
+
+class ApprovalRequired(ApplianceError):
+    code, status = "approval_required", 403
+
+
+class BrowserCallRefused(ApplianceError):
+    code, status = "browser_call_refused", 403
+
+
+class AddressNotAllowed(ApplianceError):
+    code, status = "address_not_allowed", 403
+
+
+class NotFound(ApplianceError):
+    code, status = "not_found", 404
+
+
+class MethodNotAllowed(ApplianceError):
+    code, status = "method_not_allowed", 405
+
+
+class Gone(ApplianceError):
+    code, status = "gone", 410
+
+
+class Conflict(ApplianceError):
+    code, status = "conflict", 409
+
+
+class AlreadyExists(ApplianceError):
+    code, status = "already_exists", 409
+
+
+class NotPublished(ApplianceError):
+    code, status = "not_published", 409
+
+
+class IdempotencyInFlight(ApplianceError):
+    code, status = "idempotency_in_flight", 409
+
+
+class ExecutionFinished(ApplianceError):
+    code, status = "execution_finished", 409
+
+
+class VersionConflict(ApplianceError):
+    code, status = "version_conflict", 412
+
+
+class PayloadTooLarge(ApplianceError):
+    code, status = "payload_too_large", 413
+
+
+class UnsupportedMediaType(ApplianceError):
+    code, status = "unsupported_media_type", 415
+
+
+class UnknownHost(ApplianceError):
+    code, status = "unknown_host", 421
+
+
+class ValidationFailed(ApplianceError):
+    code, status = "validation_failed", 422
+
+
+class IdempotencyMismatch(ApplianceError):
+    code, status = "idempotency_mismatch", 422
+
+
+class DefinitionInvalid(ApplianceError):
+    code, status = "definition_invalid", 422
+
+
+class ApiKeyLeaked(ApplianceError):
+    code, status = "api_key_leaked", 422
+
+
+class RateLimited(ApplianceError):
+    code, status = "rate_limited", 429
+
+
+class ConcurrencyLimited(ApplianceError):
+    code, status = "concurrency_limited", 429
+
+
+class ConnectorFailed(ApplianceError):
+    """A foreign system failed (502) or refused the request (422, `rejected=True`)."""
+
+    code, status = "connector_failed", 502
+
+    def __init__(self, message: str, *, rejected: bool = False, details: Sequence[Detail] = ()) -> None:
+        super().__init__(message, details=details)
+        self.rejected = rejected
+
+
+class Overloaded(ApplianceError):
+    code, status = "overloaded", 503
+
+
+class Draining(ApplianceError):
+    code, status = "draining", 503
+
+
+class TimedOut(ApplianceError):
+    code, status = "timed_out", 504
+
+
+class StorageFull(ApplianceError):
+    code, status = "storage_full", 507
+
+
+class ConfigInvalid(ApplianceError):
+    """A setting is unknown or has a wrong value; the message names it and the nearest known one."""
+
+    code, status = "config_invalid", 500
+
+
+class UnscopedQuery(RuntimeError):
+    """A tenant table was queried without a TenantScope: a bug, never a user's error."""
+
+
+def http_status(error: ApplianceError) -> int:
+    """The status an edge answers with; a foreign system's `rejected` is the caller's to mend (422)."""
+    if isinstance(error, ConnectorFailed) and error.rejected:
+        return 422
+    return error.status
+
+
+def error_classes() -> list[type[ApplianceError]]:
+    """Every coded error, for the OpenAPI document and the reference page."""
+    return sorted(ApplianceError.__subclasses__(), key=lambda c: (c.status, c.code))

@@ -1,0 +1,46 @@
+"""Identifiers: sortable prefixed ids for rows, slugs for what people name."""
+
+import re
+import secrets
+import threading
+import time
+
+from .errors import ValidationFailed
+
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+RESERVED = frozenset({"cdn", "content", "www", "api", "connectors", "batch"})
+_SLUG = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_VERSION_LIKE = re.compile(r"v\d+(-.*)?")
+_lock = threading.Lock()
+_last = 0
+
+
+def base62(number: int, width: int) -> str:
+    """`number` in base 62, left-padded to `width` characters; sorts like the number."""
+    out = []
+    for _ in range(width):
+        number, rest = divmod(number, 62)
+        out.append(ALPHABET[rest])
+    return "".join(reversed(out))
+
+
+def new(kind: str) -> str:
+    """`<kind>_<9 characters of time><12 random>`: sorts by creation, also within one process's millisecond."""
+    global _last
+    with _lock:
+        _last = max(_last + 1, time.time_ns() // 1000)
+        moment = _last
+    return f"{kind}_{base62(moment, 9)}{base62(secrets.randbits(71), 12)}"
+
+
+def check_slug(text: str, *, pointer: str = "", longest: int = 63) -> str:
+    """The slug itself, or ValidationFailed that says what a slug looks like.  Tenants and apps pass `longest=24`."""
+    if len(text) > longest or not _SLUG.fullmatch(text) or "--" in text:
+        raise ValidationFailed(
+            f"{text[:80]!r} is not a valid name: use lower-case letters, digits and single hyphens, "
+            f"begin with a letter, at most {longest} characters",
+            pointer=pointer,
+        )
+    if text in RESERVED or (longest <= 24 and _VERSION_LIKE.fullmatch(text)):
+        raise ValidationFailed(f"{text!r} is a reserved name; choose another", pointer=pointer)
+    return text

@@ -1,0 +1,75 @@
+"""What the process logs: structured records on standard error, with request and execution id, secrets redacted."""
+
+import contextvars
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from . import clock
+
+_context: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("log_context", default={})  # noqa: B039
+_secrets: set[str] = set()
+
+
+@contextmanager
+def log_context(**names: str) -> Iterator[None]:
+    """Add `request_id`, `execution_id`, … to every record written inside."""
+    token = _context.set({**_context.get(), **{k: v for k, v in names.items() if v}})
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+def redact(text: str) -> str:
+    """`text` with every secret opened in this process replaced by `[redacted]`."""
+    for secret in _secrets:
+        if secret in text:
+            text = text.replace(secret, "[redacted]")
+    return text
+
+
+def remember_secret(value: str) -> None:
+    """Have `value` redacted wherever this process logs; very short values would mangle ordinary text."""
+    if len(value) >= 6 and len(_secrets) < 10_000:
+        _secrets.add(value)
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(json.dumps(_members(record), ensure_ascii=False, default=str))
+
+
+class _TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        members = _members(record)
+        rest = " ".join(f"{k}={v}" for k, v in members.items() if k not in ("at", "level", "source", "message", "trace"))
+        line = f"{members['at']} {members['level']:7} {members['source']}: {members['message']} {rest}".rstrip()
+        return redact(line + ("\n" + str(members["trace"]) if "trace" in members else ""))
+
+
+def _members(record: logging.LogRecord) -> dict[str, Any]:
+    members: dict[str, Any] = {
+        "at": clock.rfc3339(int(record.created * 1000)),
+        "level": record.levelname.lower(),
+        "source": record.name.removeprefix("appliance."),
+        "message": record.getMessage(),
+        **_context.get(),
+        **getattr(record, "fields", {}),
+    }
+    if record.exc_info:
+        members["trace"] = "".join(traceback.format_exception(*record.exc_info))[-8000:]
+    return members
+
+
+def configure_logs(level: str, form: str) -> None:
+    """Send every record of `level` and above to standard error in the chosen form."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for noisy in ("hypercorn.access", "httpx", "httpcore"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

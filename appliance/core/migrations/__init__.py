@@ -1,0 +1,79 @@
+"""Numbered, forward migrations: modules `mNNNN_name` with STATEMENTS in the portable subset of SQL."""
+
+import importlib
+import logging
+import pkgutil
+from dataclasses import dataclass
+
+from appliance.core import clock, db
+from appliance.core.errors import ConfigInvalid
+
+log = logging.getLogger(__name__)
+
+_TYPES = {
+    True: {"blob": "BLOB", "serial": "INTEGER PRIMARY KEY AUTOINCREMENT"},
+    False: {"blob": "BYTEA", "serial": "BIGSERIAL PRIMARY KEY"},
+}
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One step of the schema: its number, name and statements (`{blob}` and `{serial}` are the dialect's)."""
+
+    number: int
+    name: str
+    statements: list[str]
+
+
+def all_migrations() -> list[Migration]:
+    """Every migration of this release in order; numbers are unique and without gaps."""
+    found = []
+    for module in pkgutil.iter_modules(__path__):
+        number, _, name = module.name.removeprefix("m").partition("_")
+        statements = importlib.import_module(f"{__name__}.{module.name}").STATEMENTS
+        found.append(Migration(int(number), name, list(statements)))
+    found.sort(key=lambda m: m.number)
+    if [m.number for m in found] != list(range(1, len(found) + 1)):
+        raise ConfigInvalid(f"migrations must be numbered without gaps, not {[m.number for m in found]}")
+    return found
+
+
+def migrate() -> list[str]:
+    """Bring the open database to this release's schema; each migration is one transaction.  Answers the names applied.
+
+    ConfigInvalid when the database was written by a newer release.
+    """
+    db.write(_make_ledger)
+    done = {int(row[0]) for row in db.rows("SELECT number FROM migration")}
+    known = all_migrations()
+    if unknown := sorted(done - {m.number for m in known}):
+        raise ConfigInvalid(f"the database has migration {unknown[-1]}, this release knows {len(known)}: install the newer release")
+    applied = []
+    for migration in known:
+        if migration.number not in done:
+            db.write(lambda migration=migration: _apply(migration))
+            applied.append(f"{migration.number:04d}_{migration.name}")
+            log.info("migrated", extra={"fields": {"migration": applied[-1]}})
+    return applied
+
+
+def pending() -> int:
+    """How many migrations the open database still lacks."""
+    try:
+        done = {int(row[0]) for row in db.rows("SELECT number FROM migration")}
+    except db.peewee.DatabaseError:
+        done = set()
+    return sum(1 for m in all_migrations() if m.number not in done)
+
+
+def _make_ledger() -> None:
+    db.execute("CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)")
+
+
+def _apply(migration: Migration) -> None:
+    for statement in migration.statements:
+        db.execute(statement.format(**_TYPES[db.is_sqlite()]))
+    db.execute(
+        "INSERT INTO migration (number, name, applied_at) VALUES (?, ?, ?)",
+        (migration.number, migration.name, clock.now_ms()),
+    )

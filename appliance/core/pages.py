@@ -1,0 +1,99 @@
+"""Pages of lists: sort order, opaque cursors and keyset queries."""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from .errors import InvalidCursor, InvalidRequest
+
+T = TypeVar("T")
+U = TypeVar("U")
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 500
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """What a caller asked of a list: `sort` like `-created_at,name`; `cursor` of the previous answer."""
+
+    limit: int = DEFAULT_LIMIT
+    cursor: str | None = None
+    sort: str | None = None
+    count: bool = False
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """One page: the items, the cursor of the next one (None at the end) and the total when it was asked for."""
+
+    items: Sequence[T]
+    next_cursor: str | None = None
+    total: int | None = None
+
+    def map(self, view: Callable[[T], U]) -> "Page[U]":
+        """The same page with every item passed through `view`."""
+        return Page([view(item) for item in self.items], self.next_cursor, self.total)
+
+
+def encode_cursor(values: Sequence[Any], order: str) -> str:
+    """An opaque cursor that stands for the row with these sort values in this order."""
+    return base64.urlsafe_b64encode(json.dumps([order, *values]).encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str, order: str, count: int) -> list[Any]:
+    """The sort values of a cursor; InvalidCursor unless it was made for the same order."""
+    try:
+        values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        if not isinstance(values, list) or len(values) != count + 1 or values[0] != order:
+            raise ValueError("another order")
+        if not all(value is None or isinstance(value, str | int | float) for value in values):
+            raise ValueError("not scalars")
+        return values[1:]
+    except (ValueError, binascii.Error, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidCursor("the cursor is not one of this list in this order; start again without it") from error
+
+
+def parse_sort(text: str | None, fields: Mapping[str, Any], default: str) -> list[tuple[str, bool]]:
+    """`-created_at,name` as [(name, descending)]; InvalidRequest names an unknown field."""
+    order = []
+    for part in (text or default).split(","):
+        name = part.strip().removeprefix("-")
+        if name not in fields:
+            raise InvalidRequest(f"sort: {name[:60]!r} cannot be sorted by; known are {', '.join(sorted(fields))}")
+        if name not in [known for known, _ in order]:
+            order.append((name, part.strip().startswith("-")))
+    return order
+
+
+def paginate(
+    query: Any, request: PageRequest, fields: Mapping[str, Any], *, default: str = "-created_at", tie: str = "id"
+) -> Page[Any]:
+    """Rows of a peewee `query`, keyset-paged.  `fields` maps sort names to non-null columns and includes `tie`."""
+    if not 1 <= request.limit <= MAX_LIMIT:
+        raise InvalidRequest(f"limit must be between 1 and {MAX_LIMIT}", pointer="/limit")
+    order = parse_sort(request.sort, fields, default)
+    if tie not in [name for name, _ in order]:
+        order.append((tie, order[0][1]))
+    key = ",".join(("-" if down else "") + name for name, down in order)
+    total = query.count() if request.count else None
+    if request.cursor:
+        query = query.where(_after(order, fields, decode_cursor(request.cursor, key, len(order))))
+    columns = [fields[name].desc() if down else fields[name].asc() for name, down in order]
+    rows = list(query.order_by(*columns).limit(request.limit + 1))
+    more = len(rows) > request.limit
+    rows = rows[: request.limit]
+    cursor = encode_cursor([getattr(rows[-1], fields[name].name) for name, _ in order], key) if more else None
+    return Page(rows, cursor, total)
+
+
+def _after(order: list[tuple[str, bool]], fields: Mapping[str, Any], values: list[Any]) -> Any:
+    """(a, b) > (x, y) spelled out, each column in its own direction."""
+    condition = None
+    for (name, down), value in reversed(list(zip(order, values, strict=True))):
+        column = fields[name]
+        beyond = column < value if down else column > value
+        condition = beyond if condition is None else beyond | ((column == value) & condition)
+    return condition

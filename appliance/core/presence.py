@@ -1,0 +1,48 @@
+"""Which worker processes are alive: each holds an flock on a file of its own, which the kernel drops when it dies."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from . import ids
+
+
+class Presence:
+    """This process's own lock, and the question whether another's is still held."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.instance = ids.new("wrk")
+        self._descriptor = os.open(folder / self.instance, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def is_alive(self, owner: str) -> bool:
+        """Whether the process that called itself `owner` still lives on this host."""
+        if owner == self.instance:
+            return True
+        try:
+            descriptor = os.open(self._folder / owner, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def sweep(self) -> list[str]:
+        """Remove the files of dead processes; answers their names."""
+        dead = [path.name for path in self._folder.iterdir() if not self.is_alive(path.name)]
+        for name in dead:
+            (self._folder / name).unlink(missing_ok=True)
+        return dead
+
+    def close(self) -> None:
+        """Give the lock back; whatever this process still owned may be reclaimed."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            (self._folder / self.instance).unlink(missing_ok=True)

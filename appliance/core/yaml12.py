@@ -1,0 +1,162 @@
+"""YAML read by the rules of YAML 1.2: `on` and `no` are words, dates are text; duplicates and bombs are refused."""
+
+import re
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+MAX_BYTES = 1 << 20
+MAX_NODES = 200_000
+MAX_ALIASES = 64
+MAX_DEPTH = 64
+
+
+class YamlInvalid(Exception):
+    """The text is not acceptable YAML; `line` and `column` count from 1."""
+
+    def __init__(self, message: str, line: int, column: int) -> None:
+        super().__init__(f"line {line}, column {column}: {message}")
+        self.message = message
+        self.line = line
+        self.column = column
+
+
+class _Loader(yaml.SafeLoader):
+    """A SafeLoader with the core schema of YAML 1.2 (section 10.3.2) and bounds."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.nodes = 0
+        self.aliases = 0
+        self.depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()
+        if self.check_event(yaml.AliasEvent):
+            self.aliases += 1
+        self.nodes += 1
+        self.depth += 1
+        if self.aliases > MAX_ALIASES or self.nodes > MAX_NODES:
+            raise _at(event.start_mark, "the document is too large or uses too many aliases")
+        if self.depth > MAX_DEPTH:
+            raise _at(event.start_mark, f"the document is nested deeper than {MAX_DEPTH} levels")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise _at(key.start_mark, "a key must be a plain text")
+            if key.value in seen:
+                raise _at(key.start_mark, f"the key {key.value!r} appears twice")
+            seen.add(key.value)
+        return {
+            str(self.construct_object(k, deep=True)) if not isinstance(k.value, str) else k.value: self.construct_object(
+                v, deep=deep
+            )
+            for k, v in node.value
+        }
+
+
+def _at(mark: Any, message: str) -> YamlInvalid:
+    return YamlInvalid(message, mark.line + 1, mark.column + 1)
+
+
+def _construct_map(loader: _Loader, node: yaml.MappingNode) -> Any:
+    data: dict[Hashable, Any] = {}
+    yield data
+    data.update(loader.construct_mapping(node, deep=True))
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+0123456789."),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
+def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = loader.construct_scalar(node)
+    try:
+        return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+    except ValueError as error:
+        raise _at(node.start_mark, f"{text[:40]!r} is not a number") from error
+
+
+def _construct_other(loader: _Loader, suffix: str, node: yaml.Node) -> Any:
+    raise _at(node.start_mark, f"the tag !{suffix} is not allowed")
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+_Loader.add_constructor("tag:yaml.org,2002:map", _construct_map)
+for _tag in ("timestamp", "set", "omap", "pairs", "binary"):
+    _Loader.yaml_constructors.pop(f"tag:yaml.org,2002:{_tag}", None)
+_Loader.add_multi_constructor("!", _construct_other)
+_Loader.add_multi_constructor("tag:", _construct_other)
+
+
+def load(text: str) -> Any:
+    """The one document of `text` as plain dicts, lists and scalars; keys are texts.  Raises YamlInvalid."""
+    return load_with_lines(text)[0]
+
+
+def load_with_lines(text: str) -> tuple[Any, dict[str, int]]:
+    """The document, and for each JSON pointer into it the line (from 1) on which its value begins."""
+    if len(text) > MAX_BYTES:
+        raise YamlInvalid(f"the document is larger than {MAX_BYTES >> 20} MiB", 1, 1)
+    try:
+        loader = _Loader(text)
+    except yaml.YAMLError as error:
+        raise _from_yaml(error) from error
+    try:
+        node = loader.get_single_node()
+        data = None if node is None else loader.construct_document(node)
+        lines: dict[str, int] = {}
+        if node is not None:
+            _note_lines(node, "", lines, 0)
+        return data, lines
+    except yaml.YAMLError as error:
+        raise _from_yaml(error) from error
+    except RecursionError as error:
+        raise YamlInvalid("the document refers to itself", 1, 1) from error
+    finally:
+        loader.dispose()
+
+
+def _from_yaml(error: yaml.YAMLError) -> YamlInvalid:
+    mark = getattr(error, "problem_mark", None)
+    message = getattr(error, "problem", None) or "the text is not YAML"
+    return YamlInvalid(message, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1)
+
+
+def _note_lines(node: yaml.Node, pointer: str, lines: dict[str, int], depth: int) -> None:
+    if len(lines) > MAX_NODES or depth > MAX_DEPTH:
+        raise _at(node.start_mark, "the document is too large once its aliases are written out")
+    lines[pointer] = node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            step = str(key.value).replace("~", "~0").replace("/", "~1")
+            _note_lines(value, f"{pointer}/{step}", lines, depth + 1)
+            lines[f"{pointer}/{step}"] = key.start_mark.line + 1
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            _note_lines(value, f"{pointer}/{index}", lines, depth + 1)
+
+
+def dump(value: Any) -> str:
+    """`value` as YAML text that `load` reads back identically: every word that another reader may take for
+    a boolean or a date is quoted."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=110)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes by YAML 1.1 rules too, so that old readers agree."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True

@@ -1,0 +1,1 @@
+"""ProcessFlow: definitions and versions, the engine that decides, the runner that performs."""

@@ -1,0 +1,83 @@
+"""A version made ready to run: the parsed definition, its input schema and its programs; kept while it is in use."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from appliance.connectors.schemas import Schema, compile_schema
+from appliance.core import yaml12
+from appliance.sandbox import Program
+
+from .definition import Definition, Step, parse_definition
+
+CODE_SUFFIXES = (".ts", ".js", ".mts", ".mjs", ".json")
+KEPT = 256
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the runner needs of one version."""
+
+    definition: Definition
+    files: Mapping[str, str]
+    input_schema: Schema | None
+    programs: Mapping[str, Program]
+    decisions: Mapping[str, Any]
+    steps: Mapping[str, Step]
+
+
+def compile_version(tenant_id: str, data: Any, files: Mapping[str, str]) -> Compiled:
+    """Parse and index; DefinitionProblems or SchemaInvalid when the stored definition is not valid."""
+    definition = parse_definition(data, files)
+    steps = {step.path: step for step in definition.all_steps()}
+    programs = {path: make_program(tenant_id, step, files) for path, step in steps.items() if step.kind == "code"}
+    decisions = {
+        path: load_decision(step, files) for path, step in steps.items() if step.kind == "rule" and "decision" in step.settings
+    }
+    schema = compile_schema(definition.input_schema) if definition.input_schema is not None else None
+    return Compiled(definition, files, schema, programs, decisions, steps)
+
+
+def make_program(tenant_id: str, step: Step, files: Mapping[str, str]) -> Program:
+    """The program of a code step: its file with every module of the process, or its inline source."""
+    modules = {path: text for path, text in files.items() if path.endswith(CODE_SUFFIXES)}
+    entry = step.settings["file"]
+    if entry is None:
+        entry = f"steps/{step.id}.{'ts' if step.settings['language'] == 'typescript' else 'js'}"
+        modules[entry] = step.settings["source"]
+    return Program(step.settings["language"], entry, modules, tenant_id)
+
+
+def load_decision(step: Step, files: Mapping[str, str]) -> Any:
+    """The JSON Decision Model of a rule step, from its file or inline; yaml12.YamlInvalid when it is no JSON."""
+    decision = step.settings["decision"]
+    return yaml12.load(files[decision]) if isinstance(decision, str) else decision
+
+
+class CompiledVersions:
+    """The most recently used versions, by (tenant, process, version)."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str, int], Compiled] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: tuple[str, str, int]) -> Compiled | None:
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def put(self, key: tuple[str, str, int], compiled: Compiled) -> None:
+        with self._lock:
+            self._kept[key] = compiled
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+
+    def forget(self, tenant_id: str, process_id: str) -> None:
+        """Drop every version of a process that was deleted: its numbers may come again."""
+        with self._lock:
+            for key in [key for key in self._kept if key[:2] == (tenant_id, process_id)]:
+                del self._kept[key]

@@ -1,0 +1,216 @@
+"""Executions as callers see them: start, read, list, cancel, retry."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock, db, ids
+from appliance.core.errors import (
+    Conflict,
+    ExecutionFinished,
+    NotFound,
+    NotPublished,
+    ValidationFailed,
+)
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+
+from . import outcome, store
+from .compiled import Compiled
+from .engine import StepRun
+from .models import EventRow, Execution, JournalRow, Process, ProcessVersion, StepRunRow
+
+PRIORITIES = range(-10, 11)
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """How an execution shall start; `token` makes a repeated request answer the same execution."""
+
+    input: Mapping[str, Any]
+    version: int | None = None
+    run_at: int | None = None
+    priority: int = 0
+    label: str | None = None
+    token: str = ""
+
+
+@dataclass(frozen=True)
+class QueuePlace:
+    """Where a queued execution stands: `ahead` executions start before it."""
+
+    position: int
+    ahead: int
+    enqueued_at: int
+
+
+def check_input(compiled: Compiled, value: Any) -> None:
+    """ValidationFailed with every way in which the input breaks the process's schema."""
+    if compiled.input_schema is None:
+        return
+    problems = compiled.input_schema.problems(value)
+    if problems:
+        first = f"{problems[0].pointer or '/'}: {problems[0].message}"
+        raise ValidationFailed(f"the input does not fit the process, {first}", details=problems[:100])
+
+
+def version_to_run(scope: TenantScope, process_id: str, wanted: int | None) -> int:
+    """The wanted version, or the published one; NotPublished when there is none."""
+    row = scope.select(Process, Process.published_version).where(Process.id == process_id).tuples().first()
+    if row is None:
+        raise NotFound(f"there is no process {process_id[:80]!r} here")
+    if wanted is not None:
+        if scope.find(ProcessVersion, process_id=process_id, version=wanted) is None:
+            raise NotFound(f"the process {process_id!r} has no version {wanted}")
+        return wanted
+    if row[0] is None:
+        raise NotPublished(f"{process_id!r} has no published version; publish its draft first")
+    return int(row[0])
+
+
+def insert_execution(
+    scope: TenantScope, process_id: str, version: int, request: StartRequest, *, owner: str | None = None, lease_until: int = 0,
+    retry_of: str | None = None,
+) -> tuple[Execution, bool]:  # fmt: skip
+    """Inside a write: the row of a new execution (claimed at once when `owner` is given), and whether it is new."""
+    if request.token and (found := scope.find(Execution, idempotency=request.token)) is not None:
+        return found, False
+    now = clock.now_ms()
+    later = request.run_at is not None and request.run_at > now
+    status = "scheduled" if later else "running" if owner else "queued"
+    row = Execution(
+        tenant_id=scope.tenant_id, id=ids.new("exe"), process_id=process_id, version=version, status=status,
+        input=request.input, label_text=request.label, retry_of=retry_of, priority=request.priority,
+        idempotency=request.token or None, created_at=now, enqueued_at=now, started_at=now if status == "running" else None,
+        next_run_at=request.run_at if later else None, active_ms=0, owner=owner if status == "running" else None,
+        lease_until=lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
+        cancel_requested=False, actor=scope.actor, request_id=scope.request_id,
+    )  # fmt: skip
+    db.execute(
+        "INSERT INTO execution (tenant_id, id, process_id, version, status, input, label, retry_of, priority, idempotency, "
+        "created_at, enqueued_at, started_at, next_run_at, active_ms, owner, lease_until, fence, claims, cancel_requested, "
+        "actor, request_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            row.tenant_id, row.id, row.process_id, row.version, row.status, db.dump_json(row.input), row.label_text, row.retry_of,
+            row.priority, row.idempotency, now, now, row.started_at, row.next_run_at, 0, row.owner, row.lease_until, row.fence,
+            row.claims, 0, row.actor, row.request_id,
+        ),
+    )  # fmt: skip
+    store.add_event(scope, row.id, status, {"status": status})
+    return row, True
+
+
+def get_execution(scope: TenantScope, execution_id: str, process_id: str | None = None) -> Execution:
+    """One execution (of this process); NotFound otherwise."""
+    wanted = {"id": execution_id} if process_id is None else {"process_id": process_id, "id": execution_id}
+    return scope.get(Execution, **wanted)
+
+
+def queue_place(execution: Execution) -> QueuePlace | None:
+    """The place of a queued execution among all of this appliance; None for one that is not queued."""
+    if execution.status != "queued":
+        return None
+    ahead = db.rows(
+        "SELECT count(*) FROM execution WHERE status = 'queued' AND (priority > ? OR (priority = ? AND "
+        "(enqueued_at < ? OR (enqueued_at = ? AND id < ?))))",
+        (execution.priority, execution.priority, execution.enqueued_at, execution.enqueued_at, execution.id),
+    )[0][0]
+    return QueuePlace(ahead + 1, ahead, execution.enqueued_at)
+
+
+@dataclass(frozen=True)
+class ExecutionFilter:
+    """What a list of executions is narrowed to; None means any."""
+
+    process_id: str | None = None
+    status: str | None = None
+    label: str | None = None
+    failure_class: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageRequest) -> Page[Execution]:
+    """Executions, newest first."""
+    query = scope.select(Execution)
+    columns = {
+        "process_id": Execution.process_id, "status": Execution.status, "label": Execution.label_text,
+        "failure_class": Execution.failure_class,
+    }  # fmt: skip
+    for name, column in columns.items():
+        value = getattr(wanted, name)
+        if value is not None:
+            query = query.where(column == value)
+    if wanted.since is not None:
+        query = query.where(Execution.created_at >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(Execution.created_at < wanted.until)
+    return paginate(query, page, {"created_at": Execution.created_at, "id": Execution.id})
+
+
+def list_steps(scope: TenantScope, execution: Execution) -> list[StepRunRow]:
+    """The step runs of an execution in the order in which they began."""
+    query = scope.select(StepRunRow).where(StepRunRow.execution_id == execution.id)
+    return list(query.order_by(StepRunRow.started_at, StepRunRow.path, StepRunRow.iteration))
+
+
+def list_journal(scope: TenantScope, execution: Execution, page: PageRequest) -> Page[JournalRow]:
+    """The host calls of an execution, oldest first."""
+    query = scope.select(JournalRow).where(JournalRow.execution_id == execution.id)
+    fields = {
+        "at": JournalRow.at,
+        "path": JournalRow.path,
+        "iteration": JournalRow.iteration,
+        "attempt": JournalRow.attempt,
+        "call": JournalRow.call,
+    }
+    return paginate(query, page, fields, default="at,path,iteration,attempt,call", tie="call")
+
+
+def events_after(scope: TenantScope, execution_id: str, after: int) -> list[EventRow]:
+    """The events of an execution after the event `after`, in order."""
+    query = scope.select(EventRow).where((EventRow.execution_id == execution_id) & (EventRow.id > after))
+    return list(query.order_by(EventRow.id).limit(500))
+
+
+def cancel_rows(scope: TenantScope, execution_id: str, process_id: str | None) -> Execution:
+    """Inside a write: cancel an execution that nobody runs at once, ask the runner of another; ExecutionFinished when it is over."""
+    row = get_execution(scope, execution_id, process_id)
+    if row.status in store.FINISHED:
+        raise ExecutionFinished(f"the execution is {row.status} already", extra={"execution_status": row.status})
+    mine = Execution.id == execution_id
+    if row.status in ("queued", "scheduled", "waiting"):
+        now = clock.now_ms()
+        changes: dict[str, Any] = {"status": "cancelled", "finished_at": now, "next_run_at": None, "wait_reason": None}
+        scope.update(Execution, **changes, waiting_for=None, fence=row.fence + 1).where(mine).execute()
+        open_runs = (StepRunRow.execution_id == execution_id) & StepRunRow.status.not_in(("succeeded", "skipped", "failed"))
+        scope.update(StepRunRow, status="cancelled", finished_at=now).where(open_runs).execute()
+        outcome.note_status(scope, execution_id, "cancelled")
+    else:
+        scope.update(Execution, cancel_requested=True, status="cancelling").where(mine).execute()
+        store.add_event(scope, execution_id, "cancelling", {"status": "cancelling"})
+    return get_execution(scope, execution_id)
+
+
+def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, compiled: Compiled) -> list[StepRun]:
+    """The step runs a retry keeps: all that succeeded (`failed`), none (`start`), or those before a top-level step."""
+    if execution.status not in store.FINISHED or (execution.status == "succeeded" and start_from == "failed"):
+        raise Conflict(f"the execution is {execution.status}; only a finished one that did not succeed can be retried from failed")
+    if start_from == "start":
+        return []
+    runs = store.load_runs(scope, execution.id)
+    if start_from != "failed":
+        order = [step.id for step in compiled.definition.steps]
+        if start_from not in order:
+            raise ValidationFailed(f"{start_from[:60]!r} is not a top-level step; known are {', '.join(order)}", pointer="/from")
+        kept = set(order[: order.index(start_from)])
+        runs = [run for run in runs if run.path.split("/")[0] in kept]
+    known = set(compiled.steps)
+    open_blocks = {"branch", "for_each"}
+    kept_runs = [
+        run for run in runs
+        if run.path in known and (run.status in ("succeeded", "skipped") or (run.kind in open_blocks and run.status == "running"))
+    ]  # fmt: skip
+    for run in kept_runs:
+        run.result_source = "reused"
+    return kept_runs

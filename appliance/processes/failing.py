@@ -1,0 +1,64 @@
+"""How a step fails: one exception that carries the error object of CONTRACT § 17."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from appliance.core.errors import ApplianceError
+from appliance.sandbox import Failure, LogLine
+
+from .journal import failure_class_of
+from .store import JournalEntry
+
+NEXT = {
+    "user_code": "correct the step's code, publish, and retry the execution from the failed step",
+    "connector": "see whether the foreign system answers (test the integration), then retry from the failed step",
+    "policy": "grant what the step needs in the definition, publish, and retry",
+    "memory": "raise limits.memory_mb of the step or let it handle less at once, publish, and retry",
+    "timeout": "raise limits.time of the step or let it do less at once, publish, and retry",
+    "validation": "correct the input or the expression that the message names, then retry",
+    "system": "retry from the failed step; if it happens again, tell the operator the execution id",
+}
+
+
+class StepFailed(Exception):
+    """A step run's failure: the error object without step and attempt, and what the attempt logged and asked."""
+
+    def __init__(self, error: dict[str, Any], logs: Sequence[LogLine] = (), journal: Sequence[JournalEntry] = ()) -> None:
+        super().__init__(error["message"])
+        self.error = error
+        self.logs = list(logs)
+        self.journal = list(journal)
+
+
+def make_error(code: str, failure_class: str, message: str, *, retryable: bool = False, **more: Any) -> dict[str, Any]:
+    """The error object; `next` says what to do."""
+    error = {"code": code, "failure_class": failure_class, "message": message, "retryable": retryable}
+    error |= {name: value for name, value in more.items() if value not in (None, "", [], {})}
+    error["next"] = NEXT[failure_class]
+    return error
+
+
+def failed_validation(message: str, pointer: str = "", code: str = "expression_failed") -> StepFailed:
+    """A wrong value or expression at `pointer` of the definition."""
+    return StepFailed(make_error(code, "validation", f"{pointer}: {message}" if pointer else message))
+
+
+def from_coded(error: ApplianceError) -> StepFailed:
+    """A coded error of a domain as a step's failure."""
+    details = [{"pointer": d.pointer, "code": d.code, "message": d.message} for d in error.details]
+    retryable = bool(error.extra.get("retryable", error.status in (429, 502, 503, 504)))
+    return StepFailed(make_error(error.code, failure_class_of(error), error.message, retryable=retryable, details=details))
+
+
+def from_sandbox(failure: Failure) -> StepFailed:
+    """A failure of code in the sandbox, with the position in the source as it was written."""
+    position = failure.position
+    where = {"file": position.file, "line": position.line, "column": position.column} if position else None
+    plain = failure.failure_class != "user_code" or failure.name in ("", "Error")
+    message = failure.message if plain else f"{failure.name}: {failure.message}"
+    return StepFailed(
+        make_error(
+            failure.code or "step_failed", failure.failure_class, message,
+            retryable=failure.retryable, position=where, stack=failure.stack[:8000],
+        )
+    )  # fmt: skip

@@ -1,0 +1,252 @@
+"""The host of one step run: answers its calls, checks grants, journals every answer, and replays a journal after a crash."""
+
+import queue
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from appliance.core import db
+from appliance.core.errors import ApplianceError, ConnectorFailed, PolicyDenied, TimedOut, ValidationFailed
+from appliance.sandbox import HostCall, Settled
+
+from .definition import Grants
+from .store import Claim, JournalEntry, append_journal, check_fence
+
+READS = frozenset({"datapool.find", "datapool.query"})
+WRITES = frozenset({"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch"})
+SUSPENDING = ("human.", "wait.", "events.", "processes.", "llm.", "documents.", "secrets.")
+
+
+class Data(Protocol):
+    """DataPool as steps reach it; `perform` answers JSON and, for writes, is called inside a write."""
+
+    def perform(self, claim: Claim, method: str, args: list[Any]) -> Any: ...
+
+
+class Actions(Protocol):
+    """Integrations as steps reach them."""
+
+    def execute(self, claim: Claim, where: str, request: tuple[str, str, Any]) -> Any:
+        """Run (integration, action, input); `where` makes the idempotency key `execution.step.call`."""
+
+
+class Cancelled(Exception):
+    """A cancel was asked for while the step was waiting for an answer."""
+
+
+class Nondeterministic(Exception):
+    """The code asked something else than in the recorded run."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a step run can reach and under which name it is recorded."""
+
+    claim: Claim
+    run_key: tuple[str, str, int]
+    grants: Grants
+    data: Data
+    actions: Actions
+    submit_io: Callable[[Callable[[], Any]], "Future[Any]"]
+    is_cancelled: Callable[[], bool]
+
+
+class StepHost:
+    """Answers calls in the order of the journal first, then live.
+
+    Everything but talking to foreign systems happens in `wait`, on the step's own thread, so that the position an
+    answer is recorded with is the order in which the code received it.
+    """
+
+    def __init__(self, reach: Reach, recorded: list[JournalEntry]) -> None:
+        self._reach = reach
+        self._recorded = {entry.call: entry for entry in recorded}
+        self._due = [entry.call for entry in sorted(recorded, key=lambda e: e.position)]
+        self._submitted: set[int] = set()
+        self._live: queue.SimpleQueue[tuple[HostCall, Future[Any] | None]] = queue.SimpleQueue()
+        self._clock: dict[int, list[int]] = {}
+        self._position = len(recorded)
+        self.unwritten: list[JournalEntry] = []
+
+    # -- what the sandbox calls
+
+    def submit(self, call: HostCall, clock: list[int]) -> None:
+        """Take a call: a recorded one is checked against the journal, another is begun."""
+        entry = self._recorded.get(call.id)
+        if entry is not None:
+            if (entry.method, entry.args) != (call.method, call.args):
+                raise Nondeterministic(
+                    f"call {call.id} was {entry.method} in the recorded run and is {call.method} with other arguments now"
+                )
+            self._submitted.add(call.id)
+            return
+        self._clock[call.id] = clock
+        if call.method == "integrations.execute":
+            self._begin_action(call)
+        else:
+            self._live.put((call, None))
+
+    def wait(self, timeout: float) -> Settled | None:
+        """The next answer; None when there is none within `timeout` seconds.  Cancelled and Fenced pass through."""
+        if self._due and self._due[0] in self._submitted:
+            entry = self._recorded[self._due.pop(0)]
+            return Settled(entry.call, entry.ok, entry.answer)
+        if self._reach.is_cancelled():
+            raise Cancelled
+        try:
+            call, future = self._live.get(timeout=min(timeout, 0.25))
+        except queue.Empty:
+            return None
+        if future is not None:
+            return self._settle(call, *future.result(), durable=True)
+        if call.method in WRITES:
+            return self._write(call)
+        return self._settle(call, *_attempt(lambda: self._read(call)))
+
+    # -- how calls are answered
+
+    def _settle(self, call: HostCall, ok: bool, value: Any, *, durable: bool = False) -> Settled:
+        """Record an answer: with the next commit, or at once when asking again may not be possible."""
+        self.unwritten.append(self._entry(call, ok, value))
+        if durable:
+            db.write(self._flush)
+            self.unwritten.clear()
+        return Settled(call.id, ok, value)
+
+    def _entry(self, call: HostCall, ok: bool, value: Any) -> JournalEntry:
+        entry = JournalEntry(call.id, self._position, call.method, call.args, ok, value, self._clock.pop(call.id, []))
+        self._position += 1
+        return entry
+
+    def _flush(self) -> None:
+        check_fence(self._reach.claim)
+        append_journal(self._reach.claim, self._reach.run_key, self.unwritten)
+
+    def _read(self, call: HostCall) -> Any:
+        if call.method not in READS:
+            raise _unavailable(call.method)
+        self._need_data(call, "read")
+        return self._reach.data.perform(self._reach.claim, call.method, call.args)
+
+    def _write(self, call: HostCall) -> Settled:
+        """The write and its journal entry in one commit, under the fence."""
+
+        def commit() -> tuple[bool, Any]:
+            check_fence(self._reach.claim)
+            try:
+                with db.savepoint():
+                    ok, value = True, self._reach.data.perform(self._reach.claim, call.method, call.args)
+            except ApplianceError as error:
+                ok, value = False, fault_of(error)
+            entry = JournalEntry(call.id, self._position, call.method, call.args, ok, value, self._clock.get(call.id, []))
+            append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, entry])
+            return ok, value
+
+        try:
+            self._need_write_grants(call)
+        except ApplianceError as error:
+            return self._settle(call, False, fault_of(error))
+        ok, value = db.write(commit)
+        self._position += 1
+        self._clock.pop(call.id, None)
+        self.unwritten.clear()
+        return Settled(call.id, ok, value)
+
+    def _begin_action(self, call: HostCall) -> None:
+        """Foreign systems are slow: they are asked in a thread, so that calls in flight overlap."""
+        path, iteration, _ = self._reach.run_key
+        where = ".".join(part for part in (path, iteration, str(call.id)) if part)
+
+        def ask() -> tuple[bool, Any]:
+            return _attempt(lambda: self._reach.actions.execute(self._reach.claim, where, self._action_request(call)))
+
+        self._reach.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
+
+    def _action_request(self, call: HostCall) -> tuple[str, str, Any]:
+        match call.args:
+            case [str() as slug, str() as action]:
+                given: Any = {}
+            case [str() as slug, str() as action, given]:
+                pass
+            case _:
+                raise ValidationFailed("call api.integrations.execute(integration, action, input)")
+        if not self._reach.grants.allows_action(slug, action):
+            raise PolicyDenied(f"this step has no grant for {action} of {slug}; add grants: integrations: {{{slug}: [{action}]}}")
+        return slug, action, given
+
+    def _need_data(self, call: HostCall, access: str) -> None:
+        collection = call.args[0] if call.args and isinstance(call.args[0], str) else None
+        if collection is None:
+            raise ValidationFailed(f"call api.{call.method}(collection, …) with the collection's name first")
+        if not self._reach.grants.allows_data(collection, access):
+            raise PolicyDenied(
+                f"this step has no grant to {access} {collection}; add grants: datapool: {{{collection}: [{access}]}}"
+            )
+
+    def _need_write_grants(self, call: HostCall) -> None:
+        if call.method != "datapool.batch":
+            self._need_data(call, "write")
+            return
+        for collection in batch_collections(call.args):
+            self._need_data(HostCall(call.id, call.method, [collection]), "write")
+
+
+def batch_collections(args: list[Any]) -> set[str]:
+    """The collections a batch writes to; ValidationFailed when it has no list of operations."""
+    operations = args[0].get("operations") if args and isinstance(args[0], dict) else args[0] if args else None
+    if not isinstance(operations, list):
+        raise ValidationFailed("call api.datapool.batch({operations: […]})")
+    found = {op.get("collection") for op in operations if isinstance(op, dict)}
+    if not all(isinstance(name, str) for name in found):
+        raise ValidationFailed("every operation of a batch names its collection")
+    return {str(name) for name in found}
+
+
+def _unavailable(method: str) -> ApplianceError:
+    if method.startswith(SUSPENDING):
+        return PolicyDenied(f"api.{method} is not offered by this release")
+    return ValidationFailed(f"there is no api.{method[:60]}")
+
+
+def _attempt(work: Callable[[], Any]) -> tuple[bool, Any]:
+    try:
+        return True, work()
+    except ApplianceError as error:
+        return False, fault_of(error)
+
+
+def fault_of(error: BaseException) -> dict[str, Any]:
+    """What step code sees of an error: code, message, whether trying again may help, and its failure class."""
+    if not isinstance(error, ApplianceError):
+        return {"code": "internal", "message": "the appliance failed to answer", "retryable": True, "failure_class": "system"}
+    return {
+        "code": error.code,
+        "message": error.message,
+        "retryable": bool(error.extra.get("retryable", error.status >= 500 or error.status == 429)),
+        "failure_class": failure_class_of(error),
+        "details": [{"pointer": d.pointer, "code": d.code, "message": d.message} for d in error.details],
+    }
+
+
+def failure_class_of(error: ApplianceError) -> str:
+    """The failure class of CONTRACT § 5 for a coded error."""
+    if isinstance(error, ConnectorFailed):
+        return "connector"
+    if isinstance(error, TimedOut):
+        return "timeout"
+    if isinstance(error, PolicyDenied) or error.status == 403:
+        return "policy"
+    return "system" if error.status >= 500 else "validation"
+
+
+def recorded_clock(recorded: list[JournalEntry]) -> list[int]:
+    """Every clock value the recorded run read before its last recorded call, in order."""
+    return [value for entry in sorted(recorded, key=lambda e: e.call) for value in entry.clock]
+
+
+def as_mapping(value: Any, what: str) -> Mapping[str, Any]:
+    """`value`, when it is an object; ValidationFailed names what should have been one."""
+    if isinstance(value, Mapping):
+        return value
+    raise ValidationFailed(f"{what} must be an object")

@@ -1,0 +1,124 @@
+"""Tables of processes and executions; step runs, journal and events are written by `store` in plain SQL."""
+
+import peewee
+
+from appliance.core.db import JsonField, TenantModel
+
+
+class Process(TenantModel):
+    label = "process"
+    id = peewee.TextField()
+    name = peewee.TextField()
+    definition = JsonField()
+    files = JsonField()
+    draft_digest = peewee.TextField()
+    published_version = peewee.IntegerField(null=True)
+    created_at = peewee.BigIntegerField()
+    updated_at = peewee.BigIntegerField()
+
+    class Meta:
+        primary_key = peewee.CompositeKey("tenant_id", "id")
+
+
+class ProcessVersion(TenantModel):
+    label = "version"
+    process_id = peewee.TextField()
+    version = peewee.IntegerField()
+    definition = JsonField()
+    files = JsonField()
+    draft_digest = peewee.TextField()
+    message = peewee.TextField()
+    created_at = peewee.BigIntegerField()
+    created_by = peewee.TextField()
+
+    class Meta:
+        primary_key = peewee.CompositeKey("tenant_id", "process_id", "version")
+
+
+class Execution(TenantModel):
+    label = "execution"
+    id = peewee.TextField()
+    process_id = peewee.TextField()
+    version = peewee.IntegerField()
+    status = peewee.TextField()
+    wait_reason = peewee.TextField(null=True)
+    waiting_for = JsonField(null=True)
+    input = JsonField()
+    output = JsonField(null=True)
+    error = JsonField(null=True)
+    failure_class = peewee.TextField(null=True)
+    label_text = peewee.TextField(null=True, column_name="label")
+    retry_of = peewee.TextField(null=True)
+    priority = peewee.IntegerField()
+    idempotency = peewee.TextField(null=True)
+    created_at = peewee.BigIntegerField()
+    enqueued_at = peewee.BigIntegerField()
+    started_at = peewee.BigIntegerField(null=True)
+    finished_at = peewee.BigIntegerField(null=True)
+    next_run_at = peewee.BigIntegerField(null=True)
+    active_ms = peewee.BigIntegerField()
+    owner = peewee.TextField(null=True)
+    lease_until = peewee.BigIntegerField()
+    fence = peewee.IntegerField()
+    claims = peewee.IntegerField()
+    cancel_requested = peewee.BooleanField()
+    actor = peewee.TextField()
+    request_id = peewee.TextField()
+
+    class Meta:
+        primary_key = peewee.CompositeKey("tenant_id", "id")
+
+
+class StepRunRow(TenantModel):
+    label = "step run"
+    execution_id = peewee.TextField()
+    path = peewee.TextField()
+    iteration = peewee.TextField()
+    step = peewee.TextField()
+    kind = peewee.TextField()
+    status = peewee.TextField()
+    attempt = peewee.IntegerField()
+    result_source = peewee.TextField()
+    state = JsonField(null=True)
+    input = JsonField(null=True)
+    output = JsonField(null=True)
+    error = JsonField(null=True)
+    started_at = peewee.BigIntegerField(null=True)
+    finished_at = peewee.BigIntegerField(null=True)
+    next_run_at = peewee.BigIntegerField(null=True)
+
+    class Meta:
+        table_name = "step_run"
+        primary_key = peewee.CompositeKey("tenant_id", "execution_id", "path", "iteration")
+
+
+class JournalRow(TenantModel):
+    label = "journal entry"
+    execution_id = peewee.TextField()
+    path = peewee.TextField()
+    iteration = peewee.TextField()
+    attempt = peewee.IntegerField()
+    call = peewee.IntegerField()
+    position = peewee.IntegerField()
+    method = peewee.TextField()
+    args = JsonField()
+    ok = peewee.BooleanField()
+    answer = JsonField(null=True)
+    clock = JsonField()
+    at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "journal"
+        primary_key = peewee.CompositeKey("tenant_id", "execution_id", "path", "iteration", "attempt", "call")
+
+
+class EventRow(TenantModel):
+    label = "event"
+    id = peewee.AutoField()
+    execution_id = peewee.TextField()
+    at = peewee.BigIntegerField()
+    type = peewee.TextField()
+    data = JsonField()
+
+    class Meta:
+        table_name = "execution_event"

@@ -1,0 +1,158 @@
+"""How a visit of the runner ends, and what of it is written: status, logs, failures, tallies, events, wake-ups of callers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from appliance.core import clock, db
+from appliance.core.scope import TenantScope
+from appliance.monitor import failures, tally
+from appliance.monitor import logs as log_lines
+
+from . import store
+from .engine import Decision, History, StepRun
+from .failing import make_error
+from .store import Claim
+from .task import Result
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The execution's next status with what belongs to it."""
+
+    status: str
+    output: Any = None
+    error: dict[str, Any] | None = None
+    wait_reason: str | None = None
+    waiting_for: dict[str, Any] | None = None
+    next_run_at: int | None = None
+
+
+def succeeded(output: Any) -> Ending:
+    return Ending("succeeded", output)
+
+
+def failed(error: dict[str, Any]) -> Ending:
+    return Ending("failed", error=error)
+
+
+def cancelled() -> Ending:
+    return Ending("cancelled")
+
+
+def timed_out(limit_ms: int) -> Ending:
+    message = f"the process was active longer than its timeout of {limit_ms / 1000:g} s"
+    return Ending("timed_out", error=make_error("execution_timeout", "timeout", message))
+
+
+def waiting(decision: Decision, history: History) -> Ending:
+    """Waiting for the earliest timer."""
+    due = [r for r in history.runs.values() if r.status in ("waiting", "retrying") and r.next_run_at == decision.wake_at]
+    until = clock.optional_rfc3339(decision.wake_at)
+    what = {"step": due[0].step, "until": until} if due else {"until": until}
+    return Ending("waiting", wait_reason=decision.wake_reason, waiting_for=what, next_run_at=decision.wake_at)
+
+
+def write_step(claim: Claim, run: StepRun, result: Result) -> None:
+    """Inside a commit: the step run, its journal, its log lines and an event."""
+    store.save_run(claim.scope, claim.execution_id, run)
+    attempt = run.attempt - 1 if run.status == "retrying" else run.attempt
+    if result.journal:
+        store.append_journal(claim, (run.path, run.iteration, attempt), result.journal)
+    if result.logs:
+        lines = [
+            log_lines.Line(
+                at=line.at_ms, level=line.level, source="step", message=line.message, fields=line.fields,
+                execution_id=claim.execution_id, process_id=claim.process_id, step=run.step, request_id=claim.request_id,
+            )
+            for line in result.logs
+        ]  # fmt: skip
+        log_lines.write_lines(claim.scope, lines)
+    if run.status == "failed":
+        _log_failure(claim, run)
+    event = {"step": run.step, "path": run.path, "iteration": run.iteration, "status": run.status, "attempt": attempt}
+    store.add_event(claim.scope, claim.execution_id, "step", event)
+
+
+def _log_failure(claim: Claim, run: StepRun) -> None:
+    error = run.error or {}
+    fields = {name: error[name] for name in ("code", "failure_class", "position", "next") if name in error}
+    line = log_lines.Line(
+        at=clock.now_ms(), level="error", source="process", message=f"step {run.step} failed: {error.get('message', '')}",
+        fields=fields, execution_id=claim.execution_id, process_id=claim.process_id, step=run.step,
+        request_id=claim.request_id,
+    )  # fmt: skip
+    log_lines.write_lines(claim.scope, [line])
+
+
+def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
+    """Inside a commit: the execution's new status, and for a finished one its failure group and tally."""
+    now = clock.now_ms()
+    finished = end.status in store.FINISHED
+    changes: dict[str, Any] = {
+        "wait_reason": end.wait_reason,
+        "waiting_for": None if end.waiting_for is None else db.dump_json(end.waiting_for),
+        "next_run_at": end.next_run_at,
+    }
+    if finished:
+        changes |= {
+            "finished_at": now,
+            "output": None if end.output is None else db.dump_json(end.output),
+            "error": None if end.error is None else db.dump_json(end.error),
+            "failure_class": (end.error or {}).get("failure_class"),
+        }
+    store.settle(claim, end.status, active_ms, changes)
+    note_status(claim.scope, claim.execution_id, end.status, end.error)
+    if finished:
+        tally.add(claim.scope, "execution", f"{claim.process_id}:{end.status}", max(0, now - claim.created_at))
+    if end.error is not None:
+        error = end.error
+        failures.record_failure(
+            claim.scope,
+            failures.Failure(
+                claim.process_id, claim.execution_id, error.get("step"), error["failure_class"], error["code"], error["message"]
+            ),
+        )
+
+
+def note_status(scope: TenantScope, execution_id: str, status: str, error: dict[str, Any] | None = None) -> None:
+    """Inside a commit: an event for followers, and after it the answer to whoever waits for the end."""
+    data: dict[str, Any] = {"status": status}
+    if error is not None:
+        data["error"] = {"code": error["code"], "message": error["message"]}
+    store.add_event(scope, execution_id, status, data)
+    if status in store.FINISHED:
+        db.after_commit(lambda: finished.announce(execution_id))
+
+
+class Finished:
+    """Callers of this process that wait for an execution's end."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self._lock = Lock()
+
+    def when(self, execution_id: str, callback: Callable[[], None]) -> None:
+        """Call back once the execution is finished by this process; ask the row too, it may be finished already."""
+        with self._lock:
+            self._waiting.setdefault(execution_id, []).append(callback)
+
+    def drop(self, execution_id: str, callback: Callable[[], None]) -> None:
+        """The caller no longer waits."""
+        with self._lock:
+            left = [c for c in self._waiting.get(execution_id, []) if c is not callback]
+            if left:
+                self._waiting[execution_id] = left
+            else:
+                self._waiting.pop(execution_id, None)
+
+    def announce(self, execution_id: str) -> None:
+        """Tell everybody who waits."""
+        with self._lock:
+            callbacks = self._waiting.pop(execution_id, [])
+        for callback in callbacks:
+            callback()
+
+
+finished = Finished()

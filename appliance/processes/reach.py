@@ -1,0 +1,81 @@
+"""What steps reach: DataPool and, through the governed executor, integrations."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from appliance.core.errors import ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+from appliance.governance.executor import ActionRequest, GovernedExecutor
+from appliance.integrations.records import Origin
+
+from .store import Claim
+
+
+class DataPoolReach:
+    """`api.datapool.*` and the `datapool` step: positional arguments as CONTRACT § 6 has them."""
+
+    def perform(self, claim: Claim, method: str, args: list[Any]) -> Any:
+        """The verb's answer as JSON."""
+        return getattr(self, method.removeprefix("datapool."))(claim.scope, *_padded(method, args))
+
+    def find(self, scope: TenantScope, collection: str, entity_id: Any) -> Any:
+        return datapool.find_entity(scope, collection, _text(entity_id, "id"))
+
+    def query(self, scope: TenantScope, collection: str, query: Any) -> Any:
+        page = datapool.query_entities(scope, collection, query or {})
+        return {"items": list(page.items), "next_cursor": page.next_cursor}
+
+    def create(self, scope: TenantScope, collection: str, values: Any) -> Any:
+        return datapool.create_entity(scope, collection, values)
+
+    def update(self, scope: TenantScope, collection: str, entity_id: Any, values: Any) -> Any:
+        return datapool.update_entity(scope, collection, _text(entity_id, "id"), values)
+
+    def upsert(self, scope: TenantScope, collection: str, document: Any) -> Any:
+        return datapool.upsert_entity(scope, collection, document).entity
+
+    def delete(self, scope: TenantScope, collection: str, entity_id: Any) -> Any:
+        datapool.delete_entity(scope, collection, _text(entity_id, "id"))
+
+    def batch(self, scope: TenantScope, document: Any) -> Any:
+        given = {"operations": document} if isinstance(document, list) else document
+        if not isinstance(given, Mapping) or not set(given) <= {"operations", "dry_run"}:
+            raise ValidationFailed("a batch is {operations: […], dry_run?}")
+        outcomes = datapool.run_batch(scope, given.get("operations"), dry_run=given.get("dry_run") is True)
+        return [{"event": each.event, "collection": each.collection, "entity": each.entity} for each in outcomes]
+
+
+_ARGUMENTS = {"find": 2, "query": 2, "create": 2, "update": 3, "upsert": 2, "delete": 2, "batch": 1}
+
+
+def _padded(method: str, args: list[Any]) -> list[Any]:
+    """Exactly as many arguments as the verb takes; a missing query is the empty one."""
+    wanted = _ARGUMENTS[method.removeprefix("datapool.")]
+    if len(args) > wanted or len(args) < min(wanted, 1):
+        raise ValidationFailed(f"api.{method} takes {wanted} arguments, {len(args)} were given")
+    return [*args, *[None] * (wanted - len(args))]
+
+
+def _text(value: Any, name: str) -> str:
+    if isinstance(value, str) and value:
+        return value
+    raise ValidationFailed(f"{name} must be a text that is not empty", pointer=f"/{name}")
+
+
+class ActionReach:
+    """`api.integrations.execute` and the `integration` step."""
+
+    def __init__(self, executor: GovernedExecutor) -> None:
+        self._executor = executor
+
+    def execute(self, claim: Claim, where: str, request: tuple[str, str, Any]) -> Any:
+        """Run (integration, action, input); the idempotency key is `<execution>.<where>`, equal for every attempt."""
+        slug, action, given = request
+        if not isinstance(given, Mapping):
+            raise ValidationFailed(f"the input of {action} must be an object")
+        key = f"{claim.execution_id}.{where}"
+        result = self._executor.execute(
+            claim.scope, ActionRequest(slug, action, given, idempotency_key=key, origin=Origin(claim.execution_id, where))
+        )
+        return result.output

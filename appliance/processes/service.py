@@ -1,0 +1,216 @@
+"""What one can do with processes and executions.  Every verb takes a TenantScope first."""
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock, db
+from appliance.core.config import Config
+from appliance.core.errors import Draining, ValidationFailed
+from appliance.core.presence import Presence
+from appliance.core.queue import TaskQueue
+from appliance.core.scope import TenantScope
+from appliance.sandbox import Pool
+
+from . import executions, outcome, store, versions
+from .executions import PRIORITIES, StartRequest
+from .journal import Actions, Data
+from .models import Execution, ProcessVersion
+from .runner import Runner, claim_of
+from .store import Claim
+from .sweeper import Sweeper
+from .task import Tools
+from .timers import Timers
+
+WAKE = "execution"
+MAX_LABEL = 200
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What steps reach outside this domain."""
+
+    data: Data
+    actions: Actions
+
+
+class ProcessFlow:
+    """Processes and their executions in one running appliance."""
+
+    def __init__(self, config: Config, presence: Presence, pool: Pool, queue: TaskQueue, ports: Ports) -> None:
+        self.config = config
+        self.pool = pool
+        self.queue = queue
+        self._io = ThreadPoolExecutor(64, thread_name_prefix="io")
+        self._fast = ThreadPoolExecutor(config.queue.workers, thread_name_prefix="fast")
+        self._fast_slots = threading.BoundedSemaphore(config.queue.workers)
+        self._draining = threading.Event()
+        limits = config.limits
+        tools = Tools(
+            pool, ports.data, ports.actions, self._submit_io, limits.step_seconds * 1000, limits.step_memory_mb,
+            limits.step_output_kb << 10, limits.step_host_calls,
+        )  # fmt: skip
+        self._timers = Timers(self._wake_due)
+        self.runner = Runner(config, presence, tools, self._timers)
+        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self._enqueue, queue.depth)
+        self._sweeper.is_running_here = self.runner.active.__contains__
+        queue.declare(WAKE, self.runner.drive)
+
+    def start(self) -> None:
+        """Begin working: timers, the sweeper and the queue's workers."""
+        self._timers.start()
+        self._sweeper.start()
+        self.queue.start(self.config.queue.workers)
+
+    def stop(self, timeout: float) -> None:
+        """Take nothing new and let what is being worked on finish; the rest is taken up after the next start."""
+        self._draining.set()
+        self._sweeper.stop()
+        self._timers.stop()
+        self.queue.stop(timeout)
+        ends = clock.monotonic() + timeout
+        for _ in range(self.config.queue.workers):
+            self._fast_slots.acquire(timeout=max(0.0, ends - clock.monotonic()))
+        self._fast.shutdown(wait=False, cancel_futures=True)
+        self._io.shutdown(wait=False, cancel_futures=True)
+        self.runner.stop()
+
+    def _submit_io(self, work: Callable[[], Any]) -> "Future[Any]":
+        return self._io.submit(work)
+
+    def _enqueue(self, tenant_id: str, execution_id: str) -> None:
+        self.queue.enqueue(WAKE, tenant_id, execution_id)
+
+    def _wake_due(self, tenant_id: str, execution_id: str) -> None:
+        db.write(lambda: self._enqueue(tenant_id, execution_id))
+
+    # -- executions
+
+    def start_execution(
+        self, scope: TenantScope, process_id: str, request: StartRequest, *, soon: bool = False,
+        when_finished: Callable[[], None] | None = None,
+    ) -> Execution:  # fmt: skip
+        """Record an execution durably and set it going.
+
+        `soon`: somebody waits; it begins at once in this process when a place is free.  `when_finished` is called
+        once it is finished by this process.
+        """
+        if self._draining.is_set():
+            raise Draining("the appliance is stopping; try again in a moment", headers={"Retry-After": "5"})
+        version = executions.version_to_run(scope, process_id, request.version)
+        _check_request(request)
+        executions.check_input(self.runner.load(scope, process_id, version), request.input)
+        fast = soon and request.run_at is None and self._fast_slots.acquire(blocking=False)
+        claim: Claim | None = None
+
+        def insert() -> tuple[Execution, bool]:
+            owner = self.runner.presence.instance if fast else None
+            row, new = executions.insert_execution(
+                scope, process_id, version, request, owner=owner, lease_until=self.runner.lease()
+            )
+            if when_finished is not None and row.status not in store.FINISHED:
+                outcome.finished.when(row.id, when_finished)
+            if new and row.status == "queued":
+                self._enqueue(scope.tenant_id, row.id)
+            return row, new
+
+        try:
+            row, new = db.write(insert)
+            if fast and new:
+                claim = _claim_at_birth(scope, row)
+                self._fast.submit(self._run_fast, claim)
+        finally:
+            if fast and claim is None:
+                self._fast_slots.release()
+        if row.status == "scheduled" and row.next_run_at is not None:
+            self._timers.at(row.next_run_at, scope.tenant_id, row.id)
+        return row
+
+    def _run_fast(self, claim: Claim) -> None:
+        try:
+            self.runner.run(claim)
+        finally:
+            self._fast_slots.release()
+
+    def cancel_execution(self, scope: TenantScope, execution_id: str, process_id: str | None = None) -> Execution:
+        """Cancel; one in progress stops at its next host call or step."""
+        row = db.write(lambda: executions.cancel_rows(scope, execution_id, process_id))
+        job = self.runner.active.get(execution_id)
+        if job is not None:
+            job.cancel.set()
+        return row
+
+    def retry_execution(
+        self, scope: TenantScope, execution_id: str, *, start_from: str = "failed", published: bool = False, process_id: str | None = None,
+        token: str = "",
+    ) -> Execution:  # fmt: skip
+        """A new execution with the same input that keeps the finished steps of a failed one."""
+        old = executions.get_execution(scope, execution_id, process_id)
+        version = executions.version_to_run(scope, old.process_id, None if published else old.version)
+        compiled = self.runner.load(scope, old.process_id, version)
+        executions.check_input(compiled, old.input)
+        kept = executions.reusable_runs(scope, old, start_from, compiled)
+        request = StartRequest(old.input, version, None, old.priority, old.label_text, token)
+
+        def insert() -> Execution:
+            row, new = executions.insert_execution(scope, old.process_id, version, request, retry_of=old.id)
+            if new:
+                for run in kept:
+                    store.save_run(scope, row.id, run)
+                self._enqueue(scope.tenant_id, row.id)
+            return row
+
+        return db.write(insert)
+
+    # -- versions
+
+    def publish_process(self, scope: TenantScope, process_id: str, request: versions.PublishRequest) -> ProcessVersion:
+        """See `versions.publish_process`."""
+        return versions.publish_process(scope, self.pool, process_id, request)
+
+    def problems_of(self, scope: TenantScope, draft: versions.Draft) -> list[versions.Problem]:
+        """Everything that is wrong with a draft."""
+        return versions.problems_of(self.pool, scope.tenant_id, draft)[1]
+
+    def delete_process(self, scope: TenantScope, process_id: str, *, force: bool = False) -> None:
+        """See `versions.delete_process`."""
+        versions.delete_process(scope, process_id, force=force)
+        self.runner.compiled.forget(scope.tenant_id, process_id)
+
+    # -- what is going on
+
+    def queue_state(self, scope: TenantScope) -> dict[str, int]:
+        """Depth, age of the oldest, work in flight, and how far the workers are behind."""
+        now = clock.now_ms()
+        rows = db.rows(
+            "SELECT status, count(*), min(enqueued_at) FROM execution WHERE tenant_id = ? AND status IN "
+            "('scheduled', 'queued', 'running', 'waiting', 'cancelling') GROUP BY status",
+            (scope.tenant_id,),
+        )
+        count = {row[0]: row[1] for row in rows}
+        oldest = next((now - row[2] for row in rows if row[0] == "queued"), 0)
+        return {
+            "depth": count.get("queued", 0), "oldest_age_ms": max(0, oldest),
+            "in_flight": count.get("running", 0) + count.get("cancelling", 0), "waiting": count.get("waiting", 0),
+            "scheduled": count.get("scheduled", 0), "workers": self.config.queue.workers, "lag_ms": max(0, oldest),
+        }  # fmt: skip
+
+
+def _check_request(request: StartRequest) -> None:
+    if request.priority not in PRIORITIES:
+        raise ValidationFailed("priority must be between -10 and 10", pointer="/priority")
+    if request.label is not None and not 1 <= len(request.label) <= MAX_LABEL:
+        raise ValidationFailed(f"label must have 1 to {MAX_LABEL} characters", pointer="/label")
+
+
+def _claim_at_birth(scope: TenantScope, row: Execution) -> Claim:
+    """The claim of an execution that was inserted as running by this process."""
+    claim = claim_of(TenantScope(scope.tenant_id, f"execution:{row.id}", request_id=scope.request_id), row)
+    return Claim(**{**claim.__dict__, "fence": row.fence})
+
+
+def retry_failed(flow: ProcessFlow, scope: TenantScope, execution_ids: list[str]) -> Mapping[str, str]:
+    """Retry several executions from their failed step; answers old id -> new id."""
+    return {old: flow.retry_execution(scope, old).id for old in execution_ids}

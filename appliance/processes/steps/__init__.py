@@ -1,0 +1,22 @@
+"""How each kind of step is performed: one file per kind, each a function from a Task to a Result."""
+
+from collections.abc import Callable, Mapping
+
+from appliance.processes.task import Result, Task, Tools
+
+from . import branch, code, datapool, for_each, integration, rule, wait
+
+PERFORMERS: Mapping[str, Callable[[Tools, Task], Result]] = {
+    "rule": rule.perform,
+    "code": code.perform,
+    "integration": integration.perform,
+    "datapool": datapool.perform,
+    "wait": wait.perform,
+    "branch": branch.perform,
+    "for_each": for_each.perform,
+}
+
+
+def perform(tools: Tools, task: Task) -> Result:
+    """Perform an attempt; StepFailed when it fails, Cancelled when the execution is being cancelled."""
+    return PERFORMERS[task.step.kind](tools, task)

@@ -1,0 +1,15 @@
+"""`integration`: one action of a foreign system, through the governed executor; the step is its own grant."""
+
+from appliance.core.errors import ApplianceError
+from appliance.processes.failing import from_coded
+from appliance.processes.task import Result, Task, Tools
+
+
+def perform(tools: Tools, task: Task) -> Result:
+    """The action's output.  The idempotency key is the same for every attempt of this step run."""
+    settings = task.step.settings
+    request = (settings["use"], settings["action"], task.filled.get("input", task.input))
+    try:
+        return Result(output=tools.actions.execute(task.claim, task.where, request))
+    except ApplianceError as error:
+        raise from_coded(error) from error

@@ -1,0 +1,169 @@
+"""The SQL of the runner's hot path: claims, fenced commits, step runs, journal and events.  All inside `db.write`."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock, db
+from appliance.core.scope import TenantScope
+
+from .engine import StepRun
+
+OPEN = ("scheduled", "queued", "running", "waiting", "cancelling")
+FINISHED = ("succeeded", "failed", "cancelled", "timed_out", "expired")
+
+
+class Fenced(Exception):
+    """Somebody else has claimed this execution since; whatever this runner holds is to be thrown away."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to run one execution: valid while `fence` is the row's."""
+
+    scope: TenantScope
+    execution_id: str
+    process_id: str
+    version: int
+    fence: int
+    input: Any
+    label: str | None
+    created_at: int
+    started_at: int
+    active_ms: int
+    cancel_requested: bool
+    request_id: str
+    claims: int
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """One host call of a step run and its answer.  `position` is the order in which answers were handed to the code."""
+
+    call: int
+    position: int
+    method: str
+    args: Any
+    ok: bool
+    answer: Any
+    clock: Sequence[int]
+
+
+def claim(scope: TenantScope, execution_id: str, owner: str, fence: int, lease_until: int) -> bool:
+    """Take the execution whose fence is still `fence`."""
+    now = clock.now_ms()
+    changed = db.execute(
+        "UPDATE execution SET status = CASE WHEN cancel_requested = 1 THEN 'cancelling' ELSE 'running' END, owner = ?, "
+        "lease_until = ?, fence = fence + 1, claims = claims + 1, started_at = COALESCE(started_at, ?), "
+        "wait_reason = NULL, waiting_for = NULL, next_run_at = NULL WHERE tenant_id = ? AND id = ? AND fence = ?",
+        (owner, lease_until, now, scope.tenant_id, execution_id, fence),
+    )
+    return changed == 1
+
+
+def check_fence(claim: Claim) -> None:
+    """Fenced unless the claim still holds; every write under a claim begins with it."""
+    found = db.rows(
+        "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ? AND fence = ? AND status IN ('running', 'cancelling')",
+        (claim.scope.tenant_id, claim.execution_id, claim.fence),
+    )
+    if not found:
+        raise Fenced(claim.execution_id)
+
+
+def progress(claim: Claim, lease_until: int, active_ms: int) -> bool:
+    """Prolong the lease under the fence; answers whether a cancel has been asked for.  Fenced otherwise."""
+    changed = db.execute(
+        "UPDATE execution SET lease_until = ?, claims = 0, active_ms = ? "
+        "WHERE tenant_id = ? AND id = ? AND fence = ? AND status IN ('running', 'cancelling')",
+        (lease_until, active_ms, claim.scope.tenant_id, claim.execution_id, claim.fence),
+    )
+    if changed != 1:
+        raise Fenced(claim.execution_id)
+    asked = db.rows(
+        "SELECT cancel_requested FROM execution WHERE tenant_id = ? AND id = ?", (claim.scope.tenant_id, claim.execution_id)
+    )
+    return bool(asked[0][0])
+
+
+def settle(claim: Claim, status: str, active_ms: int, changes: dict[str, Any]) -> None:
+    """Give the claim back with a new status (finished or waiting).  Fenced when it is no longer held."""
+    columns = "".join(f", {name} = ?" for name in changes)
+    changed = db.execute(
+        f"UPDATE execution SET status = ?, active_ms = ?, owner = NULL, claims = 0{columns} "  # noqa: S608 our own names
+        "WHERE tenant_id = ? AND id = ? AND fence = ? AND status IN ('running', 'cancelling')",
+        (status, active_ms, *changes.values(), claim.scope.tenant_id, claim.execution_id, claim.fence),
+    )
+    if changed != 1:
+        raise Fenced(claim.execution_id)
+
+
+def save_run(claim_scope: TenantScope, execution_id: str, run: StepRun) -> None:
+    """Insert or replace one step run; (execution, path, iteration) is unique."""
+    db.execute(
+        "INSERT INTO step_run (tenant_id, execution_id, path, iteration, step, kind, status, attempt, result_source, state, "
+        "input, output, error, started_at, finished_at, next_run_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (tenant_id, execution_id, path, iteration) DO UPDATE SET status = excluded.status, "
+        "attempt = excluded.attempt, result_source = excluded.result_source, state = excluded.state, input = excluded.input, "
+        "output = excluded.output, error = excluded.error, started_at = excluded.started_at, "
+        "finished_at = excluded.finished_at, next_run_at = excluded.next_run_at",
+        (
+            claim_scope.tenant_id, execution_id, run.path, run.iteration, run.step, run.kind, run.status, run.attempt,
+            run.result_source, _json(run.state), _json(run.input), _json(run.output), _json(run.error), run.started_at,
+            run.finished_at, run.next_run_at,
+        ),
+    )  # fmt: skip
+
+
+def load_runs(scope: TenantScope, execution_id: str) -> list[StepRun]:
+    """Every step run of an execution."""
+    found = db.rows(
+        "SELECT path, iteration, step, kind, status, attempt, state, output, error, next_run_at, result_source, input, "
+        "started_at, finished_at FROM step_run WHERE tenant_id = ? AND execution_id = ?",
+        (scope.tenant_id, execution_id),
+    )
+    return [
+        StepRun(r[0], r[1], r[2], r[3], r[4], r[5], _load(r[6]), _load(r[7]), _load(r[8]), r[9], r[10], _load(r[11]), r[12], r[13])
+        for r in found
+    ]
+
+
+def append_journal(claim: Claim, run_key: tuple[str, str, int], entries: Sequence[JournalEntry]) -> None:
+    """Record host calls of (path, iteration, attempt)."""
+    now = clock.now_ms()
+    for entry in entries:
+        db.execute(
+            "INSERT INTO journal (tenant_id, execution_id, path, iteration, attempt, call, position, method, args, ok, answer, "
+            "clock, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                claim.scope.tenant_id, claim.execution_id, *run_key, entry.call, entry.position, entry.method,
+                db.dump_json(entry.args), int(entry.ok), _json(entry.answer), db.dump_json(list(entry.clock)), now,
+            ),
+        )  # fmt: skip
+
+
+def load_journal(scope: TenantScope, execution_id: str, run_key: tuple[str, str, int]) -> list[JournalEntry]:
+    """The recorded host calls of (path, iteration, attempt) in the order of their answers."""
+    found = db.rows(
+        "SELECT call, position, method, args, ok, answer, clock FROM journal WHERE tenant_id = ? AND execution_id = ? "
+        "AND path = ? AND iteration = ? AND attempt = ? ORDER BY position",
+        (scope.tenant_id, execution_id, *run_key),
+    )
+    return [JournalEntry(r[0], r[1], r[2], json.loads(r[3]), bool(r[4]), _load(r[5]), json.loads(r[6])) for r in found]
+
+
+def add_event(scope: TenantScope, execution_id: str, kind: str, data: dict[str, Any]) -> None:
+    """One event for followers of this execution."""
+    db.execute(
+        "INSERT INTO execution_event (tenant_id, execution_id, at, type, data) VALUES (?, ?, ?, ?, ?)",
+        (scope.tenant_id, execution_id, clock.now_ms(), kind, db.dump_json(data)),
+    )
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else db.dump_json(value)
+
+
+def _load(text: str | None) -> Any:
+    return None if text is None else json.loads(text)

@@ -1,0 +1,66 @@
+"""What a step is given and what it answers."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from appliance.sandbox import LogLine, Pool
+
+from .compiled import Compiled
+from .definition import Step
+from .journal import Actions, Data
+from .store import Claim, JournalEntry
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What steps are performed with."""
+
+    pool: Pool
+    data: Data
+    actions: Actions
+    submit_io: Callable[[Callable[[], Any]], "Future[Any]"]
+    default_time_ms: int
+    default_memory_mb: int
+    output_bytes: int
+    host_calls: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """One attempt of one step run: what it sees (`names`), its filled-in settings and the time it may take."""
+
+    step: Step
+    iteration: str
+    attempt: int
+    claim: Claim
+    compiled: Compiled
+    names: Mapping[str, Any]
+    filled: Mapping[str, Any]
+    input: Any
+    now: int
+    time_ms: int
+    is_cancelled: Callable[[], bool]
+
+    @property
+    def run_key(self) -> tuple[str, str, int]:
+        return self.step.path, self.iteration, self.attempt
+
+    @property
+    def where(self) -> str:
+        """Names this step run in idempotency keys; the same for every attempt."""
+        return ".".join(part for part in (self.step.path, self.iteration) if part)
+
+
+@dataclass
+class Result:
+    """What an attempt came to.  `in_commit` runs inside the commit that records it and answers the output."""
+
+    output: Any = None
+    status: str = "succeeded"
+    state: Any = None
+    next_run_at: int | None = None
+    in_commit: Callable[[], Any] | None = None
+    journal: list[JournalEntry] = field(default_factory=list)
+    logs: list[LogLine] = field(default_factory=list)

@@ -1,0 +1,260 @@
+"""Drafts and numbered versions of processes: save, validate, publish, roll back."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.connectors.schemas import SchemaInvalid, compile_schema
+from appliance.core import clock, db, ids, yaml12
+from appliance.core.errors import (
+    AlreadyExists,
+    Conflict,
+    DefinitionInvalid,
+    Detail,
+    NotFound,
+    ValidationFailed,
+    VersionConflict,
+)
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.sandbox import Pool
+
+from .compiled import load_decision, make_program
+from .definition import Definition, DefinitionProblems, Problem, Step, parse_definition
+from .models import Execution, Process, ProcessVersion
+from .store import OPEN
+from .template import Expression, Template
+
+MAX_FILES = 200
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a builder saves: the definition as data and its files by path."""
+
+    definition: Mapping[str, Any]
+    files: Mapping[str, str]
+
+    def digest(self) -> str:
+        """Identifies the content, whatever the order of its members."""
+        text = json.dumps([self.definition, self.files], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf8", "surrogatepass")).hexdigest()
+
+
+def check_draft(process_id: str, draft: Draft) -> None:
+    """What must hold of a draft even while it is unfinished; ValidationFailed otherwise."""
+    ids.check_slug(process_id, pointer="/definition/id")
+    given = draft.definition.get("id", process_id)
+    if given != process_id:
+        raise ValidationFailed(f"the definition's id is {given!r}, the address says {process_id!r}", pointer="/definition/id")
+    if len(draft.files) > MAX_FILES:
+        raise ValidationFailed(f"a process has at most {MAX_FILES} files", pointer="/files")
+    for path in draft.files:
+        if len(path) > 200 or not _PATH.fullmatch(path):
+            raise ValidationFailed(f"{path[:80]!r} is not a file's path such as steps/enrich.ts", pointer="/files")
+
+
+def save_draft(
+    scope: TenantScope, process_id: str, draft: Draft, *, create_only: bool = False, if_match: str | None = None
+) -> tuple[Process, bool]:
+    """Create or replace the draft; answers the process and whether it is new.
+
+    AlreadyExists with `create_only`; VersionConflict when the stored draft's digest is not `if_match`.
+    """
+    check_draft(process_id, draft)
+    definition = {"id": process_id, **draft.definition}
+    name = str(definition.get("name") or process_id)[:200]
+    now = clock.now_ms()
+    values = {"name": name, "definition": definition, "files": dict(draft.files), "draft_digest": draft.digest(), "updated_at": now}
+
+    def save() -> tuple[Process, bool]:
+        found = scope.find(Process, id=process_id)
+        if found is not None and create_only:
+            raise AlreadyExists(f"there is a process {process_id!r} already; PUT replaces its draft", pointer="/id")
+        if if_match is not None and (found is None or found.draft_digest != if_match):
+            raise VersionConflict("the draft is not the one you read; read it again and repeat your change")
+        if found is None:
+            scope.insert(Process, id=process_id, created_at=now, **values)
+        else:
+            scope.update(Process, **values).where(Process.id == process_id).execute()
+        return scope.get(Process, id=process_id), found is None
+
+    return db.write(save)
+
+
+def get_process(scope: TenantScope, process_id: str) -> Process:
+    """The process with its draft; NotFound otherwise."""
+    return scope.get(Process, id=process_id)
+
+
+def list_processes(scope: TenantScope, page: PageRequest) -> Page[Process]:
+    """The tenant's processes by id."""
+    fields = {"id": Process.id, "name": Process.name, "created_at": Process.created_at, "updated_at": Process.updated_at}
+    return paginate(scope.select(Process), page, fields, default="id")
+
+
+def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) -> None:
+    """Delete a process with its versions and executions; Conflict while executions are active, unless forced."""
+
+    def delete() -> None:
+        scope.get(Process, id=process_id)
+        active = scope.select(Execution, Execution.id).where((Execution.process_id == process_id) & Execution.status.in_(OPEN))
+        if not force and active.count():
+            raise Conflict("the process has active executions; cancel them first or delete with ?force=true")
+        scope.delete(Process).where(Process.id == process_id).execute()
+
+    db.write(delete)
+
+
+def problems_of(pool: Pool, tenant_id: str, draft: Draft) -> tuple[Definition | None, list[Problem]]:
+    """Everything that is wrong with a draft: structure, schemas, expressions, code and decisions."""
+    try:
+        definition = parse_definition(dict(draft.definition), draft.files)
+    except DefinitionProblems as error:
+        return None, error.problems
+    problems = []
+    if definition.input_schema is not None:
+        try:
+            compile_schema(definition.input_schema)
+        except SchemaInvalid as error:
+            problems.append(Problem("/input", "schema_invalid", f"the input's JSON Schema is not valid: {error}"))
+    for expression in _expressions(definition):
+        failure = pool.check_expression(expression.text) if expression.path is None else None
+        if failure is not None:
+            column = failure.position.column if failure.position else None
+            problems.append(Problem(expression.pointer, "expression_invalid", failure.message, column=column))
+    for step in definition.all_steps():
+        problems += _step_problems(pool, tenant_id, step, draft.files)
+    return definition, problems
+
+
+def _expressions(definition: Definition) -> list[Expression]:
+    found: list[Template | None] = [definition.output]
+    for step in definition.all_steps():
+        found += [step.when, *step.templates.values(), *(b.when for b in step.blocks), *(b.collect for b in step.blocks)]
+    return [expression for template in found if template is not None for expression in template.expressions]
+
+
+def _step_problems(pool: Pool, tenant_id: str, step: Step, files: Mapping[str, str]) -> list[Problem]:
+    if step.kind == "code":
+        return [
+            Problem(
+                f"{step.pointer}/code", failure.code or "code_invalid", failure.message,
+                failure.position.file if failure.position else None,
+                failure.position.line if failure.position else None,
+                failure.position.column if failure.position else None,
+            )
+            for failure in pool.compile(make_program(tenant_id, step, files))
+        ]  # fmt: skip
+    if step.kind == "rule" and "decision" in step.settings:
+        return _decision_problems(pool, step, files)
+    return []
+
+
+def _decision_problems(pool: Pool, step: Step, files: Mapping[str, str]) -> list[Problem]:
+    file = step.settings["decision"] if isinstance(step.settings["decision"], str) else None
+    try:
+        model = load_decision(step, files)
+    except yaml12.YamlInvalid as error:
+        return [Problem(f"{step.pointer}/rule/decision", "decision_invalid", error.message, file, error.line, error.column)]
+    return [
+        Problem(f"{step.pointer}/rule/decision", "decision_invalid", f"{found.pointer}: {found.message}".lstrip(": "), file)
+        for found in pool.check_decision(model)
+    ]
+
+
+def refuse(problems: list[Problem], lines: Mapping[str, int] | None = None) -> None:
+    """DefinitionInvalid that lists every problem, with lines where they are known; nothing when there is none."""
+    if not problems:
+        return
+    details = [Detail(p.pointer, p.code, describe(p, lines or {})) for p in problems]
+    count = f"{len(problems)} problems, the first: " if len(problems) > 1 else ""
+    raise DefinitionInvalid(f"the definition is not valid; {count}{details[0].message}", details=details)
+
+
+def line_of(pointer: str, lines: Mapping[str, int]) -> int | None:
+    """The line of the nearest enclosing value that is known."""
+    while pointer and pointer not in lines:
+        pointer = pointer.rpartition("/")[0]
+    return lines.get(pointer)
+
+
+def describe(problem: Problem, lines: Mapping[str, int]) -> str:
+    """The sentence with its place in front."""
+    if problem.file is not None:
+        place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part is not None)
+        return f"{place}: {problem.message}"
+    line = line_of(problem.pointer, lines)
+    return f"line {line}, {problem.pointer}: {problem.message}" if line else f"{problem.pointer or '/'}: {problem.message}"
+
+
+@dataclass(frozen=True)
+class PublishRequest:
+    """`if_current`: the published version (0 for none) that must still be current."""
+
+    message: str = ""
+    if_current: int | None = None
+
+
+def publish_process(scope: TenantScope, pool: Pool, process_id: str, request: PublishRequest) -> ProcessVersion:
+    """Make the draft the next version and the one that executes; an unchanged draft answers the existing version."""
+    row = scope.get(Process, id=process_id)
+    _, problems = problems_of(pool, scope.tenant_id, Draft(row.definition, row.files))
+    refuse(problems)
+
+    def publish() -> ProcessVersion:
+        current = scope.get(Process, id=process_id)
+        if current.draft_digest != row.draft_digest:
+            raise Conflict("the draft changed while it was being checked; publish again")
+        if request.if_current is not None and request.if_current != (current.published_version or 0):
+            raise VersionConflict(f"version {current.published_version or 0} is published now; look at it before publishing")
+        newest = scope.select(ProcessVersion).where(ProcessVersion.process_id == process_id)
+        newest = newest.order_by(ProcessVersion.version.desc()).first()
+        if newest is not None and newest.draft_digest == current.draft_digest:
+            _point_to(scope, process_id, newest.version)
+            return newest
+        number = (newest.version if newest else 0) + 1
+        scope.insert(
+            ProcessVersion, process_id=process_id, version=number, definition=current.definition, files=current.files,
+            draft_digest=current.draft_digest, message=request.message[:500], created_at=clock.now_ms(), created_by=scope.actor,
+        )  # fmt: skip
+        _point_to(scope, process_id, number)
+        return scope.get(ProcessVersion, process_id=process_id, version=number)
+
+    return db.write(publish)
+
+
+def _point_to(scope: TenantScope, process_id: str, version: int) -> None:
+    scope.update(Process, published_version=version).where(Process.id == process_id).execute()
+
+
+def roll_back(scope: TenantScope, process_id: str, version: int) -> ProcessVersion:
+    """Make an older version the one that executes; the draft stays as it is."""
+
+    def point() -> ProcessVersion:
+        found = get_version(scope, process_id, version)
+        _point_to(scope, process_id, version)
+        return found
+
+    return db.write(point)
+
+
+def get_version(scope: TenantScope, process_id: str, version: int) -> ProcessVersion:
+    """One version; NotFound names the process first."""
+    scope.get(Process, id=process_id)
+    found = scope.find(ProcessVersion, process_id=process_id, version=version)
+    if found is None:
+        raise NotFound(f"the process {process_id!r} has no version {version}")
+    return found
+
+
+def list_versions(scope: TenantScope, process_id: str, page: PageRequest) -> Page[ProcessVersion]:
+    """The versions of a process, newest first."""
+    scope.get(Process, id=process_id)
+    query = scope.select(ProcessVersion).where(ProcessVersion.process_id == process_id)
+    fields = {"version": ProcessVersion.version, "created_at": ProcessVersion.created_at}
+    return paginate(query, page, fields, default="-version", tie="version")

@@ -1,0 +1,150 @@
+"""The ASGI front: who is asking, on which host, under which request id; what is not served here is refused at once."""
+
+import ipaddress
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from appliance.core import clock, ids
+from appliance.core.config import Config
+from appliance.monitor import metrics
+from appliance.tenants.hosts import HostMatch, match_host
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HEALTH = ("/healthz", "/readyz")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
+_SECURITY = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+AREAS = ("api", "api-docs", "console", "mcp", "hooks", "static", "metrics", "demo")
+
+
+class Front:
+    """Wraps the application: trusted proxies, host table, request id, admission, security headers, request metrics."""
+
+    def __init__(self, app: App, config: Config, is_ready: Callable[[], bool]) -> None:
+        self._app = app
+        self._config = config
+        self._is_ready = is_ready
+        self._trusted = [ipaddress.ip_network(network) for network in config.server.trusted_proxies]
+        self._in_flight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name: value for name, value in scope["headers"] if name not in (b"cookie",)}
+        request_id = _request_id(headers.get(b"x-request-id", b""))
+        self._believe_proxy(scope, headers)
+        began = clock.monotonic()
+        status = 500
+
+        async def noting(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode()), *_SECURITY]
+            await send(message)
+
+        scope["gos.request_id"] = request_id
+        try:
+            await self._route(scope, headers, receive, noting)
+        finally:
+            area = scope["path"].split("/", 2)[1]
+            area = area if area in AREAS else "other"
+            metrics.requests.add(area, str(status))
+            metrics.request_seconds.observe(clock.monotonic() - began, area)
+
+    async def _route(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+        if scope["path"] in HEALTH:
+            await self._health(scope["path"], send)
+            return
+        match = match_host(headers.get(b"host", b"").decode("latin1"), self._config.domains)
+        if match.kind == "unknown":
+            await refuse(send, 421, "unknown_host", "this host name is not served here; check the address", scope["gos.request_id"])
+            return
+        if self._in_flight >= self._config.server.max_in_flight:
+            await refuse(
+                send,
+                503,
+                "overloaded",
+                "the appliance is busy; try again in a moment",
+                scope["gos.request_id"],
+                [(b"retry-after", b"1")],
+            )
+            return
+        scope["gos.host"] = match
+        self._in_flight += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._in_flight -= 1
+
+    async def _health(self, path: str, send: Send) -> None:
+        good = path == "/healthz" or self._is_ready()
+        body = b'{"status":"ok"}' if good else b'{"status":"starting"}'
+        await answer(send, 200 if good else 503, body, [(b"content-type", b"application/json")])
+
+    def _believe_proxy(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Take address, scheme and host from a proxy of the trusted networks, and from nobody else."""
+        peer = (scope.get("client") or ("", 0))[0]
+        scope["gos.address"] = peer
+        if not self._is_trusted(peer):
+            return
+        forwarded = [part.strip() for part in headers.get(b"x-forwarded-for", b"").decode("latin1").split(",") if part.strip()]
+        while forwarded and self._is_trusted(scope["gos.address"]):
+            scope["gos.address"] = forwarded.pop()
+        proto = headers.get(b"x-forwarded-proto", b"").decode("latin1").strip().lower()
+        if proto in ("http", "https"):
+            scope["scheme"] = proto
+        host = headers.get(b"x-forwarded-host")
+        if host:
+            headers[b"host"] = host
+            scope["headers"] = [(b"host", host) if name == b"host" else (name, value) for name, value in scope["headers"]]
+
+    def _is_trusted(self, address: str) -> bool:
+        if not self._trusted:
+            return False
+        try:
+            peer = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(peer in network for network in self._trusted)
+
+
+def _request_id(given: bytes) -> str:
+    text = given.decode("latin1")
+    return text if _REQUEST_ID.fullmatch(text) else ids.new("req")
+
+
+async def answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """A whole response."""
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def refuse(
+    send: Send, status: int, code: str, message: str, request_id: str, headers: Iterable[tuple[bytes, bytes]] = ()
+) -> None:
+    """A coded error, before any edge has seen the request."""
+    error = {"code": code, "message": message, "status": status, "request_id": request_id, "details": []}
+    body = json.dumps({"success": False, "error": error}).encode()
+    await answer(send, status, body, [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), *headers])
+
+
+def host_of(scope: Scope) -> HostMatch:
+    """The entry of the host table that this request met."""
+    match: HostMatch = scope["gos.host"]
+    return match

@@ -1,0 +1,127 @@
+"""Hypercorn's settings: timeouts, and HTTPS by an own certificate or by the built-in CA."""
+
+import datetime
+import ipaddress
+import os
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from hypercorn.config import Config as HypercornConfig
+
+from appliance.core.config import Config
+
+CA_YEARS, LEAF_DAYS = 10, 397
+RENEW_BEFORE_DAYS = 30
+
+
+def make_server_config(config: Config) -> HypercornConfig:
+    """Address, limits and certificate of the HTTP server."""
+    server = HypercornConfig()
+    host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
+    server.bind = [f"{host}:{config.server.port}"]
+    server.keep_alive_timeout = 30.0
+    server.read_timeout = 120
+    server.graceful_timeout = float(config.server.shutdown_seconds)
+    server.shutdown_timeout = float(config.server.shutdown_seconds)
+    server.h11_max_incomplete_size = 32 << 10
+    server.h2_max_concurrent_streams = 100
+    server.backlog = 1024
+    server.accesslog = None
+    server.errorlog = None
+    server.include_server_header = False
+    server.websocket_max_message_size = 1 << 16
+    if config.tls_mode == "files":
+        server.certfile, server.keyfile = config.server.certificate, config.server.private_key
+    elif config.tls_mode == "internal":
+        server.certfile, server.keyfile = (str(path) for path in internal_certificate(config))
+    return server
+
+
+def ca_certificate(config: Config) -> Path:
+    """The built-in CA's root certificate, which clients may be told to trust."""
+    return config.data / "tls" / "ca.pem"
+
+
+def internal_certificate(config: Config) -> tuple[Path, Path]:
+    """Certificate and key for the base and tenant hosts, signed by the built-in CA; made or renewed when due."""
+    folder = config.data / "tls"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    ca_key, ca = _load_or_make_ca(folder)
+    leaf, key_file = folder / "server.pem", folder / "server.key"
+    if not _is_good(leaf, config):
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = _sign_leaf(key, ca_key, ca, config)
+        _write(key_file, _private_pem(key))
+        _write(leaf, certificate.public_bytes(serialization.Encoding.PEM) + ca.public_bytes(serialization.Encoding.PEM))
+    return leaf, key_file
+
+
+def _names(config: Config) -> list[x509.GeneralName]:
+    base = config.domains.base
+    names: list[x509.GeneralName] = [x509.DNSName(base), x509.DNSName(f"*.{base}"), x509.DNSName("localhost")]
+    try:
+        address = ipaddress.ip_address(config.server.host)
+    except ValueError:
+        return names
+    return names if address.is_unspecified else [*names, x509.IPAddress(address)]
+
+
+def _is_good(leaf: Path, config: Config) -> bool:
+    if not leaf.exists():
+        return False
+    certificate = x509.load_pem_x509_certificate(leaf.read_bytes())
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=RENEW_BEFORE_DAYS)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return certificate.not_valid_after_utc > soon and list(names) == _names(config)
+
+
+def _load_or_make_ca(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    key_file, file = folder / "ca.key", folder / "ca.pem"
+    if key_file.exists():
+        key = serialization.load_pem_private_key(key_file.read_bytes(), None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise TypeError(f"{key_file} is not the key this appliance made")
+        return key, x509.load_pem_x509_certificate(file.read_bytes())
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Governed Operations Service built-in CA")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(
+            name, name, key.public_key(), x509.random_serial_number(), now, now + datetime.timedelta(days=365 * CA_YEARS)
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    _write(key_file, _private_pem(key))
+    _write(file, certificate.public_bytes(serialization.Encoding.PEM))
+    return key, certificate
+
+
+def _sign_leaf(
+    key: ec.EllipticCurvePrivateKey, ca_key: ec.EllipticCurvePrivateKey, ca: x509.Certificate, config: Config
+) -> x509.Certificate:
+    now = datetime.datetime.now(datetime.UTC)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, config.domains.base)])
+    return (
+        x509.CertificateBuilder(
+            ca.subject, subject, key.public_key(), x509.random_serial_number(), now, now + datetime.timedelta(days=LEAF_DAYS)
+        )
+        .add_extension(x509.SubjectAlternativeName(_names(config)), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def _write(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)

@@ -1,0 +1,35 @@
+"""Everything an edge may call, made once by the composition root and handed to every edge."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer
+from appliance.core.queue import TaskQueue
+from appliance.governance.executor import GovernedExecutor
+from appliance.integrations.service import Integrations
+from appliance.processes.service import ProcessFlow
+from appliance.sandbox import Pool
+from appliance.tenants.keys import RateLimiter
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of one running appliance.
+
+    `instance` names this process in leases and idempotency records; `threads` is where edges run blocking verbs;
+    `assets` holds the prepared front-end files of others.
+    """
+
+    config: Config
+    sealer: Sealer
+    queue: TaskQueue
+    pool: Pool
+    processes: ProcessFlow
+    integrations: Integrations
+    executor: GovernedExecutor
+    rate_limiter: RateLimiter
+    threads: ThreadPoolExecutor
+    instance: str
+    assets: Path

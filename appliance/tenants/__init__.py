@@ -1,0 +1,1 @@
+"""Who: tenants, users, memberships, sessions, API keys, scopes, rate limits and secrets."""

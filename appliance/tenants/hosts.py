@@ -1,0 +1,47 @@
+"""The exact host table of CONTRACT § 2: which host serves what."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from appliance.core.config import Domains
+
+from . import service
+
+_HOST = re.compile(r"[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\]")
+
+
+@dataclass(frozen=True)
+class HostMatch:
+    """What a host serves; `tenant` is set for a tenant's own host."""
+
+    kind: Literal["base", "tenant", "unknown"]
+    tenant: str | None = None
+
+
+def split_host(header: str) -> str:
+    """The name of a Host header in lower case without port and final dot; empty when it is not a host."""
+    name = header.strip().lower()
+    if not name.endswith("]"):
+        name, _, port = name.rpartition(":") if ":" in name else (name, "", "")
+        if port and not port.isdigit():
+            return ""
+    name = name.removesuffix(".")
+    return name if _HOST.fullmatch(name) else ""
+
+
+def match_host(header: str, domains: Domains) -> HostMatch:
+    """The entry of the table; `unknown` is answered with 421 (but for health checks).
+
+    The address of a loopback listener counts as the base host, so that `curl http://127.0.0.1:8080` works where
+    `localhost` is the base domain.
+    """
+    name = split_host(header)
+    base = domains.base
+    if name == base or (base == "localhost" and name in ("127.0.0.1", "[::1]")):
+        return HostMatch("base")
+    if name.endswith(f".{base}") and not name.endswith(f".{domains.content}") and name != domains.content:
+        tenant = name.removesuffix(f".{base}")
+        if "." not in tenant and service.tenant_exists(tenant):
+            return HostMatch("tenant", tenant)
+    return HostMatch("unknown")

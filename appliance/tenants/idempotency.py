@@ -1,0 +1,99 @@
+"""Idempotency records: the first answer to a POST, kept 24 hours per caller, key, method and path."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.errors import IdempotencyInFlight, IdempotencyMismatch, ValidationFailed
+from appliance.core.scope import TenantScope
+
+from .models import Idempotency
+
+KEEP_MS = 24 * 3_600_000
+
+
+@dataclass(frozen=True)
+class RequestKey:
+    """What identifies a repeated request."""
+
+    key: str
+    method: str
+    path: str
+    body: bytes
+
+    def matcher(self, scope: TenantScope) -> dict[str, str]:
+        return {"caller": scope.actor, "key": self.key, "method": self.method, "path": self.path}
+
+    def token(self, scope: TenantScope) -> str:
+        """One text for this request, for rows that must exist once per request."""
+        parts = f"{scope.actor}\0{self.key}\0{self.method}\0{self.path}"
+        return hashlib.sha256(parts.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class KeptAnswer:
+    """The first answer again."""
+
+    status: int
+    headers: dict[str, str]
+    body: str
+
+
+def check_key(key: str) -> str:
+    """The header's value; ValidationFailed when it is empty, too long or not printable ASCII."""
+    if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
+        raise ValidationFailed("Idempotency-Key must be 1 to 255 printable ASCII characters", pointer="/Idempotency-Key")
+    return key
+
+
+def begin(scope: TenantScope, request: RequestKey, owner: str) -> KeptAnswer | None:
+    """Inside a write: claim the request, or answer what was answered first.
+
+    IdempotencyMismatch when the body differs; IdempotencyInFlight while the first one is still worked on by a
+    living process (`owner`); a record left by a dead one is taken over.
+    """
+    digest = hashlib.sha256(request.body).digest()
+    row = scope.find(Idempotency, **request.matcher(scope))
+    now = clock.now_ms()
+    if row is not None and now - row.created_at < KEEP_MS:
+        if bytes(row.body_digest) != digest:
+            raise IdempotencyMismatch("this Idempotency-Key was used with another body; take a new key for a new request")
+        if row.state == "done":
+            return KeptAnswer(row.status, dict(row.headers or {}), row.answer or "")
+        if row.owner == owner:
+            raise IdempotencyInFlight("the first request with this Idempotency-Key is still running; ask again shortly")
+    _delete(scope, request)
+    scope.insert(Idempotency, **request.matcher(scope), body_digest=digest, state="running", owner=owner, created_at=now)
+    return None
+
+
+def finish(scope: TenantScope, request: RequestKey, answer: KeptAnswer) -> None:
+    """Inside a write: keep the first answer; 429 and 5xx are not kept, so that the caller may try again."""
+    if answer.status == 429 or answer.status >= 500:
+        _delete(scope, request)
+        return
+    changes: dict[str, Any] = {"state": "done", "status": answer.status, "headers": answer.headers, "answer": answer.body}
+    _where(scope.update(Idempotency, **changes), scope, request).execute()
+
+
+def forget(scope: TenantScope, request: RequestKey) -> None:
+    """Inside a write: the request failed before it had an effect."""
+    _delete(scope, request)
+
+
+def purge() -> int:
+    """Inside a write: delete records older than they are kept, of every tenant; answers how many."""
+    from peewee import ModelDelete
+
+    return int(ModelDelete(Idempotency).where(Idempotency.created_at < clock.now_ms() - KEEP_MS).execute())
+
+
+def _delete(scope: TenantScope, request: RequestKey) -> None:
+    _where(scope.delete(Idempotency), scope, request).execute()
+
+
+def _where(query: Any, scope: TenantScope, request: RequestKey) -> Any:
+    for name, value in request.matcher(scope).items():
+        query = query.where(getattr(Idempotency, name) == value)
+    return query

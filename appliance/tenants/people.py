@@ -1,0 +1,247 @@
+"""Users, memberships and sessions of the console."""
+
+import secrets
+from dataclasses import dataclass
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from appliance.core import clock, db, ids
+from appliance.core.crypto import Sealer
+from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, NotFound, RateLimited, ScopeMissing, ValidationFailed
+from appliance.core.scope import TenantScope
+
+from .models import Membership, Person, Session, Tenant
+from .scopes import ROLES, scopes_of_role
+
+# RFC 9106 § 4, second recommended option, with one lane: 64 MiB and three passes.
+_hasher = PasswordHasher(time_cost=3, memory_cost=65536, parallelism=1)
+_NOBODY = _hasher.hash("nobody")
+LOCK_AFTER = 10
+LOCK_MS = 5 * 60_000
+CODE_MS = 60_000
+
+
+class SignInFailed(ApplianceError):
+    """The login or the password is wrong; which of the two is not said."""
+
+    code, status = "sign_in_failed", 401
+
+
+def create_user(login: str, password: str) -> Person:
+    """A new local account; AlreadyExists when the login is taken."""
+    login = _check_login(login)
+    _check_password(password)
+    person = Person(
+        id=ids.new("usr"), login=login, password_hash=_hasher.hash(password), created_at=clock.now_ms(),
+        failed_count=0, locked_until=0,
+    )  # fmt: skip
+
+    def insert() -> Person:
+        if Person.select().where(Person.login == login).exists():
+            raise AlreadyExists(f"there is a user {login!r} already", pointer="/login")
+        person.save(force_insert=True)
+        return person
+
+    return db.write(insert)
+
+
+def _check_login(login: str) -> str:
+    login = login.strip().lower()
+    if not 1 <= len(login) <= 254 or any(c.isspace() or not c.isprintable() for c in login):
+        raise ValidationFailed("a login has 1 to 254 characters without spaces; use the e-mail address", pointer="/login")
+    return login
+
+
+def _check_password(password: str) -> None:
+    if not 12 <= len(password) <= 1000:
+        raise ValidationFailed("a password has 12 to 1000 characters; a sentence is a good one", pointer="/password")
+
+
+def set_password(login: str, password: str) -> Person:
+    """Replace a password; every session of that user ends."""
+    _check_password(password)
+    hashed = _hasher.hash(password)
+
+    def replace() -> Person:
+        person = find_user(login)
+        person.password_hash, person.failed_count, person.locked_until = hashed, 0, 0
+        person.save()
+        Session.delete().where(Session.user_id == person.id).execute()
+        return person
+
+    return db.write(replace)
+
+
+def find_user(login: str) -> Person:
+    """The user with this login; NotFound otherwise."""
+    person: Person | None = Person.get_or_none(Person.login == login.strip().lower())
+    if person is None:
+        raise NotFound(f"there is no user {login[:80]!r}")
+    return person
+
+
+def check_password(login: str, password: str) -> Person:
+    """The user, when login and password fit.  Ten wrong passwords lock the account for five minutes."""
+    person: Person | None = Person.get_or_none(Person.login == login.strip().lower())
+    now = clock.now_ms()
+    if person is not None and person.locked_until > now:
+        raise RateLimited("too many wrong passwords; try again in five minutes")
+    try:
+        _hasher.verify(person.password_hash if person else _NOBODY, password[:1000])
+    except (VerificationError, InvalidHashError) as error:
+        if person is not None:
+            db.write(lambda: _count_failure(person.id))
+        raise SignInFailed("the login or the password is wrong") from error
+    if person is None:
+        raise SignInFailed("the login or the password is wrong")
+    if person.failed_count:
+        db.write(lambda: Person.update(failed_count=0).where(Person.id == person.id).execute())
+    return person
+
+
+def _count_failure(user_id: str) -> None:
+    Person.update(failed_count=Person.failed_count + 1).where(Person.id == user_id).execute()
+    full = (Person.id == user_id) & (Person.failed_count >= LOCK_AFTER)
+    Person.update(failed_count=0, locked_until=clock.now_ms() + LOCK_MS).where(full).execute()
+
+
+@dataclass(frozen=True)
+class Member:
+    """A user's role in one tenant."""
+
+    user_id: str
+    login: str
+    role: str
+    approver: bool
+    created_at: int
+
+
+def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = False) -> Member:
+    """Give an existing user a role, or change it; never a role that may more than the one who gives it."""
+    if role not in ROLES:
+        raise ValidationFailed(f"{role!r} is not a role; known are {', '.join(ROLES)}", pointer="/role")
+    if excess := sorted(scopes_of_role(role) - scope.scopes):
+        raise ScopeMissing(f"you cannot make somebody {role}: you do not hold {', '.join(excess[:5])}")
+    tenant_id = scope.tenant_id
+
+    def add() -> Member:
+        person = find_user(login)
+        now = clock.now_ms()
+        Membership.delete().where((Membership.tenant_id == tenant_id) & (Membership.user_id == person.id)).execute()
+        Membership.create(tenant_id=tenant_id, user_id=person.id, role=role, approver=approver, created_at=now)
+        return Member(person.id, person.login, role, approver, now)
+
+    return db.write(add)
+
+
+def list_members(scope: TenantScope) -> list[Member]:
+    """Everybody with a role in this tenant, by login."""
+    query = (
+        Membership.select(Membership, Person.login)
+        .join(Person, on=(Person.id == Membership.user_id))
+        .where(Membership.tenant_id == scope.tenant_id)
+        .order_by(Person.login)
+    )
+    return [Member(r["user_id"], r["login"], r["role"], bool(r["approver"]), r["created_at"]) for r in query.dicts()]
+
+
+def remove_member(scope: TenantScope, user_id: str) -> None:
+    """Take a user's role; the last owner stays."""
+
+    def remove() -> None:
+        mine = Membership.tenant_id == scope.tenant_id
+        row = Membership.get_or_none(mine & (Membership.user_id == user_id))
+        if row is None:
+            raise NotFound(f"there is no member {user_id[:80]!r} here")
+        owners = Membership.select().where(mine & (Membership.role == "owner")).count()
+        if row.role == "owner" and owners == 1:
+            raise Conflict("a tenant keeps at least one owner; make somebody else owner first")
+        Membership.delete().where(mine & (Membership.user_id == user_id)).execute()
+        Session.delete().where((Session.user_id == user_id) & (Session.tenant_id == scope.tenant_id)).execute()
+
+    db.write(remove)
+
+
+def tenants_of(user_id: str) -> list[tuple[Tenant, str]]:
+    """The tenants a user belongs to with the role in each, by name."""
+    query = (
+        Tenant.select(Tenant, Membership.role.alias("role"))
+        .join(Membership, on=(Membership.tenant_id == Tenant.id))
+        .where(Membership.user_id == user_id)
+        .order_by(Tenant.name)
+    )
+    return [(row, row.membership.role) for row in query]
+
+
+def open_session(sealer: Sealer, user_id: str, tenant_id: str | None, *, kind: str, lifetime_ms: int) -> str:
+    """A new random token whose keyed digest is stored: a `session`, or a one-time `code` between two hosts."""
+    token = secrets.token_urlsafe(32)
+    now = clock.now_ms()
+
+    def insert() -> None:
+        Session.delete().where(Session.expires_at < now).execute()
+        Session.create(
+            digest=sealer.digest(token.encode()), user_id=user_id, tenant_id=tenant_id, kind=kind,
+            created_at=now, expires_at=now + lifetime_ms,
+        )  # fmt: skip
+
+    db.write(insert)
+    return token
+
+
+def redeem_code(sealer: Sealer, token: str, tenant_id: str) -> str | None:
+    """The user behind a one-time code for this tenant, once; None when it is wrong, used or too old."""
+    digest = sealer.digest(token.encode())
+
+    def take() -> str | None:
+        fits = (Session.digest == digest) & (Session.kind == "code") & (Session.tenant_id == tenant_id)
+        row = Session.get_or_none(fits)
+        if row is None:
+            return None
+        Session.delete().where(fits).execute()
+        return str(row.user_id) if row.expires_at > clock.now_ms() else None
+
+    return db.write(take)
+
+
+@dataclass(frozen=True)
+class SignedIn:
+    """A person's session: who, with which role where; `scope` is None on the base host."""
+
+    user_id: str
+    login: str
+    role: str | None
+    scope: TenantScope | None
+
+
+def find_session(sealer: Sealer, token: str, tenant_id: str | None, *, lifetime_ms: int, request_id: str) -> SignedIn | None:
+    """The session of this token on this host; None when there is none.  Use prolongs it."""
+    digest = sealer.digest(token.encode())
+    row = Session.get_or_none((Session.digest == digest) & (Session.kind == "session"))
+    now = clock.now_ms()
+    if row is None or row.tenant_id != tenant_id or row.expires_at <= now:
+        return None
+    person = Person.get_or_none(Person.id == row.user_id)
+    if person is None:
+        return None
+    if row.expires_at - now < lifetime_ms * 0.9:
+        db.submit(lambda: Session.update(expires_at=now + lifetime_ms).where(Session.digest == digest).execute())
+    if tenant_id is None:
+        return SignedIn(person.id, person.login, None, None)
+    role = _role_in(tenant_id, person.id)
+    if role is None:
+        return None
+    scope = TenantScope(tenant_id, f"user:{person.id}", scopes_of_role(role), request_id)
+    return SignedIn(person.id, person.login, role, scope)
+
+
+def _role_in(tenant_id: str, user_id: str) -> str | None:
+    row = Membership.get_or_none((Membership.tenant_id == tenant_id) & (Membership.user_id == user_id))
+    return None if row is None else str(row.role)
+
+
+def close_session(sealer: Sealer, token: str) -> None:
+    """End a session; ending an unknown one is fine."""
+    digest = sealer.digest(token.encode())
+    db.write(lambda: Session.delete().where(Session.digest == digest).execute())

@@ -1,0 +1,141 @@
+"""What one can do with tenants and their secrets; keys, people and idempotency have modules of their own."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from appliance.core import clock, db, ids, logs
+from appliance.core.crypto import Sealer
+from appliance.core.errors import AlreadyExists, NotFound, ValidationFailed
+from appliance.core.scope import TenantScope
+
+from .models import Secret, Tenant
+from .scopes import ALL
+
+OnTenant = Callable[[TenantScope], None]
+
+
+def system_scope(tenant_id: str, actor: str = "system") -> TenantScope:
+    """The appliance itself acting in a tenant, with every scope."""
+    return TenantScope(tenant_id, actor, ALL)
+
+
+def create_tenant(tenant_id: str, name: str, *, kind: str = "standard") -> Tenant:
+    """A new tenant; its id is a slug of at most 24 characters.  AlreadyExists when it is taken."""
+    ids.check_slug(tenant_id, pointer="/id", longest=24)
+    if not name.strip() or len(name) > 200:
+        raise ValidationFailed("name must have 1 to 200 characters", pointer="/name")
+
+    def insert() -> Tenant:
+        if Tenant.get_or_none(Tenant.id == tenant_id) is not None:
+            raise AlreadyExists(f"there is a tenant {tenant_id!r} already", pointer="/id")
+        row: Tenant = Tenant.create(id=tenant_id, name=name.strip(), kind=kind, created_at=clock.now_ms())
+        return row
+
+    return db.write(insert)
+
+
+def create_sandbox_tenant(login: str) -> Tenant:
+    """A tenant of a new user's own, named after the login."""
+    stem = "".join(c for c in login.split("@", maxsplit=1)[0].lower() if c.isascii() and c.isalnum())[:12] or "user"
+    if not stem[0].isalpha():
+        stem = f"u{stem}"[:12]
+    return create_tenant(f"sandbox-{stem}{secrets.token_hex(2)}", f"Sandbox of {login}", kind="sandbox")
+
+
+def list_tenants() -> list[Tenant]:
+    """Every tenant, by id."""
+    return list(Tenant.select().order_by(Tenant.id))
+
+
+def get_tenant(tenant_id: str) -> Tenant:
+    """One tenant; NotFound otherwise."""
+    row: Tenant | None = Tenant.get_or_none(Tenant.id == tenant_id)
+    if row is None:
+        raise NotFound(f"there is no tenant {tenant_id[:80]!r}")
+    return row
+
+
+_known: dict[str, float] = {}
+
+
+def tenant_exists(tenant_id: str) -> bool:
+    """Whether the tenant exists; asked for every request, so a yes is believed for a second."""
+    seen = _known.get(tenant_id)
+    now = clock.monotonic()
+    if seen is not None and now - seen < 1.0:
+        return True
+    if Tenant.select(Tenant.id).where(Tenant.id == tenant_id).exists():
+        _known[tenant_id] = now
+        return True
+    _known.pop(tenant_id, None)
+    return False
+
+
+def delete_tenant(tenant_id: str) -> None:
+    """Delete a tenant with everything it holds."""
+    _known.pop(tenant_id, None)
+
+    def delete() -> None:
+        get_tenant(tenant_id)
+        for clean in _on_delete:
+            clean(system_scope(tenant_id))
+        Tenant.delete().where(Tenant.id == tenant_id).execute()
+
+    db.write(delete)
+
+
+_on_delete: list[OnTenant] = []
+
+
+def on_tenant_delete(clean: OnTenant) -> None:
+    """Have `clean` called inside the deleting transaction, for what foreign keys do not reach (physical tables)."""
+    _on_delete.append(clean)
+
+
+@dataclass(frozen=True)
+class SecretName:
+    """A secret without its value, which never leaves."""
+
+    name: str
+    updated_at: int
+
+
+def _context(scope: TenantScope, name: str) -> str:
+    return f"{scope.tenant_id}/secret/{name}"
+
+
+def set_secret(scope: TenantScope, sealer: Sealer, name: str, value: str) -> SecretName:
+    """Store a secret sealed; replaces an older value."""
+    if not name.isidentifier() or len(name) > 63:
+        raise ValidationFailed("a secret's name has letters, digits and underscores, at most 63", pointer="/name")
+    if not 1 <= len(value) <= 65_536:
+        raise ValidationFailed("a secret has 1 to 65536 characters", pointer="/value")
+    now = clock.now_ms()
+    sealed = sealer.seal(value.encode(), _context(scope, name))
+
+    def put() -> SecretName:
+        scope.delete(Secret).where(Secret.name == name).execute()
+        scope.insert(Secret, name=name, sealed=sealed, updated_at=now)
+        return SecretName(name, now)
+
+    return db.write(put)
+
+
+def list_secrets(scope: TenantScope) -> list[SecretName]:
+    """Names and times, never values."""
+    return [SecretName(row.name, row.updated_at) for row in scope.select(Secret).order_by(Secret.name)]
+
+
+def delete_secret(scope: TenantScope, name: str) -> None:
+    """Delete a secret; NotFound when there is none."""
+    if not db.write(lambda: scope.delete(Secret).where(Secret.name == name).execute()):
+        raise NotFound(f"there is no secret {name[:80]!r} here")
+
+
+def open_secret(scope: TenantScope, sealer: Sealer, name: str) -> str:
+    """The value, for the appliance's own use; it is redacted from logs from now on."""
+    row = scope.get(Secret, name=name)
+    value = sealer.open(bytes(row.sealed), _context(scope, name)).decode()
+    logs.remember_secret(value)
+    return value

@@ -1,0 +1,110 @@
+"""A running appliance inside the test's own process: real server, real database, real sandbox."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from appliance import app
+from appliance.core.config import Config, load_config
+from appliance.core.scope import TenantScope
+from appliance.tenants import keys, people, service
+from appliance.tenants.scopes import SCOPES
+
+START_SECONDS = 30.0
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def make_config(folder: Path, **settings: Any) -> Config:
+    """Settings for a test: data in `folder`, a free port, quiet logs; `settings` are `section__name=value`."""
+    flags = {"storage.data": str(folder), "server.port": free_port(), "logs.level": "error", "queue.sweep_ms": 100}
+    flags |= {name.replace("__", ".", 1): value for name, value in settings.items()}
+    return load_config(environment={}, flags=flags)
+
+
+@dataclass
+class Running:
+    """A live appliance.  `api` makes a client for a tenant; every tenant is made on first use."""
+
+    appliance: app.Appliance
+    config: Config
+    _loop: asyncio.AbstractEventLoop
+    _stop: asyncio.Event
+    _thread: threading.Thread
+
+    @property
+    def services(self) -> Any:
+        return self.appliance.services
+
+    def tenant(self, tenant_id: str) -> TenantScope:
+        """The tenant, made when there is none, as the appliance itself sees it."""
+        if not service.tenant_exists(tenant_id):
+            service.create_tenant(tenant_id, tenant_id.title())
+        return service.system_scope(tenant_id)
+
+    def key(self, tenant_id: str, scopes: Iterable[str] = tuple(SCOPES), **more: Any) -> str:
+        """The text of a new API key; its rate limit is out of the way unless given."""
+        spec = keys.KeySpec("test", list(scopes), "test", **{"rate_requests": 1_000_000, **more})
+        return keys.issue_key(self.tenant(tenant_id), self.services.sealer, spec)[1]
+
+    def user(self, login: str, password: str, tenant_id: str | None = None, role: str = "owner") -> str:
+        """A user, with a role in a tenant when one is given; answers the user's id."""
+        person = people.create_user(login, password)
+        if tenant_id is not None:
+            people.add_member(self.tenant(tenant_id), login, role)
+        return str(person.id)
+
+    def client(self, host: str, headers: Mapping[str, str] | None = None) -> httpx.Client:
+        """An HTTP client that speaks to this appliance as `host`."""
+        name = f"{host}{self.config.port_suffix}"
+        base = f"http://127.0.0.1:{self.config.server.port}"
+        return httpx.Client(base_url=base, headers={"Host": name, **(headers or {})}, timeout=90, trust_env=False)
+
+    def api(self, tenant_id: str, scopes: Iterable[str] = tuple(SCOPES)) -> httpx.Client:
+        """A client of a tenant's API with a key of these scopes."""
+        return self.client(f"{tenant_id}.{self.config.domains.base}", {"X-API-Key": self.key(tenant_id, scopes)})
+
+    def stop(self) -> None:
+        """Stop as SIGTERM would."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self.appliance.stop()
+
+
+def start(config: Config) -> Running:
+    """Start an appliance in a thread of this process; one at a time, the database is the process's."""
+    appliance = app.build(config)
+    appliance.start()
+    ready = threading.Event()
+    box: dict[str, Any] = {}
+
+    async def serve() -> None:
+        box["loop"], box["stop"] = asyncio.get_running_loop(), asyncio.Event()
+        ready.set()
+        await app.run_server(appliance, box["stop"].wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="server", daemon=True)
+    thread.start()
+    if not ready.wait(START_SECONDS):
+        raise TimeoutError("the server did not start")
+    running = Running(appliance, config, box["loop"], box["stop"], thread)
+    _wait_ready(config)
+    return running
+
+
+def _wait_ready(config: Config) -> None:
+    """Return once the port answers."""
+    transport = httpx.HTTPTransport(retries=20)
+    with httpx.Client(transport=transport, trust_env=False, timeout=START_SECONDS) as client:
+        client.get(f"http://127.0.0.1:{config.server.port}/readyz").raise_for_status()
