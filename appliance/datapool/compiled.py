@@ -11,7 +11,14 @@ from appliance.conditions import Column, Field, Related
 from appliance.core import clock, db
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
-from appliance.datapool.definition import RESERVED_FIELDS, CollectionDefinition, FieldDefinition, Findings, from_stored
+from appliance.datapool.definition import (
+    RESERVED_FIELDS,
+    CollectionDefinition,
+    FieldDefinition,
+    Findings,
+    from_stored,
+    is_collection_name,
+)
 from appliance.datapool.field_types import FIELD_TYPES, Refused, Step, read_datetime, read_plain_text
 
 MAX_CACHED = 5_000
@@ -204,7 +211,8 @@ def load_for_tenant(tenant_id: str, name: str) -> CompiledCollection:
     and a change may be rolled back; plain SQL, because this runs once per call of every verb.
     """
     key = (tenant_id, name)
-    now = db.rows("SELECT stamp FROM collection WHERE tenant_id = ? AND name = ?", key)
+    sql = "SELECT stamp FROM collection WHERE tenant_id = ? AND name = ?"
+    now = db.rows(sql, key) if is_collection_name(name) else []
     if not now:
         raise NotFound(f"there is no collection {str(name)[:80]!r} here")
     known = _cache.get(key)

@@ -133,15 +133,20 @@ def from_stored(stored: Mapping[str, Any]) -> CollectionDefinition:
     )
 
 
+def is_collection_name(name: Any) -> bool:
+    """Whether a collection can have this name; asked before any other use of a caller's text."""
+    return isinstance(name, str) and _COLLECTION.fullmatch(name) is not None
+
+
 def check_collection_name(name: Any) -> str:
     """The name itself, or ValidationFailed.  Like a slug, but `_` is allowed as well as `-`."""
-    if not isinstance(name, str) or not _COLLECTION.fullmatch(name) or "--" in name or name in ids.RESERVED:
+    if not is_collection_name(name) or "--" in name or name in ids.RESERVED:
         raise ValidationFailed(
             "a collection's name has lower-case letters, digits, _ and -, begins with a letter, ends with a letter or "
             f"digit, has at most 63 characters and is none of {', '.join(sorted(ids.RESERVED))}",
             pointer="/name",
         )
-    return name
+    return str(name)
 
 
 def read_definition(document: Any, current: CollectionDefinition | None = None) -> CollectionDefinition:

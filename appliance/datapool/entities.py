@@ -12,6 +12,7 @@ from appliance.core.errors import ApplianceError, Conflict, NotFound, PayloadToo
 from appliance.core.scope import TenantScope
 from appliance.datapool.compiled import SYSTEM_COLUMNS, CompiledCollection, load_for_tenant
 from appliance.datapool.definition import Findings
+from appliance.datapool.field_types import ENTITY_ID
 from appliance.datapool.tables import unique_groups
 
 MAX_PARAMETERS = 30_000
@@ -91,7 +92,9 @@ def create(collection: CompiledCollection, stored: list[Any], pointer: str = "")
 
 def find_row(collection: CompiledCollection, entity_id: Any) -> list[Any] | None:
     """The row of an entity, or None."""
-    rows = db.rows(collection.find_sql, (str(entity_id),))
+    if not isinstance(entity_id, str) or not ENTITY_ID.fullmatch(entity_id):
+        return None
+    rows = db.rows(collection.find_sql, (entity_id,))
     return list(rows[0]) if rows else None
 
 

@@ -30,7 +30,7 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _DATETIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _EMAIL = re.compile(r"[^@\s<>\"',;:\\()\[\]]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 _URL = re.compile(r"https?://[^\s/?#\\<>\"]+[^\s\\<>\"]*", re.IGNORECASE)
-_ENTITY_ID = re.compile(r"ent_[0-9A-Za-z]{21}")
+ENTITY_ID = re.compile(r"ent_[0-9A-Za-z]{21}")
 
 
 class Refused(ValueError):
@@ -289,7 +289,7 @@ FIELD_TYPES: dict[str, FieldType] = {
     "select": _text_like(_select, "options"),
     "email": _text_like(_pattern(_EMAIL, 254, "must be an e-mail address such as name@example.com")),
     "url": _text_like(_pattern(_URL, 2048, "must be a web address that begins with http:// or https://")),
-    "relation": _text_like(_pattern(_ENTITY_ID, 25, "must be the id of an entity (ent_…)"), "collection"),
+    "relation": _text_like(_pattern(ENTITY_ID, 25, "must be the id of an entity (ent_…)"), "collection"),
     "number": FieldType(
         "DOUBLE PRECISION",
         "ordered",

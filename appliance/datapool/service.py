@@ -33,7 +33,12 @@ def list_collections(scope: TenantScope, request: PageRequest) -> Page[dict[str,
 
 def get_collection(scope: TenantScope, name: str) -> dict[str, Any]:
     """One collection: its definition, times and `_version`; NotFound."""
-    return _view(scope.get(Collection, name=name))
+    return _view(_row(scope, name))
+
+
+def _row(scope: TenantScope, name: str) -> Collection:
+    load(scope, name)
+    return scope.get(Collection, name=name)
 
 
 def create_collection(scope: TenantScope, document: Any) -> dict[str, Any]:
@@ -106,7 +111,7 @@ Plan: TypeAlias = tuple[Collection, CompiledCollection, CollectionDefinition, li
 
 
 def _plan(scope: TenantScope, name: str, patch: Any, if_version: int | None) -> Plan:
-    row = scope.get(Collection, name=name)
+    row = _row(scope, name)
     if if_version is not None and row.version != if_version:
         raise VersionConflict(f"the collection is at version {row.version}, not {if_version}: read it again")
     current = load(scope, name)

@@ -1,4 +1,4 @@
-"""A migrated database with two tenants."""
+"""A migrated database with two tenants that each have customers and orders."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +7,33 @@ import pytest
 
 from appliance.core import db, migrations
 from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+
+CUSTOMERS = {
+    "name": "customers",
+    "fields": [
+        {"name": "code", "type": "text", "required": True, "unique": True, "max_length": 10},
+        {"name": "country", "type": "text"},
+    ],
+}
+ORDERS = {
+    "name": "orders",
+    "fields": [
+        {"name": "number", "type": "text", "required": True, "unique": True},
+        {"name": "total", "type": "decimal", "scale": 2, "min": "0"},
+        {"name": "quantity", "type": "integer", "default": 1},
+        {"name": "weight", "type": "number"},
+        {"name": "paid", "type": "boolean"},
+        {"name": "day", "type": "date"},
+        {"name": "shipped", "type": "datetime"},
+        {"name": "state", "type": "select", "options": ["new", "done"]},
+        {"name": "contact", "type": "email"},
+        {"name": "page", "type": "url"},
+        {"name": "extra", "type": "json"},
+        {"name": "customer", "type": "relation", "collection": "customers"},
+    ],
+    "search": ["number", "contact"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -18,14 +45,19 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     db.close_database()
 
 
-def _make_tenant(name: str) -> TenantScope:
+def make_tenant(name: str) -> TenantScope:
     db.write(lambda: db.execute("INSERT INTO tenant VALUES (?, ?, ?, ?)", (name, name, "customer", 0)))
-    return TenantScope(name, f"key:{name}")
+    scope = TenantScope(name, f"key:{name}")
+    datapool.create_collection(scope, CUSTOMERS)
+    datapool.create_collection(scope, ORDERS)
+    return scope
 
 
-def _remove_tenant(scope: TenantScope) -> None:
+def remove_tenant(scope: TenantScope) -> None:
     tables = db.rows("SELECT table_name FROM collection WHERE tenant_id = ?", (scope.tenant_id,))
     db.execute("PRAGMA defer_foreign_keys = 1")
+    for (table,) in tables:
+        db.execute(f'DELETE FROM "{table}"')  # noqa: S608
     for (table,) in tables:
         db.execute(f'DROP TABLE "{table}"')
     db.execute("DELETE FROM tenant WHERE id = ?", (scope.tenant_id,))
@@ -33,13 +65,13 @@ def _remove_tenant(scope: TenantScope) -> None:
 
 @pytest.fixture
 def acme(database: Path) -> Iterator[TenantScope]:
-    scope = _make_tenant("acme")
+    scope = make_tenant("acme")
     yield scope
-    db.write(lambda: _remove_tenant(scope))
+    db.write(lambda: remove_tenant(scope))
 
 
 @pytest.fixture
 def globex(database: Path) -> Iterator[TenantScope]:
-    scope = _make_tenant("globex")
+    scope = make_tenant("globex")
     yield scope
-    db.write(lambda: _remove_tenant(scope))
+    db.write(lambda: remove_tenant(scope))
