@@ -97,7 +97,5 @@ class Artefact:
         modules = {}
         for each, bytecode in zip(header["modules"], parts, strict=True):
             text = each["map"]
-            modules[each["name"]] = Module(
-                each["name"], each["source"], bytecode, SourceMap(text) if text else None, text
-            )
+            modules[each["name"]] = Module(each["name"], each["source"], bytecode, SourceMap(text) if text else None, text)
         return cls(modules, header["entry"], header["circular"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from appliance.sandbox.artefact import Artefact, Module, resolve
@@ -56,7 +56,7 @@ class _Linking:
 class Compiler:
     """Compiles one program; every file that the entry reaches, depth first."""
 
-    def __init__(self, engine: Engine, typescript: Callable[[], TypeScript], program: Mapping[str, Any]) -> None:
+    def __init__(self, engine: Engine, typescript: TypeScript, program: Mapping[str, Any]) -> None:
         self._engine, self._typescript = engine, typescript
         self._language: str = program["language"]
         self._entry: str = program["entry"]
@@ -133,7 +133,7 @@ class Compiler:
         if not name.endswith((".ts", ".mts")) and (name.endswith((".js", ".mjs")) or self._language != "typescript"):
             return Module(name, text)
         try:
-            translation = self._typescript().translate(text, name)
+            translation = self._typescript.translate(text, name)
         except SyntaxFault as fault:
             raise _Failed(_syntax(_plainly(fault.message), Position(name, fault.line, fault.column))) from None
         found = translation.map
@@ -143,9 +143,7 @@ class Compiler:
         message = str(fault.get("message", ""))
         for specifier, path in linking.imports:
             if path not in self._files:
-                return _syntax(
-                    _import_refused(specifier), _find(module.name, self._files[module.name], specifier), "ImportFailed"
-                )
+                return _syntax(_import_refused(specifier), _find(module.name, self._files[module.name], specifier), "ImportFailed")
         position = self._place(module, str(fault.get("stack") or ""))
         if "@" in _line(module.source, position.line)[: position.column]:
             message = "decorators are not supported; call the function yourself"

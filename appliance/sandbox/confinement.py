@@ -44,7 +44,7 @@ def confine(address_space: int = ADDRESS_SPACE) -> None:
 
 
 def forbid_processes() -> None:
-    """No further thread or process; the last step, when all threads are there. Without effect for root."""
+    """No further thread or process, when all threads are there; without effect for root."""
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
 

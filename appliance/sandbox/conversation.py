@@ -58,9 +58,7 @@ class Conversation:
         self.in_step = True
         return header, parts
 
-    def run(
-        self, header: Header, facts: bytes, text: bytes, compiled: Compiled, host: Host
-    ) -> tuple[Header, list[bytes]]:
+    def run(self, header: Header, facts: bytes, text: bytes, compiled: Compiled, host: Host) -> tuple[Header, list[bytes]]:
         """Run a step, answering its calls through `host`, until its final frame."""
         self._send(header, facts, text)
         while True:

@@ -156,9 +156,7 @@ class Ticker:
 class Engine:
     """A compiled QuickJS with its host functions linked; instances are made by `vm.VM`."""
 
-    def __init__(
-        self, module: Callable[[wasmtime.Engine], wasmtime.Module], slots: int = 0, boot: Boot | None = None
-    ) -> None:
+    def __init__(self, module: Callable[[wasmtime.Engine], wasmtime.Module], slots: int = 0, boot: Boot | None = None) -> None:
         self.wasm = wasmtime.Engine(configuration(slots))
         self.boot = boot
         self.module = module(self.wasm)

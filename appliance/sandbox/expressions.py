@@ -48,9 +48,7 @@ class ExpressionRun:
     def _stopped(self, reason: Stopped) -> Failure:
         if isinstance(reason, OutOfMemory):
             return Failure("memory", "OutOfMemory", "the expression used too much memory", code="memory_limit")
-        return Failure(
-            "timeout", "TimedOut", f"the expression took longer than {self._wall_ms / 1000:g} s", code="time_limit"
-        )
+        return Failure("timeout", "TimedOut", f"the expression took longer than {self._wall_ms / 1000:g} s", code="time_limit")
 
     def on_message(self, message: bytes) -> bytes | None:
         if message[:1] not in (b"v", b"w"):

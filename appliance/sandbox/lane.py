@@ -122,6 +122,7 @@ class Lane:
                 "busy": total - free,
                 "restarts": self._restarts,
                 "queued": len(self._waiters),
+                "confined": sum(each.confined for each in self._processes),
             }
 
     # ---- the keeper: the only thread that starts processes, for they end with it

@@ -45,9 +45,7 @@ define_function = _bind(
     *(c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, c_void_p, HOST_FUNCTION, c_void_p, c_void_p),
 )
 EPOCH_CALLBACK = CFUNCTYPE(c_size_t, c_void_p, c_void_p, c_void_p, c_void_p)
-set_epoch_callback = _bind(
-    _quick, "wasmtime_store_epoch_deadline_callback", None, c_void_p, EPOCH_CALLBACK, c_void_p, c_void_p
-)
+set_epoch_callback = _bind(_quick, "wasmtime_store_epoch_deadline_callback", None, c_void_p, EPOCH_CALLBACK, c_void_p, c_void_p)
 
 
 def address(managed: Any) -> int:

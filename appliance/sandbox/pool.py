@@ -65,7 +65,7 @@ class Pool:
         self._decisions.stop()
 
     def health(self) -> dict[str, int]:
-        """{"processes", "slots", "busy", "restarts", "queued"} of the processes that run code."""
+        """{"processes", "slots", "busy", "restarts", "queued", "confined"} of the processes that run code."""
         return self._code.health()
 
     # ---- steps
@@ -167,9 +167,7 @@ class Pool:
         """Whether a text is one expression; nothing runs."""
         return self._evaluate(b"?" + text.encode("utf-8", "replace"), {"0": text}, 0, EXPRESSION_LIMITS)["0"].failure
 
-    def _evaluate(
-        self, request: bytes, expressions: Mapping[str, str], now: int, limits: Limits
-    ) -> dict[str, Evaluated]:
+    def _evaluate(self, request: bytes, expressions: Mapping[str, str], now: int, limits: Limits) -> dict[str, Evaluated]:
         keys = list(expressions)
         header: Header = {"op": "evaluate", "keys": keys, "now": now, "limits": astuple(limits)}
         try:
@@ -207,9 +205,7 @@ class Pool:
             return [Problem("", failure.message)]
         return [Problem(pointer, message) for pointer, message in answer["problems"]]
 
-    def _ask_decisions(
-        self, seconds: float, header: Header, *parts: bytes
-    ) -> tuple[Header, list[bytes], Failure | None]:
+    def _ask_decisions(self, seconds: float, header: Header, *parts: bytes) -> tuple[Header, list[bytes], Failure | None]:
         try:
             with self._decisions.slot(self.settings.queue_seconds) as slot:
                 answer, found, failure = _ask(self._decisions, slot, seconds, header, *parts)
@@ -225,9 +221,7 @@ class Pool:
 _LOST = "SandboxLost"
 
 
-def _ask(
-    lane: Lane, slot: Slot, seconds: float, header: Header, *parts: bytes
-) -> tuple[Header, list[bytes], Failure | None]:
+def _ask(lane: Lane, slot: Slot, seconds: float, header: Header, *parts: bytes) -> tuple[Header, list[bytes], Failure | None]:
     """One question to a process, and the end of a process that has no answer."""
     try:
         answer, found = Conversation(slot, seconds).ask(header, *parts)
@@ -263,9 +257,7 @@ def _within(text: str, failure: Failure) -> Failure:
     if position is None or position.line <= len(lines):
         return failure
     end = Position("", len(lines), len(lines[-1]) + 1)
-    return Failure(
-        failure.failure_class, failure.name, "the expression ends too early", code=failure.code, position=end
-    )
+    return Failure(failure.failure_class, failure.name, "the expression ends too early", code=failure.code, position=end)
 
 
 def _outcome(end: Header, parts: list[bytes]) -> Outcome:

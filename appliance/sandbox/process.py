@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from appliance.sandbox.wire import Channel
+from appliance.sandbox.wire import READY_CONFINED, READY_OPEN, Channel
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ class Process:
     free: list[Slot] = field(default_factory=list)
     slots: list[Slot] = field(default_factory=list)
     condemned: bool = False
+    confined: bool = False
 
     def end(self) -> None:
         """Kill it, if it still lives, and say why it ended when that was not our wish."""
@@ -113,10 +114,11 @@ def start(settings: dict[str, Any], slots: int) -> Process:
     process.free = list(process.slots)
     control.settimeout(START_SECONDS)
     try:
-        ready = control.recv(5)
+        ready = control.recv(len(READY_CONFINED))
     except OSError:
         ready = b""
-    if ready != b"ready":
+    process.confined = ready == READY_CONFINED
+    if ready not in (READY_CONFINED, READY_OPEN):
         last = _last_words(errors)
         process.end()
         raise StartFailed(f"a sandbox process did not start: {last[-400:] or 'no answer'}")

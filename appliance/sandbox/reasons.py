@@ -35,9 +35,7 @@ class Reasons:
 
     def trapped(self, text: str) -> Failure:
         if "stack" in text:
-            return Failure(
-                "user_code", "StackOverflow", "The step recurses too deeply; use a loop.", code="stack_limit"
-            )
+            return Failure("user_code", "StackOverflow", "The step recurses too deeply; use a loop.", code="stack_limit")
         return Failure("system", "SandboxFault", f"The JavaScript engine stopped: {text}", code="sandbox_fault")
 
     def too_many_calls(self) -> Failure:

@@ -6,10 +6,7 @@ import json
 from bisect import bisect_right
 from functools import cached_property
 
-_DIGITS = {
-    character: value
-    for value, character in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
-}
+_DIGITS = {character: value for value, character in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
 
 
 def _numbers(segment: str) -> list[int]:

@@ -68,9 +68,7 @@ class VM:
     def __enter__(self) -> Self:
         CURRENT.guest = self
         try:
-            error = native.instantiate(
-                self._engine.pre_address, self._context, addressof(self._instance), addressof(self._trap)
-            )
+            error = native.instantiate(self._engine.pre_address, self._context, addressof(self._instance), addressof(self._trap))
             if error or self._trap.value:
                 self._fail(error)
             self._memory = self._look_up("memory")
@@ -91,9 +89,7 @@ class VM:
 
     def _look_up(self, name: str) -> Any:
         encoded = name.encode()
-        found = native.export_get(
-            self._context, addressof(self._instance), encoded, len(encoded), addressof(self._export)
-        )
+        found = native.export_get(self._context, addressof(self._instance), encoded, len(encoded), addressof(self._export))
         if not found:
             raise KeyError(name)
         return (c_uint64 * 4)(*self._export[1:5])
@@ -107,9 +103,7 @@ class VM:
         for each in arguments:
             buffer[at] = each
             at += 4
-        error = native.func_call(
-            self._context, addressof(function), self._arguments, len(arguments) or 1, addressof(self._trap)
-        )
+        error = native.func_call(self._context, addressof(function), self._arguments, len(arguments) or 1, addressof(self._trap))
         if error or self._trap.value:
             self._fail(error)
         return int(buffer[0])

@@ -10,6 +10,8 @@ from typing import Any
 # What a sandbox process may say at once; one that says more is not ours any more.
 FRAME_BYTES = 96 << 20
 _CHUNK = 64 << 10
+# What a process says once, when it is ready: with its system calls confined, or where the kernel cannot do that.
+READY_CONFINED, READY_OPEN = b"ready", b"open!"
 _SIZES = "b"
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -94,3 +96,7 @@ class Channel:
 
     def close(self) -> None:
         self.socket.close()
+
+
+# What a process does for one request: channel, header and parts of the request.
+Verb = Callable[[Channel, Header, list[bytes]], None]

@@ -45,9 +45,7 @@ class Runtimes:
         path = self.folder / name
         expected = self.digests.get(name)
         if expected is None or not path.is_file() or digest(path.read_bytes()) != expected:
-            raise RuntimesMissing(
-                f"{path} is not the file that was prepared; run packaging/setup.sh again, which prepares it anew"
-            )
+            raise RuntimesMissing(f"{path} is not the file that was prepared; run packaging/setup.sh again, which prepares it anew")
         return path
 
 
@@ -92,17 +90,13 @@ def load(folder: Path) -> Runtimes:
     try:
         manifest = json.loads(path.read_bytes())
     except (OSError, ValueError):
-        raise RuntimesMissing(
-            f"no prepared runtimes in {folder}; run `python -m appliance.sandbox.runtimes.prepare`"
-        ) from None
+        raise RuntimesMissing(f"no prepared runtimes in {folder}; run `python -m appliance.sandbox.runtimes.prepare`") from None
     if manifest.get("circumstances") != circumstances():
         raise RuntimesMissing(
             f"the runtimes in {folder} were prepared for another version or machine; "
             "run `python -m appliance.sandbox.runtimes.prepare`"
         )
-    engine = digest(
-        json.dumps(manifest["circumstances"], sort_keys=True).encode() + manifest["files"][QUICKJS].encode()
-    )
+    engine = digest(json.dumps(manifest["circumstances"], sort_keys=True).encode() + manifest["files"][QUICKJS].encode())
     return Runtimes(folder, engine, Boot(**manifest["boot"]), dict(manifest["files"]))
 
 

@@ -91,16 +91,11 @@ def add_entrypoints(binary: bytes) -> bytes:
     bodies = [_drain(call), _message(call, first), _start(call, first)]
     coded = [b"\0" + each + END for each in bodies]
     added = {
-        wasmfile.TYPE: [
-            b"\x60" + unsigned(count) + bytes([I32]) * count + b"\x01" + bytes([I32]) for count in (0, 5, 6)
-        ],
+        wasmfile.TYPE: [b"\x60" + unsigned(count) + bytes([I32]) * count + b"\x01" + bytes([I32]) for count in (0, 5, 6)],
         wasmfile.FUNCTION: [unsigned(types + number) for number in range(3)],
         wasmfile.CODE: [unsigned(len(each)) + each for each in coded],
     }
-    names = [
-        Export(name, wasmfile.FUNCTION_EXPORT, first + number)
-        for number, name in enumerate(("x_drain", "x_msg", "x_start"))
-    ]
+    names = [Export(name, wasmfile.FUNCTION_EXPORT, first + number) for number, name in enumerate(("x_drain", "x_msg", "x_start"))]
     out = []
     for section in wasmfile.read_sections(binary):
         body = section.body

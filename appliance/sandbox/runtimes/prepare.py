@@ -47,9 +47,7 @@ def fetch(out: Path, npm: str | None) -> Path:
         return modules
     npm = npm or shutil.which("npm")
     if npm is None:
-        raise PreparationFailed(
-            "npm is needed once to fetch the runtimes' packages; install Node.js or name it with --npm"
-        )
+        raise PreparationFailed("npm is needed once to fetch the runtimes' packages; install Node.js or name it with --npm")
     with _step("fetching npm packages " + ", ".join(PACKAGES)):
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
@@ -137,12 +135,8 @@ def _alone(out: Path) -> Iterator[None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="prepare", description=__doc__)
-    parser.add_argument(
-        "--packages", type=Path, help="node_modules with the packages (default: fetched by npm from the lock)"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=runtimes.default_folder(), help="where the runtimes go (default: %(default)s)"
-    )
+    parser.add_argument("--packages", type=Path, help="node_modules with the packages (default: fetched by npm from the lock)")
+    parser.add_argument("--out", type=Path, default=runtimes.default_folder(), help="where the runtimes go (default: %(default)s)")
     parser.add_argument("--npm", help="the npm to fetch with (default: the one on PATH)")
     chosen = parser.parse_args()
     try:

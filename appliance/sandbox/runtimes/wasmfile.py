@@ -131,9 +131,7 @@ def set_global(body: bytes, index: int, value: int) -> bytes:
     for number in range(count):
         after = _skip_constant(body, at + 2)
         if number == index:
-            return (
-                body[: at + 2] + b"\x41" + signed(value - (1 << 32) if value >> 31 else value) + b"\x0b" + body[after:]
-            )
+            return body[: at + 2] + b"\x41" + signed(value - (1 << 32) if value >> 31 else value) + b"\x0b" + body[after:]
         at = after
     raise MalformedWasm(f"there is no global {index}")
 
@@ -169,9 +167,7 @@ def preinitialise(binary: bytes, memory: bytes, global_values: dict[int, int], k
             for index, value in global_values.items():
                 body = set_global(body, index, value)
         elif section.id == EXPORT:
-            body = write_exports(
-                [each for each in read_exports(body) if each.kind != FUNCTION_EXPORT or each.name in keep]
-            )
+            body = write_exports([each for each in read_exports(body) if each.kind != FUNCTION_EXPORT or each.name in keep])
         elif section.id == DATA_COUNT:
             body = unsigned(len(segments))
         elif section.id == DATA:

@@ -1,0 +1,78 @@
+"""What a sandbox process for code can do: run steps, evaluate expressions, compile programs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import wasmtime
+
+from appliance.sandbox.artefact import Artefact
+from appliance.sandbox.compiler import Compiler
+from appliance.sandbox.engine import Engine
+from appliance.sandbox.expressions import ExpressionRun
+from appliance.sandbox.program import Limits
+from appliance.sandbox.runtimes import Boot
+from appliance.sandbox.step import Request, StepRun
+from appliance.sandbox.typescript import TypeScript
+from appliance.sandbox.wire import Channel, Header, Verb
+
+ARTEFACTS = 256
+
+
+class Artefacts:
+    """Compiled programs this process has seen, by the key the appliance gives them; the longest unused one goes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, Artefact] = OrderedDict()
+
+    def get(self, key: str) -> Artefact | None:
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def put(self, key: str, artefact: Artefact) -> None:
+        with self._lock:
+            self._kept[key] = artefact
+            while len(self._kept) > ARTEFACTS:
+                self._kept.popitem(last=False)
+
+
+class Programs:
+    """Runs steps and expressions, and compiles programs."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        path, boot = settings["quickjs"], Boot(**settings["boot"])
+        self._engine = Engine(lambda wasm: wasmtime.Module.deserialize_file(wasm, path), settings["slots"] + 1, boot)
+        self._typescript = TypeScript(Path(settings["swc"]), self._engine.ticker)
+        self._artefacts = Artefacts()
+        self.verbs: dict[str, Verb] = {"run": self._run, "evaluate": self._evaluate, "compile": self._compile}
+
+    def _run(self, channel: Channel, header: Header, parts: list[bytes]) -> None:
+        key = header["key"]
+        artefact = self._artefacts.get(key)
+        if artefact is None:
+            channel.send({"op": "need"})
+            answer, modules = channel.receive()
+            artefact = Artefact.from_wire(answer, modules)
+            self._artefacts.put(key, artefact)
+        request = Request(artefact, Limits(*header["limits"]), header["seed"], header["clock"], parts[0], parts[1])
+        end, output = StepRun(self._engine, request, channel).run()
+        channel.send(end, output)
+
+    def _evaluate(self, channel: Channel, header: Header, parts: list[bytes]) -> None:
+        run = ExpressionRun(self._engine, Limits(*header["limits"]), header["now"])
+        values, failures = run.run(parts[0], header["keys"])
+        wire = {key: each.to_wire() for key, each in failures.items()}
+        channel.send({"op": "end", "values": list(values), "failures": wire}, *values.values())
+
+    def _compile(self, channel: Channel, header: Header, parts: list[bytes]) -> None:
+        artefact, failures = Compiler(self._engine, self._typescript, json.loads(parts[0])).compile()
+        answer, modules = artefact.to_wire() if artefact is not None else ({}, [])
+        channel.send({"op": "end", "failures": [each.to_wire() for each in failures], "artefact": answer}, *modules)
