@@ -95,9 +95,7 @@ class Egress:
         except FutureTimeout as error:
             raise TransientError(f"The name {host} did not resolve in time.") from error
         except (OSError, UnicodeError) as error:
-            raise TransientError(
-                f"The name {host} does not resolve; check its spelling and the name server."
-            ) from error
+            raise TransientError(f"The name {host} does not resolve; check its spelling and the name server.") from error
 
     def dial(self, host: str, port: int, timeout: float) -> socket.socket:
         """A TCP socket connected to an allowed address of `host`, with `timeout` seconds set on it."""
@@ -165,9 +163,7 @@ class _PinnedBackend(httpcore.NetworkBackend):
         failure: Exception | None = None
         for address in self._egress.addresses(host, port, _left(timeout)):
             try:
-                return _DeadlineStream(
-                    self._backend.connect_tcp(address, port, _left(timeout), local_address, socket_options)
-                )
+                return _DeadlineStream(self._backend.connect_tcp(address, port, _left(timeout), local_address, socket_options))
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
         raise TransientError(f"{host}:{port} accepts no connection ({failure}).") from failure

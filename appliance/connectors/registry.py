@@ -110,9 +110,7 @@ def _load(point: EntryPoint, distribution: str) -> Installed:
 def check_declaration(found: Installed, entry_name: str) -> None:
     """Judge names, effects and schemas of a connector class; the exception's text is the sentence to show."""
     connector = found.connector
-    missing = [
-        name for name in ("name", "title", "version", "settings_schema", "actions") if not hasattr(connector, name)
-    ]
+    missing = [name for name in ("name", "title", "version", "settings_schema", "actions") if not hasattr(connector, name)]
     if missing:
         raise Unusable(f"{connector.__name__} does not declare {', '.join(missing)}.")
     if connector.__abstractmethods__:
@@ -124,9 +122,7 @@ def check_declaration(found: Installed, entry_name: str) -> None:
         raise Unusable("Its actions must have distinct names of lower-case letters, digits and underscores.")
     for action in connector.actions:
         if action.effect not in EFFECTS:
-            raise Unusable(
-                f"Action {action.name} declares the effect {action.effect!r}; use one of {', '.join(EFFECTS)}."
-            )
+            raise Unusable(f"Action {action.name} declares the effect {action.effect!r}; use one of {', '.join(EFFECTS)}.")
     _check_schemas(found)
 
 
@@ -139,8 +135,7 @@ def _check_schemas(found: Installed) -> None:
                 raise Unusable(f"The {part} schema of action {action.name} is not usable: {error}.") from error
         if problems := found.inputs[action.name].problems(dict(action.sample)):
             raise Unusable(
-                f"The sample of action {action.name} breaks its own schema at {problems[0].pointer or '/'}: "
-                f"{problems[0].message}"
+                f"The sample of action {action.name} breaks its own schema at {problems[0].pointer or '/'}: {problems[0].message}"
             )
     try:
         compile_schema(found.connector.settings_schema)

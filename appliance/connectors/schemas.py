@@ -50,10 +50,7 @@ def _details(error: "jsonschema_rs.ValidationError", under: str) -> list[Detail]
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
         return [Detail(f"{where}/{pointer_token(kind.property)}", kind.name, "This member is required.")]
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.AdditionalProperties):
-        return [
-            Detail(f"{where}/{pointer_token(name)}", kind.name, "This member is not known here.")
-            for name in kind.unexpected
-        ]
+        return [Detail(f"{where}/{pointer_token(name)}", kind.name, "This member is not known here.") for name in kind.unexpected]
     message = error.message[:500]
     return [Detail(where, kind.name, f"{message[:1].upper()}{message[1:]}.")]
 

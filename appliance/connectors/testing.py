@@ -45,9 +45,7 @@ def _sink(level: Level, message: str, fields: Json) -> None:
 
 
 @contextmanager
-def open_context(
-    *, allow: Sequence[str] = LOOPBACK, key: str = "contract-suite", seconds: float = 10.0
-) -> Iterator[CallContext]:
+def open_context(*, allow: Sequence[str] = LOOPBACK, key: str = "contract-suite", seconds: float = 10.0) -> Iterator[CallContext]:
     """A real context that reaches loopback and ends `seconds` from now."""
     egress = Egress.of(allow)
     client = EgressClient(egress)
@@ -100,6 +98,7 @@ class LoopbackServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
