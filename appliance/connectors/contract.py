@@ -30,7 +30,7 @@ CONTRACT_VERSION = 1
 Json = Mapping[str, Any]
 Effect = Literal["read", "idempotent", "write"]
 Outcome = Literal["not_done", "unknown"]
-Level = Literal["debug", "info", "warning", "error"]
+Level = Literal["debug", "info", "warn", "error"]
 
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
 

@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 def _sink(level: Level, message: str, fields: Json) -> None:
-    _log.log(logging.getLevelName(level.upper()), "%s %s", message, json.dumps(dict(fields)))
+    _log.log(logging.getLevelNamesMapping()[level.upper()], "%s %s", message, json.dumps(dict(fields)))
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -14,6 +14,8 @@ from appliance.connectors.contract import (
     AddressNotAllowed,
     ConnectorError,
     Effect,
+    Json,
+    Level,
     RateLimited,
     Rejected,
     TransientError,
@@ -22,10 +24,11 @@ from appliance.core import clock, db, errors
 from appliance.core.errors import ApplianceError, ConnectorFailed, Detail, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.integrations import records
-from appliance.integrations.calls import LogSink, Shot, log_to_process
+from appliance.integrations.calls import Shot
 from appliance.integrations.connections import Ready
 from appliance.integrations.records import Begun, Done, Draft, Ending, Origin
 from appliance.integrations.service import Integrations
+from appliance.monitor.logs import Line
 
 DEFAULT_SECONDS = 30.0
 MOST_SECONDS = 900.0
@@ -33,6 +36,7 @@ TASK = "governance.call"
 _LOST_AFTER_MS = 10_000
 
 _FOREIGN_THREADS = 32
+_MOST_LINES = 200
 
 T = TypeVar("T")
 Enqueue = Callable[[str, str, str], None]
@@ -42,8 +46,8 @@ Enqueue = Callable[[str, str, str], None]
 class ActionRequest:
     """What somebody wants done.
 
-    `idempotency_key` stays the same when the same request is repeated; without one each request is its own.  `log`
-    takes the connector's lines (default: the process's log).  `seconds` is what the call may take, at most 15 minutes.
+    `idempotency_key` stays the same when the same request is repeated; without one each request is its own.
+    `seconds` is what the call may take, at most 15 minutes.
     """
 
     integration: str
@@ -53,7 +57,6 @@ class ActionRequest:
     idempotency_key: str | None = None
     origin: Origin | None = None
     seconds: float = DEFAULT_SECONDS
-    log: LogSink = field(default=log_to_process)
 
 
 @dataclass(frozen=True)
@@ -186,6 +189,7 @@ class GovernedExecutor:
         row = records.claim_queued(scope, call_id, self._instance)
         if row is None:
             return
+        begun = Begun(call_id, row.sent_key, clock.now_ms())
         given = json.loads(self._integrations.sealer.open(bytes(row.pending or b""), _context(scope, call_id)))
         actor = TenantScope(scope.tenant_id, row.actor, scope.scopes, row.request_id)
         request = ActionRequest(row.integration_id, given["action"], given["input"], seconds=given["seconds"])
@@ -193,10 +197,11 @@ class GovernedExecutor:
             ready, proposal = self._judge(actor, request)
         except ApplianceError as error:
             told = {"class": error.code, "message": error.message, "details": {}}
-            records.finish_call(actor, call_id, Ending("failed", "not_done", error=told))
+            draft = Draft(row.integration_id, row.connector, row.action, "read", None, row.request_digest)
+            records.finish_call(actor, begun, draft, Ending("failed", "not_done", error=told))
             return
         try:
-            self._send(actor, ready, proposal, Begun(call_id, row.sent_key))
+            self._send(actor, ready, proposal, begun)
         except ApplianceError:
             return  # recorded by _send, and nobody waits for it
 
@@ -235,22 +240,33 @@ class GovernedExecutor:
     def _read(self, scope: TenantScope, ready: Ready, proposal: Proposal, draft: Draft) -> ActionResult:
         """A call that changes nothing is recorded once, when it is over."""
         began_at = clock.now_ms()
-        try:
-            output = self._integrations.calls.make(ready, _shot(proposal, draft.key or draft.digest))
-        except ConnectorError as error:
-            call_id = records.record_read(scope, draft, _ending_of(error, "read"), began_at)
+        ending, error = self._make(scope, ready, proposal, draft.key or draft.digest)
+        call_id = records.record_read(scope, draft, ending, began_at)
+        if error is not None:
             raise _coded(error, "read", call_id) from error
-        call_id = records.record_read(scope, draft, Ending("succeeded", "done", output), began_at)
-        return ActionResult("executed", "read", output, call_id)
+        return ActionResult("executed", "read", ending.output, call_id)
 
     def _send(self, scope: TenantScope, ready: Ready, proposal: Proposal, begun: Begun) -> ActionResult:
-        try:
-            output = self._integrations.calls.make(ready, _shot(proposal, begun.sent_key))
-        except ConnectorError as error:
-            records.finish_call(scope, begun.call_id, _ending_of(error, proposal.effect))
+        ending, error = self._make(scope, ready, proposal, begun.sent_key)
+        records.finish_call(scope, begun, _draft(ready, proposal), ending)
+        if error is not None:
             raise _coded(error, proposal.effect, begun.call_id) from error
-        records.finish_call(scope, begun.call_id, Ending("succeeded", "done", output))
-        return ActionResult("executed", proposal.effect, output, begun.call_id)
+        return ActionResult("executed", proposal.effect, ending.output, begun.call_id)
+
+    def _make(self, scope: TenantScope, ready: Ready, proposal: Proposal, key: str) -> tuple[Ending, ConnectorError | None]:
+        """Make the call; how it ended, with what the connector logged, and the error if it failed."""
+        lines: list[Line] = []
+
+        def keep(level: Level, message: str, fields: Json) -> None:
+            if len(lines) < _MOST_LINES:
+                lines.append(records.make_line(scope, proposal.request.origin, level, message, dict(fields)))
+
+        request = proposal.request
+        try:
+            output = self._integrations.calls.make(ready, Shot(proposal.action, request.input, key, request.seconds, keep))
+        except ConnectorError as error:
+            return replace(_ending_of(error, proposal.effect), lines=lines), error
+        return Ending("succeeded", "done", output, lines=lines), None
 
 
 def _judge_by(check: PolicyCheck, scope: TenantScope, proposal: Proposal) -> None:
@@ -276,11 +292,6 @@ def _draft(ready: Ready, proposal: Proposal) -> Draft:
         origin=request.origin,
         seconds=request.seconds,
     )
-
-
-def _shot(proposal: Proposal, key: str) -> Shot:
-    request = proposal.request
-    return Shot(proposal.action, request.input, key, request.seconds, request.log)
 
 
 def _ending_of(error: ConnectorError, effect: Effect) -> Ending:

@@ -1,7 +1,7 @@
 """The record of every call: begun before it is sent, finished with its outcome, never sent twice in doubt."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from appliance.connectors.contract import Effect
@@ -9,6 +9,8 @@ from appliance.core import clock, db, ids
 from appliance.core.errors import Conflict, IdempotencyInFlight, IdempotencyMismatch
 from appliance.core.scope import TenantScope
 from appliance.integrations.models import CallRow
+from appliance.monitor import tally
+from appliance.monitor.logs import Line, write_lines
 
 Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
 Outcome = Literal["done", "not_done", "unknown"]
@@ -50,10 +52,11 @@ class Draft:
 
 @dataclass(frozen=True)
 class Begun:
-    """The call is recorded and may be sent, with this key."""
+    """The call is recorded and may be sent, with this key; `began_at` in epoch ms."""
 
     call_id: str
     sent_key: str
+    began_at: int
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,13 @@ class Done:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a call ended.  `error` is `{class, message, details, retry_after?}`."""
+    """How a call ended.  `error` is `{class, message, details, retry_after?}`; `lines` are what the connector logged."""
 
     status: Status
     outcome: Outcome
     output: Any = None
-    error: dict[str, Any] | None = field(default=None)
+    error: dict[str, Any] | None = None
+    lines: Sequence[Line] = ()
 
 
 def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive) -> Begun | Done:
@@ -142,7 +146,7 @@ def _again(scope: TenantScope, row: CallRow, draft: Draft, owner: str) -> Begun 
         "attempt": draft.origin.attempt if draft.origin else None,
     }  # fmt: skip
     scope.update(CallRow, **changes).where(CallRow.id == row.id).execute()
-    return Begun(row.id, row.sent_key)
+    return Begun(row.id, row.sent_key, now)
 
 
 def _insert(scope: TenantScope, draft: Draft, owner: str, *, first: bool) -> Begun:
@@ -154,7 +158,7 @@ def _insert(scope: TenantScope, draft: Draft, owner: str, *, first: bool) -> Beg
         CallRow, id=call_id, status="running", sent_key=sent_key, owner=owner, started_at=now, created_at=now,
         deadline_at=now + int(draft.seconds * 1000), tries=1, **_described(scope, draft),
     )  # fmt: skip
-    return Begun(call_id, sent_key)
+    return Begun(call_id, sent_key, now)
 
 
 def _described(scope: TenantScope, draft: Draft) -> dict[str, Any]:
@@ -216,29 +220,57 @@ def claim_queued(scope: TenantScope, call_id: str, owner: str) -> CallRow | None
     return db.write(claim)
 
 
-def finish_call(scope: TenantScope, call_id: str, ending: Ending) -> None:
+def finish_call(scope: TenantScope, begun: Begun, draft: Draft, ending: Ending) -> None:
     """Record how the call ended.  The truth may come late: it replaces an unknown outcome."""
     output, kept = _kept(ending.output)
     changes = {
         "status": ending.status, "outcome": ending.outcome, "output": output, "output_kept": kept,
         "error": ending.error, "pending": None, "finished_at": clock.now_ms(),
     }  # fmt: skip
-    db.write(lambda: scope.update(CallRow, **changes).where(CallRow.id == call_id).execute())
+
+    def finish() -> None:
+        scope.update(CallRow, **changes).where(CallRow.id == begun.call_id).execute()
+        _tell(scope, begun, draft, ending)
+
+    db.write(finish)
 
 
 def record_read(scope: TenantScope, draft: Draft, ending: Ending, began_at: int) -> str:
     """Record a call that changed nothing, once it is over; answers its id."""
     call_id = ids.new("call")
     output, kept = _kept(ending.output)
-    described = {**_described(scope, draft), "output_kept": kept}
-    db.write(
-        lambda: scope.insert(
+    described = {**_described(scope, draft), "output_kept": kept, "idempotency_key": None}
+
+    def record() -> None:
+        scope.insert(
             CallRow, id=call_id, status=ending.status, outcome=ending.outcome, output=output, error=ending.error,
             sent_key=draft.key or call_id, owner="", deadline_at=began_at, tries=1, created_at=began_at,
-            started_at=began_at, finished_at=clock.now_ms(), **{**described, "idempotency_key": None},
-        )
-    )  # fmt: skip
+            started_at=began_at, finished_at=clock.now_ms(), **described,
+        )  # fmt: skip
+        _tell(scope, Begun(call_id, "", began_at), draft, ending)
+
+    db.write(record)
     return call_id
+
+
+def _tell(scope: TenantScope, begun: Begun, draft: Draft, ending: Ending) -> None:
+    """Inside a write: what the monitor shows of a call."""
+    tally.add(scope, "integration", f"{draft.integration}:{ending.status}", max(0, clock.now_ms() - begun.began_at))
+    lines = list(ending.lines)
+    if ending.error is not None:
+        fields = {"call_id": begun.call_id, "class": ending.error["class"], "outcome": ending.outcome}
+        message = f"{draft.action} of {draft.integration} failed: {ending.error['message']}"
+        lines.append(make_line(scope, draft.origin, "error", message, fields))
+    write_lines(scope, lines)
+
+
+def make_line(scope: TenantScope, origin: Origin | None, level: str, message: str, fields: Any) -> Line:
+    """A log line of a call, under the execution and step it belongs to."""
+    execution_id, step = (origin.execution_id, origin.path or None) if origin else (None, None)
+    return Line(
+        clock.now_ms(), level, "integration", message, fields,
+        execution_id=execution_id, step=step, request_id=scope.request_id or None,
+    )  # fmt: skip
 
 
 def _mark_unknown(scope: TenantScope, row: CallRow) -> None:

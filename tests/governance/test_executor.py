@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from appliance.connectors.testing import Answer, LoopbackServer
+from appliance.core import db
 from appliance.core.errors import (
     AddressNotAllowed,
     ApplianceError,
@@ -21,6 +22,7 @@ from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.records import Origin
 from appliance.integrations.service import Spec
+from appliance.monitor import logs
 from tests.integrations.world import Ledger, World
 
 HERE = Origin("exe_1", "push", "0", 1, 3)
@@ -188,9 +190,28 @@ def test_secrets_are_blotted_out_of_output_and_log(world: World) -> None:
     world.ledger()
     result = world.executor.execute(world.one, world.request(input={"do": "echo", "note": "fine"}))
     assert result.output == {"said": "Bearer [redacted]", "[redacted]": ["fine"]}
-    lines: list[Any] = []
-    world.executor.execute(world.one, world.request("look", input={"do": "log"}, log=lambda *line: lines.append(line)))
-    assert lines == [("info", "token [redacted]", {"token": "[redacted]"})]
+
+
+def test_what_a_connector_logs_and_how_a_call_failed_is_in_the_tenants_log(world: World) -> None:
+    world.ledger()
+    world.executor.execute(world.one, world.request("look", input={"do": "log"}, origin=HERE))
+    error = failure(world, input={"do": "Rejected"}, origin=HERE)
+    failed, said = logs.list_lines(world.one, logs.LineFilter(), PageRequest()).items
+    assert (said.level, said.source, said.message, said.fields) == (
+        "info", "integration", "token [redacted]", {"token": "[redacted]"},
+    )  # fmt: skip
+    assert (said.execution_id, said.step) == ("exe_1", "push")
+    assert (failed.level, failed.message) == ("error", "book of books failed: no, [redacted]")
+    assert failed.fields == {"call_id": error.extra["call_id"], "class": "rejected", "outcome": "not_done"}
+    assert logs.list_lines(world.two, logs.LineFilter(), PageRequest()).items == []
+
+
+def test_calls_are_counted(world: World) -> None:
+    world.ledger()
+    world.executor.execute(world.one, world.request())
+    failure(world, action="look", input={"do": "Rejected"})
+    counted = db.rows("SELECT tenant_id, kind, name, outcome, count FROM tally ORDER BY outcome")
+    assert counted == [("one", "integration", "books", "failed", 1), ("one", "integration", "books", "succeeded", 1)]
 
 
 # The real connector

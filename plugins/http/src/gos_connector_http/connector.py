@@ -101,7 +101,7 @@ class HttpConnector(Connector):
                 unsafe = self._effect(request.method) == "write" and failure.outcome == "unknown"
                 if unsafe or attempt == attempts or wait is None:
                     raise
-                ctx.log("warning", f"{failure.message} Trying again in {wait:g} s.", {"attempt": attempt})
+                ctx.log("warn", f"{failure.message} Trying again in {wait:g} s.", {"attempt": attempt})
                 if not ctx.pause(wait):
                     raise
         raise AssertionError("attempts is at least 1")
