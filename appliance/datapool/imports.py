@@ -81,9 +81,10 @@ def import_rows(scope: TenantScope, name: str, data: bytes, options: ImportOptio
     rows = reader(collection, data, options, report)
     if options.on_error == "refuse" or options.dry_run:
         _import_at_once(scope, name, list(rows), (options, report))
-        return report
-    while chunk := list(islice(rows, ROWS_AT_ONCE)):
-        db.write(lambda chunk=chunk: _announce(scope, _store(load(scope, name), chunk, (options, report))))  # type: ignore[misc]
+    else:
+        while chunk := list(islice(rows, ROWS_AT_ONCE)):
+            db.write(lambda chunk=chunk: _announce(scope, _store(load(scope, name), chunk, (options, report))))  # type: ignore[misc]
+    report.errors.sort(key=lambda error: int(error["line"]))
     return report
 
 
