@@ -5,8 +5,9 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hypercorn.asyncio import serve
 from quart import Quart, Response
@@ -31,7 +32,7 @@ from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
 from appliance.sandbox.runtimes import default_folder
 from appliance.sites.demo import make_demo
-from appliance.sites.front import Front
+from appliance.sites.front import App, Front
 from appliance.sites.static import StaticFiles
 from appliance.sites.tls import make_server_config
 from appliance.solutions.services import Services
@@ -95,9 +96,7 @@ def build(config: Config) -> Appliance:
     pool = Pool(PoolSettings(config.sandbox.processes, config.sandbox.slots, runtimes_folder(config)))
     calls = Calls(Connections(Egress.of(config.egress.allow)))
     integrations = Integrations(load_registry(), sealer, lambda scope, name: tenants.open_secret(scope, sealer, name), calls)
-    executor = GovernedExecutor(
-        integrations, presence.instance, lambda task, tenant_id, call_id: queue.enqueue(task, tenant_id, call_id)
-    )
+    executor = GovernedExecutor(integrations, presence.instance, queue.enqueue)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     flow = ProcessFlow(config, presence, pool, queue, Ports(DataPoolReach(), ActionReach(executor)))
     services = Services(
@@ -118,7 +117,7 @@ def _gauges(services: Services) -> None:
         ("queued", "Steps waiting for a sandbox place."),
         ("restarts", "Sandbox processes replaced."),
     ):
-        metrics.registry.gauge(f"gos_sandbox_{name}", text, lambda name=name: float(health()[name]))
+        metrics.registry.gauge(f"gos_sandbox_{name}", text, partial(lambda name: float(health()[name]), name))
     metrics.registry.gauge(
         "gos_executions_active", "Executions driven by this process.", lambda: float(len(services.processes.runner.active))
     )
@@ -139,7 +138,7 @@ def make_asgi(appliance: Appliance) -> Any:
     quart.add_url_rule("/metrics", "metrics", _metrics)
     assets = services.assets
     folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
-    return Front(StaticFiles(quart, folders), appliance.config, lambda: appliance.ready)
+    return Front(StaticFiles(cast(App, quart), folders), appliance.config, lambda: appliance.ready)
 
 
 async def _metrics() -> Response:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from quart import Blueprint, Response, request
 
@@ -62,6 +62,11 @@ def make_blueprint(services: Services) -> Blueprint:
 _ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
+def _front() -> Mapping[str, Any]:
+    """What the front has put into the ASGI scope."""
+    return cast(Mapping[str, Any], request.scope)
+
+
 async def _unknown_path(services: Services, rest: str) -> Response:
     allowed = sorted({r.method for r in ROUTES if re.fullmatch(re.sub(r"{\w+}", "[^/]+", r.path), f"/{rest.rstrip('/')}")})
     error: ApplianceError = NotFound(f"there is no {PREFIX}/{rest[:100]}; GET /api-docs/ lists every path")
@@ -69,24 +74,25 @@ async def _unknown_path(services: Services, rest: str) -> Response:
         error = MethodNotAllowed(
             f"{request.method} is not possible here, {' and '.join(allowed)} is", headers={"Allow": ", ".join(allowed)}
         )
-    return _response(_refuse(error, request.scope["gos.request_id"], request.headers.get("Accept", "")))
+    return _response(_refuse(error, _front()["gos.request_id"], request.headers.get("Accept", "")))
 
 
 async def _serve(services: Services, route: Route, **path_args: str) -> Response:
-    request_id = request.scope["gos.request_id"]
+    front = _front()
+    request_id = front["gos.request_id"]
     accept = request.headers.get("Accept", "")
     with logs.log_context(request_id=request_id):
         try:
             headers = {name.lower(): value for name, value in request.headers.items()}
             auth.refuse_browser(headers, f"{request.scheme}://{request.host}")
             arrived = Arrived(
-                request.scope["gos.host"], request_id, request.scope["gos.address"], headers,
+                front["gos.host"], request_id, front["gos.address"], headers,
                 {name: request.args.getlist(name) for name in request.args}, request.path,
                 await _read_body(services, route),
             )  # fmt: skip
             work = _async_work if route.is_async else _sync_work
             sent = await work(services, route, arrived, path_args)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  logged and answered there
             return _response(_refuse(error, request_id, accept))
     return sent if isinstance(sent, Response) else _response(sent)
 

@@ -120,13 +120,17 @@ class JournalView(View):
     at: str
 
 
+def queue_view(place: executions.QueuePlace) -> QueueView:
+    return QueueView(position=place.position, ahead=place.ahead, enqueued_at=clock.rfc3339(place.enqueued_at))
+
+
 def execution_view(row: Execution) -> ExecutionView:
     place = executions.queue_place(row)
     base = f"/api/v1/processes/{row.process_id}/executions/{row.id}"
     return ExecutionView(
         execution_id=row.id, process_id=row.process_id, version=row.version, status=row.status, wait_reason=row.wait_reason,
-        waiting_for=row.waiting_for, input=row.input, output=row.output, error=row.error, label=row.label_text, retry_of=row.retry_of,
-        queue=QueueView(position=place.position, ahead=place.ahead, enqueued_at=clock.rfc3339(place.enqueued_at)) if place else None,
+        waiting_for=row.waiting_for, input=row.input, output=row.output, error=row.error, label=row.label_text,
+        retry_of=row.retry_of, queue=queue_view(place) if place else None,
         created_at=clock.rfc3339(row.created_at), started_at=clock.optional_rfc3339(row.started_at),
         finished_at=clock.optional_rfc3339(row.finished_at),
         duration_ms=row.finished_at - row.started_at if row.finished_at and row.started_at else None,
@@ -146,8 +150,8 @@ def step_view(row: StepRunRow) -> StepRunView:
 
 def journal_view(row: JournalRow) -> JournalView:
     return JournalView(
-        path=row.path, iteration=row.iteration or None, attempt=row.attempt, call=row.call, position=row.position, method=row.method,
-        args=row.args, ok=bool(row.ok), answer=row.answer, at=clock.rfc3339(row.at),
+        path=row.path, iteration=row.iteration or None, attempt=row.attempt, call=row.call, position=row.position,
+        method=row.method, args=row.args, ok=bool(row.ok), answer=row.answer, at=clock.rfc3339(row.at),
     )  # fmt: skip
 
 
@@ -172,7 +176,7 @@ async def execute_process(call: Call, process_id: str) -> Answer:
     wait: float = call.query.wait
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
-    callback: Callable[[], None] | None = partial(loop.call_soon_threadsafe, over.set) if wait else None
+    callback: Callable[[], Any] | None = partial(loop.call_soon_threadsafe, over.set) if wait else None
     start = partial(
         call.services.processes.start_execution, call.scope, process_id, _start_request(call), soon=wait > 0, when_finished=callback
     )

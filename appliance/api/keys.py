@@ -24,7 +24,7 @@ class IssueKey(Body):
     environment: Annotated[str, Field(pattern="^[A-Za-z0-9]{1,12}$")] = "live"
     expires_at: str | None = None
     rate_limit: RateLimit | None = None
-    allowed_ips: list[str] = []
+    allowed_ips: list[str] = Field(default_factory=list)
 
 
 class RotateKey(Body):

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
@@ -27,7 +27,8 @@ def document(base_url: str) -> dict[str, Any]:
         "info": {
             "title": "Governed Operations Service",
             "version": __version__,
-            "description": "Every call needs an API key of this tenant in `X-API-Key`. Errors carry a code and say what to do next.",
+            "description": "Every call needs an API key of this tenant in `X-API-Key`. An error's code is stable, its message says "
+            "what to do next.",
         },
         "servers": [{"url": base_url}],
         "security": [{"apiKey": []}],
@@ -156,7 +157,7 @@ def _schema(kind: Any, schemas: dict[str, Any], mode: Any) -> dict[str, Any]:
     if inspect.isclass(kind) and issubclass(kind, BaseModel):
         schemas[kind.__name__] = schema
         return {"$ref": _REF.format(model=kind.__name__)}
-    return cast(dict[str, Any], schema)
+    return schema
 
 
 def _meta_schema() -> dict[str, Any]:

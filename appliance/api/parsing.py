@@ -92,7 +92,7 @@ def parse_query(route: Route, args: Mapping[str, list[str]]) -> Any:
     """The query string as the route's model; a parameter given twice is refused unless it is a list."""
     if route.query is None:
         if args:
-            raise InvalidRequest(f"this call takes no query parameter; remove {sorted(args)[0][:60]!r}")
+            raise InvalidRequest(f"this call takes no query parameter; remove {min(args)[:60]!r}")
         return None
     values: dict[str, Any] = {}
     for name, given in args.items():

@@ -1,6 +1,7 @@
 """The `gos` command: one module per noun; each registers its commands and answers an exit code (0, 1, 2)."""
 
 import argparse
+import logging
 import os
 import sys
 from pathlib import Path
@@ -63,6 +64,6 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except Exception as error:
         logs.configure_logs("info", "text")
-        logs.logging.getLogger("appliance.cli").error("unexpected failure", exc_info=error)
+        logging.getLogger("appliance.cli").exception("unexpected failure")
         print(f"gos: this is a bug ({type(error).__name__}); the lines above help whoever mends it", file=sys.stderr)
         return 1

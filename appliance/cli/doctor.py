@@ -1,7 +1,6 @@
 """`gos doctor`: what stands, and where a set-up falls short."""
 
 import argparse
-import os
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -41,7 +40,7 @@ def _storage(config: Config) -> Iterator[tuple[str, str]]:
         if db.is_sqlite():
             found = db.rows("PRAGMA quick_check")[0][0]
             yield ("ok" if found == "ok" else "FAIL", f"SQLite's quick check says {found}")
-    mode = os.stat(config.data / "key").st_mode & 0o777
+    mode = (config.data / "key").stat().st_mode & 0o777
     yield ("ok" if mode == 0o600 else "FAIL", f"the key file has mode {mode:o}" + ("" if mode == 0o600 else "; make it 600"))
 
 
@@ -63,13 +62,9 @@ def _exposure(config: Config) -> Iterator[tuple[str, str]]:
     if not config.on_loopback and config.scheme == "http":
         yield "FAIL", "the console needs HTTPS off loopback: set server.tls, or name your proxy in server.trusted_proxies"
     if config.domains.content.endswith(f".{config.domains.base}"):
-        yield (
-            "note",
-            (
-                f"{config.domains.content} lies under {config.domains.base}: fine for trying out; in production give WebApps another "
-                "registrable domain, because sibling hosts count as the same site"
-            ),
-        )
+        where = f"{config.domains.content} lies under {config.domains.base}"
+        why = "in production give WebApps another registrable domain, because sibling hosts count as the same site"
+        yield "note", f"{where}: fine for trying out; {why}"
     for entry in config.egress.allow:
         yield "note", f"connectors may reach {entry} (egress.allow); remove it unless an integration needs it"
     if config.demo.order_system:

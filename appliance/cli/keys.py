@@ -55,7 +55,8 @@ def run_list(args: argparse.Namespace) -> int:
         rows = keys.list_keys(service.system_scope(args.tenant), PageRequest(limit=MAX_LIMIT)).items
     show(args, [
         {
-            "id": r.id, "name": r.name, "ends": f"{r.prefix}…{r.last4}", "scopes": len(r.scopes), "expires_at": clock.rfc3339(r.expires_at),
+            "id": r.id, "name": r.name, "ends": f"{r.prefix}…{r.last4}", "scopes": len(r.scopes),
+            "expires_at": clock.rfc3339(r.expires_at),
             "last_used_at": clock.optional_rfc3339(r.last_used_at), "revoked_at": clock.optional_rfc3339(r.revoked_at),
         }
         for r in rows

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import peewee
 from playhouse.db_url import connect as connect_url
@@ -39,7 +39,7 @@ _PRAGMAS = (
 )
 
 
-class _Sqlite(peewee.SqliteDatabase):
+class _Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no types
     """SQLite whose connections can only read, except on the writer's thread."""
 
     def _add_conn_hooks(self, conn: sqlite3.Connection) -> None:
@@ -97,9 +97,9 @@ class _Writer(threading.Thread):
             if self._jobs[0] is None:
                 return None
             batch: list[_Job] = []
-            while self._jobs and self._jobs[0] is not None and len(batch) < BATCH:
-                job = self._jobs.popleft()
-                if job is not None and job.future.set_running_or_notify_cancel():
+            while self._jobs and len(batch) < BATCH and (job := self._jobs[0]) is not None:
+                self._jobs.popleft()
+                if job.future.set_running_or_notify_cancel():
                     batch.append(job)
             return batch
 
@@ -118,7 +118,7 @@ class _Writer(threading.Thread):
             except BaseException:
                 _roll_back(self._db)
                 raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  every caller of the batch gets it
             coded = _storage_error(error)
             for job in batch:
                 job.future.set_exception(job.error or coded)
@@ -138,7 +138,7 @@ def _run_in_savepoint(db: peewee.Database, job: _Job, *, alone: bool) -> None:
     _writer_state.callbacks = job.callbacks
     try:
         job.result = job.fn()
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  the caller gets it
         job.error = error
         job.callbacks.clear()
         if not alone:
@@ -211,7 +211,7 @@ def submit(fn: Callable[[], T]) -> "Future[T]":
     if _writer is None or _writer_state.inside:
         try:
             job.future.set_result(write(fn))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  whoever asks the future gets it
             job.future.set_exception(error)
     else:
         _writer.submit(job)
@@ -293,6 +293,10 @@ def execute(sql: str, params: tuple[Any, ...] = ()) -> int:
 
 class JsonField(peewee.TextField):  # type: ignore[misc]  # peewee carries no types
     """JSON stored as compact text."""
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: Any, owner: type) -> Any: ...
 
     def db_value(self, value: Any) -> str | None:
         return None if value is None else dump_json(value)

@@ -58,7 +58,7 @@ def decode_cursor(cursor: str, order: str, count: int) -> list[Any]:
 
 def parse_sort(text: str | None, fields: Mapping[str, Any], default: str) -> list[tuple[str, bool]]:
     """`-created_at,name` as [(name, descending)]; InvalidRequest names an unknown field."""
-    order = []
+    order: list[tuple[str, bool]] = []
     for part in (text or default).split(","):
         name = part.strip().removeprefix("-")
         if name not in fields:

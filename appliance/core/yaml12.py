@@ -32,7 +32,7 @@ class _Loader(yaml.SafeLoader):
         self.depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event = self.peek_event()
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's reader carries no types
         if self.check_event(yaml.AliasEvent):
             self.aliases += 1
         self.nodes += 1

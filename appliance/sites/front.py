@@ -27,6 +27,8 @@ _SECURITY = (
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )
+REQUESTS = metrics.registry.counter("gos_http_requests_total", "Requests answered.", ("area", "status"))
+SECONDS = metrics.registry.histogram("gos_http_request_seconds", "Time to answer a request.", ("area",))
 AREAS = ("api", "api-docs", "console", "mcp", "hooks", "static", "metrics", "demo")
 
 
@@ -44,7 +46,7 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {name: value for name, value in scope["headers"] if name not in (b"cookie",)}
+        headers = {name: value for name, value in scope["headers"] if name != b"cookie"}
         request_id = _request_id(headers.get(b"x-request-id", b""))
         self._believe_proxy(scope, headers)
         began = clock.monotonic()
@@ -63,8 +65,8 @@ class Front:
         finally:
             area = scope["path"].split("/", 2)[1]
             area = area if area in AREAS else "other"
-            metrics.requests.add(area, str(status))
-            metrics.request_seconds.observe(clock.monotonic() - began, area)
+            REQUESTS.inc(1, area, str(status))
+            SECONDS.observe(clock.monotonic() - began, area)
 
     async def _route(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         if scope["path"] in HEALTH:

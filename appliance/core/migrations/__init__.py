@@ -4,6 +4,9 @@ import importlib
 import logging
 import pkgutil
 from dataclasses import dataclass
+from functools import partial
+
+from peewee import DatabaseError
 
 from appliance.core import clock, db
 from appliance.core.errors import ConfigInvalid
@@ -51,7 +54,7 @@ def migrate() -> list[str]:
     applied = []
     for migration in known:
         if migration.number not in done:
-            db.write(lambda migration=migration: _apply(migration))
+            db.write(partial(_apply, migration))
             applied.append(f"{migration.number:04d}_{migration.name}")
             log.info("migrated", extra={"fields": {"migration": applied[-1]}})
     return applied
@@ -61,7 +64,7 @@ def pending() -> int:
     """How many migrations the open database still lacks."""
     try:
         done = {int(row[0]) for row in db.rows("SELECT number FROM migration")}
-    except db.peewee.DatabaseError:
+    except DatabaseError:
         done = set()
     return sum(1 for m in all_migrations() if m.number not in done)
 

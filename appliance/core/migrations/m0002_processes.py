@@ -21,8 +21,8 @@ STATEMENTS = [
         FOREIGN KEY (tenant_id, process_id) REFERENCES process (tenant_id, id) ON DELETE CASCADE)""",
     "CREATE UNIQUE INDEX execution_idempotency ON execution (tenant_id, idempotency) WHERE idempotency IS NOT NULL",
     "CREATE INDEX execution_listed ON execution (tenant_id, process_id, created_at)",
-    "CREATE INDEX execution_open ON execution (status, next_run_at) "
-    "WHERE status IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')",
+    """CREATE INDEX execution_open ON execution (status, next_run_at)
+        WHERE status IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')""",
     "CREATE INDEX execution_finished ON execution (finished_at) WHERE finished_at IS NOT NULL",
     """CREATE TABLE step_run (
         tenant_id TEXT NOT NULL, execution_id TEXT NOT NULL, path TEXT NOT NULL, iteration TEXT NOT NULL,

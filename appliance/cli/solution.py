@@ -1,0 +1,7 @@
+"""Solution commands."""
+
+from typing import Any
+
+
+def add_commands(commands: Any) -> None:
+    pass
