@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import httpcore
 import httpx
@@ -52,19 +53,37 @@ def system_resolver(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Egress:
-    """The rules of one appliance, and the sockets they let through."""
+    """The rules of one appliance, and the sockets they let through.
+
+    `ca_file` names a PEM file of authorities that are believed beside the public ones.
+    """
 
     rules: tuple[AllowRule, ...] = ()
     resolver: Resolver = system_resolver
     max_answer_bytes: int = 10 * 1024 * 1024
+    ca_file: str = ""
 
     @classmethod
-    def of(cls, allow: Iterable[str]) -> "Egress":
-        """Rules of the operator's `egress.allow`; ConfigInvalid names an entry that cannot be read."""
+    def of(cls, allow: Iterable[str], ca_file: str = "") -> "Egress":
+        """Rules of the operator's `egress.allow`; ConfigInvalid names an entry or file that cannot be read."""
         try:
-            return cls(rules=parse_allow(allow))
+            egress = cls(rules=parse_allow(allow), ca_file=ca_file)
         except ValueError as error:
             raise ConfigInvalid(f"egress.allow: {error}") from error
+        if ca_file:
+            _ = egress.tls
+        return egress
+
+    @cached_property
+    def tls(self) -> ssl.SSLContext:
+        """How certificates are judged; made once, it costs tens of milliseconds."""
+        context = httpx.create_ssl_context(trust_env=False)
+        if self.ca_file:
+            try:
+                context.load_verify_locations(self.ca_file)
+            except OSError as error:
+                raise ConfigInvalid(f"egress.ca_file: {self.ca_file} holds no readable certificates ({error})") from error
+        return context
 
     def addresses(self, host: str, port: int, timeout: float | None) -> list[str]:
         """The addresses of `host` that may be reached on `port`, resolved once.
@@ -186,7 +205,7 @@ class EgressClient:
     def __init__(self, egress: Egress) -> None:
         self._max_bytes = egress.max_answer_bytes
         self._pool = httpcore.ConnectionPool(
-            ssl_context=httpx.create_ssl_context(trust_env=False),
+            ssl_context=egress.tls,
             max_connections=64,
             keepalive_expiry=_KEEP_IDLE_SECONDS,
             network_backend=_PinnedBackend(egress),

@@ -155,9 +155,7 @@ def test_a_name_with_good_and_bad_addresses_leads_only_to_the_good_ones() -> Non
     assert egress.addresses("mixed.example", 80, 5) == ["8.8.8.8"]
 
 
-@pytest.mark.parametrize(
-    "entry", ["", "erp internal", "http://erp", "10.0.0.0/40", "erp:0", "erp:70000", "1.2.3", "a..b", "*.x"]
-)
+@pytest.mark.parametrize("entry", ["", "erp internal", "http://erp", "10.0.0.0/40", "erp:0", "erp:70000", "1.2.3", "a..b", "*.x"])
 def test_an_unreadable_entry_is_named(entry: str) -> None:
     with pytest.raises(ConfigInvalid, match=r"egress\.allow"):
         Egress.of([entry])

@@ -1,14 +1,21 @@
 """The one way out: pinned, rechecked at each redirect, capped in size and time."""
 
+import contextlib
+import datetime as dt
 import gzip
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from appliance.connectors.addresses import parse_allow
 from appliance.connectors.contract import (
@@ -22,6 +29,7 @@ from appliance.connectors.contract import (
     TransientError,
 )
 from appliance.connectors.egress import Egress, EgressClient
+from appliance.core.errors import ConfigInvalid
 
 LOOPBACK = Egress.of(["127.0.0.0/8"])
 Serve = Callable[[Callable[[socket.socket], None]], str]
@@ -141,20 +149,14 @@ def test_a_redirect_to_a_forbidden_address_is_refused(other_server: Any, twin_se
     assert twin_server.received == []
 
 
-@pytest.mark.parametrize(
-    "target", ["file:///etc/passwd", "gopher://127.0.0.1/x", "ftp://127.0.0.1/", "http://u:p@127.0.0.1/"]
-)
-def test_a_redirect_to_another_scheme_or_with_credentials_is_refused(
-    client: EgressClient, server: Any, target: str
-) -> None:
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "gopher://127.0.0.1/x", "ftp://127.0.0.1/", "http://u:p@127.0.0.1/"])
+def test_a_redirect_to_another_scheme_or_with_credentials_is_refused(client: EgressClient, server: Any, target: str) -> None:
     server.answer("/", 302, Location=target)
     with pytest.raises(ConfigError):
         send(client, "GET", server.url + "/")
 
 
-def test_a_redirect_to_another_origin_loses_every_credential(
-    client: EgressClient, server: Any, other_server: Any
-) -> None:
+def test_a_redirect_to_another_origin_loses_every_credential(client: EgressClient, server: Any, other_server: Any) -> None:
     server.answer("/", 302, Location=f"{other_server.url}/there")
     other_server.answer("/there")
     secret = [("Authorization", "Bearer s"), ("X-Api-Key", "s"), ("Accept", "text/plain")]
@@ -181,15 +183,10 @@ def test_a_body_is_never_sent_on_to_another_origin(client: EgressClient, server:
     assert other_server.received == []
 
 
-def test_see_other_turns_a_post_into_a_get_and_what_fails_later_has_an_unknown_outcome(
-    client: EgressClient, server: Any
-) -> None:
+def test_see_other_turns_a_post_into_a_get_and_what_fails_later_has_an_unknown_outcome(client: EgressClient, server: Any) -> None:
     server.answer("/", 303, Location="/result")
     server.answer("/result", body=b"made")
-    assert (
-        send(client, "POST", server.url + "/", content=b"x", headers=[("Content-Type", "text/plain")]).content
-        == b"made"
-    )
+    assert send(client, "POST", server.url + "/", content=b"x", headers=[("Content-Type", "text/plain")]).content == b"made"
     assert [r.method for r in server.received] == ["POST", "GET"]
     server.answer("/", 303, Location="http://127.0.0.1:1/")
     with pytest.raises(TransientError) as caught:
@@ -209,9 +206,7 @@ def test_redirects_are_left_alone_when_asked(client: EgressClient, server: Any) 
     assert send(client, "GET", server.url + "/", follow_redirects=False).status == 302
 
 
-@pytest.mark.parametrize(
-    "url", ["file:///etc/passwd", "ftp://127.0.0.1/", "/relative", "http://", "http://a b/", "http://u:p@h/"]
-)
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/", "/relative", "http://", "http://a b/", "http://u:p@h/"])
 def test_only_plain_http_addresses_are_requested(client: EgressClient, url: str) -> None:
     with pytest.raises(ConfigError):
         send(client, "GET", url)
@@ -287,9 +282,7 @@ def hang_up_after_reading(connection: socket.socket) -> None:
     connection.recv(65536)
 
 
-def test_a_server_that_hangs_up_after_the_request_leaves_the_outcome_unknown(
-    client: EgressClient, raw_server: Serve
-) -> None:
+def test_a_server_that_hangs_up_after_the_request_leaves_the_outcome_unknown(client: EgressClient, raw_server: Serve) -> None:
     url = raw_server(hang_up_after_reading)
     with pytest.raises(TransientError) as caught:
         send(client, "POST", url, content=b"x")
@@ -297,16 +290,12 @@ def test_a_server_that_hangs_up_after_the_request_leaves_the_outcome_unknown(
 
 
 @pytest.mark.parametrize("drip", [b"X-Slow: 1\r\n", b"x"])
-def test_a_server_that_drips_its_answer_cannot_stretch_the_deadline(
-    client: EgressClient, raw_server: Serve, drip: bytes
-) -> None:
+def test_a_server_that_drips_its_answer_cannot_stretch_the_deadline(client: EgressClient, raw_server: Serve, drip: bytes) -> None:
     over = threading.Event()
 
     def serve(connection: socket.socket) -> None:
         connection.recv(65536)
-        connection.sendall(
-            b"HTTP/1.1 200 OK\r\n" if drip[:1] == b"X" else b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"
-        )
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" if drip[:1] == b"X" else b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n")
         for _ in range(200):
             if over.wait(0.05):
                 return
@@ -336,43 +325,61 @@ def test_a_plain_server_does_not_pass_for_https(client: EgressClient, server: An
     assert caught.value.outcome == "not_done"
 
 
-def test_an_untrusted_certificate_is_refused_before_anything_is_sent(
-    client: EgressClient, raw_server: Serve, certificate: ssl.SSLContext
-) -> None:
-    def serve(connection: socket.socket) -> None:
-        try:
-            with certificate.wrap_socket(connection, server_side=True) as secured:
-                secured.recv(1)
-        except ssl.SSLError as error:
-            seen.append(str(error))
+def serve_tls(context: ssl.SSLContext, connection: socket.socket) -> None:
+    """Answer one request over TLS; a client that turns away ends it."""
+    with contextlib.suppress(ssl.SSLError, OSError), context.wrap_socket(connection, server_side=True) as secured:
+        secured.recv(65536)
+        secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
-    seen: list[str] = []
-    url = raw_server(serve).replace("http:", "https:")
+
+def test_an_untrusted_certificate_is_refused_before_anything_is_sent(
+    client: EgressClient, raw_server: Serve, certificate: Path
+) -> None:
+    port = raw_server(partial(serve_tls, server_context(certificate))).rpartition(":")[2]
     with pytest.raises(TransientError, match="certificate verify failed") as caught:
-        send(client, "POST", url, content=b"secret")
+        send(client, "POST", f"https://127.0.0.1:{port}/", content=b"secret")
     assert caught.value.outcome == "not_done"
 
 
+@pytest.mark.parametrize(("host", "accepted"), [("erp.internal", True), ("evil.internal", False)])
+def test_a_pinned_connection_is_still_held_to_the_name(raw_server: Serve, certificate: Path, host: str, accepted: bool) -> None:
+    port = raw_server(partial(serve_tls, server_context(certificate))).rpartition(":")[2]
+    rules = parse_allow(["127.0.0.0/8"])
+    egress = Egress(rules, resolver=lambda _host, _port: ["127.0.0.1"], ca_file=str(certificate))
+    if accepted:
+        assert sending(egress, "GET", f"https://{host}:{port}/").content == b"ok"
+    else:
+        with pytest.raises(TransientError, match="Hostname mismatch"):
+            sending(egress, "GET", f"https://{host}:{port}/")
+
+
+def test_a_ca_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_text("nothing\n")
+    for name in ("missing.pem", "empty.pem"):
+        with pytest.raises(ConfigInvalid, match=r"egress\.ca_file"):
+            Egress.of([], str(tmp_path / name))
+
+
+def server_context(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
 @pytest.fixture
-def certificate(tmp_path: Any) -> ssl.SSLContext:
-    """A server context with a certificate that nobody vouches for."""
-    import datetime as dt
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
+def certificate(tmp_path: Path) -> Path:
+    """Key and certificate of `erp.internal`, signed by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "erp.internal")])
     now = dt.datetime.now(dt.UTC)
-    made = x509.CertificateBuilder(
-        name, name, key.public_key(), x509.random_serial_number(), now, now.replace(year=now.year + 1)
-    ).sign(key, hashes.SHA256())
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("erp.internal")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
     file = tmp_path / "server.pem"
     file.write_bytes(
         made.public_bytes(serialization.Encoding.PEM)
         + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(file)
-    return context
+    return file
