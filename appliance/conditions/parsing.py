@@ -106,9 +106,7 @@ class _Parser:
             if name in GROUPS:
                 parts.append(self._group(name, value, fields, (here, depth)))
             elif name.startswith("_") and (fields is None or name not in fields):
-                _refuse(
-                    f"{name[:60]!r} does not stand here: operators go inside a field, groups are _and and _or", here
-                )
+                _refuse(f"{name[:60]!r} does not stand here: operators go inside a field, groups are _and and _or", here)
             else:
                 parts.append(self._member(name, value, _field(fields, name, here), (here, depth)))
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
@@ -134,9 +132,7 @@ class _Parser:
             there = f"{here}/{_escape(operator)}"
             if operator in GROUPS:
                 items = _listed(operator, operand, there)
-                group = tuple(
-                    self._member(name, item, field, (f"{there}/{i}", depth + 1)) for i, item in enumerate(items)
-                )
+                group = tuple(self._member(name, item, field, (f"{there}/{i}", depth + 1)) for i, item in enumerate(items))
                 parts.append(AllOf(group) if operator == "_and" else AnyOf(group))
             elif operator in INSIDE:
                 parts.append(self._inside(name, operator, operand, (field, there, depth)))
