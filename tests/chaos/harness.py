@@ -1,0 +1,237 @@
+"""Kills a whole appliance (server, worker and their children) at random instants and counts what was lost or done twice."""
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from appliance.core.config import load_config
+from appliance.testing.running import free_port
+
+ROOT = Path(__file__).parent.parent.parent
+ITEMS = 3
+PROCESS = {
+    "id": "chaos",
+    "grants": {"datapool": {"marks": ["read", "write"]}},
+    "steps": [
+        {
+            "id": "write",
+            "code": {
+                "language": "typescript",
+                "source": """
+export default async function (input: {run: string}, api: any) {
+  await api.datapool.create("marks", {run: input.run, what: "first"});
+  const seen = await api.datapool.query("marks", {filter: {run: {_eq: input.run}}});
+  await api.datapool.create("marks", {run: input.run, what: "second", note: String(seen.items.length) + ":" + Math.random()});
+  return {run: input.run};
+}""",
+            },
+        },
+        {
+            "id": "each",
+            "for_each": {
+                "items": [1, 2, 3],
+                "as": "n",
+                "concurrency": 2,
+                "steps": [{"id": "mark", "datapool": {"collection": "marks", "create": {"values": {"run": "= input.run", "what": "item {{ n }}"}}}}],
+            },
+        },
+        {"id": "pause", "wait": {"for": "30ms"}},
+        {"id": "last", "datapool": {"collection": "marks", "create": {"values": {"run": "= input.run", "what": "last"}}}},
+    ],
+}
+MARKS_PER_RUN = 2 + ITEMS + 1
+
+
+@dataclass
+class Report:
+    """What a run came to: `accepted` executions, those `lost`, runs whose marks are too few or too many."""
+
+    rounds: int = 0
+    accepted: int = 0
+    lost: list[str] = field(default_factory=list)
+    duplicated: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    kills: int = 0
+    reclaimed: int = 0
+    slowest_start_s: float = 0.0
+
+
+class Chaos:
+    """One data folder, started and killed again and again."""
+
+    def __init__(self, folder: Path, control: str, seed: int) -> None:
+        self.folder = folder
+        self.control = control
+        self.random = random.Random(seed)  # noqa: S311
+        self.port = free_port()
+        self.report = Report()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._log = (folder / "appliance.log").open("ab")
+        folder.joinpath("config.yaml").write_text(f"server: {{port: {self.port}}}\nlogs: {{level: warning}}\nqueue: {{workers: 4}}\n")
+        self.key = ""
+
+    # -- life and death
+
+    def start(self) -> None:
+        """Start server and worker, each in a process group of its own, and wait until the port answers."""
+        began = time.monotonic()
+        self._processes = [self._spawn("serve"), self._spawn("worker")]
+        transport = httpx.HTTPTransport(retries=100)
+        with httpx.Client(transport=transport, trust_env=False, timeout=60) as client:
+            client.get(f"http://127.0.0.1:{self.port}/readyz").raise_for_status()
+        self.report.slowest_start_s = max(self.report.slowest_start_s, time.monotonic() - began)
+
+    def _spawn(self, command: str) -> "subprocess.Popen[bytes]":
+        line = [sys.executable, "-m", "tests.chaos.launcher", self.control, "--data", str(self.folder), command]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("GOS_")}
+        return subprocess.Popen(line, cwd=ROOT, env=environment, stderr=self._log, start_new_session=True)  # noqa: S603
+
+    def kill(self) -> None:
+        """kill -9 of both process groups."""
+        for process in self._processes:
+            os.killpg(process.pid, signal.SIGKILL)
+        for process in self._processes:
+            process.wait()
+        self.report.kills += 1
+
+    def stop(self) -> None:
+        """SIGTERM, as an administrator would."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.wait(60)
+        self._log.close()
+
+    # -- the work
+
+    def prepare(self) -> None:
+        """Tenant, key, collection and process; the appliance must not run yet."""
+        from appliance.app import open_store
+        from appliance.core import db
+        from appliance.datapool import service as datapool
+        from appliance.tenants import keys, service
+
+        sealer = open_store(load_config(self.folder / "config.yaml", environment={}, flags={"storage.data": str(self.folder)}))
+        service.create_tenant("acme", "Acme")
+        scope = service.system_scope("acme")
+        spec = keys.KeySpec("chaos", sorted(scope.scopes), rate_requests=1_000_000)
+        self.key = keys.issue_key(scope, sealer, spec)[1]
+        fields = [{"name": name, "type": "text"} for name in ("run", "what", "note")]
+        datapool.create_collection(scope, {"name": "marks", "fields": fields})
+        db.close_database()
+
+    def publish(self) -> None:
+        with self.client() as client:
+            client.put("/api/v1/processes/chaos", json=PROCESS).raise_for_status()
+            client.post("/api/v1/processes/chaos/publish", json={}).raise_for_status()
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(
+            base_url=f"http://127.0.0.1:{self.port}",
+            headers={"Host": f"acme.localhost:{self.port}", "X-API-Key": self.key},
+            timeout=30,
+            trust_env=False,
+        )
+
+    def run_round(self, number: int, count: int) -> None:
+        """Send `count` executions while the appliance is killed once; every one is sent until it is accepted."""
+        stopped = threading.Event()
+        names = [f"r{number}-{index}" for index in range(count)]
+        delay = self.random.uniform(0.05, 1.5)
+
+        def send(name: str) -> str:
+            wait = "?wait=5" if hash(name) % 3 == 0 else ""
+            while not stopped.is_set():
+                try:
+                    with self.client() as client:
+                        answer = client.post(
+                            f"/api/v1/processes/chaos/execute{wait}", json={"run": name}, headers={"Idempotency-Key": name}
+                        )
+                    if answer.status_code in (200, 202):
+                        return str(answer.json()["data"]["execution_id"])
+                    if answer.status_code not in (409, 503):
+                        raise AssertionError(answer.text)
+                except httpx.TransportError:
+                    stopped.wait(0.05)
+            raise AssertionError("stopped before it was accepted")
+
+        with ThreadPoolExecutor(8) as senders:
+            sent = [senders.submit(send, name) for name in names]
+            time.sleep(delay)
+            self.kill()
+            self.start()
+            accepted = [future.result() for future in sent]
+        self.report.rounds += 1
+        self.report.accepted += len(set(accepted))
+        self._check(names, accepted)
+
+    def _check(self, names: list[str], accepted: list[str]) -> None:
+        unfinished = self._wait_finished(set(accepted))
+        self.report.lost += sorted(unfinished)
+        table = self._rows("SELECT table_name FROM collection WHERE name = 'marks'")[0][0]
+        columns = {row[1] for row in self._rows(f"PRAGMA table_info({table})")}
+        run_column = next(name for name in columns if name == "run" or name.endswith("run"))
+        counted = Counter(row[0] for row in self._rows(f"SELECT {run_column} FROM {table}"))  # noqa: S608
+        self.report.duplicated += [name for name in names if counted[name] > MARKS_PER_RUN]
+        self.report.missing += [name for name in names if counted[name] < MARKS_PER_RUN]
+        self.report.reclaimed = self._rows("SELECT count(*) FROM execution WHERE fence > 2")[0][0]
+
+    def _wait_finished(self, wanted: set[str], seconds: float = 25.0) -> set[str]:
+        """Those of `wanted` that have not succeeded after at most `seconds` without a person's help."""
+        ends = time.monotonic() + seconds
+        left = wanted
+        while left and time.monotonic() < ends:
+            done = {row[0] for row in self._rows("SELECT id FROM execution WHERE status = 'succeeded'")}
+            left = wanted - done
+            time.sleep(0.1)
+        return left
+
+    def _rows(self, sql: str) -> list[tuple[object, ...]]:
+        with sqlite3.connect(f"file:{self.folder / 'gos.db'}?mode=ro", uri=True, timeout=20) as connection:
+            return connection.execute(sql).fetchall()
+
+
+def run_chaos(folder: Path, *, control: str = "none", rounds: int = 20, count: int = 200, seed: int = 1) -> Report:
+    """`rounds` kills while `count` executions each are accepted and run."""
+    chaos = Chaos(folder, control, seed)
+    chaos.prepare()
+    chaos.start()
+    try:
+        chaos.publish()
+        for number in range(rounds):
+            chaos.run_round(number, count)
+            if control != "none" and (chaos.report.lost or chaos.report.duplicated):
+                break
+    finally:
+        chaos.stop()
+    return chaos.report
+
+
+if __name__ == "__main__":
+    import dataclasses
+    import tempfile
+
+    options = dict(part.split("=") for part in sys.argv[1:])
+    with tempfile.TemporaryDirectory() as where:
+        found = run_chaos(
+            Path(where),
+            control=options.get("control", "none"),
+            rounds=int(options.get("rounds", "20")),
+            count=int(options.get("count", "200")),
+            seed=int(options.get("seed", "1")),
+        )
+        print(json.dumps(dataclasses.asdict(found), indent=1))
+        if options.get("log"):
+            print(Path(where, "appliance.log").read_text()[-4000:])

@@ -1,0 +1,50 @@
+"""Starts `gos serve` or `gos worker`, optionally with one defence removed: the control that the chaos test must fail."""
+
+import sys
+from typing import Any
+
+from appliance.cli import main
+from appliance.core import db
+from appliance.processes import store, sweeper
+from appliance.processes.runner import Runner
+
+
+def remove_fence() -> None:
+    """Claims and commits no longer ask who holds the execution."""
+
+    def claim(scope: Any, execution_id: str, owner: str, fence: int, lease_until: int) -> bool:
+        sql = "UPDATE execution SET status = 'running', owner = ?, lease_until = ?, fence = fence + 1 WHERE tenant_id = ? AND id = ?"
+        return db.execute(sql, (owner, lease_until, scope.tenant_id, execution_id)) == 1
+
+    def settle(claim: Any, status: str, active_ms: int, changes: dict[str, Any]) -> None:
+        columns = "".join(f", {name} = ?" for name in changes)
+        sql = f"UPDATE execution SET status = ?, active_ms = ?, owner = NULL{columns} WHERE tenant_id = ? AND id = ?"  # noqa: S608
+        db.execute(sql, (status, active_ms, *changes.values(), claim.scope.tenant_id, claim.execution_id))
+
+    store.claim = claim
+    store.settle = settle
+    store.check_fence = lambda claim: None
+    store.progress = lambda claim, lease_until, active_ms: False
+    Runner._claimable = lambda self, row: True  # type: ignore[method-assign]
+    from appliance.processes import journal, outcome
+
+    journal.check_fence = lambda claim: None  # type: ignore[attr-defined]
+    assert outcome.store is store
+
+    def requeue(self: sweeper.Sweeper, found: list[tuple[str, str, int]]) -> None:
+        for tenant_id, execution_id, _ in found:
+            self._wake(tenant_id, execution_id)
+
+    sweeper.Sweeper._requeue = requeue  # type: ignore[method-assign]
+
+
+def remove_sweeper() -> None:
+    """Nobody looks for lost work."""
+    sweeper.Sweeper.sweep = lambda self: 0  # type: ignore[method-assign]
+
+
+CONTROLS = {"none": lambda: None, "fence": remove_fence, "sweeper": remove_sweeper}
+
+if __name__ == "__main__":
+    CONTROLS[sys.argv[1]]()
+    sys.exit(main(sys.argv[2:]))

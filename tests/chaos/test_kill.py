@@ -1,0 +1,28 @@
+"""Whatever is killed, and whenever: nothing accepted is lost, nothing is done twice.  And the test can fail."""
+
+from pathlib import Path
+
+import pytest
+
+from .harness import run_chaos
+
+
+def test_nothing_is_lost_or_done_twice_when_everything_is_killed(tmp_path: Path) -> None:
+    report = run_chaos(tmp_path, rounds=2, count=60, seed=7)
+    assert (report.lost, report.duplicated, report.missing) == ([], [], [])
+    assert report.accepted == 120
+
+
+@pytest.mark.chaos
+def test_twenty_rounds_of_two_hundred(tmp_path: Path) -> None:
+    report = run_chaos(tmp_path, rounds=20, count=200, seed=1)
+    assert (report.lost, report.duplicated, report.missing) == ([], [], [])
+    assert report.accepted == 4000
+    assert report.reclaimed > 0, "no execution was ever interrupted: the kills came at the wrong time"
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("control", ["fence", "sweeper"])
+def test_without_a_defence_the_same_run_fails(tmp_path: Path, control: str) -> None:
+    report = run_chaos(tmp_path, control=control, rounds=20, count=200, seed=1)
+    assert report.lost or report.duplicated, f"removing the {control} was not noticed"
