@@ -133,6 +133,18 @@ class LoopbackServer:
         fixed = Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
         self.answers[path] = lambda _: fixed
 
+    def expect(self, path: str) -> threading.Event:
+        """An event that is set when the next request for `path` arrives."""
+        arrived = threading.Event()
+        answer = self.answers.get(path, _nothing_here)
+
+        def note(request: Received) -> Answer:
+            arrived.set()
+            return answer(request)
+
+        self.answers[path] = note
+        return arrived
+
     def close(self) -> None:
         """Stop listening."""
         self._server.shutdown()

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from appliance.connectors.contract import Effect
 from appliance.core import clock, db, ids
-from appliance.core.errors import Conflict, IdempotencyInFlight, IdempotencyMismatch
+from appliance.core.errors import Conflict, ConnectorFailed, Detail, IdempotencyInFlight, IdempotencyMismatch
 from appliance.core.scope import TenantScope
 from appliance.integrations.models import CallRow
 from appliance.monitor import tally
@@ -20,8 +20,16 @@ _KEPT_BYTES = 1 << 20
 _GRACE_MS = 30_000
 
 
-class OutcomeUnknown(Conflict):
+class OutcomeUnknown(ConnectorFailed):
     """A write was sent and nobody knows what became of it; a person must settle the earlier call first."""
+
+    def __init__(self, row: CallRow) -> None:
+        message = (
+            f"The call {row.id} ({row.action} of {row.integration_id}) was sent and no answer came: look in the foreign "
+            "system whether it happened, then settle that call. It is not sent again before."
+        )
+        super().__init__(message, details=[Detail("", "outcome_unknown", message)])
+        self.extra = {"call_id": row.id, "outcome": "unknown", "retryable": False}
 
 
 @dataclass(frozen=True)
@@ -102,11 +110,7 @@ def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive) 
 
     result = db.write(begin)
     if isinstance(result, CallRow):
-        raise OutcomeUnknown(
-            f"The call {result.id} ({result.action} of {result.integration_id}) was sent and no answer came: look in "
-            "the foreign system whether it happened, then settle that call. It is not sent again before.",
-            extra={"call_id": result.id, "outcome": "unknown", "retryable": False},
-        )
+        raise OutcomeUnknown(result)
     return result
 
 

@@ -100,7 +100,7 @@ def test_a_write_of_unknown_outcome_is_never_sent_again_by_itself(world: World, 
                 world.request(input={"do": "TransientError unknown", "amount": amount}, idempotency_key="k", origin=HERE),
             )
         assert caught.value.extra == {"call_id": failed.extra["call_id"], "outcome": "unknown", "retryable": False}
-        assert (caught.value.code, caught.value.status) == ("conflict", 409)
+        assert (caught.value.code, caught.value.status) == ("connector_failed", 502)
     assert len(Ledger.booked) == 1
 
 
