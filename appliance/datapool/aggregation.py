@@ -1,7 +1,7 @@
 """Groups and aggregates over entities, with a filter before (`filter`) and after (`having`)."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from appliance.core.errors import InvalidRequest
 from appliance.core.pages import Page, encode_cursor
 from appliance.core.scope import TenantScope
 from appliance.datapool.compiled import SYSTEM_FIELDS, CompiledCollection
-from appliance.datapool.field_types import FIELD_TYPES, Step, scale_of
+from appliance.datapool.field_types import FIELD_TYPES, LARGEST_INTEGER, Step, scale_of
 from appliance.datapool.queries import (
     Query,
     SortKey,
@@ -84,8 +84,8 @@ def _page(scope: TenantScope, query: Query, outputs: list[Output], grouped: tupl
         if query.cursor:
             answer = answer.where(after(keys, read_cursor(query.cursor, order, keys)))
         answer = answer.order_by(*(key.ordering() for key in keys)) if keys else answer
-        rows = fetch(answer.limit(query.limit + 1))
-    except OperationalError as error:
+        rows = [_plain_row(outputs, row) for row in fetch(answer.limit(query.limit + 1))]
+    except (OperationalError, OverflowError) as error:
         if "overflow" in str(error):
             raise InvalidRequest("a sum exceeds 64 bits; filter more narrowly", pointer="/aggregate") from error
         raise
@@ -93,6 +93,21 @@ def _page(scope: TenantScope, query: Query, outputs: list[Output], grouped: tupl
     positions = {output.name: index for index, output in enumerate(outputs)}
     cursor = encode_cursor([rows[-1][positions[key.name]] for key in keys], order) if more else None
     return Page([_show(outputs, row) for row in rows], cursor, total)
+
+
+def _plain_row(outputs: list[Output], row: Any) -> list[Any]:
+    """Integers and floats, also where the database adds up to a decimal type of its own."""
+    return [value if value is None else _PLAIN[output.storage](value) for output, value in zip(outputs, row, strict=True)]
+
+
+def _plain_integer(value: Any) -> int:
+    whole = int(value)
+    if abs(whole) > LARGEST_INTEGER:
+        raise OverflowError("integer overflow")
+    return whole
+
+
+_PLAIN: dict[str, Step] = {"TEXT": str, "BIGINT": _plain_integer, "DOUBLE PRECISION": float}
 
 
 def _show(outputs: list[Output], row: Any) -> dict[str, Any]:
@@ -154,20 +169,10 @@ def _aggregate_output(
     if kind not in _NUMERIC:
         raise InvalidRequest(f"{function} needs a field of type {', '.join(_NUMERIC)}", pointer=f"{pointer}/field")
     if function == "sum":
-        return Output(name, fn.SUM(node), storages[field_name], _flat(known), _exact(_shower(collection, field_name), kind))
+        return Output(name, fn.SUM(node), storages[field_name], _flat(known), _shower(collection, field_name))
     divisor = 10 ** scale_of(entry.definition.options) if entry and kind == "decimal" else 1
     average = fn.AVG(node) / float(divisor) if divisor > 1 else fn.AVG(node)
     return Output(name, average, "DOUBLE PRECISION", Field("ordered", FIELD_TYPES["number"].comparer({})), float)
-
-
-def _exact(show: Step | None, kind: str) -> Callable[[Any], Any]:
-    """Some databases add whole numbers up to a decimal type of their own."""
-
-    def shown(value: Any) -> Any:
-        whole = value if kind == "number" else int(value)
-        return show(whole) if show else whole
-
-    return shown
 
 
 def _sort_keys(query: Query, outputs: list[Output], nodes: Mapping[str, Any], group_count: int) -> list[SortKey]:

@@ -49,7 +49,7 @@ def plan(current: CompiledCollection, wanted: CollectionDefinition) -> list[Chan
         before = current.definition.field_by_id(after.id)
         steps += _added(current, after) if before is None else _altered(current, before, after)
     added = {step.after.id for step in steps if step.change == "add" and step.after}
-    return [*steps, *_unique_steps(current, wanted, added)]
+    return [*steps, *_unique_steps(current, wanted, added), *_too_long_for_indexes(current, wanted)]
 
 
 def _added(current: CompiledCollection, after: FieldDefinition) -> list[Change]:
@@ -120,6 +120,20 @@ def _unique_steps(current: CompiledCollection, wanted: CollectionDefinition, add
         names = " and ".join(f.name for f in group)
         message = f"{doubles} values occur more than once: mend them first" if doubles else f"{names} becomes unique"
         yield Change(names, "unique", message, blocked=doubles)
+
+
+def _too_long_for_indexes(current: CompiledCollection, wanted: CollectionDefinition) -> Iterator[Change]:
+    before, room = tables.index_room(current.definition), tables.index_room(wanted)
+    for known in wanted.fields:
+        earlier = current.definition.field_by_id(known.id)
+        if earlier is None or earlier.type != known.type or FIELD_TYPES[known.type].kind != "text":
+            continue
+        limit = room.get(known.column)
+        if limit is not None and limit < before.get(earlier.column, limit + 1):
+            blocked = _count(current, f'LENGTH("{earlier.column}") > {limit // 4}')
+            message = f"{blocked} texts are too long for an index: shorten them to {limit // 4} characters first"
+            if blocked:
+                yield Change(known.name, "index", message, blocked=blocked)
 
 
 def _count(current: CompiledCollection, where: str) -> int:

@@ -20,6 +20,7 @@ from appliance.datapool.definition import (
     is_collection_name,
 )
 from appliance.datapool.field_types import FIELD_TYPES, Refused, Step, read_datetime, read_plain_text
+from appliance.datapool.tables import index_room
 
 MAX_CACHED = 5_000
 SYSTEM_COLUMNS = ("id", "created_at", "updated_at", "version")
@@ -38,10 +39,12 @@ class CompiledField:
     default: Callable[[], Any]
 
 
-def compile_field(field: FieldDefinition, position: int = 0) -> CompiledField:
-    """The field made ready for use."""
+def compile_field(field: FieldDefinition, position: int = 0, room: int | None = None) -> CompiledField:
+    """The field made ready for use; `room` bounds a text's bytes because an index holds it."""
     kind = FIELD_TYPES[field.type]
     read = kind.reader(field.options)
+    if room is not None and kind.kind == "text":
+        read = _bounded(read, room)
     if field.default == "$now" and field.type == "datetime":
         default: Callable[[], Any] = clock.now_ms
     elif field.default == "$now" and field.type == "date":
@@ -55,6 +58,16 @@ def compile_field(field: FieldDefinition, position: int = 0) -> CompiledField:
             return stored
 
     return CompiledField(field, position, kind.storage, read, kind.shower(field.options), default)
+
+
+def _bounded(read: Step, room: int) -> Step:
+    def read_bounded(value: Any) -> Any:
+        text = read(value)
+        if len(text) * 4 > room and len(text.encode()) > room:
+            raise Refused("too_long", f"is indexed or unique and may therefore have {room} bytes at most")
+        return text
+
+    return read_bounded
 
 
 def _condition_field(tenant_id: str, field: FieldDefinition) -> Field:
@@ -87,7 +100,10 @@ class CompiledCollection:
         self.definition = definition
         self.table_name = table_name
         self.stamp = stamp
-        self.fields = {f.name: compile_field(f, len(SYSTEM_COLUMNS) + i) for i, f in enumerate(definition.fields)}
+        room = index_room(definition)
+        self.fields = {
+            f.name: compile_field(f, len(SYSTEM_COLUMNS) + i, room.get(f.column)) for i, f in enumerate(definition.fields)
+        }
         self.relations = [f for f in self.fields.values() if f.definition.type == "relation"]
         self.columns = (*SYSTEM_COLUMNS, *(f.column for f in definition.fields))
         self.condition_fields = {**SYSTEM_FIELDS, **{f.name: _condition_field(tenant_id, f) for f in definition.fields}}

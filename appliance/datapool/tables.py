@@ -7,6 +7,8 @@ from appliance.core import db
 from appliance.datapool.definition import CollectionDefinition, FieldDefinition, IndexDefinition
 from appliance.datapool.field_types import FIELD_TYPES
 
+MAX_INDEX_BYTES = 2_600
+
 
 def new_table_name() -> str:
     """A name no other collection of any tenant has."""
@@ -62,6 +64,15 @@ def index_columns(definition: CollectionDefinition) -> dict[tuple[str, ...], boo
         key = tuple(columns[field_id] for field_id in index.fields)
         wanted[key] = wanted.get(key, False) or index.unique
     return wanted
+
+
+def index_room(definition: CollectionDefinition) -> dict[str, int]:
+    """Bytes that a text may have in each indexed column, so that an entry fits a page of every database's index."""
+    room: dict[str, int] = {}
+    for columns in index_columns(definition):
+        for column in columns:
+            room[column] = min(room.get(column, MAX_INDEX_BYTES), MAX_INDEX_BYTES // len(columns))
+    return room
 
 
 def unique_groups(definition: CollectionDefinition) -> Iterable[tuple[FieldDefinition, ...]]:

@@ -231,6 +231,14 @@ def test_what_entities_contradict_is_refused_even_if_loss_is_allowed(acme: Tenan
     assert values_of(acme, "a") == ["x", "x", None]
 
 
+def test_long_texts_stand_in_the_way_of_an_index(acme: TenantScope) -> None:
+    make(acme, {"name": "a", "type": "text"})
+    add(acme, a="x" * 3000)
+    with pytest.raises(ValidationFailed) as refusal:
+        datapool.change_collection(acme, "things", {"indexes": [{"fields": ["a"]}]}, allow_loss=True)
+    assert findings(refusal.value) == {("/fields/a", "blocked")}
+
+
 def test_a_field_that_becomes_required_gets_its_default(acme: TenantScope) -> None:
     make(acme, {"name": "a", "type": "integer"})
     add(acme)

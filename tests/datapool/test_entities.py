@@ -93,8 +93,15 @@ def test_a_required_field_that_is_missing_or_null_is_named(acme: TenantScope) ->
 
 def test_an_entity_larger_than_a_mebibyte_is_refused(acme: TenantScope) -> None:
     with pytest.raises(PayloadTooLarge):
-        create(acme, number="x" * (1 << 20) + "y")
-    create(acme, number="x" * ((1 << 20) - 1))
+        create(acme, number="1", extra="x" * (1 << 20))
+    create(acme, number="1", extra="x" * ((1 << 20) - 3))
+
+
+def test_a_text_that_an_index_holds_is_short(acme: TenantScope) -> None:
+    with pytest.raises(ValidationFailed) as refusal:
+        create(acme, number="ä" * 1301)
+    assert findings(refusal.value) == {("/number", "too_long")}
+    create(acme, number="ä" * 1300)
 
 
 def test_an_update_merges_and_counts_versions(acme: TenantScope) -> None:
