@@ -284,7 +284,7 @@ def delete_integration(call: Call, slug: str) -> DeletedView:
 async def test_integration(call: Call, slug: str) -> CheckView:
     """Ask the foreign system whether the settings work; a negative finding is an answer, not an error."""
     test = partial(call.services.integrations.test_integration, call.scope, slug)
-    return check_view(await asyncio.wrap_future(call.services.executor.submit(test)))
+    return check_view(await asyncio.wrap_future(call.services.executor.submit(call.scope, test)))
 
 
 @route(
@@ -304,10 +304,10 @@ async def execute_action(call: Call, slug: str) -> Answer:
     executor = call.services.executor
     if call.query.async_ and body.mode == "execute":
         enqueue = partial(_enqueue, call, request)
-        record = await asyncio.wrap_future(executor.submit(enqueue))
+        record = await asyncio.wrap_future(executor.submit(call.scope, enqueue))
         view = call_view(record)
         return Answer(view, status=202, headers={"Location": view.links["self"]})
-    result: ActionResult = await asyncio.wrap_future(executor.submit(partial(executor.execute, call.scope, request)))
+    result: ActionResult = await asyncio.wrap_future(executor.submit(call.scope, partial(executor.execute, call.scope, request)))
     return Answer(
         ResultView(
             status="previewed" if result.status == "previewed" else "succeeded", effect=result.effect, output=result.output,

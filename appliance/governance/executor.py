@@ -3,6 +3,7 @@
 import hashlib
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from appliance.connectors.contract import (
     TransientError,
 )
 from appliance.core import clock, db, errors
-from appliance.core.errors import ApplianceError, ConnectorFailed, Detail, PolicyDenied, ValidationFailed
+from appliance.core.errors import ApplianceError, ConcurrencyLimited, ConnectorFailed, Detail, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.integrations import records
 from appliance.integrations.calls import Shot
@@ -36,6 +37,7 @@ TASK = "governance.call"
 _LOST_AFTER_MS = 10_000
 
 _FOREIGN_THREADS = 32
+_MOST_PER_TENANT = 16
 _MOST_LINES = 200
 
 T = TypeVar("T")
@@ -131,6 +133,7 @@ class GovernedExecutor:
         self._is_alive = is_alive or instance.__eq__
         self._checks: list[PolicyCheck] = []
         self._lock = threading.Lock()
+        self._under_way: Counter[str] = Counter()
         self._threads = ThreadPoolExecutor(_FOREIGN_THREADS, thread_name_prefix="foreign")
 
     def add_check(self, check: PolicyCheck) -> None:
@@ -138,9 +141,27 @@ class GovernedExecutor:
         with self._lock:
             self._checks = [*self._checks, check]
 
-    def submit(self, work: Callable[[], T]) -> "Future[T]":
-        """Run something that waits for a foreign system in a thread kept for that, so that it holds up nobody else."""
-        return self._threads.submit(work)
+    def submit(self, scope: TenantScope, work: Callable[[], T]) -> "Future[T]":
+        """Run something that waits for a foreign system in a thread kept for that, so that it holds up nobody else.
+
+        ConcurrencyLimited when the tenant has too much under way already: slow systems of one must not stop the others.
+        """
+        with self._lock:
+            if self._under_way[scope.tenant_id] >= _MOST_PER_TENANT:
+                raise ConcurrencyLimited(
+                    f"{_MOST_PER_TENANT} calls of this tenant are under way; wait for one, or call with async=true",
+                    headers={"Retry-After": "1"},
+                )
+            self._under_way[scope.tenant_id] += 1
+        future = self._threads.submit(work)
+        future.add_done_callback(lambda _: self._count_down(scope.tenant_id))
+        return future
+
+    def _count_down(self, tenant_id: str) -> None:
+        with self._lock:
+            self._under_way[tenant_id] -= 1
+            if not self._under_way[tenant_id]:
+                del self._under_way[tenant_id]
 
     def stop(self) -> None:
         """End pauses, close idle connections; calls in flight run to their deadline."""

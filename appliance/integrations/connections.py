@@ -74,8 +74,11 @@ class Connections:
     @contextmanager
     def use(self, ready: Ready) -> Iterator[Live]:
         """The integration's connector, made when there is none for these settings."""
-        live, stale = self._take((ready.tenant_id, ready.slug), ready)
-        _close_all(stale)
+        stale: list[Live] = []
+        try:
+            live = self._take((ready.tenant_id, ready.slug), ready, stale)
+        finally:
+            _close_all(stale)
         try:
             yield live
         finally:
@@ -88,9 +91,10 @@ class Connections:
             stale = [live for key in list(self._live) if (live := self._retire(key))]
         _close_all(stale)
 
-    def _take(self, key: tuple[str, str], ready: Ready) -> tuple[Live, list[Live]]:
+    def _take(self, key: tuple[str, str], ready: Ready, stale: list[Live]) -> Live:
+        """The connector to use; what it replaces is added to `stale`, to be closed outside the lock."""
         with self._lock:
-            stale = self._expired()
+            stale += self._expired()
             live = self._live.get(key)
             if live is None or live.fingerprint != ready.fingerprint:
                 stale += [old] if (old := self._retire(key)) else []
@@ -99,7 +103,7 @@ class Connections:
             self._live.move_to_end(key)
             live.users += 1
             live.used_at = clock.monotonic()
-            return live, stale
+            return live
 
     def _expired(self) -> list[Live]:
         """Called under the lock: take out the connectors that are idle for long or too many."""

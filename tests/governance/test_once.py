@@ -8,6 +8,7 @@ import pytest
 from appliance.core import clock, db
 from appliance.core.errors import (
     ApplianceError,
+    ConcurrencyLimited,
     Conflict,
     IdempotencyInFlight,
     IdempotencyMismatch,
@@ -166,6 +167,18 @@ def test_twenty_at_once_with_one_key_send_once(world: World) -> None:
     assert outcomes.count("executed") == 1
     assert len(outcomes) == 20
     assert len(Ledger.booked) == 1
+
+
+def test_slow_calls_of_one_tenant_leave_room_for_others(world: World) -> None:
+    go_on = threading.Event()
+    waiting = [world.executor.submit(world.one, lambda: go_on.wait(10)) for _ in range(16)]
+    with pytest.raises(ConcurrencyLimited) as caught:
+        world.executor.submit(world.one, lambda: True)
+    assert caught.value.headers == {"Retry-After": "1"}
+    assert world.executor.submit(world.two, lambda: "done").result(5) == "done"
+    go_on.set()
+    assert all(future.result(5) for future in waiting)
+    assert world.executor.submit(world.one, lambda: "done").result(5) == "done"
 
 
 def test_an_answer_too_large_to_keep_is_given_once(world: World) -> None:

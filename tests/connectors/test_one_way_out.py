@@ -1,0 +1,39 @@
+"""Nothing in the appliance opens a connection but the egress client; what may, is named here with its reason."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source_tree import imported_modules, name_of, python_files, tree_of
+
+OPENERS = {"socket", "ssl", "http.client", "urllib.request", "httpx", "httpcore", "requests", "aiohttp", "smtplib", "ftplib"}
+MAY = {
+    "appliance/connectors/": "the one way out",
+    "appliance/sandbox/": "socket pairs to its own child processes",
+    "appliance/testing/": "speaks to the appliance under test",
+    "appliance/cli": "speaks to the appliance the operator names",
+    "appliance/sites/tls": "serves certificates",
+}
+
+
+@pytest.mark.parametrize("path", python_files("appliance"), ids=name_of)
+def test_no_other_module_opens_connections(path: Path) -> None:
+    if not name_of(path).startswith(tuple(MAY)):
+        found = [name for _, name in imported_modules(tree_of(path)) if is_opener(name)]
+        assert found == []
+
+
+def is_opener(name: str) -> bool:
+    return any(name == opener or name.startswith(f"{opener}.") for opener in OPENERS)
+
+
+@pytest.mark.parametrize(
+    "name", ["httpx.Client", "socket.create_connection", "urllib.request.urlopen", "http.client.HTTPConnection"]
+)
+def test_an_opener_is_found(name: str) -> None:
+    assert is_opener(name)
+
+
+@pytest.mark.parametrize("name", ["urllib.parse.urlsplit", "http.HTTPStatus", "appliance.connectors.egress.Egress"])
+def test_harmless_neighbours_pass(name: str) -> None:
+    assert not is_opener(name)
