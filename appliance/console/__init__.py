@@ -1,5 +1,5 @@
 """The web console: HTML over the same verbs as the API."""
 
-from .blueprints import register
+from .blueprint import register
 
 __all__ = ["register"]

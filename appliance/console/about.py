@@ -1,0 +1,28 @@
+"""The page about this tenant: addresses, people, what is installed."""
+
+import importlib.metadata
+
+from appliance.tenants import people, service
+
+from .routing import Answer, Page, Visit, page
+
+DISTRIBUTION = "gos-appliance"
+ROLES = {
+    "owner": "everything, API keys and members included",
+    "builder": "everything but API keys and members",
+    "operator": "runs processes and changes data",
+    "viewer": "reads",
+}
+
+
+@page("GET", "/about", scope=None)
+def show_about(visit: Visit) -> Answer:
+    """Where things are and who belongs to this tenant."""
+    tenant = service.get_tenant(visit.scope.tenant_id)
+    url = visit.services.config.tenant_url(tenant.id)
+    values = {
+        "row": tenant, "url": url, "version": importlib.metadata.version(DISTRIBUTION), "roles": ROLES,
+        "members": people.list_members(visit.scope) if visit.may("keys.read") else [],
+        "provisions": tenant.kind == "sandbox",
+    }  # fmt: skip
+    return Page("about.html", values)

@@ -1,0 +1,167 @@
+"""From an HTTP request to a handler and back: host, CSRF, session, scope, one visit to a thread, headers."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+from urllib.parse import parse_qs
+
+from quart import Response, request
+
+from appliance.core import logs
+from appliance.core.config import Config
+from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, PayloadTooLarge, PolicyDenied, http_status
+from appliance.solutions.services import Services
+
+from . import csrf, session
+from .rendering import Renderer
+from .routing import Answer, Arrival, Asked, BaseRoute, Download, Form, Page, PageRoute, Redirect, Visit
+
+log = logging.getLogger(__name__)
+
+MAX_FIELDS = 5000
+INTERNAL = "something went wrong in the appliance; tell its operator the request id, the log has the rest"
+FOREIGN = "this form was sent from another site or by a program; open the page here and send it again"
+NO_PAGE = "there is no such page here; the menu shows what there is"
+TITLES = {
+    401: "Signed out",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not found",
+    409: "Not possible now",
+    500: "Something went wrong",
+}
+
+
+class Edge:
+    """Runs the declared pages."""
+
+    def __init__(self, services: Services, renderer: Renderer) -> None:
+        self._services = services
+        self._renderer = renderer
+        self._policy = content_policy(services.config)
+
+    async def base(self, routes: Mapping[str, BaseRoute]) -> Response:
+        """A page of the base host."""
+        return await self._serve(partial(self._on_base, routes))
+
+    async def tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str]) -> Response:
+        """A page of a tenant's host."""
+        return await self._serve(partial(self._on_tenant, routes, path_args))
+
+    async def _serve(self, work: Callable[[Asked], Response]) -> Response:
+        asked = _asked(request.method)
+        try:
+            if asked.method == "POST":
+                asked = _asked("POST", await _read_own_form(self._services.config.limits.json_body_kb))
+        except ApplianceError as error:
+            return self._send(_problem_page(error), asked, None)
+        return await asyncio.get_running_loop().run_in_executor(self._services.threads, partial(self._logged, work, asked))
+
+    # -- in a thread
+
+    def _logged(self, work: Callable[[Asked], Response], asked: Asked) -> Response:
+        with logs.log_context(request_id=asked.request_id):
+            return work(asked)
+
+    def _on_base(self, routes: Mapping[str, BaseRoute], asked: Asked) -> Response:
+        if asked.tenant is not None:
+            here = asked.path == "/" and asked.method == "GET"
+            return self._send(Redirect("/console/") if here else _problem_page(NotFound(NO_PAGE)), asked, None)
+        route = routes.get(asked.method)
+        if route is None:
+            return self._send(_problem_page(MethodNotAllowed(NO_PAGE)), asked, None)
+        return self._perform(
+            lambda: route.handler(Arrival(self._services, asked, session.find_person(self._services, asked))), asked, None
+        )
+
+    def _on_tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str], asked: Asked) -> Response:
+        if asked.tenant is None:
+            return self._send(Redirect("/"), asked, None)
+        route = routes.get(asked.method)
+        if route is not None and not route.needs_session:
+            return self._perform(lambda: route.handler(Arrival(self._services, asked, None)), asked, None)
+        person = session.find_person(self._services, asked)
+        if person is None or person.scope is None:
+            signed_out = Page("problem.html", {"title": TITLES[401], "message": "sign in again to go on"}, 401)
+            return self._send(signed_out if asked.is_fragment else session.ask_base(self._services, asked), asked, None)
+        visit = Visit(self._services, asked, person, person.scope)
+        if route is None:
+            return self._send(_problem_page(NotFound(NO_PAGE)), asked, visit)
+        return self._perform(lambda: _run(route, visit, path_args), asked, visit)
+
+    def _perform(self, work: Callable[[], Answer], asked: Asked, visit: Visit | None) -> Response:
+        try:
+            return self._send(work(), asked, visit)
+        except ApplianceError as error:
+            return self._send(_problem_page(error), asked, visit)
+        except Exception:
+            log.exception("unhandled error in the console")
+            return self._send(_problem_page(ApplianceError(INTERNAL)), asked, visit)
+
+    def _send(self, answer: Answer, asked: Asked, visit: Visit | None) -> Response:
+        response = self._response(answer, asked, visit)
+        response.headers["Cache-Control"] = "no-store"
+        response.headers["Content-Security-Policy"] = self._policy
+        return response
+
+    def _response(self, answer: Answer, asked: Asked, visit: Visit | None) -> Response:
+        if isinstance(answer, Redirect):
+            response = Response(b"", 303, {"Location": answer.url})
+            for name, value in answer.cookies.items():
+                response.set_cookie(name, value, max_age=None if value else 0, secure=True, httponly=True, samesite="Lax", path="/")
+            return response
+        if isinstance(answer, Download):
+            response = Response(answer.content, 200, content_type=answer.media)
+            response.headers.set("Content-Disposition", "attachment", filename=answer.name)
+            return response
+        html = self._renderer.render(answer, asked, visit)
+        return Response(html, answer.status, content_type="text/html; charset=utf-8")
+
+
+def _run(route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer:
+    if route.scope is not None:
+        visit.scope.require(route.scope)
+    return route.handler(visit, **path_args)
+
+
+def _problem_page(error: ApplianceError) -> Page:
+    status = http_status(error)
+    return Page("problem.html", {"title": TITLES.get(status, "Not possible"), "message": error.message}, status)
+
+
+def _asked(method: str, form: Form | None = None) -> Asked:
+    front = cast(Mapping[str, Any], request.scope)
+    return Asked(
+        "GET" if method == "HEAD" else method, request.path, request.query_string.decode("latin1"),
+        {name: request.args[name] for name in request.args}, form or {}, dict(request.cookies), request.host, request.scheme,
+        front["gos.host"].tenant, front["gos.request_id"],
+    )  # fmt: skip
+
+
+async def _read_own_form(json_body_kb: int) -> Form:
+    """The form of a page of ours; PolicyDenied for any other."""
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    if not csrf.is_own_page(headers, f"{request.scheme}://{request.host}"):
+        raise PolicyDenied(FOREIGN)
+    most = 3 * json_body_kb << 10  # a byte may take three in a form
+    body = bytearray()
+    async for chunk in request.body:
+        body += chunk
+        if len(body) > most:
+            raise PayloadTooLarge(f"a form may have at most {most >> 20} MiB", headers={"Connection": "close"})
+    try:
+        return parse_qs(body.decode("utf8"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError as error:
+        raise PolicyDenied("the form cannot be read; open the page here and send it again") from error
+
+
+def content_policy(config: Config) -> str:
+    """Nothing but our own files; forms may lead on to our own hosts (sign-in hands over by redirects)."""
+    base = f"{config.domains.base}{config.port_suffix}"
+    hosts = f"{config.scheme}://{base} {config.scheme}://*.{base}"
+    return (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
+        f"form-action 'self' {hosts}; base-uri 'none'; frame-ancestors 'none'"
+    )

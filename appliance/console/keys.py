@@ -1,0 +1,97 @@
+"""Pages of API keys: the list, issue with scopes explained, rotation with overlap, revocation."""
+
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.tenants import keys
+from appliance.tenants.models import ApiKey
+from appliance.tenants.scopes import SCOPES
+
+from .people import Names
+from .routing import Answer, Page, Redirect, Visit, page
+
+OVERLAPS = (("0", "at once"), ("3600", "in 1 hour"), ("86400", "in 1 day"), ("604800", "in 7 days"))
+LIFETIMES = (("1", "1 day"), ("30", "30 days"), ("90", "90 days"), ("365", "1 year"), ("730", "2 years"))
+AREA_NAMES = {
+    "processflow": "Processes", "integrations": "Integrations", "entities": "DataPool entities", "datapool": "DataPool collections",
+    "webapps": "WebApps", "documents": "Documents", "logs": "Monitor", "agents": "Agents", "skills": "Skills",
+    "approvals": "Approvals", "secrets": "Secrets", "keys": "API keys", "solutions": "Solutions",
+}  # fmt: skip
+
+
+def state_of(row: ApiKey) -> str:
+    """`active`, `replaced` (rotated, in its overlap), `expired` or `revoked`."""
+    if row.revoked_at is not None:
+        return "revoked"
+    if min(row.expires_at, row.grace_until or row.expires_at) <= clock.now_ms():
+        return "expired"
+    return "replaced" if row.grace_until is not None else "active"
+
+
+@page("GET", "/keys", scope="keys.read")
+def list_keys(visit: Visit) -> Answer:
+    """The tenant's API keys."""
+    found = keys.list_keys(visit.scope, visit.page())
+    rows = [(row, state_of(row)) for row in found.items]
+    return Page("keys.html", {"rows": rows, "next_cursor": found.next_cursor, "names": Names(visit), "overlaps": OVERLAPS})
+
+
+@page("GET", "/keys/new", scope="keys.write")
+def show_new_key(visit: Visit) -> Answer:
+    """The form of a new key."""
+    return _form(visit)
+
+
+def _form(visit: Visit, problem: ApplianceError | None = None) -> Page:
+    asked = visit.asked
+    areas: dict[str, list[tuple[str, str]]] = {}
+    for name, text in SCOPES.items():
+        if visit.may(name):
+            areas.setdefault(AREA_NAMES[name.partition(".")[0]], []).append((name, text))
+    values = {
+        "areas": areas, "lifetimes": LIFETIMES, "problem": problem, "chosen": asked.form.get("scopes", []),
+        "name": asked.field("name"), "environment": asked.field("environment") or "live", "days": asked.field("days") or "365",
+        "addresses": asked.field("addresses"), "limits": visit.services.config.limits,
+    }  # fmt: skip
+    return Page("key_new.html", values, problem.status if problem else 200)
+
+
+@page("POST", "/keys/new", scope="keys.write")
+def issue_key(visit: Visit) -> Answer:
+    """Issue a key and show its text, this once."""
+    asked, limits = visit.asked, visit.services.config.limits
+    try:
+        scopes = asked.form.get("scopes", [])
+        if not scopes:
+            raise ValidationFailed("choose at least one scope: what the key shall be allowed to do", pointer="/scopes")
+        days = asked.field("days")
+        spec = keys.KeySpec(
+            asked.field("name").strip(), scopes, asked.field("environment").strip(),
+            int(days) if days.isascii() and days.isdigit() and len(days) < 5 else 0,
+            limits.rate_requests, limits.rate_window_s, asked.field("addresses").replace(",", " ").split(),
+        )  # fmt: skip
+        row, text = keys.issue_key(visit.scope, visit.services.sealer, spec)
+    except ApplianceError as error:
+        return _form(visit, error)
+    return _shown_once(visit, row, text)
+
+
+def _shown_once(visit: Visit, row: ApiKey, text: str) -> Page:
+    url = visit.services.config.tenant_url(visit.scope.tenant_id)
+    return Page("key_shown.html", {"row": row, "text": text, "url": url, "old": row.rotated_from}, 201)
+
+
+@page("POST", "/keys/<key_id>/rotate", scope="keys.write")
+def rotate_key(visit: Visit, key_id: str) -> Answer:
+    """A new key with the same grants; the old one lives on for the chosen overlap."""
+    overlap = visit.asked.field("overlap")
+    if overlap not in dict(OVERLAPS):
+        raise ValidationFailed("choose when the old key ends", pointer="/overlap")
+    row, text = keys.rotate_key(visit.scope, visit.services.sealer, key_id, int(overlap))
+    return _shown_once(visit, row, text)
+
+
+@page("POST", "/keys/<key_id>/revoke", scope="keys.write")
+def revoke_key(visit: Visit, key_id: str) -> Answer:
+    """End a key at once."""
+    keys.revoke_key(visit.scope, key_id)
+    return Redirect("/console/keys")

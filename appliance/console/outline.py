@@ -1,0 +1,145 @@
+"""A definition as a list that people read: what every step does, in a sentence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+KIND_NAMES: Mapping[str, str] = {
+    "rule": "Rule", "code": "Code", "integration": "Integration", "datapool": "DataPool", "branch": "Branch",
+    "for_each": "For each", "wait": "Wait",
+}  # fmt: skip
+_LANGUAGES = {"typescript": "TypeScript", "javascript": "JavaScript", "php": "PHP"}
+_DATA_VERBS = {
+    "create": "Create an entity in", "update": "Update an entity of", "upsert": "Create or update an entity of",
+    "delete": "Delete an entity of", "find": "Find an entity of", "query": "Query",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StepGroup:
+    """Steps inside a step; `title` says when they are taken."""
+
+    title: str
+    steps: "list[StepLine]"
+
+
+@dataclass(frozen=True)
+class StepLine:
+    """One step: `text` is what it does, `file` the file it is written in, `when` its condition."""
+
+    id: str
+    kind: str
+    kind_name: str
+    text: str
+    when: str = ""
+    file: str = ""
+    source: str = ""
+    retries: int = 0
+    groups: list[StepGroup] = field(default_factory=list)
+
+
+def outline(definition: Mapping[str, Any]) -> list[StepLine]:
+    """The steps of a definition, a draft's mistakes included: what cannot be read is shown as it is."""
+    return _lines(definition.get("steps"))
+
+
+def _lines(steps: Any) -> list[StepLine]:
+    return [_line(step) for step in steps if isinstance(step, Mapping)] if isinstance(steps, list) else []
+
+
+def _line(step: Mapping[str, Any]) -> StepLine:
+    kind = next((name for name in KIND_NAMES if name in step), "")
+    given = step.get(kind)
+    settings: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    name = str(step.get("name") or "")
+    text = _SENTENCES.get(kind, _unknown)(settings)
+    retry = step.get("retry")
+    attempts = retry.get("max_attempts", 1) if isinstance(retry, Mapping) else 1
+    return StepLine(
+        str(step.get("id", "")), kind, KIND_NAMES.get(kind, "Step"), f"{name}: {text}" if name else text,
+        _plain(step.get("when")), _file(kind, settings), str(settings.get("source", "")) if kind == "code" else "",
+        attempts - 1 if isinstance(attempts, int) and attempts > 1 else 0, _groups(kind, given),
+    )  # fmt: skip
+
+
+def _plain(expression: Any) -> str:
+    """An expression without its equals sign."""
+    return expression.removeprefix("=").strip() if isinstance(expression, str) else ""
+
+
+def _file(kind: str, settings: Mapping[str, Any]) -> str:
+    name = settings.get("file") if kind == "code" else settings.get("decision") if kind == "rule" else None
+    return name if isinstance(name, str) else ""
+
+
+def _groups(kind: str, given: Any) -> list[StepGroup]:
+    if kind == "for_each" and isinstance(given, Mapping):
+        return [StepGroup("", _lines(given.get("steps")))]
+    if kind != "branch" or not isinstance(given, list):
+        return []
+    options = [option for option in given if isinstance(option, Mapping)]
+    return [StepGroup(_condition(option.get("when")), _lines(option.get("steps"))) for option in options]
+
+
+def _condition(when: Any) -> str:
+    return f"when {_plain(when)}" if when else "otherwise"
+
+
+def _rule(settings: Mapping[str, Any]) -> str:
+    if "expression" in settings:
+        return f"Compute {_plain(settings['expression'])}"
+    decision = settings.get("decision")
+    return f"Decide by {decision}" if isinstance(decision, str) else "Decide by a table"
+
+
+def _code(settings: Mapping[str, Any]) -> str:
+    language = _LANGUAGES.get(str(settings.get("language")), "code")
+    return f"Run {settings['file']} ({language})" if settings.get("file") else f"Run {language}"
+
+
+def _integration(settings: Mapping[str, Any]) -> str:
+    return f"Call {settings.get('action', '?')} of {settings.get('use', '?')}"
+
+
+def _data(settings: Mapping[str, Any]) -> str:
+    collection = settings.get("collection", "")
+    verb = next((text for name, text in _DATA_VERBS.items() if name in settings), "")
+    return f"{verb} {collection}" if verb else "Change several entities at once"
+
+
+def _for_each(settings: Mapping[str, Any]) -> str:
+    at_once = settings.get("concurrency", 1)
+    suffix = f", {at_once} at once" if at_once != 1 else ""
+    return f"For each {settings.get('as', 'item')} of {_plain(settings.get('items')) or 'a list'}{suffix}"
+
+
+def _wait(settings: Mapping[str, Any]) -> str:
+    return f"Wait until {_plain(settings['until'])}" if "until" in settings else f"Wait for {settings.get('for', '?')}"
+
+
+def _branch(settings: Mapping[str, Any]) -> str:
+    return "Take the first branch that applies"
+
+
+def _unknown(settings: Mapping[str, Any]) -> str:
+    return "A step that cannot be read; validate the draft"
+
+
+_SENTENCES = {
+    "rule": _rule, "code": _code, "integration": _integration, "datapool": _data, "for_each": _for_each, "wait": _wait,
+    "branch": _branch,
+}  # fmt: skip
+
+
+def grants_of(definition: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the process may reach, as (name, what) pairs."""
+    grants = definition.get("grants")
+    if not isinstance(grants, Mapping):
+        return []
+    found = []
+    for kind in ("integrations", "datapool"):
+        members = grants.get(kind)
+        for name, what in members.items() if isinstance(members, Mapping) else ():
+            allowed = "every action" if what == "*" else ", ".join(map(str, what)) if isinstance(what, list) else str(what)
+            found.append((str(name), allowed))
+    return found

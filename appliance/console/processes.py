@@ -1,0 +1,142 @@
+"""Pages of processes: the list, one process with its steps, the form that runs it."""
+
+import json
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, Detail, NotFound, ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.monitor import analytics
+from appliance.monitor.analytics import Series, Window
+from appliance.processes import executions, versions
+from appliance.processes.executions import ExecutionFilter, StartRequest
+from appliance.processes.models import Execution, Process, ProcessVersion
+
+from . import outline
+from .forms import InputForm, read_form
+from .routing import Answer, Page, Redirect, Visit, page, token_of
+
+DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """A process in the list: its newest execution and its last 24 hours."""
+
+    process: Process
+    last: Execution | None
+    day: Series | None
+
+
+@page("GET", "/", scope=None)
+def show_home(visit: Visit) -> Answer:
+    """The console's first page."""
+    return Redirect("/console/processes")
+
+
+@page("GET", "/processes", scope="processflow.read")
+def list_processes(visit: Visit) -> Answer:
+    """The tenant's processes by name."""
+    found = versions.list_processes(visit.scope, visit.page(limit=100, sort="name"))
+    rows = [Row(row, _newest(visit, row.id), _day(visit, row.id)) for row in found.items]
+    return Page("processes.html", {"rows": rows, "next_cursor": found.next_cursor})
+
+
+def _newest(visit: Visit, process_id: str) -> Execution | None:
+    newest = executions.list_executions(visit.scope, ExecutionFilter(process_id), PageRequest(1)).items
+    return newest[0] if newest else None
+
+
+def _day(visit: Visit, process_id: str) -> Series | None:
+    """The last 24 hours by the hour, for whoever may see figures."""
+    if not visit.may("logs.read"):
+        return None
+    now = clock.now_ms()
+    since = now // HOUR_MS * HOUR_MS - DAY_MS + HOUR_MS
+    return analytics.read_series(visit.scope, Window(since, now + 1, HOUR_MS, name=process_id))
+
+
+@page("GET", "/processes/<process_id>", scope="processflow.read")
+def show_process(visit: Visit, process_id: str) -> Answer:
+    """One process: what it does, its form, its latest executions and versions."""
+    row = versions.get_process(visit.scope, process_id)
+    version = _published(visit, row)
+    form = None
+    if version is not None:
+        form = InputForm(version.definition.get("input"), _whole(visit))
+        form.fill(_first_values(visit, row, form))
+    return _process_page(visit, row, version, form)
+
+
+def _published(visit: Visit, row: Process) -> ProcessVersion | None:
+    if row.published_version is None:
+        return None
+    return versions.get_version(visit.scope, row.id, row.published_version)
+
+
+def _whole(visit: Visit) -> bool:
+    """Whether the visitor edits the input as one JSON text."""
+    return "json" in (visit.asked.args.get("as"), visit.asked.field("as"))
+
+
+def _first_values(visit: Visit, row: Process, form: InputForm) -> Any:
+    """What the form starts with: the input of an earlier execution, the schema's example on demand, or its defaults."""
+    source = visit.asked.args.get("from", "")
+    if source == "example":
+        return form.example()
+    if source:
+        return executions.get_execution(visit.scope, source, row.id).input
+    return form.defaults()
+
+
+def _process_page(
+    visit: Visit, row: Process, version: ProcessVersion | None, form: InputForm | None, *, problem: ApplianceError | None = None
+) -> Page:
+    latest = executions.list_executions(visit.scope, ExecutionFilter(row.id), PageRequest(8)).items
+    shown = version.definition if version else row.definition
+    url = visit.services.config.tenant_url(visit.scope.tenant_id)
+    values = {
+        "process": row, "version": version, "form": form, "problem": problem, "latest": latest, "day": _day(visit, row.id),
+        "steps": outline.outline(shown), "grants": outline.grants_of(shown), "description": shown.get("description", ""),
+        "files": (version or row).files, "versions": versions.list_versions(visit.scope, row.id, PageRequest(10)).items,
+        "is_draft_newer": version is not None and version.draft_digest != row.draft_digest, "whole": _whole(visit),
+        "execute_url": f"{url}/api/v1/processes/{row.id}/execute?wait=30", "token": secrets.token_urlsafe(16),
+        "sample": json.dumps(form.example() if form else {}, ensure_ascii=False),
+    }  # fmt: skip
+    return Page("process.html", values, problem.status if problem else 200)
+
+
+@page("POST", "/processes/<process_id>", scope="processflow.execute")
+def execute_process(visit: Visit, process_id: str) -> Answer:
+    """Run a process with what the form says; what is wrong is shown at its field."""
+    row = versions.get_process(visit.scope, process_id)
+    version = _published(visit, row)
+    if version is None:
+        raise NotFound(f"{process_id!r} has no published version; publish its draft first")
+    form = InputForm(version.definition.get("input"), _whole(visit))
+    value = read_form(form, visit.asked.form)
+    if form.problems:
+        error = ValidationFailed("some of the input cannot be read; see the fields below", details=form.problems)
+        return _process_page(visit, row, version, form, problem=error)
+    try:
+        _check(visit, value)
+        request = StartRequest(value, version.version, token=token_of(visit))
+        started = visit.services.processes.start_execution(visit.scope, process_id, request, soon=True)
+    except ApplianceError as refusal:
+        form.point_out(refusal.details)
+        return _process_page(visit, row, version, form, problem=refusal)
+    return Redirect(f"/console/executions/{started.id}")
+
+
+def _check(visit: Visit, value: Any) -> None:
+    """What the API's edge checks of a body."""
+    if not isinstance(value, dict):
+        message = "the input is an object: {…}"
+        raise ValidationFailed(message, details=[Detail("", "invalid", message)])
+    most = visit.services.config.limits.json_body_kb << 10
+    if len(json.dumps(value, ensure_ascii=False).encode("utf8", "replace")) > most:
+        message = f"the input may have at most {most >> 10} KiB; hand it over in parts"
+        raise ValidationFailed(message, details=[Detail("", "payload_too_large", message)])

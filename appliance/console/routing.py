@@ -1,0 +1,152 @@
+"""Pages declared once: method, path, host and scope; handlers take a visit and answer a page, a redirect or a file."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.solutions.services import Services
+from appliance.tenants.people import SignedIn
+
+Form = Mapping[str, list[str]]
+PAGE_ROWS = 50
+
+
+@dataclass(frozen=True)
+class Page:
+    """A template with its values."""
+
+    template: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
+
+
+@dataclass(frozen=True)
+class Redirect:
+    """Go there (303); a cookie may be set or, with an empty value, taken away on the way."""
+
+    url: str
+    cookies: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file for the visitor to save."""
+
+    name: str
+    content: bytes
+    media: str = "application/json"
+
+
+Answer = Page | Redirect | Download
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a browser asked for, free of the web framework."""
+
+    method: str
+    path: str
+    query: str
+    args: Mapping[str, str]
+    form: Form
+    cookies: Mapping[str, str]
+    host: str
+    scheme: str
+    tenant: str | None
+    request_id: str
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether a page asks for the part of itself that changes."""
+        return self.args.get("part") == "live"
+
+    def field(self, name: str) -> str:
+        """One value of the form; empty when it was not sent."""
+        values = self.form.get(name)
+        return values[0] if values else ""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request on a tenant's host by a signed-in member."""
+
+    services: Services
+    asked: Asked
+    person: SignedIn
+    scope: TenantScope
+
+    def may(self, name: str) -> bool:
+        """Whether this person's role holds the scope `name`."""
+        return name in self.scope.scopes
+
+    def page(self, *, limit: int = PAGE_ROWS, sort: str | None = None, count: bool = False) -> PageRequest:
+        """The page of a list that the address asks for."""
+        return PageRequest(limit, self.asked.args.get("cursor") or None, sort, count)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A request on the base host; `person` is None until somebody signed in."""
+
+    services: Services
+    asked: Asked
+    person: SignedIn | None
+
+
+TOKEN_CHARACTERS = 64
+
+
+def token_of(visit: Visit) -> str:
+    """Makes a form that is sent twice start one execution; bound to the person, so that nobody can take another's."""
+    token = visit.asked.field("token")[:TOKEN_CHARACTERS]
+    return f"console/{visit.person.user_id}/{visit.asked.path}/{token}" if token else ""
+
+
+Method = Literal["GET", "POST"]
+Handler = Callable[..., Answer]
+
+
+@dataclass(frozen=True)
+class PageRoute:
+    """One declared page of a tenant's host; `scope` None means every member."""
+
+    method: Method
+    path: str
+    scope: str | None
+    handler: Handler
+    needs_session: bool = True
+
+
+@dataclass(frozen=True)
+class BaseRoute:
+    """One declared page of the base host."""
+
+    method: Method
+    path: str
+    handler: Handler
+
+
+PAGES: list[PageRoute] = []
+BASE_PAGES: list[BaseRoute] = []
+
+
+def page(method: Method, path: str, *, scope: str | None, needs_session: bool = True) -> Callable[[Handler], Handler]:
+    """Declare a page under /console of a tenant's host; one without a session gets an Arrival."""
+
+    def declare(handler: Handler) -> Handler:
+        PAGES.append(PageRoute(method, f"/console{path}", scope, handler, needs_session))
+        return handler
+
+    return declare
+
+
+def base_page(method: Method, path: str) -> Callable[[Handler], Handler]:
+    """Declare a page of the base host."""
+
+    def declare(handler: Handler) -> Handler:
+        BASE_PAGES.append(BaseRoute(method, path, handler))
+        return handler
+
+    return declare

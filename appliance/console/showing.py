@@ -1,0 +1,124 @@
+"""How values are shown on pages: times, durations, numbers, JSON, names of states."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from appliance.core import clock
+
+CUT_BYTES = 16 << 10
+_AGES = ((60_000, 1_000, "s"), (3_600_000, 60_000, "min"), (86_400_000, 3_600_000, "h"), (30 * 86_400_000, 86_400_000, "d"))
+# What a state looks like: the tone of its badge.
+TONES: Mapping[str, str] = {
+    "succeeded": "good", "running": "busy", "cancelling": "busy", "queued": "calm", "scheduled": "calm", "waiting": "wait",
+    "retrying": "wait", "failed": "bad", "timed_out": "bad", "expired": "bad", "cancelled": "off", "skipped": "off", "pending": "off",
+    "open": "bad", "acknowledged": "wait", "resolved": "good", "read": "calm", "idempotent": "wait", "write": "bad",
+    "error": "bad", "warn": "wait", "info": "calm", "debug": "off", "active": "good", "revoked": "off", "replaced": "wait",
+}  # fmt: skip
+
+
+def duration(ms: float | None) -> str:
+    """`12 ms`, `3.4 s`, `2 min 5 s`, `1 h 3 min`; a dash for None."""
+    if ms is None:
+        return "\N{EN DASH}"
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    minutes, seconds = divmod(int(ms // 1000), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def ago(ms: int) -> str:
+    """How long ago a time was, or how far ahead, in one unit."""
+    age = clock.now_ms() - ms
+    size = abs(age)
+    if size < 5_000:
+        return "just now" if age >= 0 else "now"
+    for below, unit, name in _AGES:
+        if size < below:
+            text = f"{size // unit} {name}"
+            return f"{text} ago" if age > 0 else f"in {text}"
+    return clock.rfc3339(ms)[:10]
+
+
+def moment(ms: int | None) -> Markup:
+    """A time element: relative text, the exact time in its title; the browser turns that into local time."""
+    if ms is None:
+        return Markup("&ndash;")
+    exact = clock.rfc3339(ms)
+    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(exact, exact[:19].replace("T", " "), ago(ms))
+
+
+def clock_time(ms: int) -> Markup:
+    """A time element with the time of day, for log lines."""
+    exact = clock.rfc3339(ms)
+    return Markup('<time datetime="{}" title="{} UTC" data-clock>{}</time>').format(
+        exact, exact.replace("T", " ")[:23], exact[11:23]
+    )
+
+
+def number(value: float) -> str:
+    """With thin spaces between thousands."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def count(value: int, word: str, plural: str = "") -> str:
+    """`1 step`, `3 steps`."""
+    return f"{number(value)} {word if value == 1 else plural or word + 's'}"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A value as text; `size` is its whole length in bytes when it was cut."""
+
+    text: str
+    size: int | None = None
+
+
+def pretty(value: Any) -> Shown:
+    """A JSON value as readable text, cut where it would fill the page."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    encoded = text.encode("utf8", "replace")
+    if len(encoded) <= CUT_BYTES:
+        return Shown(text)
+    return Shown(encoded[:CUT_BYTES].decode("utf8", "ignore"), len(encoded))
+
+
+def cell(value: Any) -> str:
+    """A value in one cell of a table."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 120 else f"{text[:119]}…"
+
+
+def size(bytes_: int) -> str:
+    """`820 B`, `16 KB`, `1.2 MB`."""
+    if bytes_ < 1000:
+        return f"{bytes_} B"
+    return f"{bytes_ / 1000:.0f} KB" if bytes_ < 1_000_000 else f"{bytes_ / 1_000_000:.1f} MB"
+
+
+def state_name(state: str) -> str:
+    """`timed_out` as people write it."""
+    return state.replace("_", " ")
+
+
+def tone(state: str) -> str:
+    """The tone of a state's badge."""
+    return TONES.get(state, "calm")
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "duration": duration, "moment": moment, "clock_time": clock_time, "number": number, "count_of": count, "pretty": pretty,
+    "cell": cell, "size": size, "state_name": state_name, "tone": tone,
+}  # fmt: skip

@@ -1,0 +1,145 @@
+"""Pages of the base host: sign-in, choice of a tenant, the way to it, sign-out."""
+
+from urllib.parse import urlencode, urlsplit
+
+from appliance.core import db
+from appliance.core.errors import ApplianceError, NotFound
+from appliance.solutions.services import Services
+from appliance.tenants import people
+from appliance.tenants import service as tenants
+from appliance.tenants.hosts import split_host
+
+from . import session
+from .routing import Answer, Arrival, Page, Redirect, Visit, base_page, page
+
+
+def _home(arrival: Arrival) -> str | None:
+    """The base host's proper address, when the visitor used another name of it (an IP address)."""
+    base = session.base_url(arrival.services.config)
+    return base if split_host(arrival.asked.host) != urlsplit(base).hostname else None
+
+
+@base_page("GET", "/")
+def choose_tenant(arrival: Arrival) -> Answer:
+    """The tenants of the person; straight on where there is only one."""
+    if home := _home(arrival):
+        return Redirect(f"{home}/")
+    if arrival.person is None:
+        return Redirect("/sign-in")
+    config = arrival.services.config
+    mine = people.tenants_of(arrival.person.user_id)
+    if len(mine) == 1:
+        return Redirect(f"{config.tenant_url(mine[0][0].id)}/console/")
+    rows = [(tenant, role, f"{config.tenant_url(tenant.id)}/console/") for tenant, role in mine]
+    return Page("base/tenants.html", {"person": arrival.person, "tenants": rows, "can_provision": _provisions(arrival.services)})
+
+
+@base_page("GET", "/sign-in")
+def show_sign_in(arrival: Arrival) -> Answer:
+    """The form, or why it cannot work here."""
+    if not session.can_hold_cookies(arrival.asked) and _home(arrival) is None:
+        return Page("base/needs_https.html", {"host": arrival.asked.host}, 426)
+    if home := _home(arrival):
+        return Redirect(f"{home}/sign-in")
+    if arrival.person is not None:
+        return Redirect("/")
+    return _form(arrival, "")
+
+
+def _form(arrival: Arrival, login: str, problem: ApplianceError | None = None) -> Page:
+    args = arrival.asked.args
+    onward = {name: args[name] for name in ("tenant", "state", "to") if args.get(name)}
+    values = {"login": login, "problem": problem, "onward": urlencode(onward), "tenant": args.get("tenant", "")}
+    return Page("base/sign_in.html", values, problem.status if problem else 200)
+
+
+@base_page("POST", "/sign-in")
+def sign_in(arrival: Arrival) -> Answer:
+    """Check login and password; go on to the tenant that sent the visitor, or to the choice."""
+    asked, services = arrival.asked, arrival.services
+    if not session.can_hold_cookies(asked):
+        return Page("base/needs_https.html", {"host": asked.host}, 426)
+    login = asked.field("login").strip()
+    try:
+        person = people.check_password(login, asked.field("password"))
+    except ApplianceError as error:
+        return _form(arrival, login, error)
+    if old := asked.cookies.get(session.COOKIE):
+        people.close_session(services.sealer, old)
+    if _provisions(services):
+        provide_tenant(person.id, person.login)
+    cookies = {session.COOKIE: session.open_on(services, person.id, None)}
+    onward = {name: asked.args[name] for name in ("tenant", "state", "to") if asked.args.get(name)}
+    return Redirect(f"/hand-over?{urlencode(onward)}" if "tenant" in onward else "/", cookies)
+
+
+@base_page("GET", "/hand-over")
+def hand_over(arrival: Arrival) -> Answer:
+    """From a tenant's host that does not know the visitor: sign in first, or straight back with a code."""
+    args = arrival.asked.args
+    if arrival.person is None:
+        onward = urlencode({name: args.get(name, "") for name in ("tenant", "state", "to")})
+        return Redirect(f"/sign-in?{onward}")
+    try:
+        return session.hand_over(arrival.services, arrival.person, arrival.asked)
+    except NotFound as error:
+        return Page("base/problem.html", {"person": arrival.person, "title": "No such tenant", "problem": error}, 404)
+
+
+@page("GET", "/enter", scope=None, needs_session=False)
+def enter(arrival: Arrival) -> Answer:
+    """The other end of the hand-over: the tenant host's own session."""
+    return session.enter(arrival.services, arrival.asked)
+
+
+@page("POST", "/sign-out", scope=None)
+def begin_sign_out(visit: Visit) -> Answer:
+    """End this host's session; the base host ends its own next."""
+    return session.leave(visit.services, visit.person, visit.asked)
+
+
+@base_page("POST", "/sandbox")
+def make_sandbox(arrival: Arrival) -> Answer:
+    """A sandbox tenant for a person who belongs to none."""
+    if arrival.person is None:
+        return Redirect("/sign-in")
+    if _provisions(arrival.services):
+        provide_tenant(arrival.person.user_id, arrival.person.login)
+    return Redirect("/")
+
+
+@base_page("GET", "/sign-out")
+def finish_sign_out(arrival: Arrival) -> Answer:
+    """The second half of a sign-out that began on a tenant's host; its code proves who asked."""
+    args, services = arrival.asked.args, arrival.services
+    user_id = people.redeem_code(services.sealer, args.get("code", ""), args.get("tenant", ""))
+    if user_id is None or arrival.person is None or arrival.person.user_id != user_id:
+        return Redirect("/")
+    return _end(arrival)
+
+
+@base_page("POST", "/sign-out")
+def sign_out(arrival: Arrival) -> Answer:
+    """End the session of the base host."""
+    return _end(arrival)
+
+
+def _end(arrival: Arrival) -> Redirect:
+    people.close_session(arrival.services.sealer, arrival.asked.cookies.get(session.COOKIE, ""))
+    return Redirect("/sign-in", {session.COOKIE: ""})
+
+
+def _provisions(services: Services) -> bool:
+    return services.config.console.provision == "sandbox"
+
+
+def provide_tenant(user_id: str, login: str) -> None:
+    """A sandbox tenant owned by this person, unless they belong to a tenant already."""
+
+    def provide() -> None:
+        if people.tenants_of(user_id):
+            return
+        tenant = tenants.create_sandbox_tenant(login)
+        people.add_member(tenants.system_scope(tenant.id), login, "owner")
+
+    db.write(provide)
