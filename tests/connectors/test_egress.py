@@ -1,21 +1,13 @@
 """The one way out: pinned, rechecked at each redirect, capped in size and time."""
 
-import contextlib
-import datetime as dt
 import gzip
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from appliance.connectors.addresses import parse_allow
 from appliance.connectors.contract import (
@@ -28,8 +20,7 @@ from appliance.connectors.contract import (
     SystemFailure,
     TransientError,
 )
-from appliance.connectors.egress import Egress, EgressClient
-from appliance.core.errors import ConfigInvalid
+from appliance.connectors.egress import Egress, EgressClient, system_resolver
 
 LOOPBACK = Egress.of(["127.0.0.0/8"])
 Serve = Callable[[Callable[[socket.socket], None]], str]
@@ -85,6 +76,39 @@ def test_without_a_rule_loopback_is_not_reached(server: Any) -> None:
         with pytest.raises(ConnectorError) as caught:
             sending(Egress(), "GET", f"http://{host}:{server.port}/")
         assert isinstance(caught.value, AddressNotAllowed)
+    assert server.received == []
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "http://good.example@127.0.0.1:{port}/",
+        "http://good.example#@127.0.0.1:{port}/",
+        "http://127.0.0.1:{port}\\@good.example/",
+        "http://good.example\\@127.0.0.1:{port}/",
+        "http://127.0.0.1:{port}#.good.example/",
+        "http://①②⑦.⓪.⓪.①:{port}/",
+        "http://127。0。0。1:{port}/",
+        "http://0x7f.1:{port}/",
+        "http://[::ffff:7f00:1]:{port}/",
+        "http://[0:0:0:0:0:ffff:127.0.0.1]:{port}/",
+        "http://127.0.0.1.:{port}/",
+        "http://localhost.:{port}/",
+        "http:////127.0.0.1:{port}/",
+        "http:127.0.0.1:{port}/",
+        "http://good.example\t@127.0.0.1:{port}/",
+        "http://good.example\r\nHost: 127.0.0.1:{port}/",
+        "http://%31%32%37.0.0.1:{port}/",
+    ],
+)
+def test_no_spelling_of_an_address_reaches_loopback(server: Any, spelling: str) -> None:
+    server.answer("/")
+
+    def resolve(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"] if "good.example" in host else system_resolver(host, port)
+
+    with pytest.raises(ConnectorError):
+        sending(Egress(resolver=resolve), "GET", spelling.format(port=server.port))
     assert server.received == []
 
 
@@ -317,69 +341,3 @@ def test_garbage_for_an_answer_is_an_error_of_the_contract(client: EgressClient,
 
     with pytest.raises(TransientError):
         send(client, "GET", raw_server(serve))
-
-
-def test_a_plain_server_does_not_pass_for_https(client: EgressClient, server: Any) -> None:
-    with pytest.raises(TransientError) as caught:
-        send(client, "POST", f"https://127.0.0.1:{server.port}/", content=b"x")
-    assert caught.value.outcome == "not_done"
-
-
-def serve_tls(context: ssl.SSLContext, connection: socket.socket) -> None:
-    """Answer one request over TLS; a client that turns away ends it."""
-    with contextlib.suppress(ssl.SSLError, OSError), context.wrap_socket(connection, server_side=True) as secured:
-        secured.recv(65536)
-        secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-
-
-def test_an_untrusted_certificate_is_refused_before_anything_is_sent(
-    client: EgressClient, raw_server: Serve, certificate: Path
-) -> None:
-    port = raw_server(partial(serve_tls, server_context(certificate))).rpartition(":")[2]
-    with pytest.raises(TransientError, match="certificate verify failed") as caught:
-        send(client, "POST", f"https://127.0.0.1:{port}/", content=b"secret")
-    assert caught.value.outcome == "not_done"
-
-
-@pytest.mark.parametrize(("host", "accepted"), [("erp.internal", True), ("evil.internal", False)])
-def test_a_pinned_connection_is_still_held_to_the_name(raw_server: Serve, certificate: Path, host: str, accepted: bool) -> None:
-    port = raw_server(partial(serve_tls, server_context(certificate))).rpartition(":")[2]
-    rules = parse_allow(["127.0.0.0/8"])
-    egress = Egress(rules, resolver=lambda _host, _port: ["127.0.0.1"], ca_file=str(certificate))
-    if accepted:
-        assert sending(egress, "GET", f"https://{host}:{port}/").content == b"ok"
-    else:
-        with pytest.raises(TransientError, match="Hostname mismatch"):
-            sending(egress, "GET", f"https://{host}:{port}/")
-
-
-def test_a_ca_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
-    (tmp_path / "empty.pem").write_text("nothing\n")
-    for name in ("missing.pem", "empty.pem"):
-        with pytest.raises(ConfigInvalid, match=r"egress\.ca_file"):
-            Egress.of([], str(tmp_path / name))
-
-
-def server_context(certificate: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    return context
-
-
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """Key and certificate of `erp.internal`, signed by itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "erp.internal")])
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("erp.internal")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    file = tmp_path / "server.pem"
-    file.write_bytes(
-        made.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return file

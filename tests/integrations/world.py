@@ -113,11 +113,13 @@ class World:
 
 
 @contextmanager
-def open_world(folder: Path) -> Iterator[World]:
+def open_world(folder: Path, instance: str = "instance-1") -> Iterator[World]:
+    """The appliance over the database in `folder`, made when there is none yet."""
     Ledger.reset()
     db.open_database(f"sqlite:///{folder}/gos.db")
     migrate()
-    for tenant in ("one", "two"):
+    there = {row.id for row in tenants.list_tenants()}
+    for tenant in sorted({"one", "two"} - there):
         tenants.create_tenant(tenant, tenant)
     sealer = Sealer(b"k" * 32)
     registry = Registry({**load_registry().installed, "ledger": Installed(Ledger, "test")})
@@ -128,7 +130,7 @@ def open_world(folder: Path) -> Iterator[World]:
 
     integrations = Integrations(registry, sealer, open_secret, calls)
     queued: list[tuple[str, str, str]] = []
-    executor = GovernedExecutor(integrations, "instance-1", lambda *task: queued.append(task))
+    executor = GovernedExecutor(integrations, instance, lambda *task: queued.append(task))
     one, two = (tenants.system_scope(tenant, "key:test") for tenant in ("one", "two"))
     try:
         yield World(one, two, sealer, integrations, executor, queued)

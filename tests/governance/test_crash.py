@@ -1,0 +1,80 @@
+"""A process is killed while the foreign system is thinking: what it had sent is not sent again by itself."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.connectors.testing import Answer, LoopbackServer, Received
+from appliance.governance.executor import ActionRequest
+from appliance.integrations.records import Origin, OutcomeUnknown
+from appliance.integrations.service import Spec
+from tests.integrations.world import open_world
+
+ROOT = Path(__file__).parents[2]
+CHILD = """
+import sys
+from pathlib import Path
+from tests.governance.test_crash import push
+from tests.integrations.world import open_world
+
+with open_world(Path(sys.argv[1])) as world:
+    push(world.executor.execute, world.one, sys.argv[2])
+"""
+
+
+def push(execute: Callable[..., object], scope: object, action: str) -> object:
+    """The same request, whoever makes it."""
+    given = {"url": "/orders", "json": {"number": "1"}}
+    request = ActionRequest("erp", action, given, idempotency_key="exe_1.push", origin=Origin("exe_1", "push"))
+    return execute(scope, request)
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    server = LoopbackServer()
+    yield server
+    server.close()
+
+
+def kill_while_sending(folder: Path, server: LoopbackServer, action: str) -> None:
+    """Kill -9 a process whose request has arrived and is not answered."""
+    arrived, killed = threading.Event(), threading.Event()
+
+    def hold(_: Received) -> Answer:
+        arrived.set()
+        killed.wait(20)
+        return Answer(201)
+
+    server.answers["/orders"] = hold
+    with open_world(folder) as world:
+        settings = {"base_url": server.url, "retries": {"attempts": 1}}
+        world.integrations.create_integration(world.one, "erp", Spec("http", settings))
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(folder), action], cwd=ROOT)
+    try:
+        assert arrived.wait(20)
+    finally:
+        child.kill()
+        child.wait()
+        killed.set()
+    server.answer("/orders", 201)
+
+
+def test_a_write_is_not_repeated(tmp_path: Path, server: LoopbackServer) -> None:
+    kill_while_sending(tmp_path, server, "post")
+    with open_world(tmp_path, "instance-2") as world:
+        for _ in range(2):
+            with pytest.raises(OutcomeUnknown):
+                push(world.executor.execute, world.one, "post")
+    assert len(server.received) == 1
+
+
+def test_an_idempotent_call_is_repeated_with_its_key(tmp_path: Path, server: LoopbackServer) -> None:
+    kill_while_sending(tmp_path, server, "put")
+    with open_world(tmp_path, "instance-2") as world:
+        push(world.executor.execute, world.one, "put")
+        push(world.executor.execute, world.one, "put")
+    assert [received.headers["idempotency-key"] for received in server.received] == ["exe_1.push"] * 2
