@@ -23,7 +23,8 @@ class Lost(Exception):
 
 
 class Conversation:
-    """One request over one slot, by the thread that holds it. `in_step`: the process waits for the next."""
+    """One request over one slot, by the thread that holds it. `calls`: how many the host was given.
+    `in_step`: the process waits for the next request."""
 
     def __init__(self, slot: Slot, seconds: float) -> None:
         self._channel = slot.channel
@@ -31,6 +32,7 @@ class Conversation:
         self._deadline = time.monotonic() + seconds
         self._end = self._deadline + GRACE_SECONDS
         self.in_step = False
+        self.calls = 0
 
     def _give_up(self) -> None:
         if time.monotonic() > self._end:
@@ -74,6 +76,7 @@ class Conversation:
     def _answer(self, header: Header, parts: list[bytes], host: Host) -> None:
         try:
             for (number, method, clock), raw in zip(header["calls"], parts, strict=True):
+                self.calls += 1
                 host.submit(HostCall(number, method, json.loads(raw), raw), clock)
             settled = None
             while settled is None:

@@ -75,12 +75,20 @@ class Lane:
     def _acquire(self, timeout: float) -> Slot:
         if not self._all_started.is_set():
             self.start()
+        claimed = self._claim()
+        return claimed if isinstance(claimed, Slot) else self._await(claimed, timeout)
+
+    def _claim(self) -> Slot | _Waiter:
+        """A place in the process that has most of them, or a place in the queue."""
         with self._lock:
             process = max(self._processes, key=lambda each: len(each.free), default=None)
             if process is not None and process.free:
                 return process.free.pop()
             waiter = _Waiter()
             self._waiters.append(waiter)
+            return waiter
+
+    def _await(self, waiter: _Waiter, timeout: float) -> Slot:
         waiter.ready.wait(timeout)
         with self._lock:
             if waiter.slot is None:
@@ -111,6 +119,10 @@ class Lane:
                 self._processes.remove(process)
         process.child.kill()
         self._ended.put(process)
+
+    def process_ids(self) -> list[int]:
+        with self._lock:
+            return [each.child.pid for each in self._processes]
 
     def health(self) -> dict[str, int]:
         with self._lock:

@@ -68,6 +68,10 @@ class Pool:
         """{"processes", "slots", "busy", "restarts", "queued", "confined"} of the processes that run code."""
         return self._code.health()
 
+    def process_ids(self) -> list[int]:
+        """The operating system's ids of the processes that run code."""
+        return self._code.process_ids()
+
     # ---- steps
 
     def run(
@@ -83,6 +87,7 @@ class Pool:
         """Run one step. `input` and `api` (it becomes api.execution) may be JSON already, as bytes.
 
         What the step does never raises here, it is in the outcome; what `host` raises ends the step and passes through.
+        Long because every part of one run is named here.
         """
         limits, entropy = limits or Limits(), entropy or Entropy()
         facts = api if isinstance(api, bytes) else encode_json(dict(api))
@@ -93,13 +98,20 @@ class Pool:
             "seed": entropy.seed & 0xFFFFFFFFFFFFFFFF,
             "clock": list(entropy.clock),
         }
+        request = (header, facts, encode_json(input))
+        outcome = self._attempt(program, request, host or NoHost(), limits)
+        if _was_lost(outcome.failure) and not outcome.host_calls:
+            # Nothing has happened yet, and most likely the process was dead before: this need not cost an attempt.
+            outcome = self._attempt(program, request, host or NoHost(), limits)
+        return outcome
+
+    def _attempt(self, program: Program, request: tuple[Header, bytes, bytes], host: Host, limits: Limits) -> Outcome:
         try:
             with self._code.slot(self.settings.queue_seconds) as slot:
                 compiled = self._compile(slot, program)
                 if compiled.failures:
                     return Outcome(compiled.failures[0])
-                talk = Conversation(slot, limits.wall_ms / 1000)
-                return self._converse(slot, talk, (header, facts, encode_json(input)), compiled, host or NoHost())
+                return self._converse(slot, Conversation(slot, limits.wall_ms / 1000), request, compiled, host)
         except Busy as busy:
             return Outcome(_busy(busy))
 
@@ -113,7 +125,7 @@ class Pool:
             return Outcome(_overdue(talk.seconds))
         except Lost:
             self._code.condemn(slot.process)
-            return Outcome(_lost())
+            return Outcome(_lost(), host_calls=talk.calls)
         except BaseException:
             if not talk.in_step:
                 self._code.condemn(slot.process)
@@ -170,11 +182,7 @@ class Pool:
     def _evaluate(self, request: bytes, expressions: Mapping[str, str], now: int, limits: Limits) -> dict[str, Evaluated]:
         keys = list(expressions)
         header: Header = {"op": "evaluate", "keys": keys, "now": now, "limits": astuple(limits)}
-        try:
-            with self._code.slot(self.settings.queue_seconds) as slot:
-                answer, parts, failure = _ask(self._code, slot, limits.wall_ms / 1000, header, request)
-        except Busy as busy:
-            failure = _busy(busy)
+        answer, parts, failure = self._question(self._code, limits.wall_ms / 1000, header, request)
         if failure is not None:
             return {key: Evaluated(failure=failure) for key in keys}
         out = {key: Evaluated(json.loads(raw)) for key, raw in zip(answer["values"], parts, strict=True)}
@@ -193,35 +201,48 @@ class Pool:
     ) -> Evaluated:
         """The result of a JSON Decision Model for an input object; model and input may be JSON already, as bytes."""
         text = model if isinstance(model, bytes) else encode_json(dict(model))
-        answer, parts, failure = self._ask_decisions(seconds, {"op": "decide"}, text, encode_json(input))
+        answer, parts, failure = self._ask_decision(seconds, {"op": "decide"}, text, encode_json(input))
         if failure is None and answer["failure"] is not None:
             failure = Failure.from_wire(answer["failure"])
         return Evaluated(failure=failure) if failure is not None else Evaluated(json.loads(parts[0]))
 
     def check_decision(self, model: Any) -> list[Problem]:
         """Everything wrong in a JSON Decision Model; empty when `decide` will take it."""
-        answer, _, failure = self._ask_decisions(COMPILE_SECONDS, {"op": "check"}, encode_json(model))
+        answer, _, failure = self._ask_decision(COMPILE_SECONDS, {"op": "check"}, encode_json(model))
         if failure is not None:
             return [Problem("", failure.message)]
         return [Problem(pointer, message) for pointer, message in answer["problems"]]
 
-    def _ask_decisions(self, seconds: float, header: Header, *parts: bytes) -> tuple[Header, list[bytes], Failure | None]:
-        try:
-            with self._decisions.slot(self.settings.queue_seconds) as slot:
-                answer, found, failure = _ask(self._decisions, slot, seconds, header, *parts)
-        except Busy as busy:
-            return {}, [], _busy(busy)
-        if failure is not None and failure.name == _LOST:
+    def _ask_decision(self, seconds: float, header: Header, *parts: bytes) -> Answer:
+        answer, found, failure = self._question(self._decisions, seconds, header, *parts)
+        if _was_lost(failure):
             # Nobody else was in that process, so it was this decision that ended it.
             text = "The decision ended its process, most likely by using too much memory; let it work on less."
             failure = Failure("memory", "OutOfMemory", text, code="memory_limit")
         return answer, found, failure
 
+    def _question(self, lane: Lane, seconds: float, header: Header, *parts: bytes) -> Answer:
+        """Ask for a place and then the process there; once more when that process was dead, for questions do nothing twice."""
+        try:
+            for _ in range(2):
+                with lane.slot(self.settings.queue_seconds) as slot:
+                    answer, found, failure = _ask(lane, slot, seconds, header, *parts)
+                if not _was_lost(failure):
+                    break
+        except Busy as busy:
+            return {}, [], _busy(busy)
+        return answer, found, failure
 
+
+Answer = tuple[Header, list[bytes], Failure | None]
 _LOST = "SandboxLost"
 
 
-def _ask(lane: Lane, slot: Slot, seconds: float, header: Header, *parts: bytes) -> tuple[Header, list[bytes], Failure | None]:
+def _was_lost(failure: Failure | None) -> bool:
+    return failure is not None and failure.name == _LOST
+
+
+def _ask(lane: Lane, slot: Slot, seconds: float, header: Header, *parts: bytes) -> Answer:
     """One question to a process, and the end of a process that has no answer."""
     try:
         answer, found = Conversation(slot, seconds).ask(header, *parts)

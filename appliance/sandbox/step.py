@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.core import clock
 from appliance.sandbox.artefact import Artefact
 from appliance.sandbox.engine import Engine
 from appliance.sandbox.outcome import Failure
@@ -191,7 +192,7 @@ class StepRun:
         entry = json.loads(self._checked(raw, "A log line"))
         message = str(entry[0]).replace("\0", "\ufffd")
         fields = entry[1] if len(entry) > 1 else None
-        self._logs.append([time.time_ns() // 1_000_000, level.decode("ascii", "replace"), message, fields])
+        self._logs.append([clock.now_ms(), level.decode("ascii", "replace"), message, fields])
 
     def _on_done(self, body: bytes) -> None:
         if len(body) > self._limits.output_bytes:
@@ -215,7 +216,7 @@ class StepRun:
         if count >= CLOCK_READS:
             return self._clock[-1] + (self._clock_reads - CLOCK_READS) // CLOCK_COARSE
         recorded = self._request.clock
-        value = recorded[count] if count < len(recorded) else time.time_ns() // 1_000_000
+        value = recorded[count] if count < len(recorded) else clock.now_ms()
         self._clock.append(value)
         return value
 

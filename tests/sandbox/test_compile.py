@@ -1,0 +1,90 @@
+"""Compiling a program: every mistake of every file, with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from appliance.sandbox import Pool, Position, Program
+from appliance.sandbox.compiled import Compiled, CompiledPrograms
+
+Make = Callable[..., Program]
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "position"),
+    [
+        ("const x: = 3;\nexport default () => x", "Unexpected token `=`", (1, 10)),
+        ("export default () => {\n  let a = ;\n}", "Expression expected", (2, 11)),
+        ("export default () => {\n  class D { @dec m() {} }\n}", "decorators are not supported", (2, 13)),
+        ("import fs from 'fs';\nexport default () => fs", "'fs' cannot be imported", (1, 16)),
+        ("\nimport { a } from './missing';\nexport default () => a", "'./missing' does not exist", (2, 19)),
+    ],
+)
+def test_mistakes_have_file_line_and_column(
+    pool: Pool, make_program: Make, source: str, message: str, position: tuple[int, int]
+) -> None:
+    (failure,) = pool.compile(make_program(source))
+    assert failure.failure_class == "validation"
+    assert message in failure.message
+    assert failure.position == Position("steps/step.ts", *position)
+
+
+def test_all_files_are_looked_at(pool: Pool, make_program: Make) -> None:
+    files = {"steps/a.ts": "export const = 1", "steps/b.ts": "export const b = ;"}
+    source = "import './a'; import './b'; import './c'; export default () => 1"
+    failures = pool.compile(make_program(source, files))
+    assert {failure.position.file for failure in failures if failure.position} == {"steps/step.ts"}
+    failures = pool.compile(make_program(source.replace("import './c'; ", ""), files))
+    assert [failure.position.file for failure in failures if failure.position] == ["steps/a.ts", "steps/b.ts"]
+
+
+def test_a_file_that_nothing_imports_is_not_looked_at(pool: Pool, make_program: Make) -> None:
+    assert pool.compile(make_program("export default () => 1", {"steps/other.ts": "const = "})) == []
+
+
+def test_plain_javascript_is_not_taken_for_typescript(pool: Pool) -> None:
+    (failure,) = pool.compile(Program("javascript", "step.js", {"step.js": "export default (n: number) => n"}))
+    assert failure.position == Position("step.js", 1, 18)
+
+
+def test_a_missing_entry_is_named(pool: Pool) -> None:
+    (failure,) = pool.compile(Program("javascript", "step.js", {}))
+    assert "step.js" in failure.message
+
+
+def test_json_that_is_none_has_a_place(pool: Pool, make_program: Make) -> None:
+    (failure,) = pool.compile(make_program("import a from './a.json'; export default () => a", {"steps/a.json": '{"a": 1,}'}))
+    assert failure.position is not None
+    assert failure.position.file == "steps/a.json"
+
+
+def test_a_program_too_large_to_compile_is_refused(pool: Pool, make_program: Make) -> None:
+    (failure,) = pool.compile(make_program("export default () => 1 //" + "x" * (5 << 20)))
+    assert failure.code == "program_size"
+
+
+@pytest.mark.parametrize(
+    "source", ["export default " + "(" * 20000 + "1" + ")" * 20000, "export default () => " + "[" * 20000 + "]" * 20000]
+)
+def test_a_source_nested_too_deeply_is_refused_without_harm(pool: Pool, make_program: Make, source: str) -> None:
+    (failure,) = pool.compile(make_program(source))
+    assert failure.failure_class == "validation"
+    (failure,) = pool.compile(Program("javascript", "a.js", {"a.js": source}))
+    assert failure.failure_class == "validation"
+    assert pool.compile(make_program("export default () => 1")) == []
+
+
+def test_a_program_that_does_not_compile_fails_to_run_with_the_same_failure(pool: Pool, make_program: Make) -> None:
+    broken = make_program("export default () => {")
+    assert pool.run(broken, {}).failure == pool.compile(broken)[0]
+
+
+def test_compiled_programs_are_kept_until_there_are_too_many() -> None:
+    kept = CompiledPrograms(limit_bytes=10_000)
+    for number in range(10):
+        kept.put(str(number), Compiled([], parts=[b"x" * 500]))
+    assert kept.get("0") is None
+    assert kept.get("9") is not None
+    assert sum(kept.get(str(number)) is not None for number in range(10)) == 4

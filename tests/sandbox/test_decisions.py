@@ -1,0 +1,119 @@
+"""Decision tables: results, and the refusal of everything the engine would quietly misunderstand."""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import Any
+
+import pytest
+
+from appliance.sandbox import Pool
+
+
+def table(rules: list[dict[str, str]], **content: Any) -> dict[str, Any]:
+    """A model with one table: `total` and `tier` in, `discount` and `class` out."""
+    columns = {
+        "hitPolicy": "first",
+        "inputs": [{"id": "t", "name": "Total", "field": "total"}, {"id": "r", "name": "Tier", "field": "tier"}],
+        "outputs": [{"id": "d", "name": "Discount", "field": "discount"}, {"id": "c", "name": "Class", "field": "approval.class"}],
+        "rules": [{"_id": str(number), "t": "", "r": "", "d": "", "c": "", **rule} for number, rule in enumerate(rules)],
+    }
+    return model("decisionTableNode", columns | content)
+
+
+def model(kind: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "nodes": [
+            {"id": "in", "type": "inputNode", "name": "Input"},
+            {"id": "node", "type": kind, "name": "Node", "content": content},
+            {"id": "out", "type": "outputNode", "name": "Output"},
+        ],
+        "edges": [{"id": "a", "sourceId": "in", "targetId": "node"}, {"id": "b", "sourceId": "node", "targetId": "out"}],
+    }
+
+
+ORDERS = table(
+    [
+        {"t": "> 1000", "r": '"gold", "silver"', "d": "0.1", "c": '"manual"'},
+        {"t": "[500..1000]", "d": "0.05", "c": '"auto"'},
+        {"d": "0", "c": '"auto"'},
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"total": 2000, "tier": "gold"}, {"discount": 0.1, "approval": {"class": "manual"}}),
+        ({"total": 2000, "tier": None}, {"discount": 0, "approval": {"class": "auto"}}),
+        ({"total": 500, "tier": "x"}, {"discount": 0.05, "approval": {"class": "auto"}}),
+    ],
+)
+def test_the_first_rule_that_fits_decides(pool: Pool, given: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = pool.decide(ORDERS, given)
+    assert found.failure is None
+    assert found.value == expected
+
+
+def test_a_good_model_has_no_problems(pool: Pool) -> None:
+    assert pool.check_decision(ORDERS) == []
+
+
+def test_a_name_that_the_input_lacks_is_not_taken_for_null(pool: Pool) -> None:
+    found = pool.decide(ORDERS, {"total": 1})
+    assert found.failure is not None
+    assert found.failure.message.startswith("the decision reads 'tier', which its input does not have")
+
+
+def test_cells_that_are_not_understood_are_named(pool: Pool) -> None:
+    problems = pool.check_decision(table([{"t": ">> 3", "d": "1 +"}, {"c": "free text"}]))
+    assert [each.pointer for each in problems] == [
+        "/nodes/1/content/rules/0/t",
+        "/nodes/1/content/rules/0/d",
+        "/nodes/1/content/rules/1/c",
+    ]
+
+
+def test_a_broken_model_decides_nothing(pool: Pool) -> None:
+    found = pool.decide(table([{"t": ">> 3"}]), {"total": 1, "tier": ""})
+    assert found.failure is not None
+    assert found.failure.code == "definition_invalid"
+
+
+@pytest.mark.parametrize("kind", ["functionNode", "decisionNode", "customNode", "unknownNode"])
+def test_nodes_that_do_more_than_compute_are_refused(pool: Pool, kind: str) -> None:
+    made = model(kind, {"source": "export const handler = async () => ({a: 1})", "key": "x"})
+    assert [each.pointer for each in pool.check_decision(made)] == ["/nodes/1/type"]
+    assert pool.decide(made, {}).failure is not None
+
+
+@pytest.mark.parametrize(
+    "made", [None, [], {}, {"nodes": 1, "edges": []}, {"nodes": [1], "edges": [2]}, {"nodes": [], "edges": []}]
+)
+def test_what_is_no_model_is_refused(pool: Pool, made: Any) -> None:
+    assert pool.check_decision(made)
+
+
+def test_a_node_that_nothing_leads_to_is_reported(pool: Pool) -> None:
+    made = copy.deepcopy(ORDERS)
+    made["edges"].pop(0)
+    assert [each.pointer for each in pool.check_decision(made)] == ["/nodes/1"]
+
+
+def test_messages_carry_no_native_backtrace(pool: Pool) -> None:
+    found = pool.decide(model("expressionNode", {"expressions": [{"id": "1", "key": "a", "value": '"x" + 1'}]}), {})
+    assert found.failure is not None
+    assert "backtrace" not in found.failure.message
+    assert "Failed to evaluate expression" in found.failure.message
+
+
+def test_a_decision_that_never_ends_is_ended(pool: Pool) -> None:
+    endless = model("expressionNode", {"expressions": [{"id": "1", "key": "a", "value": "sum(map([1..20000000], # * 2))"}]})
+    started = time.monotonic()
+    found = pool.decide(endless, {}, seconds=0.3)
+    assert found.failure is not None
+    assert found.failure.failure_class in ("timeout", "memory")
+    assert time.monotonic() - started < 0.3 + 0.5
+    assert pool.decide(ORDERS, {"total": 1, "tier": ""}).failure is None
+    assert pool.health()["restarts"] == 0

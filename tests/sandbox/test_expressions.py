@@ -1,0 +1,136 @@
+"""Expressions: several over the same names, each with its own value or failure."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from appliance.sandbox import Failure, Limits, Pool, Position
+
+NAMES: dict[str, Any] = {
+    "input": {"order": {"total": 40, "lines": [{"sku": "a", "n": 2}, {"sku": "b", "n": 3}]}},
+    "steps": {"check": None},
+}
+
+
+def value(pool: Pool, text: str, **names: Any) -> Any:
+    found = pool.evaluate({"it": text}, NAMES | names)["it"]
+    assert found.failure is None, found.failure
+    return found.value
+
+
+def failure(pool: Pool, text: str, **names: Any) -> Failure:
+    found = pool.evaluate({"it": text}, NAMES | names)["it"]
+    assert found.failure is not None, found.value
+    return found.failure
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("input.order.total * 2", 80),
+        ("input.order.lines.map((line) => line.n).reduce((a, b) => a + b)", 5),
+        ("steps.check?.total ?? null", None),
+        ("{a: 1, b: [input.order.total > 10]}", {"a": 1, "b": [True]}),
+        ("`${input.order.lines.length} lines`", "2 lines"),
+        ("input.order.total > 10 // a comment", True),
+        ("input.order\n  .total", 40),
+        ("(() => { let n = 0; for (const l of input.order.lines) n += l.n; return n })()", 5),
+        ("new Date(0)", "1970-01-01T00:00:00.000Z"),
+        ("typeof console.log", "function"),
+        ("input.order.lines.toSorted((a, b) => b.n - a.n)[0].sku", "b"),
+    ],
+)
+def test_an_expression_has_a_value(pool: Pool, text: str, expected: Any) -> None:
+    assert value(pool, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("input.order.nothing", "the value is undefined"),
+        ("input.order.total / 0", "the value is Infinity"),
+        ("Number('x')", "the value is NaN"),
+        ("() => 1", "the value is a function"),
+        ("{a: {b: [1, undefined]}}", "the value.a.b[1] is undefined"),
+        ("new Map()", "the value is a Map, not plain data"),
+        ("Promise.resolve(1)", "the value is a Promise, not plain data"),
+        ("Symbol.iterator", "the value is a symbol"),
+        ("10n", "the value is a bigint"),
+    ],
+)
+def test_what_is_no_data_is_a_failure(pool: Pool, text: str, message: str) -> None:
+    found = failure(pool, text)
+    assert (found.failure_class, found.message) == ("validation", message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "position"),
+    [
+        ("orders.length", "orders is not defined", Position("", 1, 1)),
+        ("input.order.total +\n  steps.missing.x", "cannot read property 'x' of undefined", Position("", 2, 3)),
+        ("1 + ", "the expression ends too early", Position("", 1, 5)),
+        ("(", "the expression ends too early", Position("", 1, 2)),
+        ("1), (2", "Unexpected token ')'", Position("", 1, 2)),
+        ("while (true) {}", "unexpected token in expression: 'while'", Position("", 1, 1)),
+        ("input.order.total = 5", "'total' is read-only", Position("", 1, 1)),
+    ],
+)
+def test_mistakes_have_a_position_in_the_expression(pool: Pool, text: str, message: str, position: Position) -> None:
+    found = failure(pool, text)
+    assert found.message == message
+    assert found.position == position
+
+
+def test_failures_stay_apart(pool: Pool) -> None:
+    found = pool.evaluate({"a": "input.n + 1", "b": "input.x.y", "c": "input.n * 2"}, {"input": {"n": 1}})
+    assert (found["a"].value, found["c"].value) == (2, 2)
+    assert found["b"].failure is not None
+
+
+def test_no_expression_changes_what_another_sees(pool: Pool) -> None:
+    found = pool.evaluate(
+        {"a": "input.list.push(9)", "b": "input.list.sort().length", "c": "input.list"}, {"input": {"list": [2, 1]}}
+    )
+    assert found["a"].failure is not None
+    assert found["b"].failure is not None
+    assert found["c"].value == [2, 1]
+
+
+def test_one_that_never_ends_does_not_take_the_values_before_it(pool: Pool) -> None:
+    started = time.monotonic()
+    found = pool.evaluate({"a": "1 + 1", "b": "(() => { for (;;); })()", "c": "3"}, {}, limits=Limits(wall_ms=300))
+    assert time.monotonic() - started < 0.55
+    assert found["a"].value == 2
+    assert found["b"].failure is not None
+    assert found["b"].failure.failure_class == "timeout"
+    assert found["c"].failure is not None
+
+
+def test_time_is_what_the_caller_says(pool: Pool) -> None:
+    assert pool.evaluate({"it": "new Date().toISOString()"}, {}, now=1_700_000_000_000)["it"].value == "2023-11-14T22:13:20.000Z"
+
+
+@pytest.mark.parametrize("text", ["Math.random()", "api.datapool", "import('fs')", "globalThis.process.env"])
+def test_an_expression_reaches_nothing(pool: Pool, text: str) -> None:
+    assert failure(pool, text).failure_class == "validation"
+
+
+def test_names_may_be_json_already_and_unused_ones_are_not_sent(pool: Pool) -> None:
+    assert value(pool, "line.n + index", line=b'{"n": 4}', index=1, unused=object()) == 5
+
+
+def test_memory_is_limited(pool: Pool) -> None:
+    found = pool.evaluate({"it": "Array.from({length: 1e7}, (_, k) => ({k}))"}, {}, limits=Limits(wall_ms=5000, memory_mb=16))["it"]
+    assert found.failure is not None
+    assert found.failure.failure_class == "memory"
+
+
+def test_an_expression_can_be_checked_without_running(pool: Pool) -> None:
+    assert pool.check_expression("steps.whatever.it.reads > 3") is None
+    found = pool.check_expression("a b")
+    assert found is not None
+    assert found.position == Position("", 1, 3)
+    assert pool.check_expression("(() => { for (;;); })()") is None

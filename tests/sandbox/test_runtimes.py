@@ -1,0 +1,93 @@
+"""Preparing the runtimes: locked, checked, done once."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from appliance.sandbox import Pool, Settings, runtimes
+from appliance.sandbox.runtimes.wasmfile import MalformedWasm, read_sections, read_unsigned, signed, unsigned
+
+LOCK = Path(__file__).parents[2] / "packaging" / "runtimes" / "package-lock.json"
+
+
+def test_the_lock_names_hashes_and_no_host() -> None:
+    packages = json.loads(LOCK.read_text())["packages"]
+    assert all("integrity" in package for name, package in packages.items() if name)
+    assert not any("resolved" in package for package in packages.values())
+    assert "://" not in LOCK.read_text()
+
+
+def test_versions_are_exact() -> None:
+    wanted = json.loads((LOCK.parent / "package.json").read_text())["dependencies"]
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in wanted.values())
+
+
+def test_a_second_preparation_does_nothing_and_takes_no_time(prepared: None) -> None:
+    manifest = runtimes.default_folder() / runtimes.MANIFEST
+    before = manifest.stat().st_mtime_ns
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-m", "appliance.sandbox.runtimes.prepare"], capture_output=True, check=True)
+    assert time.monotonic() - started < 2
+    assert done.stderr == b""
+    assert manifest.stat().st_mtime_ns == before
+
+
+@pytest.fixture
+def copied(prepared: None, tmp_path: Path) -> Path:
+    """The prepared runtimes in a folder that a test may spoil."""
+    for name in (runtimes.MANIFEST, runtimes.QUICKJS, runtimes.SWC):
+        shutil.copyfile(runtimes.default_folder() / name, tmp_path / name)
+    return tmp_path
+
+
+def test_a_file_that_was_not_prepared_here_is_refused(copied: Path) -> None:
+    with (copied / runtimes.QUICKJS).open("r+b") as handle:
+        handle.seek(100_000)
+        handle.write(b"altered")
+    with pytest.raises(runtimes.RuntimesMissing, match="not the file that was prepared"):
+        Pool(Settings(runtimes=copied))
+
+
+def test_runtimes_of_another_version_are_refused(copied: Path) -> None:
+    path = copied / runtimes.MANIFEST
+    path.write_text(path.read_text().replace('"wasmtime": "', '"wasmtime": "1'))
+    with pytest.raises(runtimes.RuntimesMissing, match="another version or machine"):
+        Pool(Settings(runtimes=copied))
+
+
+def test_missing_runtimes_say_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(runtimes.RuntimesMissing, match=r"python -m appliance\.sandbox\.runtimes\.prepare"):
+        Pool(Settings(runtimes=tmp_path))
+
+
+def test_the_explorer_and_the_licences_are_there(prepared: None) -> None:
+    folder = runtimes.default_folder()
+    assert (folder / runtimes.ASSETS / "swagger-ui-bundle.js").stat().st_size > 500_000
+    assert (folder / runtimes.ASSETS / "swagger-ui.css").is_file()
+    assert {each.name for each in (folder / "licenses").iterdir()} == {
+        "quickjs-wasi.txt",
+        "swc-wasm-typescript.txt",
+        "swagger-ui-dist.txt",
+    }
+
+
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 65_536, 2**32 - 1])
+def test_unsigned_numbers_are_written_as_they_are_read(value: int) -> None:
+    assert read_unsigned(unsigned(value), 0) == (value, len(unsigned(value)))
+
+
+def test_signed_numbers_keep_their_sign() -> None:
+    assert (signed(-1), signed(63), signed(64)) == (b"\x7f", b"\x3f", b"\xc0\x00")
+
+
+def test_what_is_no_wasm_is_refused() -> None:
+    with pytest.raises(MalformedWasm):
+        read_sections(b"MZ\0\0\0\0\0\0")
