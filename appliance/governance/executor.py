@@ -244,6 +244,7 @@ class GovernedExecutor:
             raise ValidationFailed(
                 f"{ready.installed.name} has no action {request.action[:80]!r}; it has {known}", pointer="/action"
             )
+        _check_json(request.input)
         problems = ready.installed.inputs[action.name].problems(dict(request.input), under="/input")
         if problems:
             raise ValidationFailed(f"the input does not suit {action.name} of {request.integration}", details=problems)
@@ -288,6 +289,14 @@ class GovernedExecutor:
         except ConnectorError as error:
             return replace(_ending_of(error, proposal.effect), lines=lines), error
         return Ending("succeeded", "done", output, lines=lines), None
+
+
+def _check_json(given: Mapping[str, Any]) -> None:
+    """ValidationFailed for what JSON or UTF-8 cannot hold: NaN, half of a surrogate pair."""
+    try:
+        db.dump_json(dict(given)).encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValidationFailed(f"the input is not JSON that can be sent: {error}", pointer="/input") from error
 
 
 def _judge_by(check: PolicyCheck, scope: TenantScope, proposal: Proposal) -> None:

@@ -1,5 +1,6 @@
 """The road to a foreign system: one call on a live connector, with deadline, log and secrets blotted out."""
 
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -67,10 +68,9 @@ class Calls:
 
         def act(connector: Connector, ctx: Context) -> dict[str, Any]:
             output = connector.call(shot.action.name, shot.input, ctx)
-            db.dump_json(output)
             if not isinstance(output, dict):
                 raise TypeError(f"the action answered {type(output).__name__}, not an object")
-            return output
+            return _storable(output)
 
         output: dict[str, Any] = ready.redactor.json(self._run(ready, shot.key, shot.seconds, shot.sink, act))
         return output
@@ -101,13 +101,24 @@ class Calls:
         return _guarded(ready, run)
 
 
+def _storable(value: T) -> T:
+    """The same JSON without halves of surrogate pairs, which foreign systems send and no UTF-8 text can hold."""
+    text = db.dump_json(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        cleaned: T = json.loads(text.encode("utf-8", "replace"))
+        return cleaned
+    return value
+
+
 def _guarded(ready: Ready, act: Callable[[], T]) -> T:
     """The contract's errors without secrets in them; a plugin's bug is logged in full and told as a SystemFailure."""
     try:
         return act()
     except ConnectorError as error:
-        error.message = ready.redactor.text(error.message)
-        error.details = ready.redactor.json(error.details)
+        error.message = ready.redactor.text(_storable(error.message))
+        error.details = ready.redactor.json(_storable(json.loads(json.dumps(error.details, default=str))))
         error.args = (error.message,)
         raise
     except Exception as error:

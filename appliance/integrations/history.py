@@ -84,7 +84,7 @@ def settle_call(scope: TenantScope, slug: str, call_id: str, *, done: bool, outp
             raise Conflict(f"the call {call_id} is {row.status}; only one of unknown outcome is settled")
         changes: dict[str, Any] = {"outcome": "not_done", "status": "failed"}
         if done:
-            changes = {"outcome": "done", "status": "succeeded", "output": output, "output_kept": True, "error": None}
+            changes = {"outcome": "done", "status": "succeeded", "output": output, "output_kept": 1, "error": None}
         scope.update(CallRow, finished_at=clock.now_ms(), **changes).where(CallRow.id == call_id).execute()
 
     db.write(settle)

@@ -16,7 +16,7 @@ class IntegrationRow(TenantModel):
     created_at = peewee.BigIntegerField()
     updated_at = peewee.BigIntegerField()
     checked_at = peewee.BigIntegerField(null=True)
-    check_ok = peewee.BooleanField(null=True)
+    check_ok = peewee.IntegerField(null=True)
     check_message = peewee.TextField(null=True)
 
     class Meta:
@@ -37,7 +37,7 @@ class CallRow(TenantModel):
     outcome = peewee.TextField(null=True)  # done | not_done | unknown
     input = JsonField(null=True)
     output = JsonField(null=True)
-    output_kept = peewee.BooleanField()
+    output_kept = peewee.IntegerField()  # 0 when the output was too large to be kept
     error = JsonField(null=True)
     idempotency_key = peewee.TextField(null=True)
     request_digest = peewee.TextField()

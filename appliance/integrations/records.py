@@ -169,7 +169,7 @@ def _described(scope: TenantScope, draft: Draft) -> dict[str, Any]:
     origin = draft.origin
     return {
         "integration_id": draft.integration, "connector": draft.connector, "action": draft.action,
-        "effect": draft.effect, "input": _kept(draft.input)[0], "output_kept": True, "idempotency_key": draft.key,
+        "effect": draft.effect, "input": _kept(draft.input)[0], "output_kept": 1, "idempotency_key": draft.key,
         "request_digest": draft.digest, "actor": scope.actor, "request_id": scope.request_id,
         "execution_id": origin.execution_id if origin else None, "path": origin.path if origin else None,
         "iteration": origin.iteration if origin else None, "attempt": origin.attempt if origin else None,
@@ -228,7 +228,7 @@ def finish_call(scope: TenantScope, begun: Begun, draft: Draft, ending: Ending) 
     """Record how the call ended.  The truth may come late: it replaces an unknown outcome."""
     output, kept = _kept(ending.output)
     changes = {
-        "status": ending.status, "outcome": ending.outcome, "output": output, "output_kept": kept,
+        "status": ending.status, "outcome": ending.outcome, "output": output, "output_kept": int(kept),
         "error": ending.error, "pending": None, "finished_at": clock.now_ms(),
     }  # fmt: skip
 
@@ -243,7 +243,7 @@ def record_read(scope: TenantScope, draft: Draft, ending: Ending, began_at: int)
     """Record a call that changed nothing, once it is over; answers its id."""
     call_id = ids.new("call")
     output, kept = _kept(ending.output)
-    described = {**_described(scope, draft), "output_kept": kept, "idempotency_key": None}
+    described = {**_described(scope, draft), "output_kept": int(kept), "idempotency_key": None}
 
     def record() -> None:
         scope.insert(

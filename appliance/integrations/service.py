@@ -150,7 +150,7 @@ class Integrations:
             found = Check(now, True, self.calls.check(ready))
         except ConnectorError as error:
             found = Check(now, False, error.message, _class_of(error))
-        changes = {"checked_at": now, "check_ok": found.ok, "check_message": found.message[:2000]}
+        changes = {"checked_at": now, "check_ok": int(found.ok), "check_message": found.message[:2000]}
         db.write(lambda: scope.update(IntegrationRow, **changes).where(IntegrationRow.id == slug).execute())
         return found
 

@@ -83,6 +83,8 @@ def test_a_preview_judges_and_sends_nothing(world: World) -> None:
         ({"action": "steal"}, ValidationFailed, "/action"),
         ({"input": {"amount": "x"}}, ValidationFailed, "/input/amount"),
         ({"input": {"y": 1}}, ValidationFailed, "/input/y"),
+        ({"input": {"note": "\ud800"}}, ValidationFailed, "/input"),
+        ({"input": {"amount": float("nan")}}, ValidationFailed, "/input"),
         ({"seconds": 0}, ValidationFailed, "/seconds"),
         ({"seconds": 901}, ValidationFailed, "/seconds"),
     ],
@@ -230,6 +232,22 @@ def test_the_http_connector_works_through_the_executor(world: World) -> None:
         [received] = server.received
         assert received.headers["authorization"] == "Bearer tok-123456"
         assert received.headers["idempotency-key"] == "exe_1.push"
+    finally:
+        server.close()
+
+
+def test_an_answer_that_utf8_cannot_hold_is_cleaned_and_kept(world: World) -> None:
+    server = LoopbackServer()
+    try:
+        server.answer("/ok", body=b'{"a\\udfff": "\\ud800", "zero": "\\u0000"}', Content_Type="application/json")
+        server.answer("/bad", 400, b"\xff\x00")
+        world.integrations.create_integration(world.one, "erp", Spec("http", {"base_url": server.url}))
+        result = world.executor.execute(world.one, ActionRequest("erp", "post", {"url": "/ok"}, idempotency_key="k"))
+        assert result.output["body"] == {"a?": "?", "zero": "\0"}
+        again = world.executor.execute(world.one, ActionRequest("erp", "post", {"url": "/ok"}, idempotency_key="k"))
+        assert (again.status, again.output) == ("recorded", result.output)
+        with pytest.raises(ActionFailed):
+            world.executor.execute(world.one, ActionRequest("erp", "post", {"url": "/bad"}))
     finally:
         server.close()
 
