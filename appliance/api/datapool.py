@@ -1,20 +1,28 @@
 """/api/v1/datapool"""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from appliance.core.errors import InvalidFilter, InvalidJson, UnsupportedMediaType, VersionConflict
-from appliance.core.pages import Page
+from appliance.core import clock
+from appliance.core.errors import InvalidFilter, InvalidJson, InvalidRequest, NotFound, UnsupportedMediaType, VersionConflict
+from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
+from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.tenants import keys
 
 from .parsing import load_json
-from .routing import Answer, Body, Call, Json, ListQuery, Query, View, route
+from .routing import Answer, Body, Call, Events, Json, ListQuery, Query, View, route
 from .tenants import DeletedView, NoQuery
 
 Entity = dict[str, Any]
+POLL_SECONDS = 0.3
+EVENTS_AT_ONCE = 200
 MEDIA: dict[str, Literal["csv", "ndjson"]] = {
     "text/csv": "csv",
     "application/x-ndjson": "ndjson",
@@ -111,6 +119,21 @@ class ImportView(View):
     errors: list[ImportErrorView]
 
 
+class HistoryQuery(Query):
+    limit: int = DEFAULT_LIMIT
+    cursor: str | None = None
+
+
+class ChangeView(View):
+    """One change: the entity is as it was after it, of a deletion as it was before."""
+
+    event: Literal["created", "updated", "deleted"]
+    version: int
+    at: str
+    actor: str
+    entity: Entity
+
+
 class ExportQuery(Query):
     format: Literal["csv", "ndjson"] = "csv"
     filter: str | None = None
@@ -119,6 +142,10 @@ class ExportQuery(Query):
 def view(collection: dict[str, Any]) -> CollectionView:
     shown = {("version" if name == "_version" else name): value for name, value in collection.items()}
     return CollectionView(**shown)
+
+
+def change_view(change: datapool.Change) -> ChangeView:
+    return ChangeView.model_validate(asdict(change))
 
 
 def shown_entity(entity: Entity, status: int | None = None, location: str = "") -> Answer:
@@ -238,6 +265,58 @@ def delete_entity(call: Call, collection: str, entity_id: str) -> DeletedView:
     """Delete an entity that no other leads to. Takes If-Match."""
     datapool.delete_entity(call.scope, collection, entity_id, if_version=wanted_version(call))
     return DeletedView(deleted=entity_id)
+
+
+@route(
+    "GET",
+    "/datapool/{collection}/entities/{entity_id}/history",
+    scope="entities.read",
+    query=HistoryQuery,
+    returns=ChangeView,
+    listed=True,
+)
+def list_entity_history(call: Call, collection: str, entity_id: str) -> Page[ChangeView]:
+    """List what became of an entity, newest first; a deleted entity keeps its history."""
+    page = PageRequest(call.query.limit, call.query.cursor)
+    return datapool.list_entity_history(call.scope, collection, entity_id, page).map(change_view)
+
+
+@route("GET", "/datapool/{collection}/events", scope="entities.read", media="text/event-stream")
+async def follow_collection(call: Call, collection: str) -> Answer:
+    """Follow a collection's changes by server-sent events.
+
+    From now on, or after the `Last-Event-ID` of an interrupted stream.
+    """
+    last = call.headers.get("last-event-id")
+    if last is not None and not (last.isascii() and last.isdigit() and len(last) <= 18):
+        raise InvalidRequest("Last-Event-ID is the id of an event of this stream", pointer="/Last-Event-ID")
+    find = partial(datapool.get_last_change, call.scope, collection)
+    newest = await asyncio.get_running_loop().run_in_executor(call.services.threads, find)
+    return Answer(Events(_changes(call, collection, newest if last is None else int(last))))
+
+
+async def _changes(call: Call, collection: str, number: int) -> AsyncIterator[tuple[int, str, Any]]:
+    """Changes as they are committed, until the caller leaves, the key ends or the collection goes."""
+    loop = asyncio.get_running_loop()
+    while (found := await loop.run_in_executor(call.services.threads, _look, call.scope, collection, number)) is not None:
+        for change in found:
+            number = change.number  # the last one is where the next look begins
+            yield number, change.event, change_view(change).model_dump()
+        if len(found) < EVENTS_AT_ONCE:
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def _look(scope: TenantScope, collection: str, number: int) -> list[datapool.Change] | None:
+    """The next changes; None once the key that opened the stream has ended or the collection is gone."""
+    kind, _, key_id = scope.actor.partition(":")
+    try:
+        if kind == "key":
+            key = keys.get_key(scope, key_id)
+            if key.revoked_at is not None or min(key.expires_at, key.grace_until or key.expires_at) <= clock.now_ms():
+                return None
+        return datapool.list_changes_after(scope, collection, number, EVENTS_AT_ONCE)
+    except NotFound:
+        return None
 
 
 @route("POST", "/datapool/{collection}/query", scope="entities.read", body=Json(), query=NoQuery, returns=Entity, listed=True)

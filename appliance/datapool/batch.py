@@ -7,7 +7,7 @@ from typing import Any
 from appliance.core import db
 from appliance.core.errors import ApplianceError, Conflict, InvalidRequest, NotFound, ValidationFailed, VersionConflict
 from appliance.core.scope import TenantScope
-from appliance.datapool import entities
+from appliance.datapool import entities, history
 from appliance.datapool.compiled import CompiledCollection, is_read, load
 from appliance.datapool.definition import Findings
 from appliance.datapool.entities import ConstraintBroken, Outcome
@@ -234,9 +234,14 @@ def run(scope: TenantScope, operations: Sequence[Operation], *, dry_run: bool = 
         return outcomes
     except _Retry:
         _report(_run_carefully(operations))
-    for outcome in outcomes:
-        entities.announce(scope, outcome)
+    announce(scope, outcomes)
     return outcomes
+
+
+def announce(scope: TenantScope, outcomes: Sequence[Outcome]) -> None:
+    """Inside the write, once it is certain that the changes stay: keep them in the history and tell the listeners."""
+    history.record(scope, outcomes)
+    entities.tell_listeners(scope, outcomes)
 
 
 def run_each(operations: Sequence[Operation]) -> list[Outcome | ApplianceError]:
@@ -286,7 +291,7 @@ def _create_all(operations: Sequence[Operation]) -> list[Outcome]:
     collection = operations[0].collection
     rows = [entities.new_row(operation.stored) for operation in operations]
     entities.insert_rows(collection, rows)
-    return [Outcome("created", collection.name, collection.show(row)) for row in rows]
+    return [Outcome("created", collection.name, collection.table_name, collection.show(row)) for row in rows]
 
 
 def _run_carefully(operations: Sequence[Operation]) -> list[tuple[Operation, ApplianceError]]:

@@ -1,6 +1,6 @@
 """Single changes of entities, each a function that runs inside a write and leaves nothing behind when it fails."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -41,14 +41,16 @@ class Outcome:
 
     event: str
     collection: str
+    table_name: str
     entity: dict[str, Any]
 
 
-def announce(scope: TenantScope, outcome: Outcome) -> None:
-    """Tell the listeners, still inside the write, once it is certain that the change stays."""
-    if outcome.event != "unchanged":
-        for listener in _listeners:
-            listener(scope, outcome.collection, outcome.event, outcome.entity)
+def tell_listeners(scope: TenantScope, outcomes: Sequence[Outcome]) -> None:
+    """Still inside the write, once it is certain that the changes stay."""
+    for outcome in outcomes:
+        if outcome.event != "unchanged":
+            for listener in _listeners:
+                listener(scope, outcome.collection, outcome.event, outcome.entity)
 
 
 class ConstraintBroken(Exception):
@@ -87,12 +89,17 @@ def create(collection: CompiledCollection, stored: list[Any], pointer: str = "")
     row = new_row(stored)
     with explained(collection, row, pointer):
         insert_rows(collection, [row])
-    return Outcome("created", collection.name, collection.show(row))
+    return Outcome("created", collection.name, collection.table_name, collection.show(row))
+
+
+def is_entity_id(entity_id: Any) -> bool:
+    """Whether an entity can have this id; asked before any other use of a caller's text."""
+    return isinstance(entity_id, str) and ENTITY_ID.fullmatch(entity_id) is not None
 
 
 def find_row(collection: CompiledCollection, entity_id: Any) -> list[Any] | None:
     """The row of an entity, or None."""
-    if not isinstance(entity_id, str) or not ENTITY_ID.fullmatch(entity_id):
+    if not is_entity_id(entity_id):
         return None
     rows = db.rows(collection.find_sql, (entity_id,))
     return list(rows[0]) if rows else None
@@ -116,7 +123,7 @@ def change(collection: CompiledCollection, row: list[Any], stored: Mapping[str, 
     positions = {collection.fields[name].position: value for name, value in stored.items()}
     altered = {position: value for position, value in positions.items() if row[position] != value}
     if not altered:
-        return Outcome("unchanged", collection.name, collection.show(row))
+        return Outcome("unchanged", collection.name, collection.table_name, collection.show(row))
     after = list(row)
     for position, value in altered.items():
         after[position] = value
@@ -128,7 +135,7 @@ def change(collection: CompiledCollection, row: list[Any], stored: Mapping[str, 
         changed = _execute_checked(sql, (after[2], after[3], *altered.values(), row[0], row[3]))
     if changed != 1:
         raise VersionConflict("the entity was changed at the same moment; read it again and repeat the change")
-    return Outcome("updated", collection.name, collection.show(after))
+    return Outcome("updated", collection.name, collection.table_name, collection.show(after))
 
 
 def _execute_checked(sql: str, params: tuple[Any, ...]) -> int:
@@ -146,7 +153,7 @@ def delete(collection: CompiledCollection, row: list[Any]) -> Outcome:
     except ConstraintBroken as broken:
         users = ", ".join(referring(collection)) or "another collection"
         raise Conflict(f"{row[0]} is still referred to by entities of {users}; delete or change those first") from broken
-    return Outcome("deleted", collection.name, collection.show(row))
+    return Outcome("deleted", collection.name, collection.table_name, collection.show(row))
 
 
 def referring(collection: CompiledCollection) -> list[str]:

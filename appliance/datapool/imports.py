@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 from appliance.core import db
 from appliance.core.errors import Detail, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.datapool import batch, entities
+from appliance.datapool import batch
 from appliance.datapool.batch import Operation
 from appliance.datapool.compiled import CompiledCollection, load
 from appliance.datapool.definition import RESERVED_FIELDS, Findings
@@ -83,14 +83,9 @@ def import_rows(scope: TenantScope, name: str, data: bytes, options: ImportOptio
         _import_at_once(scope, name, list(rows), (options, report))
     else:
         while chunk := list(islice(rows, ROWS_AT_ONCE)):
-            db.write(lambda chunk=chunk: _announce(scope, _store(load(scope, name), chunk, (options, report))))  # type: ignore[misc]
+            db.write(lambda chunk=chunk: batch.announce(scope, _store(load(scope, name), chunk, (options, report))))  # type: ignore[misc]
     report.errors.sort(key=lambda error: int(error["line"]))
     return report
-
-
-def _announce(scope: TenantScope, outcomes: list[Outcome]) -> None:
-    for outcome in outcomes:
-        entities.announce(scope, outcome)
 
 
 def _import_at_once(scope: TenantScope, name: str, rows: list[Row], choice: tuple[ImportOptions, ImportReport]) -> None:
@@ -103,7 +98,7 @@ def _import_at_once(scope: TenantScope, name: str, rows: list[Row], choice: tupl
             outcomes = [outcome for chunk in chunks for outcome in _store(collection, chunk, choice)]
             if options.dry_run or report.failed:
                 raise _NotStored
-        _announce(scope, outcomes)
+        batch.announce(scope, outcomes)
 
     try:
         db.write(write)

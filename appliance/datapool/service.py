@@ -11,16 +11,17 @@ from appliance.core import clock, db
 from appliance.core.errors import AlreadyExists, Conflict, ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
-from appliance.datapool import batch, changes, entities, exports, imports, queries, tables
+from appliance.datapool import batch, changes, entities, exports, history, imports, queries, tables
 from appliance.datapool.aggregation import aggregate_page
 from appliance.datapool.compiled import CompiledCollection, load
 from appliance.datapool.definition import CollectionDefinition, Findings, from_stored, read_definition
 from appliance.datapool.entities import Listener, Outcome, on_change
+from appliance.datapool.history import Change
 from appliance.datapool.imports import ImportOptions, ImportReport
 from appliance.datapool.models import Collection
 from appliance.datapool.queries import Query, read_query
 
-__all__ = ["ImportOptions", "ImportReport", "Listener", "Outcome", "Query", "on_change", "read_query"]
+__all__ = ["Change", "ImportOptions", "ImportReport", "Listener", "Outcome", "Query", "on_change", "read_query"]
 
 MAX_COLLECTIONS = 500
 
@@ -159,6 +160,7 @@ def _delete_collection(scope: TenantScope, name: str, allow_loss: bool) -> None:
         raise Conflict(f"the collection {name} holds entities; allow_loss=true deletes them with it")
     with db.savepoint():
         tables.drop_table(collection.table_name)
+        history.forget_collection(collection)
         scope.delete(Collection).where(Collection.name == name).execute()
 
 
@@ -227,7 +229,7 @@ def _perform(scope: TenantScope, collection: str, document: Mapping[str, Any]) -
     def write() -> Outcome:
         now = load(scope, collection)
         outcome = batch.perform(operation if now is known else batch.read_single(now, document))
-        entities.announce(scope, outcome)
+        batch.announce(scope, [outcome])
         return outcome
 
     return db.write(write)
@@ -257,6 +259,30 @@ def export_entities(scope: TenantScope, collection: str, form: Literal["csv", "n
     """The entities that fulfil the filter `chosen` (default: all), oldest first, as pieces of one file."""
     with db.snapshot():
         yield from exports.export_rows(scope, load(scope, collection), form, chosen or {})
+
+
+def list_entity_history(scope: TenantScope, collection: str, entity_id: str, request: PageRequest) -> Page[Change]:
+    """What became of an entity, newest first; NotFound when nothing is known of it, a deleted one is."""
+    known = load(scope, collection)
+    page = history.list_changes(known, entity_id, request) if entities.is_entity_id(entity_id) else Page([])
+    if not page.items and not request.cursor:
+        entities.get_row(known, entity_id)
+    return page
+
+
+def list_changes_after(scope: TenantScope, collection: str, number: int, most: int = 100) -> list[Change]:
+    """The collection's changes after the change `number`, oldest first."""
+    return history.changes_after(load(scope, collection), number, most)
+
+
+def get_last_change(scope: TenantScope, collection: str) -> int:
+    """The number of the collection's newest change; 0 when there is none."""
+    return history.last_number(load(scope, collection))
+
+
+def forget_history(before_ms: int) -> int:
+    """Retention: delete every tenant's changes from before this moment; answers how many."""
+    return history.forget_before(before_ms)
 
 
 def _view(row: Collection) -> dict[str, Any]:

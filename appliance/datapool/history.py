@@ -1,0 +1,95 @@
+"""What happened to entities: every change is kept with the write that made it, for history and for followers."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock, db
+from appliance.core.errors import InvalidRequest
+from appliance.core.pages import MAX_LIMIT, Page, PageRequest, decode_cursor, encode_cursor
+from appliance.core.scope import TenantScope
+from appliance.datapool.compiled import CompiledCollection
+from appliance.datapool.entities import Outcome
+from appliance.monitor.retention import delete_older
+
+_COLUMNS = "number, version, event, at, actor, entity"
+_ORDER = "-number"
+ROWS_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change: `number` grows with every change of the appliance; `entity` is as it was after it (before a deletion)."""
+
+    number: int
+    version: int
+    event: str
+    at: str
+    actor: str
+    entity: dict[str, Any]
+
+
+def record(scope: TenantScope, outcomes: Sequence[Outcome]) -> None:
+    """Inside the write: keep what became of entities."""
+    now = clock.now_ms()
+    kept = [outcome for outcome in outcomes if outcome.event != "unchanged"]
+    sql = "INSERT INTO entity_change (tenant_id, collection, entity_id, version, event, at, actor, entity) VALUES "
+    for start in range(0, len(kept), ROWS_AT_ONCE):
+        part = kept[start : start + ROWS_AT_ONCE]
+        values = [
+            value
+            for done in part
+            for value in (
+                scope.tenant_id, done.table_name, done.entity["id"], done.entity["_version"], done.event, now, scope.actor,
+                db.dump_json(done.entity),
+            )
+        ]  # fmt: skip
+        db.execute(sql + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * len(part)), tuple(values))
+
+
+def _changes(rows: Sequence[Any]) -> list[Change]:
+    return [Change(row[0], row[1], row[2], clock.rfc3339(row[3]), row[4], json.loads(row[5])) for row in rows]
+
+
+def list_changes(collection: CompiledCollection, entity_id: str, request: PageRequest) -> Page[Change]:
+    """The changes of one entity, newest first; those of a deleted one remain."""
+    if not 1 <= request.limit <= MAX_LIMIT:
+        raise InvalidRequest(f"limit must be between 1 and {MAX_LIMIT}", pointer="/limit")
+    before = 2**62
+    if request.cursor:
+        [found] = decode_cursor(request.cursor, _ORDER, 1)
+        before = found if isinstance(found, int) and abs(found) < before else 0
+    rows = db.rows(
+        f"SELECT {_COLUMNS} FROM entity_change WHERE tenant_id = ? AND collection = ? AND entity_id = ? AND number < ? "  # noqa: S608
+        "ORDER BY number DESC LIMIT ?",
+        (collection.tenant_id, collection.table_name, entity_id, before, request.limit + 1),
+    )
+    more, rows = len(rows) > request.limit, rows[: request.limit]
+    return Page(_changes(rows), encode_cursor([rows[-1][0]], _ORDER) if more else None)
+
+
+def changes_after(collection: CompiledCollection, number: int, most: int) -> list[Change]:
+    """The collection's next changes, oldest first."""
+    sql = (
+        f"SELECT {_COLUMNS} FROM entity_change WHERE tenant_id = ? AND collection = ? AND number > ? "  # noqa: S608
+        "ORDER BY number LIMIT ?"
+    )
+    return _changes(db.rows(sql, (collection.tenant_id, collection.table_name, number, most)))
+
+
+def last_number(collection: CompiledCollection) -> int:
+    """The number of the collection's newest change; 0 when there is none."""
+    sql = "SELECT MAX(number) FROM entity_change WHERE tenant_id = ? AND collection = ?"
+    return int(db.rows(sql, (collection.tenant_id, collection.table_name))[0][0] or 0)
+
+
+def forget_collection(collection: CompiledCollection) -> None:
+    """Inside the write that deletes the collection."""
+    sql = "DELETE FROM entity_change WHERE tenant_id = ? AND collection = ?"
+    db.execute(sql, (collection.tenant_id, collection.table_name))
+
+
+def forget_before(before_ms: int) -> int:
+    """Delete every tenant's changes from before this moment; answers how many."""
+    return delete_older("entity_change", "number", "at", before_ms)
