@@ -1,0 +1,26 @@
+/** Orders with discount, amount to be paid and approval class, as the order system and DataPool take them. */
+
+import type { Order } from "./blocks.ts";
+import { divideHalfUp, toText, toUnits } from "./money.ts";
+
+export interface Price {
+  volume_discount: number;
+  approval_class: "auto" | "review" | "manager";
+}
+
+export type PricedOrder = Order & { volume_discount: string; payable: string; approval_class: string };
+
+export default async function (input: { orders: Order[]; prices: Price[] }): Promise<PricedOrder[]> {
+  return input.orders.map((order, index) => {
+    const price = input.prices[index];
+    const percent = BigInt(Math.round(price.volume_discount * 100));
+    const cents = toUnits(order.total, 2)!;
+    const payable = divideHalfUp(cents * (100n - percent), 100n);
+    return {
+      ...order,
+      volume_discount: toText(percent, 2),
+      payable: toText(payable, 2),
+      approval_class: price.approval_class,
+    };
+  });
+}
