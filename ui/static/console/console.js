@@ -1,0 +1,153 @@
+// What the pages do beyond HTML: local times, live parts, copying, loading a file into a field. Every page works without it.
+
+const AGES = [[60e3, 1e3, "s"], [3600e3, 60e3, "min"], [86400e3, 3600e3, "h"], [30 * 86400e3, 86400e3, "d"]];
+
+function ago(ms) {
+  const age = Date.now() - ms;
+  const size = Math.abs(age);
+  if (size < 5e3) return age >= 0 ? "just now" : "now";
+  const [, unit, name] = AGES.find(([below]) => size < below) || [];
+  if (!unit) return new Date(ms).toLocaleDateString(undefined, { dateStyle: "medium" });
+  const text = `${Math.floor(size / unit)} ${name}`;
+  return age > 0 ? `${text} ago` : `in ${text}`;
+}
+
+function showTimes(root) {
+  for (const element of root.querySelectorAll("time[datetime]")) {
+    const when = new Date(element.dateTime);
+    element.title = when.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+    if ("clock" in element.dataset) {
+      const time = when.toLocaleTimeString(undefined, { hour12: false });
+      element.textContent = `${time}.${String(when.getMilliseconds()).padStart(3, "0")}`;
+    } else {
+      element.textContent = ago(when.getTime());
+    }
+  }
+}
+
+// A live part is fetched again and again and replaced; what the reader opened, focused or scrolled stays so.
+function keepPlace(old, fresh) {
+  for (const details of old.querySelectorAll("details[id]")) {
+    const twin = fresh.querySelector(`#${CSS.escape(details.id)}`);
+    if (twin) twin.open = details.open;
+  }
+  const focused = old.contains(document.activeElement) ? document.activeElement.closest("[id]")?.id : "";
+  const scrolled = [...old.querySelectorAll("[data-scroll]")].map((box) => [box.dataset.scroll, box.scrollTop]);
+  return () => {
+    if (focused) {
+      const element = document.getElementById(focused);
+      (element?.matches("details") ? element.querySelector("summary") : element)?.focus({ preventScroll: true });
+    }
+    for (const [name, top] of scrolled) {
+      const box = fresh.querySelector(`[data-scroll="${CSS.escape(name)}"]`);
+      if (box) box.scrollTop = top;
+    }
+  };
+}
+
+async function refresh(part) {
+  const answer = await fetch(part.dataset.live, { headers: { Accept: "text/html" }, redirect: "error" });
+  if (!answer.ok) return null;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[data-part]");
+  if (!fresh) return null;
+  const restore = keepPlace(part, fresh);
+  part.replaceWith(fresh);
+  restore();
+  prepare(fresh);
+  return fresh;
+}
+
+async function follow(part) {
+  let misses = 0;
+  while (part && part.dataset.live && misses < 20) {
+    const every = Number(part.dataset.every) * (1 + misses);
+    await new Promise((resolve) => setTimeout(resolve, every));
+    if (document.hidden) continue;
+    try {
+      const fresh = await refresh(part);
+      if (!fresh) return;
+      part = fresh;
+      misses = 0;
+    } catch {
+      misses += 1; // the appliance restarts or the network pauses: ask again, more slowly
+    }
+  }
+}
+
+function copyText(button) {
+  const source = document.getElementById(button.dataset.copy);
+  navigator.clipboard.writeText(source.textContent).then(
+    () => {
+      const label = button.textContent;
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = label; }, 1500);
+    },
+    () => window.getSelection().selectAllChildren(source),
+  );
+}
+
+async function loadFile(input) {
+  const target = document.getElementById(input.dataset.into);
+  const file = input.files[0];
+  if (!file) return;
+  target.value = await file.text();
+  target.dispatchEvent(new Event("input"));
+  input.value = "";
+}
+
+function chooseScopes(button) {
+  const wanted = button.dataset.choose;
+  for (const box of document.querySelectorAll("input[name=scopes]")) {
+    box.checked = wanted === "all" || (wanted === "read" && box.value.endsWith(".read"))
+      || (wanted === "execute" && ["processflow.execute", "processflow.read"].includes(box.value));
+  }
+}
+
+function prepare(root) {
+  showTimes(root);
+  for (const element of root.querySelectorAll("[data-needs-js]")) element.hidden = false;
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (button?.dataset.copy) copyText(button);
+  if (button?.dataset.choose) chooseScopes(button);
+  if (button?.dataset.pick) document.getElementById(button.dataset.pick).click();
+  for (const open of document.querySelectorAll("details.ask[open]")) {
+    if (!open.contains(event.target)) open.open = false;
+  }
+});
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("input[type=file][data-into]")) loadFile(event.target);
+  if (event.target.matches("[data-submits]")) event.target.form.requestSubmit();
+});
+
+document.addEventListener("submit", (event) => {
+  for (const button of event.target.querySelectorAll("button:not([data-keep])")) button.disabled = true;
+});
+
+// A page that comes back from the browser's memory must be usable again.
+window.addEventListener("pageshow", () => {
+  for (const button of document.querySelectorAll("form button[disabled]")) button.disabled = false;
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") {
+    for (const open of document.querySelectorAll("details.ask[open]")) {
+      open.open = false;
+      open.querySelector("summary").focus();
+    }
+  }
+  if (event.key === "/" && !event.ctrlKey && !event.metaKey && !event.target.closest("input, textarea, select")) {
+    const search = document.querySelector("input[type=search]");
+    if (search) {
+      event.preventDefault();
+      search.focus();
+    }
+  }
+});
+
+prepare(document);
+for (const part of document.querySelectorAll("[data-live]")) follow(part);
+setInterval(() => showTimes(document), 20e3);
