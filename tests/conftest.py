@@ -7,15 +7,33 @@ import pytest
 
 from appliance.testing.running import Running, make_config, start
 
+_live: list[Running] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the running appliance come first: it owns the process's database, later tests open their own."""
+    items.sort(key=lambda item: not _is_live(item))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if _live and not _is_live(item):
+        _live.pop().stop()
+
+
+def _is_live(item: pytest.Item) -> bool:
+    return "running" in getattr(item, "fixturenames", ())
+
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A live appliance; tests keep apart by using processes, collections and labels of their own."""
     live = start(make_config(tmp_path_factory.mktemp("data"), demo__order_system=True))
+    _live.append(live)
     live.tenant("acme")
     live.tenant("globex")
     yield live
-    live.stop()
+    while _live:
+        _live.pop().stop()
 
 
 @pytest.fixture(scope="session")

@@ -268,6 +268,8 @@ def _read_file(file: Path) -> dict[str, tuple[Any, str]]:
         document = yaml12.load(file.read_text("utf8")) or {}
     except OSError as error:
         raise ConfigInvalid(f"{file}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ConfigInvalid(f"{file}: is not UTF-8 text") from error
     except yaml12.YamlInvalid as error:
         raise ConfigInvalid(f"{file}: line {error.line}: {error.message}") from error
     if not isinstance(document, dict):

@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from .errors import ConfigInvalid
 
 _FORMAT = b"\x01"
+SHORTEST = 1 + 12 + 16
 
 
 class Sealer:
@@ -34,7 +36,7 @@ class Sealer:
     def open(self, sealed: bytes, context: str) -> bytes:
         """The value again; ConfigInvalid when the key file, the context or the bytes are not the ones of the sealing."""
         try:
-            if sealed[:1] != _FORMAT:
+            if sealed[:1] != _FORMAT or len(sealed) < SHORTEST:
                 raise InvalidTag
             return self._aead.decrypt(sealed[1:13], sealed[13:], context.encode())
         except InvalidTag as error:
@@ -48,17 +50,30 @@ class Sealer:
 
 
 def load_or_make_key(path: Path) -> bytes:
-    """The 32 bytes of the key file; made with mode 0600 when there is none yet."""
+    """The 32 bytes of the key file; made with mode 0600 when there is none yet.
+
+    It appears whole or not at all, so that processes that start together agree on one.
+    """
+    if not path.exists():
+        draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(base64.b64encode(secrets.token_bytes(32)) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(draft, path)
+        finally:
+            draft.unlink()
+    return _read_key(path)
+
+
+def _read_key(path: Path) -> bytes:
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        key = base64.b64decode(path.read_bytes())
-        if len(key) != 32:
-            raise ConfigInvalid(f"{path} does not hold a 32-byte key in base64; restore it from the backup") from None
-        return key
-    key = secrets.token_bytes(32)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(base64.b64encode(key) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+        key = base64.b64decode(path.read_bytes().strip(), validate=True)
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise ConfigInvalid(f"{path} does not hold a 32-byte key in base64; restore it from the backup")
     return key

@@ -119,9 +119,9 @@ class _Writer(threading.Thread):
                 _roll_back(self._db)
                 raise
         except Exception as error:  # noqa: BLE001  every caller of the batch gets it
-            coded = _storage_error(error)
+            coded = _cause(batch, error)
             for job in batch:
-                job.future.set_exception(job.error or coded)
+                job.future.set_exception(_storage_error(job.error or coded))
             return
         _answer(batch)
 
@@ -160,6 +160,12 @@ def _answer(batch: list[_Job]) -> None:
             job.future.set_exception(_storage_error(job.error))
         else:
             job.future.set_result(job.result)
+
+
+def _cause(batch: list[_Job], error: BaseException) -> BaseException:
+    """Why a whole commit failed: on a full disk SQLite drops the transaction, and the next statement only says so."""
+    coded = [_storage_error(found) for found in (error, *(job.error for job in batch)) if found is not None]
+    return next((found for found in coded if isinstance(found, StorageFull)), error)
 
 
 def _storage_error(error: BaseException) -> BaseException:
@@ -336,6 +342,7 @@ class TenantModel(PlatformModel):
 
     for _verb in (
         "select", "insert", "insert_many", "insert_from", "replace", "replace_many", "update", "delete", "raw", "alias",
+        "noop", "bulk_update", "create_table", "truncate_table", "drop_table",
     ):  # fmt: skip
         locals()[_verb] = _closed(_verb)
     del _verb

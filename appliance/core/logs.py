@@ -36,7 +36,7 @@ def redact(text: str) -> str:
 def remember_secret(value: str) -> None:
     """Have `value` redacted wherever this process logs; very short values would mangle ordinary text."""
     if len(value) >= 6 and len(_secrets) < 10_000:
-        _secrets.add(value)
+        _secrets.update((value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1]))
 
 
 class _JsonFormatter(logging.Formatter):

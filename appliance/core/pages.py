@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from peewee import IntegerField, TextField
+
 from .errors import InvalidCursor, InvalidRequest
 
 T = TypeVar("T")
@@ -46,14 +48,26 @@ def encode_cursor(values: Sequence[Any], order: str) -> str:
 def decode_cursor(cursor: str, order: str, count: int) -> list[Any]:
     """The sort values of a cursor; InvalidCursor unless it was made for the same order."""
     try:
-        values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), parse_constant=_refuse)
         if not isinstance(values, list) or len(values) != count + 1 or values[0] != order:
             raise ValueError("another order")
-        if not all(value is None or isinstance(value, str | int | float) for value in values):
+        if not all(_is_storable(value) for value in values):
             raise ValueError("not scalars")
         return values[1:]
     except (ValueError, binascii.Error, UnicodeDecodeError, RecursionError) as error:
         raise InvalidCursor("the cursor is not one of this list in this order; start again without it") from error
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _is_storable(value: Any) -> bool:
+    """Whether a database takes the value: texts that are Unicode, numbers of 64 bits."""
+    if isinstance(value, str):
+        value.encode("utf8")
+        return "\0" not in value
+    return value is None or (isinstance(value, int | float) and -(2**63) <= value < 2**63)
 
 
 def parse_sort(text: str | None, fields: Mapping[str, Any], default: str) -> list[tuple[str, bool]]:
@@ -80,13 +94,22 @@ def paginate(
     key = ",".join(("-" if down else "") + name for name, down in order)
     total = query.count() if request.count else None
     if request.cursor:
-        query = query.where(_after(order, fields, decode_cursor(request.cursor, key, len(order))))
+        query = query.where(_after(order, fields, _typed(order, fields, decode_cursor(request.cursor, key, len(order)))))
     columns = [fields[name].desc() if down else fields[name].asc() for name, down in order]
     rows = list(query.order_by(*columns).limit(request.limit + 1))
     more = len(rows) > request.limit
     rows = rows[: request.limit]
     cursor = encode_cursor([getattr(rows[-1], fields[name].name) for name, _ in order], key) if more else None
     return Page(rows, cursor, total)
+
+
+def _typed(order: list[tuple[str, bool]], fields: Mapping[str, Any], values: list[Any]) -> list[Any]:
+    """The values, which must be of their columns' types: a server database refuses to compare others."""
+    for (name, _), value in zip(order, values, strict=True):
+        wanted: Any = int if isinstance(fields[name], IntegerField) else str if isinstance(fields[name], TextField) else object
+        if value is not None and not isinstance(value, wanted):
+            raise InvalidCursor("the cursor is not one of this list; start again without it")
+    return values
 
 
 def _after(order: list[tuple[str, bool]], fields: Mapping[str, Any], values: list[Any]) -> Any:

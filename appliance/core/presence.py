@@ -23,7 +23,7 @@ class Presence:
             return True
         try:
             descriptor = os.open(self._folder / owner, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,6 +5,10 @@ from collections.abc import Hashable
 from typing import Any
 
 import yaml
+from yaml._yaml import CParser
+from yaml.composer import Composer
+from yaml.constructor import SafeConstructor
+from yaml.resolver import Resolver
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 200_000
@@ -22,17 +26,20 @@ class YamlInvalid(Exception):
         self.column = column
 
 
-class _Loader(yaml.SafeLoader):
-    """A SafeLoader with the core schema of YAML 1.2 (section 10.3.2) and bounds."""
+class _Loader(Composer, CParser, SafeConstructor, Resolver):
+    """A SafeLoader with the core schema of YAML 1.2 (section 10.3.2) and bounds; libyaml's scanner, ten times as fast."""
 
     def __init__(self, stream: str) -> None:
-        super().__init__(stream)
+        CParser.__init__(self, stream)
+        Composer.__init__(self)
+        SafeConstructor.__init__(self)
+        Resolver.__init__(self)
         self.nodes = 0
         self.aliases = 0
         self.depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's reader carries no types
+        event: Any = self.peek_event()
         if self.check_event(yaml.AliasEvent):
             self.aliases += 1
         self.nodes += 1
@@ -65,23 +72,24 @@ def _at(mark: Any, message: str) -> YamlInvalid:
     return YamlInvalid(message, mark.line + 1, mark.column + 1)
 
 
-def _construct_map(loader: _Loader, node: yaml.MappingNode) -> Any:
+def _construct_map(loader: Any, node: yaml.MappingNode) -> Any:
     data: dict[Hashable, Any] = {}
     yield data
     data.update(loader.construct_mapping(node, deep=True))
 
 
-_Loader.yaml_implicit_resolvers = {}
-for _tag, _pattern, _first in (
+_CORE_SCHEMA = (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
     ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+0123456789."),
-):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
+)
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in _CORE_SCHEMA:
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
 
 
-def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
+def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
     text = loader.construct_scalar(node)
     try:
         return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
@@ -89,7 +97,7 @@ def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
         raise _at(node.start_mark, f"{text[:40]!r} is not a number") from error
 
 
-def _construct_other(loader: _Loader, suffix: str, node: yaml.Node) -> Any:
+def _construct_other(loader: Any, suffix: str, node: yaml.Node) -> Any:
     raise _at(node.start_mark, f"the tag !{suffix} is not allowed")
 
 
@@ -160,3 +168,7 @@ class _Dumper(yaml.SafeDumper):
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+for _tag, _pattern, _first in _CORE_SCHEMA:
+    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first))

@@ -1,0 +1,33 @@
+"""A migrated database of its own for each test that asks for one."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.core import db, migrations
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Path]:
+    """The path of the open database; it has the table `note (text)` besides the product's."""
+    path = tmp_path / "gos.db"
+    db.open_database(f"sqlite:///{path}")
+    migrations.migrate()
+    db.write(lambda: db.execute("CREATE TABLE note (text TEXT NOT NULL)"))
+    yield path
+    db.close_database()
+
+
+def committed(path: Path, sql: str = "SELECT text FROM note ORDER BY rowid") -> list[Any]:
+    """The first column of what another process would read right now."""
+    with closing(sqlite3.connect(path)) as other:
+        return [row[0] for row in other.execute(sql)]
+
+
+def note(text: str) -> int:
+    """Inside a write: keep a text."""
+    return db.execute("INSERT INTO note VALUES (?)", (text,))

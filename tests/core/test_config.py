@@ -1,0 +1,117 @@
+"""Settings: strict, typed, from file, environment and flags in that order."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.core import yaml12
+from appliance.core.config import Config, example, load_config, setting_names
+from appliance.core.errors import ConfigInvalid
+
+ROOT = Path(__file__).parents[2]
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "config.yaml"
+    file.write_text(text, "utf8")
+    return file
+
+
+def test_the_example_in_the_root_is_the_generated_one() -> None:
+    assert (ROOT / "config.example.yaml").read_text("utf8") == example(), "run: gos config example > config.example.yaml"
+
+
+def test_the_example_says_the_defaults_and_misses_none(tmp_path: Path) -> None:
+    document = yaml12.load(example())
+    assert [f"{section}.{name}" for section, settings in document.items() for name in settings] == setting_names()
+    assert load_config(write(tmp_path, example()), environment={}) == Config()
+
+
+def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
+    file = write(tmp_path, "server: {port: 1, host: a, max_in_flight: 7}\n")
+    environment = {"GOS_PORT": "2", "GOS_HOST": "b", "HOME": "/", "GOS_API_KEY": "not a setting"}
+    config = load_config(file, environment=environment, flags={"server.port": 3, "server.host": None})
+    assert (config.server.port, config.server.host, config.server.max_in_flight) == (3, "b", 7)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "name", "value"),
+    [
+        ("GOS_DATA", "/x", "storage.data", "/x"),
+        ("GOS_SERVER_TRUSTED_PROXIES", "10.0.0.0/8, 192.0.2.1/32", "server.trusted_proxies", ("10.0.0.0/8", "192.0.2.1/32")),
+        ("GOS_DEMO_ORDER_SYSTEM", "true", "demo.order_system", True),
+        ("GOS_DEMO_ORDER_SYSTEM", "0", "demo.order_system", False),
+        ("GOS_LIMITS_JSON_BODY_KB", "64", "limits.json_body_kb", 64),
+        ("GOS_LOGS_FORMAT", "text", "logs.format", "text"),
+    ],
+)
+def test_the_environment_is_read_as_the_settings_type(variable: str, text: str, name: str, value: Any) -> None:
+    section, setting = name.split(".")
+    assert getattr(getattr(load_config(environment={variable: text}), section), setting) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("server: {prot: 8080}", ["server.prot", "server.port", "config.yaml"]),
+        ("sever: {port: 8080}", ["'sever'", "nearest"]),
+        ("server: {port: '8080x'}", ["server.port", "whole number"]),
+        ("server: {port: -1}", ["server.port", "zero or more"]),
+        ("server: {port: true}", ["server.port", "whole number"]),
+        ("server: {tls: maybe}", ["server.tls", "auto, off, internal, files"]),
+        ("server: {tls: [auto]}", ["server.tls"]),
+        ("server: {tls: files}", ["server.certificate"]),
+        ("server: {trusted_proxies: 10.0.0.1/8}", ["10.0.0.1/8", "network"]),
+        ("server: {trusted_proxies: [1]}", ["server.trusted_proxies", "list of texts"]),
+        ("server: 5", ["section server"]),
+        ("- server", ["mapping of sections"]),
+        ("server: {port: 1, port: 2}", ["line 1", "appears twice"]),
+        ("server: {port", ["line"]),
+        ("domains: {base: a.test, content: a.test}", ["must differ"]),
+        ("demo: {order_system: 'yes'}", ["true or false"]),
+        ("domains: {base: 5}", ["domains.base", "a text"]),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, text: str, words: list[str]) -> None:
+    with pytest.raises(ConfigInvalid) as refusal:
+        load_config(write(tmp_path, text), environment={})
+    assert all(word in refusal.value.message for word in words), refusal.value.message
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a: \x00"])
+def test_a_file_that_is_not_text_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(ConfigInvalid, match=r"config\.yaml"):
+        load_config(tmp_path / "config.yaml", environment={})
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="No such file"):
+        load_config(tmp_path / "none.yaml", environment={})
+
+
+def test_an_unknown_variable_names_the_nearest_setting() -> None:
+    with pytest.raises(ConfigInvalid, match=r"GOS_SERVER_PROT.*'server\.port'"):
+        load_config(environment={"GOS_SERVER_PROT": "1"})
+
+
+def test_an_unknown_flag_names_the_nearest_setting() -> None:
+    with pytest.raises(ConfigInvalid, match=r"'storage\.data'"):
+        load_config(environment={}, flags={"storage.date": "x"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "url"),
+    [
+        ({}, "http://acme.localhost:8080"),
+        ({"server.port": 80}, "http://acme.localhost"),
+        ({"server.host": "0.0.0.0", "server.port": 443}, "https://acme.localhost"),
+        ({"server.host": "0.0.0.0", "server.tls": "off"}, "http://acme.localhost:8080"),
+        ({"server.trusted_proxies": ["127.0.0.1/32"], "server.public_port": 443}, "https://acme.localhost"),
+        ({"domains.base": "gos.example", "server.public_port": 8443}, "http://acme.gos.example:8443"),
+        ({"server.host": "::1"}, "http://acme.localhost:8080"),
+    ],
+)
+def test_the_address_of_a_tenant(flags: dict[str, Any], url: str) -> None:
+    assert load_config(environment={}, flags=flags).tenant_url("acme") == url

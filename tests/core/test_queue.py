@@ -1,0 +1,121 @@
+"""Wake-ups: part of the caller's transaction, JSON only, handed out once."""
+
+import json
+import pickle
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.core import db
+from appliance.core.queue import TaskQueue
+
+
+class Inbox:
+    """Collects what the task was called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self._arrived = threading.Condition()
+
+    def take(self, *args: Any) -> None:
+        with self._arrived:
+            self.calls.append(args)
+            self._arrived.notify_all()
+        if args[0] == "broken":
+            raise RuntimeError("a task that fails")
+
+    def wait_for(self, count: int) -> list[tuple[Any, ...]]:
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: len(self.calls) >= count, 10), self.calls
+        return self.calls
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    return Inbox()
+
+
+@pytest.fixture
+def queue(database: Path, inbox: Inbox) -> Iterator[TaskQueue]:
+    queue = TaskQueue(db.database.obj)
+    queue.declare("wake", inbox.take)
+    yield queue
+    queue.stop(5)
+
+
+def test_a_message_arrives_after_the_commit(queue: TaskQueue, inbox: Inbox) -> None:
+    queue.start(2)
+    db.write(lambda: queue.enqueue("wake", "acme", "exe_1", 5))
+    assert inbox.wait_for(1) == [("acme", "exe_1", 5)]
+    assert queue.depth() == 0
+
+
+def test_a_rollback_leaves_no_message(queue: TaskQueue, inbox: Inbox) -> None:
+    def enqueue_and_fail() -> None:
+        queue.enqueue("wake", "never")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        db.write(enqueue_and_fail)
+    assert queue.depth() == 0
+    queue.start(1)
+    db.write(lambda: queue.enqueue("wake", "one"))
+    assert inbox.wait_for(1) == [("one",)]
+
+
+def test_messages_wait_for_workers(queue: TaskQueue, inbox: Inbox) -> None:
+    for number in range(3):
+        db.write(lambda number=number: queue.enqueue("wake", number))  # type: ignore[misc]
+    db.write(lambda: queue.enqueue("wake", "urgent", priority=5))
+    assert queue.depth() == 4
+    queue.start(1)
+    assert inbox.wait_for(4) == [("urgent",), (0,), (1,), (2,)]
+
+
+def test_each_message_is_handed_out_once(queue: TaskQueue, inbox: Inbox) -> None:
+    queue.start(6)
+    for number in range(100):
+        db.write(lambda number=number: queue.enqueue("wake", number))  # type: ignore[misc]
+    assert sorted(inbox.wait_for(100)) == [(number,) for number in range(100)]
+    queue.stop(5)
+    assert len(inbox.calls) == 100
+
+
+def test_a_failing_task_does_not_stop_the_worker(queue: TaskQueue, inbox: Inbox) -> None:
+    queue.start(1)
+    db.write(lambda: queue.enqueue("wake", "broken"))
+    db.write(lambda: queue.enqueue("wake", "next"))
+    assert inbox.wait_for(2) == [("broken",), ("next",)]
+
+
+def test_a_message_is_json(queue: TaskQueue) -> None:
+    db.write(lambda: queue.enqueue("wake", "acme"))
+    (data,) = db.rows("SELECT data FROM task")[0]
+    assert json.loads(data)[1:] == ["gos.wake", ["acme"]]
+
+
+class Bomb:
+    """Its pickle would make a file where it is loaded."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.target,)
+
+
+def test_a_hostile_row_executes_nothing_and_blocks_nobody(queue: TaskQueue, inbox: Inbox, tmp_path: Path) -> None:
+    rows = [pickle.dumps(Bomb(tmp_path / "owned")), b"", b"[]", b'["x", "unknown", []]', b'{"a": 1}']
+
+    def insert() -> None:
+        for row in rows:
+            db.execute("INSERT INTO task (queue, data, priority) VALUES ('gos', ?, 9)", (row,))
+        queue.enqueue("wake", "good")
+
+    db.write(insert)
+    queue.start(1)
+    assert inbox.wait_for(1) == [("good",)]
+    assert not (tmp_path / "owned").exists()

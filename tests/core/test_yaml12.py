@@ -1,0 +1,108 @@
+"""YAML is read by the rules of YAML 1.2, with bounds."""
+
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.core import yaml12
+from appliance.core.yaml12 import YamlInvalid
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Cn")) | st.sampled_from("\n\t"), max_size=20)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
+    | st.sampled_from(["on", "no", "2026-01-31", "1e3", "0x10", "~", "null", "=", "<<", "1_000", "12:30:00", "- a", "a: b", "# x"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("on: {push: [no, yes, off]}", {"on": {"push": ["no", "yes", "off"]}}),
+        ("day: 2026-01-31", {"day": "2026-01-31"}),
+        ("at: 2026-01-31T09:30:00Z", {"at": "2026-01-31T09:30:00Z"}),
+        ("[true, True, false, null, ~, ]", [True, True, False, None, None]),
+        ("[1, -2, +3, 0x1F, 0o17, 017, 1_000]", [1, -2, 3, 31, 15, 17, "1_000"]),
+        ("[1.5, 1e3, .5, 12:30:00]", [1.5, 1000.0, 0.5, "12:30:00"]),
+        ("{1: a, true: b, null: c}", {"1": "a", "true": "b", "null": "c"}),
+        ("'quoted: no'", "quoted: no"),
+        ("<<: {a: 1}", {"<<": {"a": 1}}),
+        ("=", "="),
+        ("", None),
+        ("a: &x [1]\nb: *x", {"a": [1], "b": [1]}),
+    ],
+)
+def test_words_stay_words(text: str, value: Any) -> None:
+    found = yaml12.load(text)
+    assert found == value
+    assert repr(found) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("a: 1\nb: 2\na: 3", 3, "appears twice"),
+        ("a: {x: 1, x: 2}", 1, "appears twice"),
+        ("a: 1\n'a': 2", 2, "appears twice"),
+        ("a: !!python/object/apply:os.system [id]", 1, "not allowed"),
+        ("a: !ref x", 1, "not allowed"),
+        ("a: !!binary aGk=", 1, "not allowed"),
+        ("? [a, b]\n: c", 1, "plain text"),
+        ("a: *nobody", 1, "undefined alias"),
+        ("a: &a [*a]", 1, ""),
+        ("a: &a {b: *a}", 1, ""),
+        ("a: [1, 2", 1, ""),
+        ("a:\n\t- b", 2, ""),
+        ("a: 1\n---\nb: 2", 2, "another document"),
+        ("a: \x01", 1, ""),
+        ("a: " + "[" * 65 + "]" * 65, 1, "deeper than 64"),
+        ("a: " + "[" * 5000, 1, "deeper than 64"),
+        ("- x\n" * 200_001, 1, "too large"),
+        ("x" * ((1 << 20) + 1), 1, "larger than 1 MiB"),
+        (BOMB, 1, "too many aliases"),
+    ],
+    ids=range(19),
+)
+def test_what_is_not_acceptable_is_refused_with_its_line(text: str, line: int, words: str) -> None:
+    with pytest.raises(YamlInvalid) as refusal:
+        yaml12.load(text)
+    assert words in refusal.value.message
+    if line > 1:
+        assert refusal.value.line == line
+
+
+def test_a_bomb_is_refused_at_once() -> None:
+    few = "a: &a [x,x,x,x]\n" + "".join(
+        f"{name}: &{name} [*{before},*{before},*{before},*{before}]\n"
+        for before, name in zip("abcdefghijk", "bcdefghijkl", strict=True)
+    )
+    began = time.monotonic()
+    for text in (BOMB, few):
+        with pytest.raises(YamlInvalid):
+            yaml12.load(text)
+    assert time.monotonic() - began < 2
+
+
+def test_every_value_knows_its_line() -> None:
+    _, lines = yaml12.load_with_lines("id: a\nsteps:\n  - id: b\n    when: x\n  -\n    id: c\na/b~c: {d: 1}\n")
+    expected = {"/id": 1, "/steps": 2, "/steps/0/id": 3, "/steps/0/when": 4, "/steps/1/id": 6, "/a~1b~0c": 7, "/a~1b~0c/d": 7}
+    assert {pointer: lines[pointer] for pointer in expected} == expected
+
+
+@given(VALUES)
+def test_what_is_written_is_read_back(value: Any) -> None:
+    assert yaml12.load(yaml12.dump(value)) == value
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    with suppress(YamlInvalid):
+        yaml12.load(text)
