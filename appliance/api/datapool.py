@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from appliance.core import clock
 from appliance.core.errors import InvalidFilter, InvalidJson, InvalidRequest, NotFound, UnsupportedMediaType, VersionConflict
@@ -42,6 +42,8 @@ class StepView(View):
 
 class CollectionView(View):
     """A collection's definition."""
+
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True)
 
     name: str
     description: str | None = None
