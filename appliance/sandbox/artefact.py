@@ -50,6 +50,11 @@ class Artefact:
     entry: str = ""
     circular: bool = False
 
+    @property
+    def size(self) -> int:
+        """Bytes it takes, roughly."""
+        return sum(len(each.source) + len(each.bytecode) + len(each.map_text or "") for each in self.modules.values())
+
     def load_into(self, vm: VM) -> int:
         """Evaluate all modules; answers the promise of the entry's namespace."""
         if self.circular:

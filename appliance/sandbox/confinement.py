@@ -11,7 +11,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
 # Wasmtime reserves 4 GiB of addresses and guards for each place; none of it is memory until it is used.
 ADDRESS_SPACE = 1 << 40
 DECISION_ADDRESS_SPACE = 1 << 30
-OPEN_FILES = 64
+OPEN_FILES = 1024
 WRITTEN_BYTES = 1 << 20
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 
 from appliance.sandbox.compiled import Compiled
 from appliance.sandbox.process import Slot
@@ -75,9 +77,9 @@ class Conversation:
 
     def _answer(self, header: Header, parts: list[bytes], host: Host) -> None:
         try:
-            for (number, method, clock), raw in zip(header["calls"], parts, strict=True):
+            for call, clock in _calls(header, parts):
                 self.calls += 1
-                host.submit(HostCall(number, method, json.loads(raw), raw), clock)
+                host.submit(call, clock)
             settled = None
             while settled is None:
                 remaining = self._deadline - time.monotonic()
@@ -85,15 +87,29 @@ class Conversation:
                     self._send({"op": "abort", "reason": "timeout"})
                     return
                 settled = host.wait(remaining)
+            text = encode_json(settled.value)
         except (Lost, Overdue):
             raise
         except BaseException:
-            self._abort()
+            with suppress(Lost, Overdue):  # then `in_step` stays False, and the process is ended
+                self._abort()
             raise
-        self._send({"op": "settle", "id": settled.id, "ok": settled.ok}, encode_json(settled.value))
+        self._send({"op": "settle", "id": settled.id, "ok": settled.ok}, text)
 
     def _abort(self) -> None:
         """The host gave up: end the step and wait for its last frame, so that the slot can serve the next one."""
         self._end = time.monotonic() + GRACE_SECONDS
         self._send({"op": "abort", "reason": "aborted"})
         self._checked(*self._receive())
+
+
+def _calls(header: Header, parts: list[bytes]) -> Iterator[tuple[HostCall, list[int]]]:
+    """The calls of a frame; Lost when it is not what a process of ours would send."""
+    try:
+        for (number, method, clock), raw in zip(header["calls"], parts, strict=True):
+            args = json.loads(raw)
+            if not (isinstance(number, int) and isinstance(method, str) and isinstance(clock, list) and isinstance(args, list)):
+                raise Lost
+            yield HostCall(number, method, args, raw), clock
+    except (ValueError, KeyError, TypeError, RecursionError) as fault:
+        raise Lost from fault

@@ -119,7 +119,7 @@ class Pool:
         self, slot: Slot, talk: Conversation, request: tuple[Header, bytes, bytes], compiled: Compiled, host: Host
     ) -> Outcome:
         try:
-            end, parts = talk.run(*request, compiled, host)
+            return _outcome(*talk.run(*request, compiled, host))
         except Overdue:
             self._code.condemn(slot.process)
             return Outcome(_overdue(talk.seconds))
@@ -130,7 +130,6 @@ class Pool:
             if not talk.in_step:
                 self._code.condemn(slot.process)
             raise
-        return _outcome(end, parts)
 
     # ---- programs
 
@@ -282,16 +281,20 @@ def _within(text: str, failure: Failure) -> Failure:
 
 
 def _outcome(end: Header, parts: list[bytes]) -> Outcome:
-    failure = end["failure"]
-    if end["op"] == "fault":
-        return Outcome(Failure.from_wire(failure))
-    return Outcome(
-        failure=None if failure is None else Failure.from_wire(failure),
-        output_json=parts[0],
-        logs=[LogLine(*each) for each in end["logs"]],
-        clock=end["clock"],
-        cpu_ms=end["cpu"],
-        wall_ms=end["wall"],
-        memory_bytes=end["memory"],
-        host_calls=end["calls"],
-    )
+    """The outcome of a final frame; Lost when it is not what a process of ours would send."""
+    try:
+        failure = None if end["failure"] is None else Failure.from_wire(end["failure"])
+        if end["op"] == "fault":
+            return Outcome(failure)
+        return Outcome(
+            failure=failure,
+            output_json=parts[0],
+            logs=[LogLine(*each) for each in end["logs"]],
+            clock=end["clock"],
+            cpu_ms=end["cpu"],
+            wall_ms=end["wall"],
+            memory_bytes=end["memory"],
+            host_calls=end["calls"],
+        )
+    except (KeyError, TypeError, IndexError, ValueError) as fault:
+        raise Lost from fault

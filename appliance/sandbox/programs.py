@@ -20,15 +20,17 @@ from appliance.sandbox.step import Request, StepRun
 from appliance.sandbox.typescript import TypeScript
 from appliance.sandbox.wire import Channel, Header, Verb
 
-ARTEFACTS = 256
+ARTEFACT_BYTES = 32 << 20
 
 
 class Artefacts:
     """Compiled programs this process has seen, by the key the appliance gives them; the longest unused one goes."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int = ARTEFACT_BYTES) -> None:
+        self._limit = limit_bytes
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, Artefact] = OrderedDict()
+        self._bytes = 0
 
     def get(self, key: str) -> Artefact | None:
         with self._lock:
@@ -39,9 +41,12 @@ class Artefacts:
 
     def put(self, key: str, artefact: Artefact) -> None:
         with self._lock:
+            if key in self._kept:
+                return
             self._kept[key] = artefact
-            while len(self._kept) > ARTEFACTS:
-                self._kept.popitem(last=False)
+            self._bytes += artefact.size
+            while self._bytes > self._limit and len(self._kept) > 1:
+                self._bytes -= self._kept.popitem(last=False)[1].size
 
 
 class Programs:

@@ -22,6 +22,8 @@ CLOCK_READS, CLOCK_COARSE = 10_000, 100
 # Calls that wait for a place before the host, all together.
 BACKLOG_BYTES = 16 << 20
 LOG_LINE_BYTES = 64
+# Far below what exhausts a reader's stack, wherever the data goes next.
+DEPTH = 200
 _METHOD = re.compile(rb"[a-z]+\.[a-z_]+\Z")
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -38,9 +40,22 @@ def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
+def _check_depth(value: Any) -> None:
+    """RecursionError when lists and objects lie in each other more than DEPTH times."""
+    level = [value]
+    for _ in range(DEPTH + 1):
+        level = [each for each in level if isinstance(each, dict | list)]
+        if not level:
+            return
+        level = [child for each in level for child in (each.values() if isinstance(each, dict) else each)]
+    raise RecursionError
+
+
 def tidy_json(raw: bytes) -> bytes:
-    """The text if it is JSON that everybody can store: checked for syntax and depth, lone surrogates replaced."""
+    """The text if it is JSON that everybody can read and store: checked for syntax and depth, lone surrogates replaced."""
     value = json.loads(raw, parse_constant=_refuse_constant)
+    if raw.count(b"[") + raw.count(b"{") > DEPTH:
+        _check_depth(value)
     if _LONE_SURROGATE.search(raw):
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

@@ -104,6 +104,14 @@ def test_an_answer_may_be_json_already(run: Run, recording_host: Any) -> None:
     assert run("return await api.datapool.find('o', 1)", host=host).output == {"n": [1, 2]}
 
 
+def test_an_answer_that_is_no_json_is_the_hosts_mistake(run: Run, pool: Pool, recording_host: Any) -> None:
+    host = recording_host(lambda call: Settled(call.id, True, {1, 2}))
+    with pytest.raises(TypeError):
+        run("await api.datapool.find('o', 1)", host=host)
+    assert pool.health()["busy"] == 0
+    assert run("return 1").output == 1
+
+
 class FenceLost(Exception):
     """The engine no longer owns the execution."""
 

@@ -8,8 +8,10 @@ import threading
 
 import pytest
 
-from appliance.sandbox.artefact import resolve
+from appliance.sandbox.artefact import Artefact, Module, resolve
+from appliance.sandbox.programs import Artefacts
 from appliance.sandbox.sourcemap import SourceMap
+from appliance.sandbox.step import DEPTH, tidy_json
 from appliance.sandbox.wire import Channel, Disconnected, pack, unpack
 
 
@@ -76,3 +78,32 @@ def test_a_source_map_leads_back() -> None:
 )
 def test_imports_are_resolved_within_the_program(specifier: str, expected: str) -> None:
     assert resolve(["steps/a.ts", "steps/b.ts", "steps/c.js", "rules/x.json"], "steps/a.ts", specifier) == expected
+
+
+@pytest.mark.parametrize(("depth", "fits"), [(DEPTH, True), (DEPTH + 1, False), (100_000, False)])
+def test_json_nested_too_deeply_is_refused(depth: int, fits: bool) -> None:
+    raw = b"[" * depth + b"]" * depth
+    if fits:
+        assert tidy_json(raw) is raw
+    else:
+        with pytest.raises(RecursionError):
+            tidy_json(raw)
+
+
+@pytest.mark.parametrize("raw", [b"NaN", b'{"a": Infinity}', b"undefined", b"", b"{}{}"])
+def test_what_is_no_json_is_refused(raw: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        tidy_json(raw)
+
+
+def test_wide_json_is_not_deep() -> None:
+    raw = b"[" + b",".join([b'{"a":[1]}'] * 1000) + b"]"
+    assert tidy_json(raw) is raw
+
+
+def test_a_process_forgets_the_program_it_used_longest_ago() -> None:
+    kept = Artefacts(limit_bytes=250)
+    for name in "abc":
+        kept.put(name, Artefact({"m": Module("m", "x" * 100)}, "m"))
+        kept.get("a")
+    assert [kept.get(name) is not None for name in "abc"] == [True, False, True]

@@ -41,6 +41,8 @@ def _step(what: str) -> Iterator[None]:
 def fetch(out: Path, npm: str | None) -> Path:
     """`npm ci` of packaging/runtimes into the cache, unless the same lock was fetched before; answers node_modules."""
     work = out / "npm"
+    if not (LOCK / "package-lock.json").is_file():
+        raise PreparationFailed("outside of a checkout there is no lock to fetch by; name a folder with the packages by --packages")
     wanted = (LOCK / "package-lock.json").read_bytes()
     stamp, modules = work / "fetched", work / "node_modules"
     if stamp.is_file() and stamp.read_text() == runtimes.digest(wanted) and modules.is_dir():
