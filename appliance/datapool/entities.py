@@ -10,13 +10,13 @@ from peewee import IntegrityError
 from appliance.core import clock, db, ids
 from appliance.core.errors import ApplianceError, Conflict, NotFound, PayloadTooLarge, VersionConflict
 from appliance.core.scope import TenantScope
+from appliance.datapool import limits
 from appliance.datapool.compiled import SYSTEM_COLUMNS, CompiledCollection, load_for_tenant
 from appliance.datapool.definition import Findings
 from appliance.datapool.field_types import ENTITY_ID
 from appliance.datapool.tables import unique_groups
 
 MAX_PARAMETERS = 30_000
-MAX_ENTITY_BYTES = 1 << 20
 FIRST = len(SYSTEM_COLUMNS)
 
 
@@ -67,8 +67,9 @@ def new_row(stored: list[Any]) -> list[Any]:
 def check_size(stored: list[Any]) -> None:
     """PayloadTooLarge when the values together exceed what an entity may hold."""
     texts = [value for value in stored if type(value) is str]
-    if sum(map(len, texts)) * 4 > MAX_ENTITY_BYTES and sum(len(t.encode()) for t in texts) > MAX_ENTITY_BYTES:
-        raise PayloadTooLarge(f"an entity may hold {MAX_ENTITY_BYTES >> 10} KiB; keep large contents in a document", pointer="")
+    most = limits.in_force.entity_bytes
+    if sum(map(len, texts)) * 4 > most and sum(len(text.encode()) for text in texts) > most:
+        raise PayloadTooLarge(f"an entity may hold {most >> 10} KiB; keep large contents in a document", pointer="")
 
 
 def insert_rows(collection: CompiledCollection, rows: list[list[Any]]) -> None:

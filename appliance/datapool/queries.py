@@ -12,10 +12,11 @@ from appliance import conditions
 from appliance.conditions import AllOf, AnyOf, Compare, Condition, Field
 from appliance.core import clock, db
 from appliance.core.errors import InvalidCursor, InvalidRequest
-from appliance.core.pages import DEFAULT_LIMIT, MAX_LIMIT, Page, decode_cursor, encode_cursor
+from appliance.core.pages import DEFAULT_LIMIT, Page, decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope
 from appliance.datapool.compiled import CompiledCollection, load_for_tenant
 from appliance.datapool.field_types import LARGEST_INTEGER
+from appliance.datapool.limits import in_force
 
 MAX_SEARCH_WORDS = 10
 MEMBERS = ("filter", "sort", "fields", "expand", "search", "group", "aggregate", "having", "limit", "cursor", "count")
@@ -46,7 +47,7 @@ def read_query(document: Any) -> Query:
     """The query of a JSON object; InvalidRequest names the first wrong member.  Lists may be written `a,b`."""
     if not isinstance(document, Mapping):
         raise InvalidRequest('a query is an object such as {"filter": {…}, "sort": "-created_at"}', pointer="")
-    known: dict[str, Any] = {}
+    known: dict[str, Any] = {"limit": min(DEFAULT_LIMIT, in_force.query_rows)}
     for name, value in document.items():
         if name not in MEMBERS:
             raise InvalidRequest(f"{name[:60]!r} is not a member of a query; known are {', '.join(MEMBERS)}", pointer=f"/{name}")
@@ -65,8 +66,8 @@ def _read_member(name: str, value: Any) -> Any:
             raise InvalidRequest(f"{name} is a list of at most 50 field names", pointer=pointer)
         return tuple(part.strip() for part in parts if part.strip())
     if name == "limit":
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_LIMIT:
-            raise InvalidRequest(f"limit must be between 1 and {MAX_LIMIT}", pointer=pointer)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= in_force.query_rows:
+            raise InvalidRequest(f"limit must be between 1 and {in_force.query_rows}", pointer=pointer)
     elif name in ("search", "cursor"):
         if not isinstance(value, str) or len(value) > 8_000:
             raise InvalidRequest(f"{name} is a text", pointer=pointer)

@@ -18,10 +18,11 @@ from appliance.datapool.definition import CollectionDefinition, Findings, from_s
 from appliance.datapool.entities import Listener, Outcome, on_change
 from appliance.datapool.history import Change
 from appliance.datapool.imports import ImportOptions, ImportReport
+from appliance.datapool.limits import configure
 from appliance.datapool.models import Collection
 from appliance.datapool.queries import Query, read_query
 
-__all__ = ["Change", "ImportOptions", "ImportReport", "Listener", "Outcome", "Query", "on_change", "read_query"]
+__all__ = ["Change", "ImportOptions", "ImportReport", "Listener", "Outcome", "Query", "configure", "on_change", "read_query"]
 
 MAX_COLLECTIONS = 500
 

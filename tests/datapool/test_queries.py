@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from appliance import conditions
-from appliance.core.errors import InvalidCursor, InvalidFilter, InvalidRequest
+from appliance.core.errors import InvalidCursor, InvalidFilter, InvalidRequest, PayloadTooLarge
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.datapool.compiled import load
@@ -16,7 +16,7 @@ ROWS: list[dict[str, Any]] = [
     {"number": "a1", "total": "10.00", "day": "2026-01-01", "paid": True, "weight": 1.5, "state": "new"},
     {"number": "A2", "total": "9.99", "day": "2026-01-02", "paid": False, "shipped": "2026-01-02T10:00:00Z"},
     {"number": "b_3", "total": "100.00", "weight": -2, "contact": "Münster@example.com", "state": "done"},
-    {"number": "b%4", "day": "2025-12-31", "quantity": None, "extra": {"k": [1]}, "contact": "x@example.com"},
+    {"number": "b%4", "day": "2025-12-31", "quantity": None, "extra": {"z": 1, "k": [1]}, "contact": "x@example.com"},
     {"number": "ä5", "total": "9.99", "day": "2026-01-01", "quantity": 7, "shipped": "2026-01-02T09:00:00+00:00"},
 ]
 
@@ -55,7 +55,7 @@ def numbers(scope: TenantScope, query: Any) -> list[str]:
         ({"number": {"_contains": "%"}}, ["b%4"]),
         ({"number": {"_icontains": "Ä"}}, ["ä5"]),
         ({"contact": {"_icontains": "MÜNSTER"}}, ["b_3"]),
-        ({"extra": {"_eq": {"k": [1]}}}, ["b%4"]),
+        ({"extra": {"_eq": {"k": [1], "z": 1}}}, ["b%4"]),
         ({"customer": {"country": "France"}}, ["a1", "b_3"]),
         ({"customer": {"_none": {"country": "France"}}}, ["A2", "b%4", "ä5"]),
         ({"customer": {"_some": {"code": {"_starts_with": "RO"}}, "_null": False}}, ["A2", "ä5"]),
@@ -174,6 +174,18 @@ def test_fields_and_expand_shape_the_answer(orders: TenantScope) -> None:
 def test_a_wrong_query_is_refused(orders: TenantScope, query: Any) -> None:
     with pytest.raises(InvalidRequest):
         datapool.query_entities(orders, "orders", query)
+
+
+def test_the_operator_sets_how_much_an_answer_and_an_entity_hold(orders: TenantScope) -> None:
+    datapool.configure(entity_kb=1, query_rows=3)
+    try:
+        with pytest.raises(InvalidRequest, match="between 1 and 3"):
+            datapool.query_entities(orders, "orders", {"limit": 4})
+        assert len(datapool.query_entities(orders, "orders", {}).items) == 3
+        with pytest.raises(PayloadTooLarge, match="1 KiB"):
+            datapool.create_entity(orders, "orders", {"number": "1", "extra": "x" * 1024})
+    finally:
+        datapool.configure(entity_kb=1024, query_rows=500)
 
 
 AGGREGATES = {
