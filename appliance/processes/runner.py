@@ -157,6 +157,9 @@ class Runner:
         if job.claim.cancel_requested:
             job.cancel.set()
         while True:
+            if any(each.result.in_commit for each in finished):
+                self._commit(job, finished, None)  # what these steps come to is known only after their commit
+                finished = []
             for each in finished:
                 job.history.put(each.run)
             decision = job.history.decide(clock.now_ms())
@@ -335,12 +338,8 @@ class Runner:
                 if each.result.in_commit is not None:
                     performed[index] = each = self._perform_in_commit(job, each)
                 outcome.write_step(claim, each.run, each.result)
-            final = end
-            if end is not None and end.status == "succeeded" and any(p.run.status != "succeeded" for p in performed):
-                final = None
-                store.progress(claim, self.lease(), job.active_ms())
-            if final is not None:
-                outcome.write_end(claim, job.active_ms(), final)
+            if end is not None:
+                outcome.write_end(claim, job.active_ms(), end)
             return asked
 
         asked = db.write(write)
