@@ -118,14 +118,12 @@ async def _sync_work(services: Services, route: Route, arrived: Arrived, path_ar
     """Authentication, parsing, the verb and rendering: one visit to a thread."""
     call = partial(_run_sync, services, route, arrived, path_args)
     result = await asyncio.get_running_loop().run_in_executor(services.threads, call)
-    return _maybe_stream(result)
+    return result if isinstance(result, Sent) else stream_events(*result)
 
 
-def _maybe_stream(result: Sent | Events) -> Sent | Response:
-    return stream_events(result) if isinstance(result, Events) else result
-
-
-def _run_sync(services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]) -> Sent | Events:
+def _run_sync(
+    services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]
+) -> Sent | tuple[Events, dict[str, str]]:
     with logs.log_context(request_id=arrived.request_id):
         call, headers = _prepare(services, route, arrived)
 
@@ -135,7 +133,7 @@ def _run_sync(services: Services, route: Route, arrived: Arrived, path_args: dic
         if call.idempotency is None:
             answer = perform()
             if isinstance(answer.data, Events):
-                return answer.data
+                return answer.data, headers
             return _finish(route, answer, arrived.request_id, headers)
         if route.atomic:
             return db.write(lambda: _keyed(services, route, call, perform, arrived, headers))
@@ -227,7 +225,7 @@ async def _async_work(services: Services, route: Route, arrived: Arrived, path_a
         sent: Sent = await in_thread(lambda: db.write(lambda: _keep(route, call, answer, arrived, headers)))
         return sent
     if isinstance(answer.data, Events):
-        return stream_events(answer.data)
+        return stream_events(answer.data, headers)
     return _finish(route, answer, arrived.request_id, headers)
 
 

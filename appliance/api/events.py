@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from quart import Response
@@ -12,9 +12,10 @@ from .routing import Events
 HEARTBEAT_SECONDS = 15.0
 
 
-def stream_events(events: Events) -> Response:
+def stream_events(events: Events, headers: Mapping[str, str]) -> Response:
     """`text/event-stream` of (id, event, data); a comment every 15 s keeps proxies from closing an idle stream."""
     response = Response(_encode(events.source), 200, content_type="text/event-stream")
+    response.headers.extend(headers)
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Accel-Buffering"] = "no"
     response.timeout = None

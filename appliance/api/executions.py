@@ -51,7 +51,7 @@ class Retry(Body):
     version: Literal["original", "published"] = "original"
 
 
-class QueueView(View):
+class PlaceView(View):
     position: int
     ahead: int
     enqueued_at: str
@@ -67,7 +67,7 @@ class ExecutionView(View):
     input: dict[str, Any]
     output: Any = None
     error: dict[str, Any] | None = None
-    queue: QueueView | None = None
+    queue: PlaceView | None = None
     label: str | None = None
     retry_of: str | None = None
     created_at: str
@@ -120,8 +120,8 @@ class JournalView(View):
     at: str
 
 
-def queue_view(place: executions.QueuePlace) -> QueueView:
-    return QueueView(position=place.position, ahead=place.ahead, enqueued_at=clock.rfc3339(place.enqueued_at))
+def place_view(place: executions.QueuePlace) -> PlaceView:
+    return PlaceView(position=place.position, ahead=place.ahead, enqueued_at=clock.rfc3339(place.enqueued_at))
 
 
 def execution_view(row: Execution) -> ExecutionView:
@@ -130,7 +130,7 @@ def execution_view(row: Execution) -> ExecutionView:
     return ExecutionView(
         execution_id=row.id, process_id=row.process_id, version=row.version, status=row.status, wait_reason=row.wait_reason,
         waiting_for=row.waiting_for, input=row.input, output=row.output, error=row.error, label=row.label_text,
-        retry_of=row.retry_of, queue=queue_view(place) if place else None,
+        retry_of=row.retry_of, queue=place_view(place) if place else None,
         created_at=clock.rfc3339(row.created_at), started_at=clock.optional_rfc3339(row.started_at),
         finished_at=clock.optional_rfc3339(row.finished_at),
         duration_ms=row.finished_at - row.started_at if row.finished_at and row.started_at else None,

@@ -103,7 +103,7 @@ def _header(name: str, description: str, longest: int, pattern: str = "^[!-~]{1,
 
 def _query_parameters(query: type[Query], schemas: dict[str, Any]) -> list[dict[str, Any]]:
     schema = query.model_json_schema(ref_template=_REF, mode="validation")
-    schemas.update(schema.pop("$defs", {}))
+    _add(schemas, schema.pop("$defs", {}))
     required = set(schema.get("required", ()))
     return [
         {"name": name, "in": "query", "required": name in required, "schema": _without_null(value)}
@@ -151,11 +151,17 @@ class _Schemas(GenerateJsonSchema):
         return super().field_is_required(field, total)
 
 
+def _add(schemas: dict[str, Any], found: Mapping[str, Any]) -> None:
+    for name, schema in found.items():
+        if schemas.setdefault(name, schema) != schema:
+            raise ValueError(f"two models are called {name}: rename one, the document shows them side by side")
+
+
 def _schema(kind: Any, schemas: dict[str, Any], mode: Any) -> dict[str, Any]:
     schema = TypeAdapter(kind).json_schema(ref_template=_REF, mode=mode, schema_generator=_Schemas)
-    schemas.update(schema.pop("$defs", {}))
+    _add(schemas, schema.pop("$defs", {}))
     if inspect.isclass(kind) and issubclass(kind, BaseModel):
-        schemas[kind.__name__] = schema
+        _add(schemas, {kind.__name__: schema})
         return {"$ref": _REF.format(model=kind.__name__)}
     return schema
 

@@ -1,0 +1,17 @@
+"""Two tenants that make what tests ask about."""
+
+import httpx
+import pytest
+
+from appliance.testing.running import Running
+from tests.api.resources import Resources
+
+
+@pytest.fixture(scope="session")
+def ours(running: Running, acme: httpx.Client) -> Resources:
+    return Resources(running, "acme", acme)
+
+
+@pytest.fixture(scope="session")
+def theirs(running: Running, globex: httpx.Client) -> Resources:
+    return Resources(running, "globex", globex)

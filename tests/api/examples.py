@@ -1,0 +1,222 @@
+"""One valid request for every route; a route without one fails the route matrix."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.api.resources import FIELDS, Resources, fresh
+
+
+@dataclass(frozen=True)
+class Example:
+    """Path parameters, query, and a body: JSON data, or text with its media type."""
+
+    path: dict[str, str] = field(default_factory=dict)
+    body: Any = None
+    query: dict[str, Any] = field(default_factory=dict)
+    media: str = ""
+    stream: bool = False
+    """The answer does not end by itself."""
+
+
+EXAMPLES: dict[str, Callable[[Resources], Example]] = {}
+Make = Callable[[Resources], Example]
+
+
+def example(name: str) -> Callable[[Make], Make]:
+    """Register the example of the handler `name`."""
+
+    def register(make: Make) -> Make:
+        EXAMPLES[name] = make
+        return make
+
+    return register
+
+
+def _plain(*names: str) -> None:
+    """Routes that need nothing."""
+    for name in names:
+        EXAMPLES[name] = lambda tenant: Example()
+
+
+def _about(names: str, **parameters: Callable[[Resources], str]) -> None:
+    """Routes that read or delete one thing and take no body."""
+    for name in names.split():
+        EXAMPLES[name] = lambda tenant: Example({key: make(tenant) for key, make in parameters.items()})
+
+
+def _process(tenant: Resources) -> str:
+    return tenant.once("process", tenant.process)
+
+
+def _execution(tenant: Resources) -> str:
+    return tenant.once("execution", lambda: tenant.execution(_process(tenant)))
+
+
+def _collection(tenant: Resources) -> str:
+    return tenant.once("collection", tenant.collection)
+
+
+def _integration(tenant: Resources) -> str:
+    return tenant.once("integration", tenant.integration)
+
+
+_plain(
+    "get_tenant", "list_members", "list_secrets", "list_keys", "list_processes", "search_executions", "list_collections",
+    "list_connectors", "list_integrations", "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit",
+    "verify_audit",
+)  # fmt: skip
+
+_about("remove_member", user_id=Resources.member)
+_about("delete_secret", name=Resources.secret)
+_about("get_key revoke_key", key_id=Resources.key)
+_about("get_process list_versions list_executions", process_id=_process)
+_about("delete_process", process_id=Resources.process)
+_about("get_version", process_id=_process, version=lambda _: "1")
+_about("get_execution list_steps list_execution_logs list_journal follow_execution", process_id=_process, execution_id=_execution)
+_about("get_collection list_entities export_entities", collection=_collection)
+_about("delete_collection", collection=Resources.collection)
+_about("get_integration test_integration list_calls", slug=_integration)
+_about("delete_integration", slug=Resources.integration)
+_about("get_connector", connector=lambda _: "http")
+_about("get_failure retry_failures", failure_id=Resources.failure)
+
+
+@example("add_member")
+def _(tenant: Resources) -> Example:
+    return Example(body={"login": tenant.login(), "role": "operator", "approver": True})
+
+
+@example("set_secret")
+def _(tenant: Resources) -> Example:
+    return Example({"name": "token"}, {"value": "very secret"})
+
+
+@example("issue_key")
+def _(tenant: Resources) -> Example:
+    limits = {"rate_limit": {"requests": 5, "window_s": 10}, "allowed_ips": ["192.0.2.0/24"]}
+    return Example(body={"name": "example", "scopes": ["logs.read", "keys.read"], "environment": "test", **limits})
+
+
+@example("rotate_key")
+def _(tenant: Resources) -> Example:
+    return Example({"key_id": tenant.key()}, {"overlap_seconds": 60})
+
+
+@example("create_process")
+def _(tenant: Resources) -> Example:
+    return Example(body={"definition": {"id": fresh("made"), "steps": []}, "files": {"steps/a.js": "export default () => 1"}})
+
+
+@example("put_process")
+def _(tenant: Resources) -> Example:
+    return Example({"process_id": (name := fresh("put"))}, f"id: {name}\nsteps: []\n", media="application/yaml")
+
+
+@example("validate_process")
+def _(tenant: Resources) -> Example:
+    return Example({"process_id": _process(tenant)}, {"definition": {"steps": [{"id": "x"}]}})
+
+
+@example("publish_process")
+def _(tenant: Resources) -> Example:
+    return Example({"process_id": tenant.process()}, {"message": "again", "if_current": 2})
+
+
+@example("roll_back_process")
+def _(tenant: Resources) -> Example:
+    return Example({"process_id": tenant.process()}, {"version": 1})
+
+
+@example("execute_process")
+def _(tenant: Resources) -> Example:
+    return Example({"process_id": _process(tenant)}, {"a": [1, {"b": None}]}, {"label": "example", "priority": 3})
+
+
+@example("cancel_execution")
+def _(tenant: Resources) -> Example:
+    process, execution = tenant.waiting_execution()
+    return Example({"process_id": process, "execution_id": execution})
+
+
+@example("retry_execution")
+def _(tenant: Resources) -> Example:
+    return Example({"process_id": _process(tenant), "execution_id": _execution(tenant)}, {"from": "start", "version": "published"})
+
+
+@example("create_collection")
+def _(tenant: Resources) -> Example:
+    return Example(body={"name": fresh("made"), "fields": FIELDS})
+
+
+@example("change_collection")
+def _(tenant: Resources) -> Example:
+    return Example({"collection": tenant.collection()}, {"description": "changed"}, {"dry_run": "true"})
+
+
+@example("create_entity")
+def _(tenant: Resources) -> Example:
+    return Example({"collection": _collection(tenant)}, {"number": fresh("n"), "total": 5})
+
+
+def _entity(tenant: Resources, body: Any = None) -> Example:
+    collection = _collection(tenant)
+    return Example({"collection": collection, "entity_id": tenant.entity(collection)}, body)
+
+
+EXAMPLES["get_entity"] = EXAMPLES["delete_entity"] = EXAMPLES["list_entity_history"] = _entity
+EXAMPLES["update_entity"] = lambda tenant: _entity(tenant, {"total": 7})
+EXAMPLES["replace_entity"] = lambda tenant: _entity(tenant, {"number": fresh("n")})
+
+
+@example("query_entities")
+def _(tenant: Resources) -> Example:
+    return Example({"collection": _collection(tenant)}, {"filter": {"total": {"_gt": 0}}, "sort": "-total", "limit": 5})
+
+
+@example("import_entities")
+def _(tenant: Resources) -> Example:
+    return Example({"collection": _collection(tenant)}, f"number,total\n{fresh('n')},3\n,4\n", media="text/csv")
+
+
+@example("run_batch")
+def _(tenant: Resources) -> Example:
+    operation = {"op": "create", "collection": _collection(tenant), "values": {"number": fresh("n")}}
+    return Example(body={"operations": [operation], "dry_run": True})
+
+
+@example("follow_collection")
+def _(tenant: Resources) -> Example:
+    return Example({"collection": _collection(tenant)}, stream=True)
+
+
+@example("create_integration")
+def _(tenant: Resources) -> Example:
+    return Example(body={"slug": fresh("made"), "connector": "http", "settings": {"base_url": "https://example.com"}})
+
+
+@example("change_integration")
+def _(tenant: Resources) -> Example:
+    return Example({"slug": tenant.integration()}, {"name": "Renamed", "settings": {"timeout_s": 5}})
+
+
+@example("execute_action")
+def _(tenant: Resources) -> Example:
+    return Example({"slug": _integration(tenant)}, {"action": "get", "input": {"url": "/orders"}, "timeout_s": 5})
+
+
+@example("get_call")
+def _(tenant: Resources) -> Example:
+    slug = _integration(tenant)
+    return Example({"slug": slug, "call_id": tenant.once("call", lambda: tenant.call(slug))})
+
+
+@example("settle_call")
+def _(tenant: Resources) -> Example:
+    slug = _integration(tenant)
+    return Example({"slug": slug, "call_id": tenant.unknown_call(slug)}, {"outcome": "done", "output": {"status": 200}})
+
+
+@example("change_failure")
+def _(tenant: Resources) -> Example:
+    return Example({"failure_id": tenant.failure()}, {"state": "acknowledged"})

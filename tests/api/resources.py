@@ -1,0 +1,112 @@
+"""Makes what a request of a test speaks about: processes, executions, entities, keys … of one tenant, over the API itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import httpx
+
+from appliance.core import db
+from appliance.core.scope import TenantScope
+from appliance.testing.running import Running
+
+PREFIX = "/api/v1"
+_numbers = count(1)
+FIELDS = [{"name": "number", "type": "text", "unique": True, "required": True}, {"name": "total", "type": "integer"}]
+
+
+def fresh(stem: str) -> str:
+    """A name that nothing else has."""
+    return f"{stem}-{next(_numbers)}"
+
+
+@dataclass
+class Resources:
+    """One tenant's API client and the things made through it; each `…` method makes a new thing and answers its id."""
+
+    running: Running
+    tenant: str
+    client: httpx.Client
+    kept: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def scope(self) -> TenantScope:
+        return self.running.tenant(self.tenant)
+
+    def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        """The `data` of a call that must succeed."""
+        answer = self.client.request(method, PREFIX + path, json=body, **more)
+        assert answer.is_success, (method, path, answer.text)
+        return answer.json()["data"]
+
+    def once(self, name: str, make: Callable[[], str]) -> str:
+        """A thing that several requests may share."""
+        if name not in self.kept:
+            self.kept[name] = make()
+        return self.kept[name]
+
+    def process(self, *, steps: list[Any] | None = None) -> str:
+        """A process with two versions."""
+        name = fresh("proc")
+        for value in (1, 2):
+            definition = {"id": name, "steps": steps or [{"id": "answer", "rule": {"expression": f"= {value}"}}]}
+            self.ask("PUT", f"/processes/{name}", {"definition": {**definition, "name": f"{name} {value}"}})
+            self.ask("POST", f"/processes/{name}/publish", {})
+        return name
+
+    def execution(self, process: str, given: Any = None) -> str:
+        """A finished execution."""
+        return str(self.ask("POST", f"/processes/{process}/execute", given or {}, params={"wait": 30})["execution_id"])
+
+    def waiting_execution(self) -> tuple[str, str]:
+        """A process and an execution of it that waits for an hour."""
+        process = self.once("pausing", lambda: self.process(steps=[{"id": "pause", "wait": {"for": "1h"}}]))
+        execution = self.ask("POST", f"/processes/{process}/execute", {}, params={"wait": 0})["execution_id"]
+        return process, str(execution)
+
+    def failure(self) -> str:
+        """A group of failures with one execution."""
+        process = self.process(steps=[{"id": "broken", "rule": {"expression": "= input.nothing.here"}}])
+        self.execution(process)
+        return str(self.ask("GET", f"/logs/failures?process={process}")[0]["id"])
+
+    def collection(self) -> str:
+        name = fresh("things")
+        self.ask("POST", "/datapool", {"name": name, "fields": FIELDS})
+        return name
+
+    def entity(self, collection: str) -> str:
+        return str(self.ask("POST", f"/datapool/{collection}/entities", {"number": fresh("n"), "total": 1})["id"])
+
+    def integration(self) -> str:
+        slug = fresh("orders")
+        settings = {"base_url": f"http://127.0.0.1:{self.running.config.server.port}/demo"}
+        self.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": settings})
+        return slug
+
+    def call(self, integration: str) -> str:
+        body = {"action": "get", "input": {"url": "/orders"}}
+        return str(self.ask("POST", f"/integrations/{integration}/execute", body)["execution_id"])
+
+    def unknown_call(self, integration: str) -> str:
+        """A call of which nobody knows whether it arrived, as after a crash."""
+        call = self.call(integration)
+        db.write(lambda: db.execute("UPDATE integration_call SET status = 'waiting', outcome = 'unknown' WHERE id = ?", (call,)))
+        return call
+
+    def key(self) -> str:
+        return str(self.ask("POST", "/keys", {"name": fresh("key"), "scopes": ["logs.read"]})["id"])
+
+    def secret(self) -> str:
+        name = f"secret_{next(_numbers)}"
+        self.ask("PUT", f"/secrets/{name}", {"value": "a value"})
+        return name
+
+    def login(self) -> str:
+        login = f"{fresh('user')}@{self.tenant}.test"
+        self.running.user(login, "a long enough password")
+        return login
+
+    def member(self) -> str:
+        return str(self.ask("POST", "/members", {"login": self.login(), "role": "viewer"})["user_id"])
