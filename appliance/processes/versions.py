@@ -205,27 +205,28 @@ def publish_process(scope: TenantScope, pool: Pool, process_id: str, request: Pu
     row = scope.get(Process, id=process_id)
     _, problems = problems_of(pool, scope.tenant_id, Draft(row.definition, row.files))
     refuse(problems)
+    return db.write(lambda: publish_checked(scope, process_id, row.draft_digest, request))
 
-    def publish() -> ProcessVersion:
-        current = scope.get(Process, id=process_id)
-        if current.draft_digest != row.draft_digest:
-            raise Conflict("the draft changed while it was being checked; publish again")
-        if request.if_current is not None and request.if_current != (current.published_version or 0):
-            raise VersionConflict(f"version {current.published_version or 0} is published now; look at it before publishing")
-        newest = scope.select(ProcessVersion).where(ProcessVersion.process_id == process_id)
-        newest = newest.order_by(ProcessVersion.version.desc()).first()
-        if newest is not None and newest.draft_digest == current.draft_digest:
-            _point_to(scope, process_id, newest.version)
-            return newest
-        number = (newest.version if newest else 0) + 1
-        scope.insert(
-            ProcessVersion, process_id=process_id, version=number, definition=current.definition, files=current.files,
-            draft_digest=current.draft_digest, message=request.message[:500], created_at=clock.now_ms(), created_by=scope.actor,
-        )  # fmt: skip
-        _point_to(scope, process_id, number)
-        return scope.get(ProcessVersion, process_id=process_id, version=number)
 
-    return db.write(publish)
+def publish_checked(scope: TenantScope, process_id: str, digest: str, request: PublishRequest) -> ProcessVersion:
+    """Inside a write: publish the draft with this digest, for whose problems the caller has looked."""
+    current = scope.get(Process, id=process_id)
+    if current.draft_digest != digest:
+        raise Conflict("the draft changed while it was being checked; publish again")
+    if request.if_current is not None and request.if_current != (current.published_version or 0):
+        raise VersionConflict(f"version {current.published_version or 0} is published now; look at it before publishing")
+    known = scope.select(ProcessVersion).where(ProcessVersion.process_id == process_id)
+    newest: ProcessVersion | None = known.order_by(ProcessVersion.version.desc()).first()
+    if newest is not None and newest.draft_digest == current.draft_digest:
+        _point_to(scope, process_id, newest.version)
+        return newest
+    number = (newest.version if newest else 0) + 1
+    scope.insert(
+        ProcessVersion, process_id=process_id, version=number, definition=current.definition, files=current.files,
+        draft_digest=current.draft_digest, message=request.message[:500], created_at=clock.now_ms(), created_by=scope.actor,
+    )  # fmt: skip
+    _point_to(scope, process_id, number)
+    return get_version(scope, process_id, number)
 
 
 def _point_to(scope: TenantScope, process_id: str, version: int) -> None:

@@ -1,0 +1,95 @@
+"""/api/v1/solutions: plan, apply and export a solution folder."""
+
+import json
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from appliance.solutions import service
+from appliance.solutions.archive import LARGEST_BYTES, ArchiveLimits, read_archive, write_zip
+from appliance.solutions.definition import Solution, read_solution
+from appliance.solutions.exporting import export_solution as write_solution
+from appliance.solutions.service import ApplyOptions, Change, Tools
+
+from .routing import Answer, Call, Json, Query, View, route
+
+ARCHIVE = Json("archive", "The solution folder as zip or tar.gz.")
+
+
+class PlanQuery(Query):
+    allow_loss: bool = False
+
+
+class ApplyQuery(PlanQuery):
+    message: Annotated[str, Field(max_length=500)] = ""
+
+
+class ExportQuery(Query):
+    drafts: bool = False
+
+
+class ChangeView(View):
+    """One item; `blocked` says what has to be done before the solution can be applied."""
+
+    kind: Literal["connector", "secret", "collection", "integration", "process"]
+    id: str
+    action: Literal["create", "update", "unchanged", "missing"]
+    summary: str
+    blocked: str | None = None
+
+
+class PlanView(View):
+    """`applied` tells a plan from what was done."""
+
+    solution: str
+    applied: bool
+    blocked: bool
+    changes: list[ChangeView]
+
+
+def plan_view(solution: Solution, changes: list[Change], *, applied: bool) -> PlanView:
+    shown = [ChangeView(kind=c.kind, id=c.id, action=c.action, summary=c.summary, blocked=c.blocked) for c in changes]
+    return PlanView(solution=solution.name, applied=applied, blocked=any(c.blocked for c in changes), changes=shown)
+
+
+def read_body(call: Call) -> Solution:
+    """The solution in the archive that was sent."""
+    limits = call.services.config.limits
+    return read_solution(read_archive(call.body, ArchiveLimits(limits.archive_files, min(limits.archive_mb << 20, LARGEST_BYTES))))
+
+
+def tools_of(call: Call) -> Tools:
+    return Tools(call.services.pool, call.services.integrations)
+
+
+@route("POST", "/solutions/plan", scope="solutions.apply", body=ARCHIVE, query=PlanQuery, returns=PlanView, atomic=False)
+def plan_solution(call: Call) -> PlanView:
+    """Say what applying a solution would change, and what stands in its way; changes nothing.
+
+    Needs, besides solutions.apply, the scopes of what the solution holds: processflow.write, datapool.admin, integrations.write.
+    """
+    solution = read_body(call)
+    options = ApplyOptions(allow_loss=call.query.allow_loss)
+    return plan_view(solution, service.plan_solution(call.scope, tools_of(call), solution, options), applied=False)
+
+
+@route("POST", "/solutions/apply", scope="solutions.apply", body=ARCHIVE, query=ApplyQuery, returns=PlanView, atomic=False)
+def apply_solution(call: Call) -> PlanView:
+    """Apply a solution as a whole or not at all; what is so already is left as it is.
+
+    Needs, besides solutions.apply, the scopes of what the solution holds. What stands in its way is answered as a conflict.
+    """
+    solution = read_body(call)
+    options = ApplyOptions(call.query.allow_loss, call.query.message)
+    return plan_view(solution, service.apply_solution(call.scope, tools_of(call), solution, options), applied=True)
+
+
+@route("GET", "/solutions/export", scope="solutions.apply", query=ExportQuery, media="application/zip")
+def export_solution(call: Call) -> Answer:
+    """Export the tenant as a solution folder (zip): published versions, or drafts; secrets never leave.
+
+    Needs, besides solutions.apply, processflow.read, integrations.read and entities.read.
+    """
+    files = write_solution(call.scope, call.services.integrations, drafts=call.query.drafts)
+    name = json.dumps(f"{call.scope.tenant_id}.zip")
+    return Answer(write_zip(files), headers={"Content-Disposition": f"attachment; filename={name}"})

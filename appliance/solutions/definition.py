@@ -1,0 +1,298 @@
+"""A solution as typed data: read from the files of its folder with every problem at once; pure, no database."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from appliance.core import ids, yaml12
+from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, ValidationFailed
+from appliance.datapool.definition import read_definition
+from appliance.integrations.service import Spec
+from appliance.integrations.settings import open_settings
+from appliance.processes.definition import Definition, DefinitionProblems, parse_definition
+from appliance.processes.versions import Draft, check_draft, line_of
+
+ROOT_FILE = "solution.yaml"
+PROCESS_FILE = "process.yaml"
+IGNORED_FOLDERS = ("docs", "tests", "sample", "__MACOSX")
+_IGNORED_FILE = re.compile(r"(README|LICENSE|CHANGELOG|NOTICE)(\.[A-Za-z]+)?")
+_LATER = {
+    "webapps": "WebApps",
+    "SKILLS": "skills",
+    "agents": "agents",
+    "policies": "policies",
+}
+_SECRET_NAME = re.compile(r"[A-Za-z_]\w{0,62}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: file, line where it is known, a code and a sentence."""
+
+    file: str
+    code: str
+    message: str
+    line: int | None = None
+
+    def describe(self) -> str:
+        """The sentence with its place in front."""
+        return f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
+
+
+def refuse(problems: list[Problem]) -> None:
+    """DefinitionInvalid that lists every problem; nothing when there is none."""
+    if not problems:
+        return
+    details = [Detail(f"/{problem.file}", problem.code, problem.describe()) for problem in problems]
+    count = f"{len(problems)} problems, the first: " if len(problems) > 1 else ""
+    raise DefinitionInvalid(f"the solution is not valid; {count}{details[0].message}", details=details)
+
+
+@dataclass(frozen=True)
+class SolutionProcess:
+    """A process of a solution; `lines` gives the line of each pointer into its process.yaml."""
+
+    draft: Draft
+    definition: Definition
+    lines: Mapping[str, int] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class SolutionIntegration:
+    """An integration of a solution; `secrets` are the names of the tenant secrets its settings refer to."""
+
+    spec: Spec
+    secrets: frozenset[str]
+    lines: Mapping[str, int] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Everything a folder holds; each kind by name."""
+
+    name: str
+    description: str = ""
+    connectors: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    collections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    integrations: Mapping[str, SolutionIntegration] = field(default_factory=dict)
+    processes: Mapping[str, SolutionProcess] = field(default_factory=dict)
+
+    def needed_connectors(self) -> list[str]:
+        """By `needs` and by the integrations."""
+        return sorted({*self.connectors, *(each.spec.connector for each in self.integrations.values())})
+
+    def needed_secrets(self) -> list[str]:
+        """By `needs` and by references in the integrations."""
+        return sorted({*self.secrets, *(name for each in self.integrations.values() for name in each.secrets)})
+
+
+def is_ignored(path: str) -> bool:
+    """Whether a file is for people or tools only: hidden ones, README, LICENSE, CHANGELOG, NOTICE, docs/, tests/, sample/."""
+    parts = path.split("/")
+    if any(part.startswith(".") for part in parts) or "__pycache__" in parts:
+        return True
+    return parts[0] in IGNORED_FOLDERS if len(parts) > 1 else bool(_IGNORED_FILE.fullmatch(path))
+
+
+def read_solution(files: Mapping[str, bytes]) -> Solution:
+    """The solution in these files, by path from its folder; DefinitionInvalid lists everything that is wrong."""
+    reader = _Reader({path: content for path, content in files.items() if not is_ignored(path)})
+    solution = reader.solution()
+    refuse(reader.problems)
+    return solution
+
+
+class _Reader:
+    """Reads file by file and collects what is wrong."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self.files = files
+        self.problems: list[Problem] = []
+
+    def problem(self, file: str, message: str, *, code: str = "validation_failed", line: int | None = None) -> None:
+        self.problems.append(Problem(file, code, message, line))
+
+    def solution(self) -> Solution:
+        root, lines = self.document(ROOT_FILE, ("name", "description", "needs"), ("name",))
+        needs = self.needs(root.get("needs"), lines)
+        collections: dict[str, Mapping[str, Any]] = {}
+        integrations: dict[str, SolutionIntegration] = {}
+        processes: dict[str, SolutionProcess] = {}
+        for path in sorted(self.files):
+            folder, _, rest = path.partition("/")
+            if folder == "collections" and (name := self.single(path, rest)) is not None:
+                collections[name] = self.collection(path, name)
+            elif folder == "integrations" and (name := self.single(path, rest)) is not None:
+                integrations |= {name: read} if (read := self.integration(path, name)) else {}
+            elif folder not in ("collections", "integrations", "processes") and path != ROOT_FILE:
+                self.unknown(path, folder)
+        for process_id in self.process_ids():
+            processes |= {process_id: found} if (found := self.process(process_id)) else {}
+        return Solution(
+            self.name(root, lines), self.text(root.get("description", ""), "description", lines), *needs,
+            collections, integrations, processes,
+        )  # fmt: skip
+
+    def unknown(self, path: str, folder: str) -> None:
+        if folder in _LATER and folder != path:
+            sentence = f"this release does not know {_LATER[folder]} yet; take {folder}/ out of the solution"
+            self.problem(path, sentence, code="unknown_file")
+        else:
+            self.problem(
+                path,
+                "a solution has solution.yaml, processes/, collections/ and integrations/; README, LICENSE, CHANGELOG, NOTICE, "
+                "docs/, tests/, sample/ and hidden files are ignored. Take this one out",
+                code="unknown_file",
+            )
+
+    def single(self, path: str, rest: str) -> str | None:
+        """The name in `<folder>/<name>.yaml`."""
+        name, dot, ending = rest.rpartition(".")
+        if "/" in rest or not dot or ending != "yaml" or not name:
+            self.problem(path, "only files named <name>.yaml belong here", code="unknown_file")
+            return None
+        return name
+
+    # -- YAML
+
+    def document(self, path: str, known: tuple[str, ...], required: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, int]]:
+        """The mapping in a file and its lines; `known` empty lets every member pass."""
+        if path not in self.files:
+            self.problem(path, f"the file is missing; a solution folder has {ROOT_FILE} at its top", code="missing")
+            return {}, {}
+        try:
+            data, lines = yaml12.load_with_lines(self.files[path].decode("utf8"))
+        except UnicodeDecodeError:
+            self.problem(path, "the file is not UTF-8 text", code="invalid_encoding")
+            return {}, {}
+        except yaml12.YamlInvalid as error:
+            self.problem(path, error.message, code="invalid_yaml", line=error.line)
+            return {}, {}
+        if not isinstance(data, dict):
+            self.problem(path, "the file must be a mapping", line=1)
+            return {}, {}
+        for member in data if known else ():
+            if member not in known:
+                sentence = f"{member[:60]!r} is not known here; known are {', '.join(known)}"
+                self.problem(path, sentence, code="unknown_member", line=lines.get(f"/{member}"))
+        for member in required:
+            if member not in data:
+                self.problem(path, f"{member!r} is required", code="required", line=1)
+        return data, lines
+
+    def text(self, value: Any, member: str, lines: Mapping[str, int], path: str = ROOT_FILE) -> str:
+        if isinstance(value, str) and len(value) <= 2000:
+            return value
+        self.problem(path, f"{member} must be a text of at most 2000 characters", line=lines.get(f"/{member}"))
+        return ""
+
+    def slug(self, check: Any, path: str) -> bool:
+        try:
+            check()
+        except ValidationFailed as error:
+            self.problem(path, error.message, code="invalid_name")
+            return False
+        return True
+
+    # -- the parts
+
+    def name(self, root: Mapping[str, Any], lines: Mapping[str, int]) -> str:
+        name = root.get("name")
+        if name is None:
+            return ""
+        try:
+            return ids.check_slug(name if isinstance(name, str) else str(name), pointer="/name")
+        except ValidationFailed as error:
+            self.problem(ROOT_FILE, error.message, code="invalid_name", line=lines.get("/name"))
+            return ""
+
+    def needs(self, value: Any, lines: Mapping[str, int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        given = value if isinstance(value, dict) else {}
+        if value is not None and (not isinstance(value, dict) or set(value) - {"connectors", "secrets"}):
+            self.problem(ROOT_FILE, "needs has connectors and secrets, each a list of names", line=lines.get("/needs"))
+        return self.names(given, "connectors", lines), self.names(given, "secrets", lines)
+
+    def names(self, given: Mapping[str, Any], member: str, lines: Mapping[str, int]) -> tuple[str, ...]:
+        value = given.get(member)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            self.problem(ROOT_FILE, f"needs.{member} must be a list of names", line=lines.get(f"/needs/{member}"))
+            return ()
+        for index, name in enumerate(value):
+            if member == "secrets" and not _SECRET_NAME.fullmatch(name):
+                self.problem(ROOT_FILE, f"{name[:60]!r} is not a secret's name", line=lines.get(f"/needs/secrets/{index}"))
+        return tuple(value)
+
+    def coded(self, path: str, error: ApplianceError, lines: Mapping[str, int]) -> None:
+        """A domain's own refusal, every detail with its line."""
+        for detail in error.details or [Detail("", error.code, error.message)]:
+            place = f"{detail.pointer} " if detail.pointer else ""
+            self.problem(path, f"{place}{detail.message}", code=detail.code, line=line_of(detail.pointer, lines) or lines.get(""))
+
+    def collection(self, path: str, name: str) -> Mapping[str, Any]:
+        data, lines = self.document(path, (), ())
+        if not data:
+            return {}
+        if data.setdefault("name", name) != name:
+            self.problem(path, f"the collection's name is {data['name']!r}, its file says {name!r}", line=lines.get("/name"))
+        try:
+            return read_definition(data).document()
+        except ApplianceError as error:
+            self.coded(path, error, lines)
+            return {}
+
+    def integration(self, path: str, slug: str) -> SolutionIntegration | None:
+        data, lines = self.document(path, ("name", "connector", "settings"), ("connector",))
+        if not data or not self.slug(partial(ids.check_slug, slug, pointer=""), path):
+            return None
+        settings = data.get("settings") or {}
+        if not isinstance(settings, dict) or not isinstance(data.get("connector", ""), str):
+            self.problem(path, "connector is a name and settings a mapping", line=1)
+            return None
+        spec = Spec(str(data.get("connector", "")), settings, self.text(data.get("name") or slug, "name", lines, path))
+        names: set[str] = set()
+        try:
+            open_settings(settings, {}, names.add)
+        except ValidationFailed as error:
+            self.coded(path, error, lines)
+        return SolutionIntegration(spec, frozenset(names), lines)
+
+    def process_ids(self) -> Iterator[str]:
+        found: dict[str, str] = {}
+        for path in sorted(self.files):
+            parts = path.split("/")
+            if parts[0] == "processes" and len(parts) < 3:
+                self.problem(path, "a process is a folder processes/<id>/ with process.yaml and its files", code="unknown_file")
+            elif parts[0] == "processes":
+                found.setdefault(parts[1], path)
+        yield from found
+
+    def process(self, process_id: str) -> SolutionProcess | None:
+        prefix = f"processes/{process_id}/"
+        path = prefix + PROCESS_FILE
+        data, lines = self.document(path, (), ())
+        draft = Draft({"id": process_id, **data}, self.process_files(prefix))
+        if not data or not self.slug(partial(check_draft, process_id, draft), path):
+            return None
+        try:
+            return SolutionProcess(draft, parse_definition(dict(draft.definition), draft.files), lines)
+        except DefinitionProblems as error:
+            for problem in error.problems:
+                line = line_of(problem.pointer, lines) or 1
+                self.problem(path, f"{problem.pointer or '/'} {problem.message}", code=problem.code, line=line)
+            return None
+
+    def process_files(self, prefix: str) -> dict[str, str]:
+        texts = {}
+        for path, content in self.files.items():
+            if not path.startswith(prefix) or path == prefix + PROCESS_FILE:
+                continue
+            try:
+                texts[path.removeprefix(prefix)] = content.decode("utf8")
+            except UnicodeDecodeError:
+                self.problem(path, "the file is not UTF-8 text; the files of a process are texts", code="invalid_encoding")
+        return texts

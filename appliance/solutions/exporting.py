@@ -1,0 +1,65 @@
+"""A tenant written back as the files of a solution folder; secrets never leave."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from appliance.core import db, yaml12
+from appliance.core.pages import MAX_LIMIT, Page, PageRequest
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+from appliance.integrations.service import Integration, Integrations
+from appliance.integrations.settings import open_settings
+from appliance.processes import versions
+from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE
+from appliance.solutions.planning import META, without_times
+
+T = TypeVar("T")
+_READS = ("entities.read", "integrations.read", "processflow.read")
+
+
+def export_solution(scope: TenantScope, integrations: Integrations, *, drafts: bool = False) -> dict[str, bytes]:
+    """The tenant's collections, integrations and processes by path; published versions, or the drafts of all.
+
+    A process that was never published is left out unless `drafts`.  ScopeMissing.
+    """
+    for name in _READS:
+        scope.require(name)
+    files: dict[str, str] = {}
+    with db.snapshot():
+        connectors: set[str] = set()
+        secrets: set[str] = set()
+        for collection in _all(lambda page: datapool.list_collections(scope, page)):
+            shown = {member: value for member, value in collection.items() if member not in META}
+            files[f"collections/{collection['name']}.yaml"] = yaml12.dump(shown)
+        for integration in _all(lambda page: integrations.list_integrations(scope, page)):
+            files[f"integrations/{integration.slug}.yaml"] = yaml12.dump(_integration(integration))
+            connectors.add(integration.connector)
+            open_settings(integration.settings, {}, secrets.add)
+        for process in _all(lambda page: versions.list_processes(scope, page)):
+            files |= _process(scope, process, drafts)
+    root = {"name": scope.tenant_id, "needs": {"connectors": sorted(connectors), "secrets": sorted(secrets)}}
+    return {path: text.encode() for path, text in {ROOT_FILE: yaml12.dump(root), **files}.items()}
+
+
+def _all(fetch: Callable[[PageRequest], Page[T]]) -> Iterator[T]:
+    cursor: str | None = None
+    while True:
+        page = fetch(PageRequest(MAX_LIMIT, cursor))
+        yield from page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _integration(integration: Integration) -> dict[str, Any]:
+    return {"name": integration.name, "connector": integration.connector, "settings": without_times(integration.settings)}
+
+
+def _process(scope: TenantScope, row: Any, drafts: bool) -> dict[str, str]:
+    if not drafts and row.published_version is None:
+        return {}
+    source = row if drafts else versions.get_version(scope, row.id, row.published_version)
+    folder = f"processes/{row.id}"
+    return {f"{folder}/{PROCESS_FILE}": yaml12.dump(source.definition)} | {
+        f"{folder}/{path}": text for path, text in source.files.items()
+    }

@@ -1,0 +1,49 @@
+"""Solution folders on disk: read and written by the command line, and where the starter lies."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from appliance.core.errors import NotFound, PayloadTooLarge, ValidationFailed
+from appliance.solutions.archive import LARGEST_BYTES, check_path
+from appliance.solutions.definition import ROOT_FILE, is_ignored
+
+LARGEST_COUNT = 10_000
+
+
+def read_folder(folder: Path) -> dict[str, bytes]:
+    """The files of a solution folder by path, without those that are ignored.
+
+    NotFound when it is none; ValidationFailed for a link, which could lead anywhere.
+    """
+    if not (folder / ROOT_FILE).is_file():
+        raise NotFound(f"{folder} is no solution folder: it has no {ROOT_FILE}")
+    files: dict[str, bytes] = {}
+    size = 0
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if is_ignored(name):
+            continue
+        if path.is_symlink():
+            raise ValidationFailed(f"{name} is a link; a solution holds files only")
+        if not path.is_file():
+            continue
+        size += path.stat().st_size
+        if size > LARGEST_BYTES or len(files) >= LARGEST_COUNT:
+            raise PayloadTooLarge(f"{folder} has more than {LARGEST_BYTES >> 20} MiB or {LARGEST_COUNT} files")
+        files[check_path(name)] = path.read_bytes()
+    return files
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[str]:
+    """Write the files into a folder, made when it is not there; answers the paths whose content is new or changed."""
+    changed = []
+    for name, content in sorted(files.items()):
+        path = folder / check_path(name)
+        if any(part.is_symlink() for part in (path, *path.parents) if part.is_relative_to(folder) and part != folder):
+            raise ValidationFailed(f"{name} would be written through a link; remove it first")
+        if path.is_file() and path.read_bytes() == content:
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        changed.append(name)
+    return changed

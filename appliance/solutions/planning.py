@@ -1,0 +1,263 @@
+"""What an apply would change in a tenant, item by item, and what stands in its way; reads only."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from appliance.core.errors import NotFound, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+from appliance.integrations.service import Integrations
+from appliance.integrations.settings import is_marker, secret_targets
+from appliance.processes import versions
+from appliance.sandbox import Pool
+from appliance.solutions.definition import Solution, SolutionIntegration, SolutionProcess
+from appliance.tenants import service as tenants
+
+Kind = Literal["connector", "secret", "collection", "integration", "process"]
+Action = Literal["create", "update", "unchanged", "missing"]
+META = ("created_at", "updated_at", "_version")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One item of a plan; `blocked` says what has to be done before it can be applied.
+
+    `patch` is what a collection is merged with (RFC 7396).
+    """
+
+    kind: Kind
+    id: str
+    action: Action
+    summary: str
+    blocked: str | None = None
+    patch: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What planning asks: the sandbox to check code with, the integrations; without a pool code counts as checked."""
+
+    pool: Pool | None
+    integrations: Integrations
+
+
+def make_plan(scope: TenantScope, tools: Tools, solution: Solution, *, allow_loss: bool = False) -> list[Change]:
+    """Every item of the solution in the order in which it is applied; quick enough to run inside a write."""
+    return [
+        *_needs(scope, tools, solution),
+        *(_collection(scope, solution, name, allow_loss) for name in order_collections(solution)),
+        *(_integration(scope, tools, slug, solution.integrations[slug]) for slug in sorted(solution.integrations)),
+        *(_process(scope, tools, solution, process_id) for process_id in sorted(solution.processes)),
+    ]
+
+
+def _needs(scope: TenantScope, tools: Tools, solution: Solution) -> Iterator[Change]:
+    for name in solution.needed_connectors():
+        if tools.integrations.registry.find(name) is None:
+            yield Change("connector", name, "missing", "not installed", f"install the connector {name} on the appliance")
+    present = {secret.name for secret in tenants.list_secrets(scope)}
+    for name in solution.needed_secrets():
+        if name not in present:
+            yield Change("secret", name, "missing", "not set", f"set it: PUT /api/v1/secrets/{name} or gos secret set {name}")
+
+
+# -- collections
+
+
+def order_collections(solution: Solution) -> list[str]:
+    """Names such that a collection comes after those its relations lead to, as far as there is no circle."""
+    ordered: list[str] = []
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        for target in sorted(_targets(solution, name)):
+            if target in solution.collections and target not in ordered and target not in above:
+                visit(target, (*above, target))
+        if name not in ordered:
+            ordered.append(name)
+
+    for name in sorted(solution.collections):
+        visit(name, (name,))
+    return ordered
+
+
+def _targets(solution: Solution, name: str) -> set[str]:
+    fields = solution.collections[name].get("fields", [])
+    return {str(each["collection"]) for each in fields if each.get("type") == "relation"}
+
+
+def find_collection(scope: TenantScope, name: str) -> dict[str, Any] | None:
+    """The tenant's collection as a solution writes it."""
+    try:
+        shown = datapool.get_collection(scope, name)
+    except NotFound:
+        return None
+    return {member: value for member, value in shown.items() if member not in META}
+
+
+def _collection(scope: TenantScope, solution: Solution, name: str, allow_loss: bool) -> Change:
+    wanted = solution.collections[name]
+    absent = sorted(target for target in _targets(solution, name) - {name} if find_collection(scope, target) is None)
+    foreign = [target for target in absent if target not in solution.collections]
+    circle = [target for target in absent if target in solution.collections and name in _targets(solution, target)]
+    blocked = None
+    if foreign:
+        blocked = f"it leads to the collection {foreign[0]}, which is neither here nor in the solution; add it"
+    elif circle:
+        blocked = f"{name} and {circle[0]} lead to each other; apply one of them without its relation first"
+    current = find_collection(scope, name)
+    if current is None:
+        return Change("collection", name, "create", f"{len(wanted['fields'])} fields", blocked)
+    patch = make_patch(_comparable(current), _comparable(wanted, current))
+    if not patch:
+        return Change("collection", name, "unchanged", "")
+    if blocked or absent:
+        return Change("collection", name, "update", ", ".join(sorted(patch)), blocked, patch)
+    return _altered(scope, name, patch, allow_loss)
+
+
+def _altered(scope: TenantScope, name: str, patch: Mapping[str, Any], allow_loss: bool) -> Change:
+    try:
+        steps = datapool.change_collection(scope, name, patch, dry_run=True)["steps"]
+    except ValidationFailed as error:
+        return Change("collection", name, "update", ", ".join(sorted(patch)), error.message, patch)
+    summary = "; ".join(f"{step['field']}: {step['message']}" for step in steps) or ", ".join(sorted(patch))
+    stands = [step for step in steps if step["blocked"]]
+    lost = [step for step in steps if step["lost"] and not allow_loss]
+    blocked = f"{stands[0]['field']}: {stands[0]['message']}" if stands else None
+    if blocked is None and lost:
+        blocked = f"{lost[0]['field']}: {lost[0]['message']}; allow_loss=true accepts the loss"
+    return Change("collection", name, "update", summary, blocked, patch)
+
+
+def _comparable(document: Mapping[str, Any], current: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """With every member present; a field without an id of its own is the tenant's field of the same name."""
+    shown = {"description": "", **document}
+    if current is None:
+        return shown
+    known = {each["id"] for each in current["fields"]}
+    by_name = {each["name"]: each["id"] for each in current["fields"]}
+    claimed = {each["id"] for each in document["fields"]}
+    fields = []
+    for each in document["fields"]:
+        own = by_name.get(each["name"])
+        take = each["id"] not in known and own is not None and own not in claimed
+        fields.append({**each, "id": own} if take else each)
+    return {**shown, "fields": fields}
+
+
+def make_patch(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The RFC 7396 patch that makes `wanted` of `current`; empty when they are equal."""
+    patch: dict[str, Any] = {name: None for name in current if name not in wanted}
+    for name, value in wanted.items():
+        before = current.get(name)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            inner = make_patch(before, value)
+            patch |= {name: inner} if inner else {}
+        elif name not in current or value != before:
+            patch[name] = value
+    return patch
+
+
+# -- integrations
+
+
+def without_times(value: Any) -> Any:
+    """Settings in which a sealed secret is `{"sealed": true}` and nothing more."""
+    if is_marker(value):
+        return {"sealed": True}
+    if isinstance(value, Mapping):
+        return {name: without_times(inner) for name, inner in value.items()}
+    return [without_times(inner) for inner in value] if isinstance(value, list) else value
+
+
+def markers_of(value: Any, pointer: str = "") -> Iterator[str]:
+    """Pointers at which a sealed secret is to stay as it is."""
+    if is_marker(value):
+        yield pointer
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from markers_of(inner, f"{pointer}/{name}")
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from markers_of(inner, f"{pointer}/{index}")
+
+
+def _integration(scope: TenantScope, tools: Tools, slug: str, wanted: SolutionIntegration) -> Change:
+    spec = wanted.spec
+    try:
+        current = tools.integrations.get_integration(scope, slug)
+    except NotFound:
+        sealed = next(markers_of(spec.settings), None)
+        return Change("integration", slug, "create", f"by the connector {spec.connector}", _reseal(sealed))
+    changed = [
+        name
+        for name, before, after in (
+            ("name", current.name, spec.name),
+            ("connector", current.connector, spec.connector),
+            ("settings", without_times(current.settings), without_times(spec.settings)),
+        )
+        if before != after
+    ]
+    if not changed:
+        return Change("integration", slug, "unchanged", "")
+    kept = set(markers_of(current.settings)) if current.connector == spec.connector else set()
+    installed = tools.integrations.registry.find(spec.connector)
+    targets = secret_targets(installed.connector.settings_schema) if installed else []
+    if any(current.settings.get(name) != spec.settings.get(name) for name in targets):
+        kept = set()
+    sealed = next((pointer for pointer in markers_of(spec.settings) if pointer not in kept), None)
+    return Change("integration", slug, "update", f"{', '.join(changed)} changed", _reseal(sealed))
+
+
+def _reseal(pointer: str | None) -> str | None:
+    if pointer is None:
+        return None
+    return f"no secret is sealed at {pointer} here, or it would go elsewhere; write `= secrets.<name>` there and set that secret"
+
+
+# -- processes
+
+
+def _process(scope: TenantScope, tools: Tools, solution: Solution, process_id: str) -> Change:
+    wanted = solution.processes[process_id]
+    blocked = _missing_part(scope, tools, solution, wanted)
+    try:
+        row = versions.get_process(scope, process_id)
+    except NotFound:
+        return Change("process", process_id, "create", "published as version 1", blocked)
+    digest = wanted.draft.digest()
+    if row.published_version is None:
+        return Change("process", process_id, "update", "the draft is replaced and published", blocked)
+    published = versions.get_version(scope, process_id, row.published_version)
+    if row.draft_digest == digest and published.draft_digest == digest:
+        return Change("process", process_id, "unchanged", f"version {row.published_version}", blocked)
+    changed = _changed_files(versions.Draft(published.definition, published.files), wanted)
+    reason = f"{', '.join(changed)} changed" if changed else "its draft is ahead of what is published"
+    return Change("process", process_id, "update", f"{reason}; published as the next version", blocked)
+
+
+def _changed_files(before: versions.Draft, wanted: SolutionProcess) -> list[str]:
+    after = wanted.draft
+    changed = ["process.yaml"] if dict(before.definition) != dict(after.definition) else []
+    names = sorted({*before.files, *after.files})
+    return changed + [name for name in names if before.files.get(name) != after.files.get(name)]
+
+
+def _missing_part(scope: TenantScope, tools: Tools, solution: Solution, wanted: SolutionProcess) -> str | None:
+    """The first integration or collection a process names that is neither in the tenant nor in the solution."""
+    definition = wanted.definition
+    grants = [definition.grants, *(step.grants for step in definition.all_steps() if step.grants)]
+    integrations = {step.settings["use"] for step in definition.all_steps() if step.kind == "integration"}
+    integrations |= {slug for grant in grants for slug in grant.integrations}
+    collections = {step.settings["collection"] for step in definition.all_steps() if step.kind == "datapool"} - {""}
+    collections |= {name for grant in grants for name in grant.datapool}
+    for slug in sorted(integrations - set(solution.integrations)):
+        try:
+            tools.integrations.get_integration(scope, slug)
+        except NotFound:
+            return f"it uses the integration {slug}, which is neither here nor in the solution; add integrations/{slug}.yaml"
+    for name in sorted(collections - set(solution.collections)):
+        if find_collection(scope, name) is None:
+            return f"it uses the collection {name}, which is neither here nor in the solution; add collections/{name}.yaml"
+    return None

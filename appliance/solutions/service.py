@@ -1,0 +1,103 @@
+"""What one can do with solutions: plan, apply as a whole or not at all, and write a tenant back as a folder."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from appliance.core import db
+from appliance.core.errors import Conflict, Detail
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+from appliance.monitor import audit
+from appliance.processes import versions
+from appliance.solutions.checking import find_problems
+from appliance.solutions.definition import Problem, Solution, refuse
+from appliance.solutions.planning import Change, Tools, make_plan
+
+__all__ = ["ApplyOptions", "Change", "Tools", "apply_solution", "check_solution", "plan_solution", "required_scopes"]
+
+_SCOPES = {"collection": "datapool.admin", "integration": "integrations.write", "process": "processflow.write"}
+
+
+@dataclass(frozen=True)
+class ApplyOptions:
+    """`allow_loss` lets a changed collection lose values; `message` is kept with the published versions."""
+
+    allow_loss: bool = False
+    message: str = ""
+
+
+def required_scopes(solution: Solution) -> list[str]:
+    """What a key needs, besides solutions.apply, for the kinds of things this solution holds."""
+    held = {"collection": solution.collections, "integration": solution.integrations, "process": solution.processes}
+    return sorted(_SCOPES[kind] for kind, items in held.items() if items)
+
+
+def check_solution(tools: Tools, solution: Solution, tenant_id: str = "") -> list[Problem]:
+    """Everything that is wrong with the solution itself, whatever tenant it goes to."""
+    return find_problems(tenant_id, tools, solution, sorted(solution.processes))
+
+
+def plan_solution(scope: TenantScope, tools: Tools, solution: Solution, options: ApplyOptions = ApplyOptions()) -> list[Change]:
+    """What an apply would do; ScopeMissing, DefinitionInvalid with every problem of what it would change."""
+    _require(scope, solution)
+    with db.snapshot():
+        changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss)
+    refuse(find_problems(scope.tenant_id, tools, solution, _changing(changes)))
+    return changes
+
+
+def apply_solution(scope: TenantScope, tools: Tools, solution: Solution, options: ApplyOptions = ApplyOptions()) -> list[Change]:
+    """Plan and do it, all in one transaction; what is so already stays as it is.
+
+    ScopeMissing, DefinitionInvalid; Conflict names everything that blocks it.
+    """
+    checked = set(_changing(plan_solution(scope, tools, solution, options)))
+
+    def write() -> list[Change]:
+        changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss)
+        refuse_blocked(changes)
+        if set(_changing(changes)) - checked:
+            raise Conflict("a process changed while the solution was being checked; apply it again")
+        for change in changes:
+            _perform(scope, tools, solution, change, options)
+        done = [change for change in changes if change.action != "unchanged"]
+        if done:
+            fields = {"changes": [f"{change.action} {change.kind} {change.id}" for change in done]}
+            audit.record(scope, "solution.apply", solution.name, fields)
+        return changes
+
+    return db.write(write)
+
+
+def refuse_blocked(changes: Iterable[Change]) -> None:
+    """Conflict that names every obstacle; nothing when there is none."""
+    blocked = [change for change in changes if change.blocked]
+    if not blocked:
+        return
+    details = [Detail(f"/{each.kind}/{each.id}", "blocked", f"{each.kind} {each.id}: {each.blocked}") for each in blocked]
+    more = f" (and {len(blocked) - 1} more, see details)" if len(blocked) > 1 else ""
+    raise Conflict(f"the solution cannot be applied yet: {details[0].message}{more}", details=details)
+
+
+def _require(scope: TenantScope, solution: Solution) -> None:
+    for name in ("solutions.apply", *required_scopes(solution)):
+        scope.require(name)
+
+
+def _changing(changes: Iterable[Change]) -> list[str]:
+    return [change.id for change in changes if change.kind == "process" and change.action in ("create", "update")]
+
+
+def _perform(scope: TenantScope, tools: Tools, solution: Solution, change: Change, options: ApplyOptions) -> None:
+    """Inside the write: one change."""
+    if change.action not in ("create", "update"):
+        return
+    if change.kind == "collection" and change.action == "create":
+        datapool.create_collection(scope, solution.collections[change.id])
+    elif change.kind == "collection":
+        datapool.change_collection(scope, change.id, change.patch, allow_loss=options.allow_loss)
+    elif change.kind == "integration":
+        tools.integrations.put_integration(scope, change.id, solution.integrations[change.id].spec)
+    elif change.kind == "process":
+        row, _ = versions.save_draft(scope, change.id, solution.processes[change.id].draft)
+        versions.publish_checked(scope, change.id, row.draft_digest, versions.PublishRequest(options.message))

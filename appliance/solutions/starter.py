@@ -1,0 +1,27 @@
+"""The solution every new tenant of a first run starts with; its folder is package data."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from appliance.solutions.definition import Solution, read_solution
+from appliance.solutions.folder import read_folder
+
+ORDER_SYSTEM = "order-system"
+
+
+def starter_folder() -> Path:
+    """Where the starter lies."""
+    return Path(__file__).parent.parent / "starter"
+
+
+def starter_input() -> Path:
+    """A file with input for the starter's process."""
+    return starter_folder() / "sample" / "input.json"
+
+
+def starter_solution(base_url: str) -> Solution:
+    """The starter, its order system at `base_url` (such as http://localhost:8080/demo)."""
+    solution = read_solution(read_folder(starter_folder()))
+    found = solution.integrations[ORDER_SYSTEM]
+    spec = replace(found.spec, settings={**found.spec.settings, "base_url": base_url})
+    return replace(solution, integrations={**solution.integrations, ORDER_SYSTEM: replace(found, spec=spec)})
