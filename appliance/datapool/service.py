@@ -7,8 +7,9 @@ import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
+from appliance import conditions
 from appliance.core import clock, db
-from appliance.core.errors import AlreadyExists, Conflict, ValidationFailed, VersionConflict
+from appliance.core.errors import AlreadyExists, Conflict, InvalidFilter, ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.datapool import batch, changes, entities, exports, history, imports, queries, tables
@@ -69,7 +70,21 @@ def _create_collection(scope: TenantScope, definition: CollectionDefinition) -> 
             created_at=now,
             updated_at=now,
         )
+        _check_access(scope, definition.name)
     return get_collection(scope, definition.name)
+
+
+def _check_access(scope: TenantScope, name: str) -> None:
+    """Inside the write: access rules name fields that exist, here and in related collections, with fitting values."""
+    collection = load(scope, name)
+    found = Findings()
+    for verb, rule in collection.definition.access.items():
+        if rule != "deny":
+            try:
+                conditions.parse(rule, collection.condition_fields, pointer=f"/access/{verb}")
+            except InvalidFilter as error:
+                found.details += error.details
+    found.raise_if_any("the collection cannot be accepted")
 
 
 def _targets(scope: TenantScope, definition: CollectionDefinition) -> dict[str, str]:
@@ -135,6 +150,7 @@ def _change_collection(scope: TenantScope, planned: Plan, *, allow_loss: bool) -
                 version=row.version + 1,
                 updated_at=clock.now_ms(),
             ).where(Collection.name == row.name).execute()
+            _check_access(scope, row.name)
     return get_collection(scope, row.name) | {"steps": [step.document() for step in steps]}
 
 

@@ -88,6 +88,18 @@ def test_every_error_of_a_definition_is_answered_at_once(acme: TenantScope) -> N
     assert findings(twice.value) == {("/fields/1/name", "not_unique"), ("/fields/2/id", "not_unique")}
 
 
+def test_access_rules_name_fields_that_exist(acme: TenantScope) -> None:
+    fields = [{"name": "a", "type": "integer"}, {"name": "who", "type": "relation", "collection": "customers"}]
+    with pytest.raises(ValidationFailed) as refusal:
+        make(acme, *fields, access={"list": {"b": 1}, "view": {"a": "x"}, "create": {"who": {"colour": 1}}})
+    assert findings(refusal.value) == {
+        ("/access/list/b", "invalid_filter"), ("/access/view/a", "invalid_filter"), ("/access/create/who/colour", "invalid_filter"),
+    }  # fmt: skip
+    make(acme, *fields, access={"list": {}, "view": {"who": {"code": "$actor.code"}}})
+    with pytest.raises(ValidationFailed):
+        change(acme, fields[0], allow_loss=True)
+
+
 @pytest.mark.parametrize("name", ["", "Orders", "1a", "a--b", "a_", "batch", "x" * 64, None, 5, "a b", 'a"'])
 def test_a_collection_needs_a_proper_name(acme: TenantScope, name: Any) -> None:
     with pytest.raises(ValidationFailed):
