@@ -180,13 +180,27 @@ class Chaos:
     def _check(self, names: list[str], accepted: list[str]) -> None:
         unfinished = self._wait_finished(set(accepted))
         self.report.lost += sorted(unfinished)
-        table = self._rows("SELECT table_name FROM collection WHERE name = 'marks'")[0][0]
-        columns = {row[1] for row in self._rows(f"PRAGMA table_info({table})")}
-        run_column = next(name for name in columns if name == "run" or name.endswith("run"))
-        counted = Counter(row[0] for row in self._rows(f"SELECT {run_column} FROM {table}"))  # noqa: S608
+        counted = self._marks(names[0].split("-")[0] + "-")
         self.report.duplicated += [name for name in names if counted[name] > MARKS_PER_RUN]
         self.report.missing += [name for name in names if counted[name] < MARKS_PER_RUN]
         self.report.reclaimed = self._rows("SELECT count(*) FROM execution WHERE fence > 2")[0][0]
+
+    def _marks(self, prefix: str) -> Counter[str]:
+        """How many marks each run of a round has left in DataPool."""
+        counted: Counter[str] = Counter()
+        query = {
+            "filter": {"run": {"_starts_with": prefix}},
+            "group": ["run"],
+            "aggregate": {"marks": {"fn": "count"}},
+            "sort": "run",
+            "limit": 500,
+        }
+        with self.client() as client:
+            answer = client.post("/api/v1/datapool/marks/query", json=query)
+            answer.raise_for_status()
+        for row in answer.json()["data"]:
+            counted[row["run"]] = row["marks"]
+        return counted
 
     def _wait_finished(self, wanted: set[str], seconds: float = 25.0) -> set[str]:
         """Those of `wanted` that have not succeeded after at most `seconds` without a person's help."""
