@@ -56,8 +56,7 @@ class InputForm:
 
     def __init__(self, schema: Any, whole: bool = False) -> None:
         self.schema: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {}
-        properties = self.schema.get("properties")
-        self.whole = whole or not isinstance(properties, Mapping) or (not properties and self.schema.get("additionalProperties") is not False)
+        self.whole = whole or not _has_fields(self.schema)
         self.root = Field("", "Input", "json", True, schema=self.schema) if self.whole else _field("", "Input", self.schema, True, 0)
         self.problems: list[Detail] = []
         self.general: list[Detail] = []
@@ -99,6 +98,12 @@ class InputForm:
             owner.error = f"{owner.error} {text}".strip()
 
 
+def _has_fields(schema: Mapping[str, Any]) -> bool:
+    """Whether fields can stand for the input: it has members, or none and no other is allowed."""
+    properties = schema.get("properties")
+    return isinstance(properties, Mapping) and (bool(properties) or schema.get("additionalProperties") is False)
+
+
 def _is_inside(pointer: str, outer: str) -> bool:
     return pointer == outer or pointer.startswith(f"{outer}/")
 
@@ -118,7 +123,7 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 def _field(pointer: str, name: str, schema: Mapping[str, Any], required: bool, depth: int) -> Field:
     label = str(schema.get("title") or name)
     found = Field(pointer, label, "json", required, str(schema.get("description") or ""), schema=schema)
-    kind = _type_of(schema)
+    kind = "object" if depth == 0 else _type_of(schema)
     options = schema.get("enum")
     properties = schema.get("properties")
     if isinstance(options, list) and 0 < len(options) <= MAX_OPTIONS:

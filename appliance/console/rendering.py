@@ -55,5 +55,5 @@ class Renderer:
         }  # fmt: skip
         if visit is not None:
             values["menu"] = [entry for entry in MENU if entry[2] is None or visit.may(entry[2])]
-            values["section"] = (asked.path.split("/") + ["", ""])[2]
+            values["section"] = [*asked.path.split("/"), "", ""][2]
         return self._environment.get_template(f"console/{page.template}").render(values)

@@ -14,8 +14,8 @@ _AGES = ((60_000, 1_000, "s"), (3_600_000, 60_000, "min"), (86_400_000, 3_600_00
 # What a state looks like: the tone of its badge.
 TONES: Mapping[str, str] = {
     "succeeded": "good", "running": "busy", "cancelling": "busy", "queued": "calm", "scheduled": "calm", "waiting": "wait",
-    "retrying": "wait", "failed": "bad", "timed_out": "bad", "expired": "bad", "cancelled": "off", "skipped": "off", "pending": "off",
-    "open": "bad", "acknowledged": "wait", "resolved": "good", "read": "calm", "idempotent": "wait", "write": "bad",
+    "retrying": "wait", "failed": "bad", "timed_out": "bad", "expired": "bad", "cancelled": "off", "skipped": "off",
+    "pending": "off", "open": "bad", "acknowledged": "wait", "resolved": "good", "read": "calm", "idempotent": "wait", "write": "bad",
     "error": "bad", "warn": "wait", "info": "calm", "debug": "off", "active": "good", "revoked": "off", "replaced": "wait",
 }  # fmt: skip
 

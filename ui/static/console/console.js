@@ -124,7 +124,10 @@ document.addEventListener("change", (event) => {
 });
 
 document.addEventListener("submit", (event) => {
-  for (const button of event.target.querySelectorAll("button:not([data-keep])")) button.disabled = true;
+  // After the form's values were taken: a disabled button would not be among them.
+  setTimeout(() => {
+    for (const button of event.target.querySelectorAll("button")) button.disabled = true;
+  });
 });
 
 // A page that comes back from the browser's memory must be usable again.
