@@ -15,17 +15,21 @@ from quart import Quart, Response
 from appliance import api, console
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import load_registry
-from appliance.core import db, migrations
+from appliance.core import clock, db, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.periodic import Periodic
 from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor
+from appliance.integrations import history
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations
-from appliance.monitor import metrics
+from appliance.monitor import audit, failures, metrics, tally
+from appliance.monitor import logs as log_lines
+from appliance.processes import executions
 from appliance.processes.reach import ActionReach, DataPoolReach
 from appliance.processes.service import Ports, ProcessFlow
 from appliance.sandbox import Pool
@@ -36,6 +40,7 @@ from appliance.sites.front import App, Front
 from appliance.sites.static import StaticFiles
 from appliance.sites.tls import make_server_config
 from appliance.solutions.services import Services
+from appliance.tenants import idempotency
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import RateLimiter
 
@@ -69,19 +74,24 @@ class Appliance:
     config: Config
     services: Services
     presence: Presence
-    executor: GovernedExecutor
+    upkeep: list[Periodic]
     ready: bool = False
 
     def start(self) -> None:
         """Start the sandbox, then the workers."""
         self.services.pool.start()
         self.services.processes.start()
+        for each in self.upkeep:
+            each.start()
         self.ready = True
 
     def stop(self) -> None:
         """Let work in progress finish within the configured time, then give everything back."""
         self.ready = False
+        for each in self.upkeep:
+            each.stop()
         self.services.processes.stop(self.config.server.shutdown_seconds)
+        self.services.executor.stop()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
         self.services.pool.stop()
         self.presence.close()
@@ -96,7 +106,7 @@ def build(config: Config) -> Appliance:
     pool = Pool(PoolSettings(config.sandbox.processes, config.sandbox.slots, runtimes_folder(config)))
     calls = Calls(Connections(Egress.of(config.egress.allow)))
     integrations = Integrations(load_registry(), sealer, lambda scope, name: tenants.open_secret(scope, sealer, name), calls)
-    executor = GovernedExecutor(integrations, presence.instance, queue.enqueue)
+    executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     flow = ProcessFlow(config, presence, pool, queue, Ports(DataPoolReach(), ActionReach(executor)))
     services = Services(
@@ -105,7 +115,30 @@ def build(config: Config) -> Appliance:
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
     )  # fmt: skip
     _gauges(services)
-    return Appliance(config, services, presence, executor)
+    return Appliance(config, services, presence, _upkeep(services))
+
+
+def _upkeep(services: Services) -> list[Periodic]:
+    """What every process does again and again: close calls of dead processes, delete what is past its time."""
+    queue, executor = services.queue, services.executor
+    return [
+        Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
+        Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
+    ]
+
+
+def delete_expired(config: Config) -> None:
+    """Delete what is older than the retention settings say."""
+    now, day = clock.now_ms(), 86_400_000
+    keep = config.retention
+    db.write(idempotency.purge)
+    executions.purge(now - keep.executions_days * day)
+    history.purge_calls(keep.executions_days * day)
+    failures.purge(now - keep.executions_days * day)
+    log_lines.purge(now - keep.logs_days * day)
+    audit.purge(now - keep.audit_days * day)
+    tally.purge(now - keep.audit_days * day)
+    tally.compact()
 
 
 def _gauges(services: Services) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from . import clock
 
 _context: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("log_context", default={})  # noqa: B039
-_secrets: set[str] = set()
+_secrets: frozenset[str] = frozenset()  # replaced, never changed: other threads are iterating
 
 
 @contextmanager
@@ -35,8 +35,9 @@ def redact(text: str) -> str:
 
 def remember_secret(value: str) -> None:
     """Have `value` redacted wherever this process logs; very short values would mangle ordinary text."""
-    if len(value) >= 6 and len(_secrets) < 10_000:
-        _secrets.update((value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1]))
+    global _secrets
+    if len(value) >= 6 and len(_secrets) < 10_000 and value not in _secrets:
+        _secrets |= {value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1]}
 
 
 class _JsonFormatter(logging.Formatter):

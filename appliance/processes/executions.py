@@ -214,3 +214,18 @@ def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, com
     for run in kept_runs:
         run.result_source = "reused"
     return kept_runs
+
+
+def purge(before_ms: int) -> int:
+    """Delete executions of every tenant that were finished before `before_ms`, with all that belongs to them; answers how many."""
+    deleted = 0
+    while count := db.write(lambda: _purge_some(before_ms)):
+        deleted += count
+    return deleted
+
+
+def _purge_some(before_ms: int, most: int = 500) -> int:
+    rows = db.rows("SELECT tenant_id, id FROM execution WHERE finished_at < ? LIMIT ?", (before_ms, most))
+    for tenant_id, execution_id in rows:
+        db.execute("DELETE FROM execution WHERE tenant_id = ? AND id = ?", (tenant_id, execution_id))
+    return len(rows)

@@ -20,6 +20,7 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.monitor import audit
 from appliance.sandbox import Pool
 
 from .compiled import load_decision, make_program
@@ -106,6 +107,7 @@ def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) 
         if not force and active.count():
             raise Conflict("the process has active executions; cancel them first or delete with ?force=true")
         scope.delete(Process).where(Process.id == process_id).execute()
+        audit.record(scope, "process.delete", process_id)
 
     db.write(delete)
 
@@ -239,6 +241,7 @@ def roll_back(scope: TenantScope, process_id: str, version: int) -> ProcessVersi
     def point() -> ProcessVersion:
         found = get_version(scope, process_id, version)
         _point_to(scope, process_id, version)
+        audit.record(scope, "process.rollback", process_id, {"version": version})
         return found
 
     return db.write(point)

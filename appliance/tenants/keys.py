@@ -21,6 +21,7 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.monitor import audit
 
 from .models import ApiKey
 from .scopes import check_scopes
@@ -69,7 +70,12 @@ def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms:
         expires_at=now + (lifetime_ms or spec.expires_in_days * DAY), rate_requests=spec.rate_requests,
         rate_window_s=spec.rate_window_s, allowed_ips=list(spec.allowed_ips), created_by=scope.actor,
     )  # fmt: skip
-    db.write(lambda: row.save(force_insert=True))
+
+    def insert() -> None:
+        row.save(force_insert=True)
+        audit.record(scope, "key.issue", row.id, {"name": spec.name, "scopes": wanted})
+
+    db.write(insert)
     return row, text
 
 
@@ -124,6 +130,7 @@ def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds:
         new.save(force_insert=True)
         grace = min(now + overlap_seconds * 1000, old.expires_at)
         ApiKey.update(grace_until=grace).where(ApiKey.id == old.id).execute()
+        audit.record(scope, "key.rotate", old.id, {"new": new.id, "overlap_seconds": overlap_seconds})
         return new, text
 
     made = db.write(rotate)
@@ -139,6 +146,7 @@ def revoke_key(scope: TenantScope, key_id: str) -> ApiKey:
         if row.revoked_at is None:
             row.revoked_at = clock.now_ms()
             row.save(only=[ApiKey.revoked_at])
+            audit.record(scope, "key.revoke", row.id)
         return row
 
     row = db.write(revoke)

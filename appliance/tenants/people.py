@@ -10,6 +10,7 @@ from appliance.core import clock, db, ids
 from appliance.core.crypto import Sealer
 from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, NotFound, RateLimited, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.monitor import audit
 
 from .models import Membership, Person, Session, Tenant
 from .scopes import ROLES, scopes_of_role
@@ -130,6 +131,7 @@ def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = Fa
         now = clock.now_ms()
         Membership.delete().where((Membership.tenant_id == tenant_id) & (Membership.user_id == person.id)).execute()
         Membership.create(tenant_id=tenant_id, user_id=person.id, role=role, approver=approver, created_at=now)
+        audit.record(scope, "member.add", person.id, {"login": person.login, "role": role, "approver": approver})
         return Member(person.id, person.login, role, approver, now)
 
     return db.write(add)
@@ -159,6 +161,7 @@ def remove_member(scope: TenantScope, user_id: str) -> None:
             raise Conflict("a tenant keeps at least one owner; make somebody else owner first")
         Membership.delete().where(mine & (Membership.user_id == user_id)).execute()
         Session.delete().where((Session.user_id == user_id) & (Session.tenant_id == scope.tenant_id)).execute()
+        audit.record(scope, "member.remove", user_id)
 
     db.write(remove)
 

@@ -8,6 +8,7 @@ from appliance.core import clock, db, ids, logs
 from appliance.core.crypto import Sealer
 from appliance.core.errors import AlreadyExists, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.monitor import audit
 
 from .models import Secret, Tenant
 from .scopes import ALL
@@ -117,6 +118,7 @@ def set_secret(scope: TenantScope, sealer: Sealer, name: str, value: str) -> Sec
     def put() -> SecretName:
         scope.delete(Secret).where(Secret.name == name).execute()
         scope.insert(Secret, name=name, sealed=sealed, updated_at=now)
+        audit.record(scope, "secret.set", name)
         return SecretName(name, now)
 
     return db.write(put)
@@ -129,8 +131,13 @@ def list_secrets(scope: TenantScope) -> list[SecretName]:
 
 def delete_secret(scope: TenantScope, name: str) -> None:
     """Delete a secret; NotFound when there is none."""
-    if not db.write(lambda: scope.delete(Secret).where(Secret.name == name).execute()):
-        raise NotFound(f"there is no secret {name[:80]!r} here")
+
+    def delete() -> None:
+        if not scope.delete(Secret).where(Secret.name == name).execute():
+            raise NotFound(f"there is no secret {name[:80]!r} here")
+        audit.record(scope, "secret.delete", name)
+
+    db.write(delete)
 
 
 def open_secret(scope: TenantScope, sealer: Sealer, name: str) -> str:

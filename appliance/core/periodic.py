@@ -1,0 +1,32 @@
+"""Work that is due again and again: one thread per piece, whose failures are logged and tried again."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+
+class Periodic:
+    """Calls `work` every `seconds`, the first time after `seconds`; `stop` waits for a call in progress."""
+
+    def __init__(self, name: str, seconds: float, work: Callable[[], object]) -> None:
+        self._seconds = seconds
+        self._work = work
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._seconds):
+            try:
+                self._work()
+            except Exception:
+                log.exception("periodic work failed; it is tried again in %s s", self._seconds)
