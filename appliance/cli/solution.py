@@ -1,7 +1,170 @@
-"""Solution commands."""
+"""`gos apply`, `gos pull`, `gos check`, `gos execute`, `gos logs`."""
 
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from appliance.connectors.registry import load_registry
+from appliance.core.errors import InvalidJson, NotFound
+from appliance.sandbox import Pool, Settings
+from appliance.solutions import service
+from appliance.solutions.archive import ArchiveLimits, read_archive, write_zip
+from appliance.solutions.definition import read_solution, refuse
+from appliance.solutions.folder import read_folder, write_folder
+
+from .calling import Caller, add_connection, connected
+
+ZIP = {"Content-Type": "application/zip"}
+MARKS = {"create": "+", "update": "~", "unchanged": "=", "missing": "!"}
+LONGEST_WAIT = 60
 
 
 def add_commands(commands: Any) -> None:
-    pass
+    _add_solution_commands(commands)
+    execute = commands.add_parser("execute", help="execute a process and print its output")
+    execute.add_argument("process")
+    execute.add_argument("--input", default="{}", help="a JSON object, @FILE, or - for standard input")
+    execute.add_argument("--wait", type=int, default=30, choices=range(LONGEST_WAIT + 1), metavar="SECONDS", help="0 to 60")
+    execute.add_argument("--label")
+    execute.add_argument("--json", action="store_true", help="print the whole execution")
+    add_connection(execute)
+    execute.set_defaults(run=run_execute)
+    logs = commands.add_parser("logs", help="print log lines, the newest last")
+    logs.add_argument("--follow", action="store_true", help="go on with every line from now on")
+    logs.add_argument("--execution")
+    logs.add_argument("--level", choices=("debug", "info", "warning", "error"))
+    logs.add_argument("--limit", type=int, default=50)
+    logs.add_argument("--json", action="store_true", help="one JSON object per line")
+    add_connection(logs)
+    logs.set_defaults(run=run_logs)
+
+
+def _add_solution_commands(commands: Any) -> None:
+    apply = commands.add_parser("apply", help="apply a solution folder to a tenant, as a whole or not at all")
+    apply.add_argument("dir", type=Path)
+    apply.add_argument("--plan", action="store_true", help="only say what would change")
+    apply.add_argument("--allow-loss", action="store_true", help="let changed collections lose values")
+    apply.add_argument("--message", default="", help="kept with the published versions")
+    apply.add_argument("--json", action="store_true", help="print JSON")
+    add_connection(apply, "--to")
+    apply.set_defaults(run=run_apply)
+    pull = commands.add_parser("pull", help="write a tenant back as a solution folder")
+    pull.add_argument("dir", type=Path)
+    pull.add_argument("--drafts", action="store_true", help="the drafts of all processes instead of published versions")
+    add_connection(pull)
+    pull.set_defaults(run=run_pull)
+    check = commands.add_parser("check", help="check a solution folder without an appliance")
+    check.add_argument("dir", type=Path)
+    check.set_defaults(run=run_check)
+
+
+def run_apply(args: argparse.Namespace) -> int:
+    files = read_folder(args.dir)
+    read_solution(files)
+    params = {"allow_loss": str(args.allow_loss).lower()} | ({} if args.plan else {"message": args.message})
+    verb = "plan" if args.plan else "apply"
+    with connected(args) as caller:
+        plan = caller.data("POST", f"/solutions/{verb}", content=write_zip(files), headers=ZIP, params=params)
+    print(json.dumps(plan, ensure_ascii=False, indent=2) if args.json else _describe(plan))
+    return 1 if plan["blocked"] else 0
+
+
+def _describe(plan: dict[str, Any]) -> str:
+    """One line per item, a second one for what blocks it, and a count."""
+    lines = []
+    for change in plan["changes"]:
+        lines.append(f"{MARKS[change['action']]} {change['kind']} {change['id']}  {change['summary']}".rstrip())
+        if change.get("blocked"):
+            lines.append(f"    blocked: {change['blocked']}")
+    count = sum(change["action"] in ("create", "update") for change in plan["changes"])
+    done = "changed" if plan["applied"] else "to change"
+    return "\n".join([*lines, f"{plan['solution']}: {count} {done}" if count else f"{plan['solution']}: nothing to change"])
+
+
+def run_pull(args: argparse.Namespace) -> int:
+    with connected(args) as caller:
+        response = caller.call("GET", "/solutions/export", params={"drafts": str(args.drafts).lower()})
+    changed = write_folder(args.dir, read_archive(response.content, ArchiveLimits(10_000)))
+    for name in changed:
+        print(name)
+    print(f"{len(changed)} files written to {args.dir}", file=sys.stderr)
+    return 0
+
+
+def run_check(args: argparse.Namespace) -> int:
+    solution = read_solution(read_folder(args.dir))
+    with _sandbox(args) as pool:
+        refuse(service.check_solution(service.Checks(load_registry(), pool), solution))
+    print(f"{solution.name}: {len(solution.processes)} processes, {len(solution.collections)} collections, "
+          f"{len(solution.integrations)} integrations, no problem found")  # fmt: skip
+    return 0
+
+
+@contextmanager
+def _sandbox(args: argparse.Namespace) -> Iterator[Pool]:
+    from appliance.app import runtimes_folder
+
+    pool = Pool(Settings(1, 2, runtimes_folder(args.load())))
+    pool.start()
+    try:
+        yield pool
+    finally:
+        pool.stop()
+
+
+def run_execute(args: argparse.Namespace) -> int:
+    params = {"wait": args.wait} | ({"label": args.label} if args.label else {})
+    with connected(args) as caller:
+        execution = caller.data("POST", f"/processes/{args.process}/execute", json=read_input(args.input), params=params)
+    shown = execution if args.json or execution["status"] != "succeeded" else execution.get("output")
+    print(json.dumps(shown, ensure_ascii=False, indent=2))
+    if execution["status"] not in ("succeeded", "failed", "timed_out", "cancelled"):
+        print(f"{execution['execution_id']} is {execution['status']}; it goes on, look at it in the console", file=sys.stderr)
+    return 0 if execution["status"] in ("succeeded", "queued", "running", "waiting", "scheduled") else 1
+
+
+def read_input(text: str) -> dict[str, Any]:
+    """The object in the argument, in the file after @, or on standard input for `-`."""
+    try:
+        if text == "-":
+            data = json.load(sys.stdin)
+        else:
+            data = json.loads(Path(text[1:]).read_text("utf8") if text.startswith("@") else text)
+    except OSError as error:
+        raise NotFound(f"{text[1:]} cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise InvalidJson(f"the input is not JSON: {error}; give an object, @FILE or -") from error
+    if not isinstance(data, dict):
+        raise InvalidJson("the input must be a JSON object")
+    return data
+
+
+def run_logs(args: argparse.Namespace) -> int:
+    wanted = {"execution": args.execution, "level": args.level}
+    params = {name: value for name, value in wanted.items() if value}
+    with connected(args) as caller:
+        for line in reversed(caller.data("GET", "/logs", params={**params, "limit": args.limit})):
+            _print_line(args, line)
+        if args.follow:
+            _follow(args, caller, params)
+    return 0
+
+
+def _follow(args: argparse.Namespace, caller: Caller, params: dict[str, str]) -> None:
+    for line in caller.events("/logs", {**params, "follow": "true"}):
+        _print_line(args, line)
+
+
+def _print_line(args: argparse.Namespace, line: dict[str, Any]) -> None:
+    if args.json:
+        print(json.dumps(line, ensure_ascii=False), flush=True)
+        return
+    place = " ".join(str(line[name]) for name in ("execution_id", "step") if line.get(name))
+    fields = json.dumps(line["fields"], ensure_ascii=False) if line.get("fields") else ""
+    print(
+        " ".join(part for part in (line["at"], line["level"], line["source"], place, line["message"], fields) if part), flush=True
+    )

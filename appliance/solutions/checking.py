@@ -1,24 +1,33 @@
 """The slow checks of a solution: code and expressions in the sandbox, settings against their connector."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from appliance.connectors.registry import Installed
+from appliance.connectors.registry import Installed, Registry
 from appliance.core.errors import ValidationFailed
 from appliance.integrations.settings import Sealed, open_settings, take_secrets
 from appliance.processes import versions
 from appliance.sandbox import Pool
 from appliance.solutions.definition import PROCESS_FILE, Problem, Solution, SolutionIntegration
-from appliance.solutions.planning import Tools, markers_of
+from appliance.solutions.planning import markers_of
 
 
-def find_problems(tenant_id: str, tools: Tools, solution: Solution, processes: Iterable[str]) -> list[Problem]:
+@dataclass(frozen=True)
+class Checks:
+    """What the checks ask: the installed connectors, and the sandbox; without a pool code counts as checked."""
+
+    registry: Registry
+    pool: Pool | None
+
+
+def find_problems(tenant_id: str, checks: Checks, solution: Solution, processes: Iterable[str]) -> list[Problem]:
     """What is wrong with the integrations and these processes; never call it inside a write."""
     found: list[Problem] = []
     for slug, integration in sorted(solution.integrations.items()):
-        found += _integration(tools, slug, integration)
-    if tools.pool is not None:
+        found += _integration(checks.registry, slug, integration)
+    if checks.pool is not None:
         for process_id in processes:
-            found += _process(tenant_id, tools.pool, solution, process_id)
+            found += _process(tenant_id, checks.pool, solution, process_id)
     return found
 
 
@@ -33,9 +42,9 @@ def _process(tenant_id: str, pool: Pool, solution: Solution, process_id: str) ->
             yield Problem(f"{folder}/{PROCESS_FILE}", problem.code, f"{problem.pointer or '/'} {problem.message}", line)
 
 
-def _integration(tools: Tools, slug: str, integration: SolutionIntegration) -> Iterator[Problem]:
+def _integration(registry: Registry, slug: str, integration: SolutionIntegration) -> Iterator[Problem]:
     file = f"integrations/{slug}.yaml"
-    installed = tools.integrations.registry.find(integration.spec.connector)
+    installed = registry.find(integration.spec.connector)
     if installed is None:
         return  # the plan names it as missing
     try:

@@ -9,11 +9,11 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.monitor import audit
 from appliance.processes import versions
-from appliance.solutions.checking import find_problems
+from appliance.solutions.checking import Checks, find_problems
 from appliance.solutions.definition import Problem, Solution, refuse
 from appliance.solutions.planning import Change, Tools, make_plan
 
-__all__ = ["ApplyOptions", "Change", "Tools", "apply_solution", "check_solution", "plan_solution", "required_scopes"]
+__all__ = ["ApplyOptions", "Change", "Checks", "Tools", "apply_solution", "check_solution", "plan_solution", "required_scopes"]
 
 _SCOPES = {"collection": "datapool.admin", "integration": "integrations.write", "process": "processflow.write"}
 
@@ -32,9 +32,9 @@ def required_scopes(solution: Solution) -> list[str]:
     return sorted(_SCOPES[kind] for kind, items in held.items() if items)
 
 
-def check_solution(tools: Tools, solution: Solution, tenant_id: str = "") -> list[Problem]:
+def check_solution(checks: Checks, solution: Solution) -> list[Problem]:
     """Everything that is wrong with the solution itself, whatever tenant it goes to."""
-    return find_problems(tenant_id, tools, solution, sorted(solution.processes))
+    return find_problems("", checks, solution, sorted(solution.processes))
 
 
 def plan_solution(scope: TenantScope, tools: Tools, solution: Solution, options: ApplyOptions = ApplyOptions()) -> list[Change]:
@@ -42,7 +42,8 @@ def plan_solution(scope: TenantScope, tools: Tools, solution: Solution, options:
     _require(scope, solution)
     with db.snapshot():
         changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss)
-    refuse(find_problems(scope.tenant_id, tools, solution, _changing(changes)))
+    checks = Checks(tools.integrations.registry, tools.pool)
+    refuse(find_problems(scope.tenant_id, checks, solution, _changing(changes)))
     return changes
 
 

@@ -1,0 +1,125 @@
+"""Calls to a running appliance: by `--url` and GOS_API_KEY, or with the first run's key of the data folder."""
+
+import argparse
+import json
+import os
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+
+from appliance.core.config import Config
+from appliance.core.errors import ConnectorFailed, Detail, InvalidRequest, MissingApiKey
+
+SECONDS = 90.0
+
+
+class Refused(InvalidRequest):
+    """What the appliance answered instead of success."""
+
+
+def add_connection(parser: argparse.ArgumentParser, *more_names: str) -> None:
+    """The flags every command that calls an appliance has."""
+    parser.add_argument(
+        "--url", *more_names, dest="url", help="the tenant's address (default: GOS_URL, or the appliance of the data folder)"
+    )
+    parser.add_argument("--ca-file", type=Path, help="certificate authority to trust besides the system's")
+
+
+class Caller:
+    """One tenant's API."""
+
+    def __init__(self, client: httpx.Client, extensions: Mapping[str, Any]) -> None:
+        self._client = client
+        self._extensions = dict(extensions)
+
+    def call(self, method: str, path: str, **request: Any) -> httpx.Response:
+        """The answer of `/api/v1<path>`; Refused with the appliance's own sentence and details."""
+        try:
+            response = self._client.request(method, f"/api/v1{path}", extensions=self._extensions, **request)
+        except httpx.HTTPError as error:
+            raise _unreachable(self._client, error) from error
+        _refuse(response)
+        return response
+
+    def data(self, method: str, path: str, **request: Any) -> Any:
+        """`data` of the answer."""
+        return self.call(method, path, **request).json()["data"]
+
+    def events(self, path: str, params: Mapping[str, Any]) -> Iterator[Any]:
+        """The data of server-sent events until the stream ends."""
+        timeout = httpx.Timeout(SECONDS, read=60.0)  # the appliance says something every 15 s
+        url = f"/api/v1{path}"
+        try:
+            with self._client.stream("GET", url, params=dict(params), timeout=timeout, extensions=self._extensions) as response:
+                if response.is_error:
+                    response.read()
+                _refuse(response)
+                for line in response.iter_lines():
+                    if line.startswith("data:"):
+                        yield json.loads(line.removeprefix("data:"))
+        except httpx.HTTPError as error:
+            raise _unreachable(self._client, error) from error
+
+
+def _unreachable(client: httpx.Client, error: httpx.HTTPError) -> ConnectorFailed:
+    reason = str(error) or type(error).__name__
+    return ConnectorFailed(f"{client.base_url} does not answer ({reason}); `gos serve` starts the appliance of a data folder")
+
+
+def _refuse(response: httpx.Response) -> None:
+    if not response.is_error:
+        return
+    try:
+        error = response.json()["error"]
+        details = [Detail(each["pointer"], each["code"], each["message"]) for each in error.get("details", [])]
+        raise Refused(error["message"], details=details)
+    except (ValueError, KeyError, TypeError) as fault:
+        raise Refused(f"{response.url.host} answered {response.status_code}; is it the address of an appliance?") from fault
+
+
+@contextmanager
+def connected(args: argparse.Namespace) -> Iterator[Caller]:
+    """A caller for the appliance the flags, the environment or the data folder name."""
+    url = args.url or os.environ.get("GOS_URL")
+    key = os.environ.get("GOS_API_KEY")
+    trusted: Path | None = args.ca_file
+    if not url:
+        config: Config = args.load()
+        first = _first_run(config)
+        url, key = first["base_url"], key or first["api_key"]
+        own = config.data / "tls" / "ca.pem"
+        trusted = trusted or (own if own.exists() else None)
+    if not key:
+        raise MissingApiKey("set GOS_API_KEY to a key of that tenant; `gos key add` issues one")
+    base, headers, extensions = _address(url)
+    # An appliance on this machine is reached directly, whatever proxy the environment names for the world.
+    direct = urlsplit(base).hostname in ("127.0.0.1", "::1", "localhost")
+    context = ssl.create_default_context(cafile=str(trusted) if trusted else None)
+    sent = {"X-API-Key": key, **headers}
+    with httpx.Client(base_url=base, headers=sent, verify=context, timeout=SECONDS, trust_env=not direct) as client:
+        yield Caller(client, extensions)
+
+
+def _first_run(config: Config) -> dict[str, str]:
+    path = config.data / "first-run.json"
+    if not path.is_file():
+        raise MissingApiKey(f"there is no {path}; give --url and GOS_API_KEY, or --data with the folder of an appliance")
+    found: dict[str, str] = json.loads(path.read_text("utf8"))
+    return found
+
+
+def _address(url: str) -> tuple[str, dict[str, str], dict[str, Any]]:
+    """Where to connect, with which Host: not every resolver knows *.localhost, which is always this machine."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidRequest(f"{url!r} is not an address such as https://acme.example.com")
+    if not parts.hostname.endswith(".localhost"):
+        return url.rstrip("/"), {}, {}
+    port = f":{parts.port}" if parts.port else ""
+    base = urlunsplit((parts.scheme, f"127.0.0.1{port}", "", "", ""))
+    return base, {"Host": parts.netloc}, {"sni_hostname": parts.hostname}
