@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import Any, cast
 
 from hypercorn.asyncio import serve
-from quart import Quart, Response
+from quart import Quart, Response, request
+from werkzeug.exceptions import HTTPException
 
 from appliance import api, console
+from appliance.api.errors import error_body
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import load_registry
 from appliance.core import clock, db, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.errors import InvalidRequest, MethodNotAllowed, NotFound, PayloadTooLarge
 from appliance.core.periodic import Periodic
 from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
+from appliance.core.scope import TenantScope
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor
 from appliance.integrations import history
@@ -38,8 +42,11 @@ from appliance.sandbox.runtimes import default_folder
 from appliance.sites.demo import make_demo
 from appliance.sites.front import App, Front
 from appliance.sites.static import StaticFiles
-from appliance.sites.tls import make_server_config
+from appliance.sites.tls import ca_certificate, internal_certificate, make_server_config
+from appliance.solutions.planning import Tools as SolutionTools
+from appliance.solutions.service import apply_solution
 from appliance.solutions.services import Services
+from appliance.solutions.starter import starter_solution
 from appliance.tenants import idempotency
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import RateLimiter
@@ -104,8 +111,7 @@ def build(config: Config) -> Appliance:
     presence = Presence(config.data / "workers")
     queue = TaskQueue(db.database.obj)
     pool = Pool(PoolSettings(config.sandbox.processes, config.sandbox.slots, runtimes_folder(config)))
-    calls = Calls(Connections(Egress.of(config.egress.allow)))
-    integrations = Integrations(load_registry(), sealer, lambda scope, name: tenants.open_secret(scope, sealer, name), calls)
+    integrations = make_integrations(config, sealer)
     executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     flow = ProcessFlow(config, presence, pool, queue, Ports(DataPoolReach(), ActionReach(executor)))
@@ -116,6 +122,28 @@ def build(config: Config) -> Appliance:
     )  # fmt: skip
     _gauges(services)
     return Appliance(config, services, presence, _upkeep(services))
+
+
+def make_integrations(config: Config, sealer: Sealer) -> Integrations:
+    """Integrations with every installed connector and the one way out of the appliance."""
+    calls = Calls(Connections(Egress.of(config.egress.allow, authorities(config))))
+    return Integrations(load_registry(), sealer, lambda scope, name: tenants.open_secret(scope, sealer, name), calls)
+
+
+def authorities(config: Config) -> str:
+    """Further authorities that connectors trust: the configured file, or the built-in CA where it serves this appliance."""
+    if config.egress.ca_file:
+        return config.egress.ca_file
+    if config.tls_mode == "internal":
+        internal_certificate(config)
+        return str(ca_certificate(config))
+    return ""
+
+
+def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:
+    """Give a new tenant the starter solution, its order system being this appliance's demo endpoint."""
+    solution = starter_solution(f"{'https' if config.tls_mode != 'off' else 'http'}://localhost:{config.server.port}/demo")
+    apply_solution(scope, SolutionTools(None, make_integrations(config, sealer)), solution)
 
 
 def _upkeep(services: Services) -> list[Periodic]:
@@ -163,6 +191,7 @@ def make_asgi(appliance: Appliance) -> Any:
     quart.config["MAX_CONTENT_LENGTH"] = None
     quart.config["BODY_TIMEOUT"] = 60
     quart.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    quart.register_error_handler(Exception, _refuse)
     quart.register_blueprint(api.make_blueprint(services))
     quart.register_blueprint(api.make_docs(services, ui_folder() / "templates" / "docs" / "explorer.html"))
     console.register(quart, services)
@@ -172,6 +201,15 @@ def make_asgi(appliance: Appliance) -> Any:
     assets = services.assets
     folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
     return Front(StaticFiles(cast(App, quart), folders), appliance.config, lambda: appliance.ready)
+
+
+async def _refuse(error: Exception) -> Response:
+    """Whatever no edge has answered, as a coded error."""
+    if isinstance(error, HTTPException):
+        known = {404: NotFound, 405: MethodNotAllowed, 413: PayloadTooLarge}.get(error.code or 0, InvalidRequest)
+        error = known(f"{request.method} {request.path[:100]} is not possible here: {error.name.lower()}")
+    status, body, headers = error_body(error, request.scope["gos.request_id"], request.headers.get("Accept", ""))  # type: ignore[typeddict-item]
+    return Response(body, status, headers)
 
 
 async def _metrics() -> Response:

@@ -10,6 +10,7 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
+from appliance.solutions.starter import starter_input
 from appliance.tenants import keys, people, service
 from appliance.tenants.scopes import SCOPES
 
@@ -51,7 +52,7 @@ def make_demo(config: Config, sealer: Sealer) -> dict[str, str]:
 
     service.create_tenant(TENANT, "Demo")
     scope = service.system_scope(TENANT)
-    apply_starter(config, scope)
+    apply_starter(config, sealer, scope)
     password = secrets.token_urlsafe(15)
     people.create_user(USER, password)
     people.add_member(scope, USER, "owner")
@@ -81,8 +82,6 @@ def write_private(path: Path, content: dict[str, str]) -> None:
 
 def welcome(config: Config, first: dict[str, str]) -> str:
     """What to do next, with a line that can be pasted."""
-    from appliance.app import starter_input
-
     return (
         f"\nConsole   {first['base_url']}/console/  as {first['console_user']}, password in {config.data / 'first-run.json'}\n"
         f"API       {first['base_url']}/api-docs/\n"

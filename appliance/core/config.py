@@ -114,6 +114,7 @@ class Egress:
     allow: tuple[str, ...] = _setting(
         [], "Otherwise forbidden targets, each `host`, `host:port`, `address:port` or CIDR: 10.1.0.0/16, erp.internal:443."
     )
+    ca_file: str = _setting("", "PEM file with further certificate authorities that connectors trust.")
 
 
 @dataclass(frozen=True)
