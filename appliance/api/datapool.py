@@ -336,14 +336,16 @@ def import_entities(call: Call, collection: str) -> ImportView:
     """Import CSV (`text/csv`) or NDJSON (`application/x-ndjson`).
 
     Every row is stored or reported by line and field; with `on_error=refuse` nothing is stored unless every row is good.
+    What happens in one transaction (`refuse`, `dry_run`, an Idempotency-Key) may have 20,000 lines.
     """
     media = call.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in MEDIA:
         raise UnsupportedMediaType(f"send the rows as {' or '.join(MEDIA)}")
     key = tuple(name.strip() for name in call.query.key.split(",") if name.strip())
     options = datapool.ImportOptions(
-        MEDIA[media], key, call.query.on_error, dry_run=call.query.dry_run, delimiter=call.query.delimiter
-    )
+        MEDIA[media], key, call.query.on_error, dry_run=call.query.dry_run, delimiter=call.query.delimiter,
+        in_write=call.idempotency is not None,
+    )  # fmt: skip
     return ImportView.model_validate(asdict(datapool.import_entities(call.scope, collection, call.body, options)))
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Literal, NoReturn
 
 from appliance.core import db
-from appliance.core.errors import Detail, ValidationFailed
+from appliance.core.errors import Detail, PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.datapool import batch
 from appliance.datapool.batch import Operation
@@ -19,6 +19,7 @@ from appliance.datapool.entities import Outcome
 from appliance.datapool.field_types import FIELD_TYPES, Refused
 
 ROWS_AT_ONCE = 500
+MAX_ROWS_AT_ONCE = 20_000
 MAX_ERRORS = 1_000
 MAX_LINE = 1 << 20
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
@@ -28,13 +29,21 @@ csv.field_size_limit(MAX_LINE)
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """How to import: `key` makes rows upserts; `on_error` stores the good rows, or with `refuse` none unless all are good."""
+    """How to import: `key` makes rows upserts; `on_error` stores the good rows, or with `refuse` none unless all are good.
+
+    `in_write` says that the caller's own transaction contains the import.
+    """
 
     format: Literal["csv", "ndjson"] = "csv"
     key: tuple[str, ...] = ()
     on_error: Literal["report", "refuse"] = "report"
     dry_run: bool = False
     delimiter: str = ""
+    in_write: bool = False
+
+    @property
+    def at_once(self) -> bool:
+        return self.on_error == "refuse" or self.dry_run
 
 
 @dataclass
@@ -76,10 +85,15 @@ def import_rows(scope: TenantScope, name: str, data: bytes, options: ImportOptio
     for part in options.key:
         if part not in collection.fields:
             raise ValidationFailed(f"key: {part[:60]!r} is not a field of {name}", pointer="/key")
+    if (options.at_once or options.in_write) and data.count(b"\n") > MAX_ROWS_AT_ONCE:
+        raise PayloadTooLarge(
+            f"an import in one transaction may have {MAX_ROWS_AT_ONCE} lines, so that others need not wait: send it in parts, "
+            "or with on_error=report, without dry_run and without an Idempotency-Key"
+        )
     report = ImportReport()
     reader = _read_csv if options.format == "csv" else _read_ndjson
     rows = reader(collection, data, options, report)
-    if options.on_error == "refuse" or options.dry_run:
+    if options.at_once:
         _import_at_once(scope, name, list(rows), (options, report))
     else:
         while chunk := list(islice(rows, ROWS_AT_ONCE)):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core.errors import ValidationFailed
+from appliance.core.errors import PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.datapool.service import ImportOptions, ImportReport
@@ -89,6 +89,12 @@ def test_refuse_stores_nothing_unless_every_row_is_good(acme: TenantScope) -> No
 def test_a_dry_run_reports_and_stores_nothing(acme: TenantScope) -> None:
     report = load(acme, "number,total\n1,1\n1,1\n", dry_run=True)
     assert (report.created, report.failed, report.stored, numbers(acme)) == (1, 1, False, [])
+
+
+@pytest.mark.parametrize("options", [{"on_error": "refuse"}, {"dry_run": True}, {"in_write": True}])
+def test_an_import_that_would_hold_the_writer_for_long_is_refused(acme: TenantScope, options: Any) -> None:
+    with pytest.raises(PayloadTooLarge, match="20000 lines"):
+        load(acme, "number\n" + "1\n" * 20_000, **options)
 
 
 def test_a_key_makes_an_import_repeatable(acme: TenantScope) -> None:
