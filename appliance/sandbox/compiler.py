@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from appliance.sandbox.artefact import Artefact, Module, resolve
@@ -16,8 +17,13 @@ from appliance.sandbox.typescript import SyntaxFault, TypeScript
 from appliance.sandbox.vm import VM, OutOfMemory, Stopped, Thrown, Trapped
 
 SECONDS = 10.0
+NO_DEFAULT_EXPORT = "the step must have a default export that is a function: export default async function (input, api) { … }"
 FILES, SOURCE_BYTES = 500, 4 << 20
 _DYNAMIC_IMPORT = re.compile(r"\bimport\s*\(\s*[\"'](\.{1,2}/[^\"']+)[\"']")
+_NO_EXPORT = re.compile(r"Could not find export '(.+)' in module '(.+)'")
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+# A module that can never be linked: what it imports first is linked before that shows, and nothing is ever run.
+_PROBE, _NEVER = "<probe>", "never"
 _PLACE = re.compile(r":(\d+):(\d+)\)?\s*$", re.MULTILINE)
 
 
@@ -28,10 +34,10 @@ class _Failed(Exception):
 
 
 class _Linking:
-    """Owner of the instance that compiles one module: notes what it imports, and answers with nothing in it."""
+    """Owner of an instance that compiles: notes what is imported, and answers with its source, or an empty module."""
 
-    def __init__(self, known: Mapping[str, str]) -> None:
-        self._known = known
+    def __init__(self, known: Collection[str], sources: Mapping[str, str] = _NOTHING) -> None:
+        self._known, self._sources = known, sources
         self._end = time.monotonic() + SECONDS
         self.imports: list[tuple[str, str]] = []
 
@@ -47,7 +53,7 @@ class _Linking:
         return path
 
     def module_source(self, name: str) -> str | None:
-        return "export {}" if name in self._known else None
+        return self._sources.get(name, "export {}") if name in self._known else None
 
     def overdue(self) -> str | None:
         return "timeout" if time.monotonic() > self._end else None
@@ -63,40 +69,63 @@ class Compiler:
         self._files: dict[str, str] = program["files"]
         self._modules: dict[str, Module] = {}
         self._open: set[str] = set()
+        self._broken: set[str] = set()
+        self._imports: dict[str, list[tuple[str, str]]] = {}
         self._circular = False
         self._failures: list[Failure] = []
 
     def compile(self) -> tuple[Artefact | None, list[Failure]]:
         """The artefact, or every failure of every file that could be looked at."""
         if self._entry not in self._files:
-            return None, [
-                Failure(
-                    "validation",
-                    "FileMissing",
-                    f"the file '{self._entry}' does not exist in this process",
-                    code="file_missing",
-                )
-            ]
+            return None, [_refused("FileMissing", f"the file '{self._entry}' does not exist in this process", "file_missing")]
         total = sum(map(len, self._files.values()))
         if len(self._files) > FILES or total > SOURCE_BYTES:
             message = f"the files are more than {FILES} or larger than {SOURCE_BYTES >> 20} MB together"
-            return None, [Failure("validation", "TooLarge", message, code="program_size")]
+            return None, [_refused("TooLarge", message, "program_size")]
         self._visit(self._entry)
+        if not self._failures:
+            self._link()
         if self._failures:
             return None, self._failures
         return Artefact(self._modules, self._entry, self._circular), []
+
+    def _link(self) -> None:
+        """Whether everything imported by name is exported, and the entry has a default export."""
+        root = f'import entry from "{self._entry}"; import {{ {_NEVER} }} from "{_PROBE}"; entry({_NEVER})'
+        linking = _Linking({*self._files, _PROBE}, {each.name: each.source for each in self._modules.values()})
+        try:
+            with self._engine.ticker, VM(self._engine, linking) as vm:
+                vm.load_source(root.encode("utf-8", "replace"), "<root>")
+        except Thrown as thrown:
+            found = _NO_EXPORT.search(str(thrown.fault.get("message", "")))
+            if found is None:
+                self._failures.append(_refused("SyntaxError", str(thrown.fault.get("message", "")), "syntax_error"))
+            elif found[2] != _PROBE:
+                self._failures.append(self._not_exported(found[1], found[2]))
+        except (OutOfMemory, Stopped, Trapped):
+            self._failures.append(_refused("TooLarge", "the files are too large together to be linked", "program_size"))
+
+    def _not_exported(self, name: str, module: str) -> Failure:
+        if (name, module) == ("default", self._entry):
+            return _syntax(NO_DEFAULT_EXPORT, Position(module, 1, 1))
+        message = f"'{module}' does not export '{name}'"
+        for importer, (specifier, path) in ((each, pair) for each, pairs in self._imports.items() for pair in pairs):
+            if path == module and name in self._files[importer]:
+                return _syntax(message, _find(importer, self._files[importer], specifier), "ImportFailed")
+        return _syntax(message, Position(module, 1, 1), "ImportFailed")
 
     def _visit(self, name: str) -> None:
         if name in self._open:
             self._circular = True
             return
-        if name in self._modules:
+        if name in self._modules or name in self._broken:
             return
         self._open.add(name)
         try:
             module, imports = self._compile_file(name)
         except _Failed as failed:
             self._failures.append(failed.failure)
+            self._broken.add(name)
         else:
             for each in imports:
                 self._visit(each)
@@ -113,13 +142,9 @@ class Compiler:
             raise _Failed(self._explain(module, thrown.fault, linking)) from None
         except (OutOfMemory, Stopped, Trapped):
             raise _Failed(
-                Failure(
-                    "validation",
-                    "TooLarge",
-                    f"{name} is too large or nested too deeply to compile; split it",
-                    code="program_size",
-                )
+                _refused("TooLarge", f"{name} is too large or nested too deeply to compile; split it", "program_size")
             ) from None
+        self._imports[name] = linking.imports
         dynamic = [resolve(self._files, name, each) for each in _DYNAMIC_IMPORT.findall(module.source)]
         return module, [path for _, path in linking.imports] + [each for each in dynamic if each in self._files]
 
@@ -144,17 +169,17 @@ class Compiler:
         for specifier, path in linking.imports:
             if path not in self._files:
                 return _syntax(_import_refused(specifier), _find(module.name, self._files[module.name], specifier), "ImportFailed")
-        position = self._place(module, str(fault.get("stack") or ""))
-        if "@" in _line(module.source, position.line)[: position.column]:
-            message = "decorators are not supported; call the function yourself"
-        return _syntax(message, position)
-
-    def _place(self, module: Module, stack: str) -> Position:
-        found = _PLACE.search(stack)
+        found = _PLACE.search(str(fault.get("stack") or ""))
         line, column = (int(found[1]), int(found[2])) if found else (1, 1)
+        if _line(module.source, line)[column - 1 : column] == "@":
+            message = "decorators are not supported; call the function yourself"
         if module.map is not None:
             line, column = module.map.original(line, column) or (line, column)
-        return Position(module.name, line, column)
+        return _syntax(message, Position(module.name, line, column))
+
+
+def _refused(name: str, message: str, code: str) -> Failure:
+    return Failure("validation", name, message, code=code)
 
 
 def _syntax(message: str, position: Position, name: str = "SyntaxError") -> Failure:

@@ -19,13 +19,17 @@ Make = Callable[..., Program]
         ("export default () => {\n  let a = ;\n}", "Expression expected", (2, 11)),
         ("export default () => {\n  class D { @dec m() {} }\n}", "decorators are not supported", (2, 13)),
         ("import fs from 'fs';\nexport default () => fs", "'fs' cannot be imported", (1, 16)),
+        ("import { nope } from './lib';\nexport default () => nope", "'steps/lib.ts' does not export 'nope'", (1, 22)),
+        ("export const a = 1", "must have a default export", (1, 1)),
+        ("enum A { B }\nexport default () => {\n  class D { @dec m() {} }\n}", "decorators are not supported", (3, 13)),
+        ("export default () => {\n  const mail = 'a@b' +;\n}", "Expression expected", (2, 23)),
         ("\nimport { a } from './missing';\nexport default () => a", "'./missing' does not exist", (2, 19)),
     ],
 )
 def test_mistakes_have_file_line_and_column(
     pool: Pool, make_program: Make, source: str, message: str, position: tuple[int, int]
 ) -> None:
-    (failure,) = pool.compile(make_program(source))
+    (failure,) = pool.compile(make_program(source, {"steps/lib.ts": "export const a: number = 1"}))
     assert failure.failure_class == "validation"
     assert message in failure.message
     assert failure.position == Position("steps/step.ts", *position)
@@ -42,6 +46,20 @@ def test_all_files_are_looked_at(pool: Pool, make_program: Make) -> None:
 
 def test_a_file_that_nothing_imports_is_not_looked_at(pool: Pool, make_program: Make) -> None:
     assert pool.compile(make_program("export default () => 1", {"steps/other.ts": "const = "})) == []
+
+
+def test_a_broken_file_is_reported_once(pool: Pool, make_program: Make) -> None:
+    files = {"steps/a.ts": "import './broken'", "steps/broken.ts": "const = 1"}
+    assert len(pool.compile(make_program("import './a'; import './broken'; export default () => 1", files))) == 1
+
+
+def test_compiling_runs_nothing(pool: Pool, make_program: Make) -> None:
+    assert pool.compile(make_program("for (;;);\nexport default () => 1")) == []
+
+
+def test_a_default_export_may_come_from_another_file(pool: Pool, make_program: Make) -> None:
+    files = {"steps/a.ts": "export default () => 7"}
+    assert pool.run(make_program("export { default } from './a'", files), {}).output == 7
 
 
 def test_plain_javascript_is_not_taken_for_typescript(pool: Pool) -> None:
