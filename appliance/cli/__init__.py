@@ -2,14 +2,13 @@
 
 import argparse
 import logging
-import os
 import sys
 from pathlib import Path
 from types import ModuleType
 
 from appliance import __version__
 from appliance.core import logs
-from appliance.core.config import Config, load_config
+from appliance.core.config import Config, environment, load_config
 from appliance.core.errors import ApplianceError
 
 from . import config, doctor, keys, people, serve, setup, solution, tenant
@@ -29,7 +28,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = Usage(prog="gos", description="The Governed Operations Service.")
     parser.add_argument("--version", action="version", version=f"gos {__version__}")
     parser.add_argument(
-        "--config", type=Path, default=os.environ.get("GOS_CONFIG"), help="config.yaml (default: <data>/config.yaml)"
+        "--config", type=Path, default=environment("GOS_CONFIG"), help="config.yaml (default: <data>/config.yaml)"
     )
     parser.add_argument("--data", help="data folder (default: GOS_DATA or ./data)")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Usage)
@@ -43,7 +42,7 @@ def read_config(args: argparse.Namespace) -> Config:
     flags = {"storage.data": args.data, **getattr(args, "flags", {})}
     file = Path(args.config) if args.config else None
     if file is None:
-        data = Path(args.data or os.environ.get("GOS_DATA") or Config().storage.data)
+        data = Path(args.data or environment("GOS_DATA") or Config().storage.data)
         file = data / "config.yaml" if (data / "config.yaml").is_file() else None
     return load_config(file, flags=flags)
 

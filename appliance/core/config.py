@@ -208,6 +208,11 @@ def _sections() -> dict[str, type]:
     return {f.name: typing.cast(type, f.type) for f in dataclasses.fields(Config)}
 
 
+def environment(name: str) -> str | None:
+    """A variable of the environment that is no setting of the service (GOS_CONFIG, GOS_URL, …), or None."""
+    return os.environ.get(name) or None
+
+
 def setting_names() -> list[str]:
     """Every setting as `section.name`."""
     return [f"{section}.{f.name}" for section, cls in _sections().items() for f in dataclasses.fields(cls)]
