@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypercorn.config import Config as HypercornConfig
 
+from appliance.core import clock
 from appliance.core.config import Config
 
 CA_YEARS, LEAF_DAYS = 10, 397
@@ -59,6 +60,10 @@ def internal_certificate(config: Config) -> tuple[Path, Path]:
     return leaf, key_file
 
 
+def _now() -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(clock.now_ms() / 1000, datetime.UTC)
+
+
 def _names(config: Config) -> list[x509.GeneralName]:
     base = config.domains.base
     names: list[x509.GeneralName] = [x509.DNSName(base), x509.DNSName(f"*.{base}"), x509.DNSName("localhost")]
@@ -73,7 +78,7 @@ def _is_good(leaf: Path, config: Config) -> bool:
     if not leaf.exists():
         return False
     certificate = x509.load_pem_x509_certificate(leaf.read_bytes())
-    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=RENEW_BEFORE_DAYS)
+    soon = _now() + datetime.timedelta(days=RENEW_BEFORE_DAYS)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return certificate.not_valid_after_utc > soon and list(names) == _names(config)
 
@@ -87,7 +92,7 @@ def _load_or_make_ca(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Cer
         return key, x509.load_pem_x509_certificate(file.read_bytes())
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Governed Operations Service built-in CA")])
-    now = datetime.datetime.now(datetime.UTC)
+    now = _now()
     certificate = (
         x509.CertificateBuilder(
             name, name, key.public_key(), x509.random_serial_number(), now, now + datetime.timedelta(days=365 * CA_YEARS)
@@ -104,7 +109,7 @@ def _load_or_make_ca(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Cer
 def _sign_leaf(
     key: ec.EllipticCurvePrivateKey, ca_key: ec.EllipticCurvePrivateKey, ca: x509.Certificate, config: Config
 ) -> x509.Certificate:
-    now = datetime.datetime.now(datetime.UTC)
+    now = _now()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, config.domains.base)])
     return (
         x509.CertificateBuilder(
