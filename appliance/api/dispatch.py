@@ -3,8 +3,9 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from appliance.solutions.services import Services
 from appliance.tenants import idempotency
 from appliance.tenants.hosts import HostMatch
 from appliance.tenants.idempotency import KeptAnswer, RequestKey
+from appliance.tenants.keys import Caller
 
 from . import auth, parsing
 from .errors import error_body
@@ -36,6 +38,7 @@ class Arrived:
     args: Mapping[str, list[str]]
     path: str
     raw: bytes
+    admitted: tuple[Caller, dict[str, str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,12 @@ def make_blueprint(services: Services) -> Blueprint:
         blueprint.add_url_rule(
             rule, declared.name, partial(_serve, services, declared), methods=[declared.method], strict_slashes=False
         )
+    blueprint.add_url_rule("/", "unknown_root", partial(_unknown_path, services, ""), methods=_ALL_METHODS)
     blueprint.add_url_rule("/<path:rest>", "unknown_path", partial(_unknown_path, services), methods=_ALL_METHODS)
     return blueprint
 
 
-_ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+_ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 
 
 def _front() -> Mapping[str, Any]:
@@ -87,20 +91,28 @@ async def _serve(services: Services, route: Route, **path_args: str) -> Response
             auth.refuse_browser(headers, f"{request.scheme}://{request.host}")
             arrived = Arrived(
                 front["gos.host"], request_id, front["gos.address"], headers,
-                {name: request.args.getlist(name) for name in request.args}, request.path,
-                await _read_body(services, route),
+                {name: request.args.getlist(name) for name in request.args}, request.path, b"",
             )  # fmt: skip
+            if _is_upload(route):  # nobody unknown may make us hold a hundred megabytes
+                admit = partial(_admit, services, route, arrived)
+                arrived = replace(arrived, admitted=await asyncio.get_running_loop().run_in_executor(services.threads, admit))
+            arrived = replace(arrived, raw=await _read_body(services, route))
             work = _async_work if route.is_async else _sync_work
             sent = await work(services, route, arrived, path_args)
         except Exception as error:  # noqa: BLE001  logged and answered there
             return _response(_refuse(error, request_id, accept))
-    return sent if isinstance(sent, Response) else _response(sent)
+    if isinstance(sent, Sent):
+        return _response(sent)
+    return Response(b"", sent.status_code, sent.headers) if request.method == "HEAD" else sent
+
+
+def _is_upload(route: Route) -> bool:
+    return isinstance(route.body, Json) and route.body.kind in ("archive", "lines")
 
 
 async def _read_body(services: Services, route: Route) -> bytes:
     limits = services.config.limits
-    archive = isinstance(route.body, Json) and route.body.kind in ("archive", "lines")
-    most = limits.upload_mb << 20 if archive else limits.json_body_kb << 10
+    most = limits.upload_mb << 20 if _is_upload(route) else limits.json_body_kb << 10
     parts: list[bytes] = []
     size = 0
     async for chunk in request.body:
@@ -125,21 +137,46 @@ def _run_sync(
     services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]
 ) -> Sent | tuple[Events, dict[str, str]]:
     with logs.log_context(request_id=arrived.request_id):
-        call, headers = _prepare(services, route, arrived)
+        caller, headers = _admit(services, route, arrived)
+        with _limits_told(headers):
+            return _perform_sync(services, route, arrived, path_args, (_make_call(services, route, arrived, caller), headers))
 
-        def perform() -> Answer:
-            return as_answer(route, route.handler(call, **path_args))
 
-        if call.idempotency is None:
-            answer = perform()
-            if isinstance(answer.data, Events):
-                return answer.data, headers
-            return _finish(route, answer, arrived.request_id, headers)
-        if route.atomic:
-            return db.write(lambda: _keyed(services, route, call, perform, arrived, headers))
-        if kept := db.write(lambda: idempotency.begin(call.scope, _key(call), services.instance)):
-            return _again(kept, headers)
-        return _settle(route, call, perform, arrived, headers)
+def _perform_sync(
+    services: Services, route: Route, arrived: Arrived, path_args: dict[str, str], prepared: tuple[Call, dict[str, str]]
+) -> Sent | tuple[Events, dict[str, str]]:
+    call, headers = prepared
+
+    def perform() -> Answer:
+        return as_answer(route, route.handler(call, **path_args))
+
+    if call.idempotency is None:
+        answer = perform()
+        if isinstance(answer.data, Events):
+            return answer.data, headers
+        return _finish(route, answer, arrived.request_id, headers)
+    if route.atomic:
+        return db.write(lambda: _keyed(services, route, call, perform, arrived, headers))
+    if kept := db.write(lambda: idempotency.begin(call.scope, _key(call), services.instance)):
+        return _again(kept, headers)
+    return _settle(route, call, perform, arrived, headers)
+
+
+def _admit(services: Services, route: Route, arrived: Arrived) -> tuple[Caller, dict[str, str]]:
+    """The caller and its RateLimit headers."""
+    if arrived.admitted is not None:
+        return arrived.admitted
+    return auth.authenticate(services, route, arrived.host, arrived.headers, arrived.address, arrived.request_id)
+
+
+@contextmanager
+def _limits_told(headers: Mapping[str, str]) -> Iterator[None]:
+    """A refusal tells what is left of the rate limit, like every answer."""
+    try:
+        yield
+    except ApplianceError as error:
+        error.headers = {**headers, **error.headers}
+        raise
 
 
 def _key(call: Call) -> RequestKey:
@@ -204,37 +241,34 @@ def _again(kept: KeptAnswer, headers: Mapping[str, str]) -> Sent:
 
 async def _async_work(services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]) -> Sent | Response:
     """A handler that waits: the database parts visit a thread, the waiting does not hold one."""
-    loop = asyncio.get_running_loop()
-
-    async def in_thread(work: Callable[[], Any]) -> Any:
-        return await loop.run_in_executor(services.threads, work)
-
-    call, headers = await in_thread(lambda: _prepare(services, route, arrived))
-    if call.idempotency is not None:
-        kept = await in_thread(lambda: db.write(lambda: idempotency.begin(call.scope, _key(call), services.instance)))
+    in_thread = partial(asyncio.get_running_loop().run_in_executor, services.threads)
+    caller, headers = await in_thread(_admit, services, route, arrived)
+    with _limits_told(headers):
+        call = _make_call(services, route, arrived, caller)
+        if call.idempotency is None:
+            answer = as_answer(route, await _await(route.handler(call, **path_args)))
+            if isinstance(answer.data, Events):
+                return stream_events(answer.data, headers)
+            return _finish(route, answer, arrived.request_id, headers)
+        kept = await in_thread(db.write, partial(idempotency.begin, call.scope, _key(call), services.instance))
         if kept:
             return _again(kept, headers)
-    try:
-        answer = as_answer(route, await _await(route.handler(call, **path_args)))
-    except ApplianceError as error:
-        if call.idempotency is not None:
-            refusal = error
-            await in_thread(lambda: _keep_refusal(call, refusal, arrived))
-        raise
-    if call.idempotency is not None:
-        sent: Sent = await in_thread(lambda: db.write(lambda: _keep(route, call, answer, arrived, headers)))
-        return sent
-    if isinstance(answer.data, Events):
-        return stream_events(answer.data, headers)
-    return _finish(route, answer, arrived.request_id, headers)
+        try:
+            answer = as_answer(route, await _await(route.handler(call, **path_args)))
+        except ApplianceError as error:
+            await in_thread(_keep_refusal, call, error, arrived)
+            raise
+        except BaseException:  # a bug, or the caller has left: the next request with this key must not wait for this one
+            db.submit(partial(idempotency.forget, call.scope, _key(call)))
+            raise
+        return await in_thread(db.write, partial(_keep, route, call, answer, arrived, headers))
 
 
 async def _await(result: Awaitable[Any]) -> Any:
     return await result
 
 
-def _prepare(services: Services, route: Route, arrived: Arrived) -> tuple[Call, dict[str, str]]:
-    caller, headers = auth.authenticate(services, route, arrived.host, arrived.headers, arrived.address, arrived.request_id)
+def _make_call(services: Services, route: Route, arrived: Arrived, caller: Caller) -> Call:
     query = parsing.parse_query(route, arrived.args)
     content_type = arrived.headers.get("content-type", "")
     body = parsing.parse_body(route, arrived.raw, content_type, services.config.limits.json_depth)
@@ -243,8 +277,7 @@ def _prepare(services: Services, route: Route, arrived: Arrived) -> tuple[Call, 
     if key is not None and route.method == "POST":
         given = arrived.raw + json.dumps(sorted(arrived.args.items())).encode()
         request_key = RequestKey(idempotency.check_key(key), route.method, arrived.path, given)
-    call = Call(caller.scope, services, body, query, _if_match(arrived.headers.get("if-match")), request_key, arrived.headers)
-    return call, headers
+    return Call(caller.scope, services, body, query, _if_match(arrived.headers.get("if-match")), request_key, arrived.headers)
 
 
 def _if_match(header: str | None) -> str | None:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from appliance.core import yaml12
-from appliance.core.errors import Detail, InvalidJson, InvalidRequest, UnsupportedMediaType, ValidationFailed
+from appliance.core.errors import Detail, InvalidJson, InvalidRequest, PayloadTooLarge, UnsupportedMediaType, ValidationFailed
 
 from .errors import from_pydantic
 from .routing import Document, Json, Route
@@ -48,9 +48,9 @@ def _validate(model: type[BaseModel], raw: bytes) -> BaseModel:
 
 
 def load_json(raw: bytes, max_depth: int) -> Any:
-    """JSON text as Python data; InvalidJson says where it breaks, also for too deep nesting."""
+    """JSON text as Python data; InvalidJson says where it breaks, PayloadTooLarge that it is nested too deeply."""
     if raw.count(b"[") + raw.count(b"{") > max_depth and _depth(raw) > max_depth:
-        raise InvalidJson(f"the body is nested deeper than {max_depth} levels")
+        raise PayloadTooLarge(f"the JSON is nested deeper than {max_depth} levels")
     try:
         return from_json(raw, allow_inf_nan=False)
     except ValueError as error:
@@ -98,6 +98,8 @@ def parse_query(route: Route, args: Mapping[str, list[str]]) -> Any:
     for name, given in args.items():
         if len(given) > 1:
             raise InvalidRequest(f"the query parameter {name[:60]!r} is given {len(given)} times; give it once")
+        if "\0" in given[0]:
+            raise InvalidRequest(f"the query parameter {name[:60]!r} holds a NUL character, which no text may")
         values[name] = given[0]
     try:
         return route.query.model_validate(values)

@@ -28,7 +28,7 @@ class ExportQuery(Query):
     drafts: bool = False
 
 
-class ChangeView(View):
+class PlannedChangeView(View):
     """One item; `blocked` says what has to be done before the solution can be applied."""
 
     kind: Literal["connector", "secret", "collection", "integration", "process"]
@@ -44,11 +44,11 @@ class PlanView(View):
     solution: str
     applied: bool
     blocked: bool
-    changes: list[ChangeView]
+    changes: list[PlannedChangeView]
 
 
 def plan_view(solution: Solution, changes: list[Change], *, applied: bool) -> PlanView:
-    shown = [ChangeView(kind=c.kind, id=c.id, action=c.action, summary=c.summary, blocked=c.blocked) for c in changes]
+    shown = [PlannedChangeView(kind=c.kind, id=c.id, action=c.action, summary=c.summary, blocked=c.blocked) for c in changes]
     return PlanView(solution=solution.name, applied=applied, blocked=any(c.blocked for c in changes), changes=shown)
 
 

@@ -80,10 +80,10 @@ def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms:
 
 
 def _check_spec(spec: KeySpec) -> None:
-    if not spec.environment.isalnum() or not 1 <= len(spec.environment) <= 12:
+    if not (spec.environment.isascii() and spec.environment.isalnum()) or not 1 <= len(spec.environment) <= 12:
         raise ValidationFailed("environment must be 1 to 12 letters or digits", pointer="/environment")
-    if not spec.name.strip() or len(spec.name) > 200:
-        raise ValidationFailed("name must have 1 to 200 characters", pointer="/name")
+    if not spec.name.strip() or len(spec.name) > 200 or not spec.name.isprintable():
+        raise ValidationFailed("name must have 1 to 200 printable characters", pointer="/name")
     if not 1 <= spec.expires_in_days <= 730:
         raise ValidationFailed("a key lives 1 to 730 days", pointer="/expires_at")
     if not (1 <= spec.rate_requests <= 1_000_000 and 1 <= spec.rate_window_s <= 86_400):

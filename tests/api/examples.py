@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from appliance.solutions.archive import write_zip
 from tests.api.resources import FIELDS, Resources, fresh
 
 
@@ -64,7 +65,7 @@ def _integration(tenant: Resources) -> str:
 _plain(
     "get_tenant", "list_members", "list_secrets", "list_keys", "list_processes", "search_executions", "list_collections",
     "list_connectors", "list_integrations", "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit",
-    "verify_audit",
+    "verify_audit", "export_solution",
 )  # fmt: skip
 
 _about("remove_member", user_id=Resources.member)
@@ -220,3 +221,19 @@ def _(tenant: Resources) -> Example:
 @example("change_failure")
 def _(tenant: Resources) -> Example:
     return Example({"failure_id": tenant.failure()}, {"state": "acknowledged"})
+
+
+def solution(name: str) -> bytes:
+    """A solution with one process, as an archive."""
+    process = f"id: {name}\nsteps: [{{id: answer, rule: {{expression: '= 1'}}}}]\n"
+    return write_zip({"solution.yaml": f"name: {name}\n".encode(), f"processes/{name}/process.yaml": process.encode()})
+
+
+@example("plan_solution")
+def _(tenant: Resources) -> Example:
+    return Example(body=solution(fresh("planned")), media="application/zip")
+
+
+@example("apply_solution")
+def _(tenant: Resources) -> Example:
+    return Example(body=solution(fresh("applied")), query={"message": "by a test"}, media="application/zip")
