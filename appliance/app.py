@@ -25,6 +25,7 @@ from appliance.core.periodic import Periodic
 from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor
 from appliance.integrations import history
@@ -108,6 +109,7 @@ class Appliance:
 def build(config: Config) -> Appliance:
     """Wire every part; nothing runs yet."""
     sealer = open_store(config)
+    datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
     presence = Presence(config.data / "workers")
     queue = TaskQueue(db.database.obj)
     pool = Pool(PoolSettings(config.sandbox.processes, config.sandbox.slots, runtimes_folder(config)))
@@ -164,6 +166,7 @@ def delete_expired(config: Config) -> None:
     history.purge_calls(keep.executions_days * day)
     failures.purge(now - keep.executions_days * day)
     log_lines.purge(now - keep.logs_days * day)
+    datapool.forget_history(now - keep.audit_days * day)
     audit.purge(now - keep.audit_days * day)
     tally.purge(now - keep.audit_days * day)
     tally.compact()
