@@ -27,5 +27,5 @@ if [ "${1-}" = --prepare ]; then
 fi
 step "Data folder $GOS_DATA"
 .venv/bin/gos init
-step "Serving on http://$GOS_HOST:$GOS_PORT (stop with Ctrl-C)"
+step "Serving on $GOS_HOST, port $GOS_PORT (stop with Ctrl-C)"
 exec .venv/bin/gos serve "$@"

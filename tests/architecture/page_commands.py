@@ -66,15 +66,9 @@ class Reader:
         assert done.returncode == 0, f"line {block.line}: {script}\n{done.stdout}\n{done.stderr}"
 
     def start(self, script: str) -> None:
-        log = (self.home / "start.log").open("wb")
-        process = subprocess.Popen(
-            ["bash", "-euo", "pipefail", "-c", script],
-            cwd=ROOT,
-            env=self.environment(),
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        command = ["bash", "-euo", "pipefail", "-c", script]
+        with (self.home / "start.log").open("wb") as log:
+            process = subprocess.Popen(command, cwd=ROOT, env=self.environment(), stdout=log, stderr=log, start_new_session=True)
         self.started.append(process)
         deadline = time.monotonic() + READY_WITHIN
         pause = threading.Event()
