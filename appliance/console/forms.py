@@ -57,7 +57,8 @@ class InputForm:
     def __init__(self, schema: Any, whole: bool = False) -> None:
         self.schema: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {}
         self.whole = whole or not _has_fields(self.schema)
-        self.root = Field("", "Input", "json", True, schema=self.schema) if self.whole else _field("", "Input", self.schema, True, 0)
+        text = Field("", "Input", "json", True, schema=self.schema)
+        self.root = text if self.whole else _field("", "Input", self.schema, True, 0)
         self.problems: list[Detail] = []
         self.general: list[Detail] = []
 

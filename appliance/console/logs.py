@@ -23,7 +23,8 @@ def list_logs(visit: Visit) -> Answer:
     follows = bool(args.get("follow")) and not visit.asked.args.get("cursor")
     others = {name: value for name, value in args.items() if name != "follow"}
     values = {
-        "lines": found.items, "next_cursor": found.next_cursor, "args": args, "levels": list(LEVELS), "processes": names,
+        "lines": found.items, "next_cursor": found.next_cursor, "args": dict.fromkeys(KEPT, "") | args,
+        "filtered": bool(others), "levels": list(LEVELS), "processes": names,
         "every": FOLLOW_MS if follows else 0, "live_url": f"/console/logs?{urlencode({**args, 'part': 'live'})}",
         "kept": urlencode(others), "follow_url": f"/console/logs?{urlencode(others if follows else {**others, 'follow': '1'})}",
     }  # fmt: skip

@@ -25,12 +25,13 @@ class StepGroup:
 
 @dataclass(frozen=True)
 class StepLine:
-    """One step: `text` is what it does, `file` the file it is written in, `when` its condition."""
+    """One step: `text` is what it does, `name` what its builder calls that, `file` where it is written, `when` its condition."""
 
     id: str
     kind: str
     kind_name: str
     text: str
+    name: str = ""
     when: str = ""
     file: str = ""
     source: str = ""
@@ -51,12 +52,11 @@ def _line(step: Mapping[str, Any]) -> StepLine:
     kind = next((name for name in KIND_NAMES if name in step), "")
     given = step.get(kind)
     settings: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    name = str(step.get("name") or "")
     text = _SENTENCES.get(kind, _unknown)(settings)
     retry = step.get("retry")
     attempts = retry.get("max_attempts", 1) if isinstance(retry, Mapping) else 1
     return StepLine(
-        str(step.get("id", "")), kind, KIND_NAMES.get(kind, "Step"), f"{name}: {text}" if name else text,
+        str(step.get("id", "")), kind, KIND_NAMES.get(kind, "Step"), text, str(step.get("name") or ""),
         _plain(step.get("when")), _file(kind, settings), str(settings.get("source", "")) if kind == "code" else "",
         attempts - 1 if isinstance(attempts, int) and attempts > 1 else 0, _groups(kind, given),
     )  # fmt: skip

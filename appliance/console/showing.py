@@ -15,7 +15,8 @@ _AGES = ((60_000, 1_000, "s"), (3_600_000, 60_000, "min"), (86_400_000, 3_600_00
 TONES: Mapping[str, str] = {
     "succeeded": "good", "running": "busy", "cancelling": "busy", "queued": "calm", "scheduled": "calm", "waiting": "wait",
     "retrying": "wait", "failed": "bad", "timed_out": "bad", "expired": "bad", "cancelled": "off", "skipped": "off",
-    "pending": "off", "open": "bad", "acknowledged": "wait", "resolved": "good", "read": "calm", "idempotent": "wait", "write": "bad",
+    "pending": "off", "open": "bad", "acknowledged": "wait", "resolved": "good", "read": "calm",
+    "idempotent": "wait", "write": "bad",
     "error": "bad", "warn": "wait", "info": "calm", "debug": "off", "active": "good", "revoked": "off", "replaced": "wait",
 }  # fmt: skip
 
@@ -101,6 +102,11 @@ def cell(value: Any) -> str:
     return text if len(text) <= 120 else f"{text[:119]}…"
 
 
+def members(fields: Any) -> list[tuple[str, str]]:
+    """The fields of a log line as (name, text) pairs."""
+    return [(str(name), cell(value)) for name, value in fields.items()] if isinstance(fields, Mapping) else []
+
+
 def size(bytes_: int) -> str:
     """`820 B`, `16 KB`, `1.2 MB`."""
     if bytes_ < 1000:
@@ -113,6 +119,11 @@ def state_name(state: str) -> str:
     return state.replace("_", " ")
 
 
+def sentence(text: str) -> str:
+    """With a capital at its beginning and without a full stop at its end: messages are written to stand inside a line."""
+    return f"{text[:1].upper()}{text[1:]}".rstrip(".")
+
+
 def tone(state: str) -> str:
     """The tone of a state's badge."""
     return TONES.get(state, "calm")
@@ -120,5 +131,5 @@ def tone(state: str) -> str:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "duration": duration, "moment": moment, "clock_time": clock_time, "number": number, "count_of": count, "pretty": pretty,
-    "cell": cell, "size": size, "state_name": state_name, "tone": tone,
+    "cell": cell, "members": members, "size": size, "state_name": state_name, "sentence": sentence, "tone": tone,
 }  # fmt: skip

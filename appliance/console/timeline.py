@@ -58,7 +58,7 @@ def make_timeline(execution: Execution, runs: Sequence[StepRunRow], steps: Seque
 def _texts(steps: Iterable[StepLine], above: str) -> Iterable[tuple[str, str]]:
     for line in steps:
         path = f"{above}/{line.id}" if above else line.id
-        yield path, line.text
+        yield path, line.name or line.text
         for group in line.groups:
             yield from _texts(group.steps, path)
 
@@ -107,5 +107,5 @@ def _status(counts: "Counter[str]") -> str:
 
 def _pending(line: StepLine) -> StepEntry:
     return StepEntry(
-        line.id, line.id, line.kind, line.kind_name, line.text, 0, "pending", None, None, [], 0, [], False, line.id
+        line.id, line.id, line.kind, line.kind_name, line.name or line.text, 0, "pending", None, None, [], 0, [], False, line.id
     )  # fmt: skip
