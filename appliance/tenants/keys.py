@@ -11,6 +11,7 @@ from appliance.core import clock, db, ids
 from appliance.core.crypto import Sealer
 from appliance.core.errors import (
     AddressNotAllowed,
+    Conflict,
     ExpiredApiKey,
     InvalidApiKey,
     NotFound,
@@ -59,8 +60,7 @@ class KeySpec:
 def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms: int | None = None) -> tuple[ApiKey, str]:
     """A new key and, this once, its text.  Never wider than the issuer's own scopes."""
     wanted = check_scopes(spec.scopes)
-    if excess := [name for name in wanted if name not in scope.scopes]:
-        raise ScopeMissing(f"a key cannot be wider than its issuer: you do not hold {', '.join(excess)}")
+    _refuse_wider(scope, wanted)
     _check_spec(spec)
     text = make_key_text(spec.environment)
     now = clock.now_ms()
@@ -77,6 +77,11 @@ def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms:
 
     db.write(insert)
     return row, text
+
+
+def _refuse_wider(scope: TenantScope, wanted: Sequence[str]) -> None:
+    if excess := [name for name in wanted if name not in scope.scopes]:
+        raise ScopeMissing(f"a key cannot be wider than its issuer: you do not hold {', '.join(excess)}")
 
 
 def _check_spec(spec: KeySpec) -> None:
@@ -113,14 +118,18 @@ def get_key(scope: TenantScope, key_id: str) -> ApiKey:
 
 
 def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds: int) -> tuple[ApiKey, str]:
-    """A new key with the same grants; the old one lives for `overlap_seconds` more.  No other key changes."""
+    """A new key with the same grants; the old one lives for `overlap_seconds` more, at most as long as it would have.
+
+    No other key changes.  ScopeMissing when the key is wider than the actor, Conflict when it is revoked.
+    """
     if not 0 <= overlap_seconds <= 30 * 86_400:
         raise ValidationFailed("overlap_seconds must be between 0 and 2592000 (30 days)", pointer="/overlap_seconds")
 
     def rotate() -> tuple[ApiKey, str]:
         old = get_key(scope, key_id)
         if old.revoked_at is not None:
-            raise RevokedApiKey("this key is revoked; issue a new one instead of rotating it")
+            raise Conflict("this key is revoked; issue a new one instead of rotating it")
+        _refuse_wider(scope, old.scopes)
         text = make_key_text(old.environment)
         now = clock.now_ms()
         new = ApiKey(**{**old.__data__, "id": ids.new("key"), "digest": sealer.digest(text.encode())})
@@ -128,7 +137,7 @@ def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds:
         new.expires_at = now + (old.expires_at - old.created_at)
         new.last_used_at, new.rotated_from, new.grace_until = None, old.id, None
         new.save(force_insert=True)
-        grace = min(now + overlap_seconds * 1000, old.expires_at)
+        grace = min(now + overlap_seconds * 1000, old.expires_at, old.grace_until or old.expires_at)
         ApiKey.update(grace_until=grace).where(ApiKey.id == old.id).execute()
         audit.record(scope, "key.rotate", old.id, {"new": new.id, "overlap_seconds": overlap_seconds})
         return new, text

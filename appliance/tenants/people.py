@@ -135,6 +135,8 @@ def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = Fa
     def add() -> Member:
         person = find_user(login)
         now = clock.now_ms()
+        if role != "owner":
+            _refuse_last_owner(tenant_id, person.id)
         Membership.delete().where((Membership.tenant_id == tenant_id) & (Membership.user_id == person.id)).execute()
         Membership.create(tenant_id=tenant_id, user_id=person.id, role=role, approver=approver, created_at=now)
         audit.record(scope, "member.add", person.id, {"login": person.login, "role": role, "approver": approver})
@@ -162,14 +164,19 @@ def remove_member(scope: TenantScope, user_id: str) -> None:
         row = Membership.get_or_none(mine & (Membership.user_id == user_id))
         if row is None:
             raise NotFound(f"there is no member {user_id[:80]!r} here")
-        owners = Membership.select().where(mine & (Membership.role == "owner")).count()
-        if row.role == "owner" and owners == 1:
-            raise Conflict("a tenant keeps at least one owner; make somebody else owner first")
+        _refuse_last_owner(scope.tenant_id, user_id)
         Membership.delete().where(mine & (Membership.user_id == user_id)).execute()
         Session.delete().where((Session.user_id == user_id) & (Session.tenant_id == scope.tenant_id)).execute()
         audit.record(scope, "member.remove", user_id)
 
     db.write(remove)
+
+
+def _refuse_last_owner(tenant_id: str, user_id: str) -> None:
+    """Conflict when this user is the only owner."""
+    owners = Membership.select().where((Membership.tenant_id == tenant_id) & (Membership.role == "owner"))
+    if [row.user_id for row in owners] == [user_id]:
+        raise Conflict("a tenant keeps at least one owner; make somebody else owner first")
 
 
 def tenants_of(user_id: str) -> list[tuple[Tenant, str]]:
