@@ -88,10 +88,20 @@ class Chaos:
         """Start server and worker, each in a process group of its own, and wait until the port answers."""
         began = time.monotonic()
         self._processes = [self._spawn("serve"), self._spawn("worker")]
-        transport = httpx.HTTPTransport(retries=100)
-        with httpx.Client(transport=transport, trust_env=False, timeout=60) as client:
-            client.get(f"http://127.0.0.1:{self.port}/readyz").raise_for_status()
+        self._wait_ready()
         self.report.slowest_start_s = max(self.report.slowest_start_s, time.monotonic() - began)
+
+    def _wait_ready(self) -> None:
+        """Return when the port answers; whoever died meanwhile is an error with its log."""
+        with httpx.Client(trust_env=False, timeout=10) as client:
+            while True:
+                if any(process.poll() is not None for process in self._processes):
+                    raise AssertionError((self.folder / "appliance.log").read_text()[-3000:])
+                try:
+                    if client.get(f"http://127.0.0.1:{self.port}/readyz").status_code == 200:
+                        return
+                except httpx.TransportError:
+                    time.sleep(0.02)
 
     def _spawn(self, command: str) -> "subprocess.Popen[bytes]":
         line = [sys.executable, "-m", "tests.chaos.launcher", self.control, "--data", str(self.folder), command]
