@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from appliance.sandbox.artefact import Artefact
@@ -9,6 +10,17 @@ from appliance.sandbox.outcome import FAILURE_CLASSES, Failure
 from appliance.sandbox.program import Limits
 
 OVER_WALL, OVER_CPU = "timeout", "cpu"
+# What people expect from a browser or Node.js, and what they find here instead.
+_INSTEAD = {
+    **dict.fromkeys(("fetch", "XMLHttpRequest", "WebSocket"), "call a foreign system by api.integrations.execute"),
+    **dict.fromkeys(("setTimeout", "setInterval"), "put a wait step into the process"),
+    **dict.fromkeys(("require", "module", "exports"), "import the files of the process, as in import { f } from './lib'"),
+    **dict.fromkeys(("process", "Deno", "Bun"), "a step has no environment; what it needs comes as input"),
+    **dict.fromkeys(("Buffer", "TextEncoder", "TextDecoder"), "use Uint8Array, atob and btoa"),
+    "structuredClone": "use JSON.parse(JSON.stringify(value))",
+    "crypto": "use Math.random, which is journalled",
+}
+_UNDEFINED = re.compile(r"'?(\w+)'? is not defined")
 _INNER = ("<prelude>", "(native)")
 
 
@@ -79,6 +91,8 @@ class Reasons:
         stack, position = artefact.locate(own)
         if fault.get("cause") is not None:
             stack += f"\ncaused by {fault['cause']}"
+        if name == "ReferenceError":
+            message += _hint(message)
         given, code = fault.get("failure_class"), fault.get("code")
         return Failure(
             given if given in FAILURE_CLASSES else "user_code",
@@ -89,6 +103,11 @@ class Reasons:
             fault.get("retryable") is True,
             position,
         )
+
+
+def _hint(message: str) -> str:
+    found = _UNDEFINED.match(message)
+    return f" in a step; {_INSTEAD[found[1]]}" if found and found[1] in _INSTEAD else ""
 
 
 def _limit(code: str, message: str) -> Failure:

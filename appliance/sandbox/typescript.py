@@ -11,6 +11,7 @@ import re
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -80,13 +81,18 @@ class _Instance:
         self._store = wasmtime.Store(engine)
         self._store.set_limits(memory_size=MEMORY)
         self._store.set_epoch_deadline(int(SECONDS / TICK_SECONDS))
-        linker = wasmtime.Linker(engine)
+        self._linker = wasmtime.Linker(engine)
         for each in module.imports:
             name = str(each.name)
-            linker.define_func(each.module, name, cast("wasmtime.FuncType", each.type), self._import(name))
-        exports = linker.instantiate(self._store, module).exports(self._store)
+            self._linker.define_func(each.module, name, cast("wasmtime.FuncType", each.type), self._import(name))
+        exports = self._linker.instantiate(self._store, module).exports(self._store)
         self._exports: Any = exports
         self._memory: Any = exports["memory"]
+
+    def close(self) -> None:
+        """Give memory back now: the imports refer to this object, so it would wait for the garbage collector."""
+        self._linker.close()
+        self._store.close()
 
     def _import(self, name: str) -> Callable[..., Any]:
         work: Callable[..., Any] | None = getattr(self, "_js_" + re.sub(r"_[0-9a-f]{16}$", "", name).strip("_"), None)
@@ -266,8 +272,8 @@ class TypeScript:
 
     def _run(self, source: str, options: dict[str, Any]) -> Translation:
         try:
-            with self._ticker:
-                return _Instance(self._engine, self._module).translate(source, options)
+            with self._ticker, closing(_Instance(self._engine, self._module)) as instance:
+                return instance.translate(source, options)
         except (wasmtime.Trap, wasmtime.WasmtimeError) as fault:
             raise SyntaxFault(_explain(str(fault))) from None
 

@@ -117,7 +117,10 @@ class VM:
         elif error:
             text = native.describe_error(error)
         if fault is not None:
-            raise fault
+            try:
+                raise fault
+            finally:
+                del fault  # its traceback holds this frame: together they would wait for the garbage collector
         reason = self._owner.overdue()
         if reason is not None:
             raise Stopped(reason)

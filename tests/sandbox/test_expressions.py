@@ -99,6 +99,26 @@ def test_no_expression_changes_what_another_sees(pool: Pool) -> None:
     assert found["c"].value == [2, 1]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "input.n = 2",
+        "input.n += 1",
+        "input.n++",
+        "--input.n",
+        "delete input.n",
+        "input.list.fill(0)",
+        "Object.assign(input, {n: 2})",
+        "input['list']['pop']()",
+        "[].reverse.call(input.list)",
+    ],
+)
+def test_changing_a_name_fails(pool: Pool, text: str) -> None:
+    found = pool.evaluate({"a": text, "b": "[input.n, input.list]"}, {"input": {"n": 1, "list": [1, 2]}})
+    assert found["a"].failure is not None
+    assert found["b"].value == [1, [1, 2]]
+
+
 def test_one_that_never_ends_does_not_take_the_values_before_it(pool: Pool) -> None:
     started = time.monotonic()
     found = pool.evaluate({"a": "1 + 1", "b": "(() => { for (;;); })()", "c": "3"}, {}, limits=Limits(wall_ms=300))

@@ -253,6 +253,34 @@ def test_no_process_survives_a_killed_appliance(prepared: None) -> None:
     until(lambda: all(state_of(number) == "Z" for number in orphans))
 
 
+def resident_kb(number: int) -> int:
+    """Memory that is this process's own."""
+    lines = Path(f"/proc/{number}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+
+
+def test_a_process_does_not_grow_with_its_work(small: Pool, make_program: Make) -> None:
+    flood, throws = (
+        make_program("export default () => { for (;;) console.log('x'.repeat(1000)) }"),
+        make_program("export default () => { throw 1 }"),
+    )
+
+    def work(start: int) -> None:
+        for number in range(start, start + 40):
+            small.compile(make_program(f"export default (n: number) => n + {number}"))
+            small.run(throws, {})
+            small.evaluate({"a": "x.y", "b": "1"}, {})
+        for _ in range(10):
+            small.run(flood, {})
+
+    work(0)
+    (number,) = small.process_ids()
+    before = resident_kb(number)
+    work(100)
+    assert resident_kb(number) - before < 3000
+    assert small.process_ids() == [number]
+
+
 def test_stop_ends_all_processes(prepared: None) -> None:
     made = Pool(Settings(processes=2, slots=1))
     made.start()

@@ -119,6 +119,15 @@ def test_whatever_is_thrown_is_described(run: Run, thrown: str, message: str, co
     assert (failure.failure_class, failure.message, failure.code) == ("user_code", message, code)
 
 
+@pytest.mark.parametrize(("call", "hint"), [("fetch('x')", "api.integrations.execute"), ("setTimeout(() => 1, 5)", "a wait step")])
+def test_what_other_runtimes_have_is_explained(run: Run, call: str, hint: str) -> None:
+    failure = run(f"return {call}").failure
+    assert failure is not None
+    assert failure.name == "ReferenceError"
+    assert "is not defined in a step; " in failure.message
+    assert hint in failure.message
+
+
 def test_the_cause_of_an_error_is_told(run: Run) -> None:
     failure = run("throw new Error('outer', {cause: new Error('inner')})").failure
     assert failure is not None
