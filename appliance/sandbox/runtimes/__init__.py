@@ -10,6 +10,8 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from appliance.core.errors import ConfigInvalid
+
 MANIFEST = "manifest.json"
 QUICKJS, SWC = "quickjs.cwasm", "swc.cwasm"
 ASSETS = "assets/swagger-ui"
@@ -17,7 +19,7 @@ ASSETS = "assets/swagger-ui"
 CONFIGURATION = "quickjs-1"
 
 
-class RuntimesMissing(Exception):
+class RuntimesMissing(ConfigInvalid):
     """The runtimes are not prepared, or not by this version of the appliance on this machine."""
 
 
