@@ -4,6 +4,7 @@ import gzip
 import io
 import re
 import stat
+import struct
 import tarfile
 import unicodedata
 import zipfile
@@ -18,6 +19,8 @@ LARGEST_PATH = 300
 _TAR_OVERHEAD = 2048  # header and padding of one member
 _CHUNK = 1 << 16
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\:*?\"<>|]")
+# What the readers of the standard library raise for bytes that make no sense (NotImplementedError is a RuntimeError).
+_BROKEN = (zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError, OverflowError)
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -106,7 +109,7 @@ def _zip_members(data: bytes, limits: ArchiveLimits) -> Iterator[tuple[str, byte
                 if left < 0:
                     raise _too_large(limits)
                 yield info.filename, content
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, UnicodeDecodeError) as error:
+    except (zipfile.BadZipFile, *_BROKEN) as error:
         raise _broken(error) from error
 
 
@@ -135,7 +138,7 @@ def _tar_members(data: bytes, limits: ArchiveLimits) -> Iterator[tuple[str, byte
                     raise ValidationFailed(f"the archive member {member.name[:100]!r} is no plain file; only files are accepted")
                 opened = archive.extractfile(member)
                 yield member.name.removeprefix("./"), opened.read() if opened else b""
-    except (tarfile.TarError, UnicodeDecodeError, ValueError, OSError) as error:
+    except (tarfile.TarError, *_BROKEN) as error:
         raise _broken(error) from error
 
 
@@ -151,7 +154,7 @@ def _gunzip(data: bytes, limits: ArchiveLimits) -> bytes:
                 if size > most:
                     raise _too_large(limits)
                 parts.append(part)
-    except (OSError, EOFError, zlib.error) as error:
+    except _BROKEN as error:
         raise _broken(error) from error
     return b"".join(parts)
 

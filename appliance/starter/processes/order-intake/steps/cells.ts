@@ -13,8 +13,9 @@ export interface Defect {
 
 export const PRICE_PLACES = 4;
 export const DISCOUNT_PLACES = 2;
-const LARGEST_QUANTITY = 1_000_000;
-const LARGEST_PRICE = 10_000_000n * 10n ** BigInt(PRICE_PLACES);
+// Their product has at most 12 digits before the point: what an exact amount in DataPool holds.
+const LARGEST_QUANTITY = 999_999;
+const LARGEST_PRICE = 999_999n;
 const BROKEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\ufffd]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
 // UTF-8 that was read as Latin-1 or Windows-1252: "Ã¼" where "ü" was meant.
 const MISREAD = /[\u00c2\u00c3][\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]/;
@@ -88,7 +89,7 @@ export class Line {
     const value = this.decimal(field, PRICE_PLACES);
     if (value === null) return null;
     if (value < 0n) return this.refuse(field, "negative", `${field} must not be negative`);
-    return value > LARGEST_PRICE ? this.refuse(field, "too_large", `${field} is larger than 10000000`) : value;
+    return value > LARGEST_PRICE * 10n ** BigInt(PRICE_PLACES) ? this.refuse(field, "too_large", `${field} is larger than ${LARGEST_PRICE}`) : value;
   }
 
   /** A fraction from 0 to 1 in units of 10^-DISCOUNT_PLACES; empty is 0. */

@@ -1,0 +1,90 @@
+"""Tenants of their own for tests that apply solutions."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.core.scope import TenantScope
+from appliance.solutions import service
+from appliance.solutions.archive import write_zip
+from appliance.solutions.definition import read_solution
+from appliance.solutions.service import ApplyOptions, Change, Tools
+from appliance.testing.running import Running
+
+_numbers = count(1)
+
+
+@dataclass
+class Place:
+    """A tenant and the verbs on it."""
+
+    running: Running
+    scope: TenantScope
+    api: httpx.Client
+
+    @property
+    def tools(self) -> Tools:
+        return Tools(self.running.services.pool, self.running.services.integrations)
+
+    @property
+    def demo(self) -> str:
+        return f"http://127.0.0.1:{self.running.config.server.port}/demo"
+
+    def plan(self, files: Mapping[str, str], **options: Any) -> list[Change]:
+        return service.plan_solution(self.scope, self.tools, read(files), ApplyOptions(**options))
+
+    def apply(self, files: Mapping[str, str], **options: Any) -> list[Change]:
+        return service.apply_solution(self.scope, self.tools, read(files), ApplyOptions(**options))
+
+    def send(self, verb: str, files: Mapping[str, str], **params: Any) -> httpx.Response:
+        return self.api.post(f"/api/v1/solutions/{verb}", content=pack(files), params=params)
+
+
+def read(files: Mapping[str, str]) -> Any:
+    return read_solution({path: text.encode() for path, text in files.items()})
+
+
+def pack(files: Mapping[str, str]) -> bytes:
+    return write_zip({path: text.encode() for path, text in files.items()})
+
+
+def make_solution(**more: str) -> dict[str, str]:
+    """A small valid solution; `more` adds or replaces files, `__` standing for `/` and `_yaml` for the ending."""
+    files = {
+        "solution.yaml": "name: small\nneeds: {connectors: [http], secrets: [erp_token]}\n",
+        "collections/things.yaml": "fields:\n  - {name: code, type: text, unique: true}\n  - {name: weight, type: integer}\n",
+        "integrations/erp.yaml": "connector: http\nsettings:\n  base_url: https://erp.example.com\n"
+        "  auth: {kind: bearer, token: = secrets.erp_token}\n",
+        "processes/add/process.yaml": "id: add\ngrants: {datapool: {things: [read]}}\nsteps:\n"
+        "  - id: sum\n    code: {language: typescript, file: steps/sum.ts}\n",
+        "processes/add/steps/sum.ts": "export default function (input: {a: number}) { return input.a + 1 }\n",
+    }
+    return files | more
+
+
+@pytest.fixture
+def make_place(running: Running) -> Iterator[Callable[..., Place]]:
+    """Makes fresh tenants."""
+    clients = []
+
+    def make(*scopes: str) -> Place:
+        name = f"place{next(_numbers)}"
+        client = running.api(name, scopes) if scopes else running.api(name)
+        clients.append(client)
+        return Place(running, running.tenant(name), client)
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def place(make_place: Callable[..., Place]) -> Place:
+    """A fresh tenant that holds the secret of `make_solution`."""
+    found = make_place()
+    found.api.put("/api/v1/secrets/erp_token", json={"value": "swordfish-17"}).raise_for_status()
+    return found

@@ -1,0 +1,184 @@
+"""The starter: order intake on a real appliance."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.solutions import service
+from appliance.solutions.starter import starter_folder, starter_input, starter_solution
+from tests.journeys.order_files import COLUMNS, GOOD, Row, plant, to_csv, total_of
+from tests.solutions.conftest import Place
+
+SAMPLE = json.loads(starter_input().read_text("utf8"))
+SKUS = ("T-100", "C-310")
+
+
+@dataclass
+class Intake:
+    """A tenant with the starter."""
+
+    api: httpx.Client
+
+    def take(self, orders: str, **more: Any) -> dict[str, Any]:
+        """The output of an execution that must succeed."""
+        body = {"orders": orders, **more}
+        answer = self.api.post("/api/v1/processes/order-intake/execute?wait=60", json=body)
+        assert answer.is_success, answer.text
+        execution = answer.json()["data"]
+        assert execution["status"] == "succeeded", execution
+        output: dict[str, Any] = execution["output"]
+        return output
+
+    def defects(self, orders: str, **more: Any) -> list[tuple[int, str, str]]:
+        return [(d["line"], d["field"], d["code"]) for d in self.take(orders, **more)["defects"]]
+
+    def entities(self, collection: str, filter_: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        query = {"filter": filter_ or {}, "limit": 500, "sort": "created_at"}
+        answer = self.api.post(f"/api/v1/datapool/{collection}/query", json=query)
+        answer.raise_for_status()
+        found: list[dict[str, Any]] = answer.json()["data"]
+        return found
+
+
+@pytest.fixture
+def intake(make_place: Callable[..., Place]) -> Intake:
+    """A fresh tenant with the starter and its catalogue."""
+    place = make_place()
+    service.apply_solution(place.scope, place.tools, starter_solution(place.demo))
+    found = Intake(place.api)
+    found.take(to_csv([]), products=SAMPLE["products"])
+    return found
+
+
+def order(number: str, **cells: str) -> Row:
+    return {**GOOD, "number": number, "sku": "T-100", "product": "Darjeeling", **cells}
+
+
+def test_the_sample_is_taken_but_for_its_two_defects(intake: Intake) -> None:
+    output = intake.take(SAMPLE["orders"])
+    assert output["orders"] == {"read": 12, "accepted": 10, "rejected": 2}
+    assert output["lines"] == {"read": 18, "accepted": 16}
+    assert [(d["line"], d["field"], d["code"], d["value"]) for d in output["defects"]] == [
+        (8, "quantity", "not_positive", "-4"),
+        (13, "customer", "missing", ""),
+    ]
+    assert {name: each["orders"] for name, each in output["by_class"].items()} == {"auto": 7, "review": 1, "manager": 2}
+    stored = intake.entities("orders")
+    assert sum(Decimal(each["total"]) for each in stored) == Decimal(output["total"])
+    assert sum(Decimal(each["payable"]) for each in stored) == Decimal(output["payable"])
+    assert all(each["reference"].startswith("SO-") for each in stored)
+    assert len(intake.entities("order_lines")) == 16
+
+
+def test_the_sample_files_say_the_same() -> None:
+    assert (starter_folder() / "sample" / "orders.csv").read_text("utf8") == SAMPLE["orders"]
+
+
+def test_forty_planted_defects_are_reported_by_line_and_field(intake: Intake) -> None:
+    rows = [order("good-1"), order("good-1", sku="C-310")]
+    expected = []
+    for planted in plant(SKUS):
+        expected.append((len(rows) + 2 + planted.at, planted.field, planted.code))
+        rows += planted.rows
+    rows += [order("good-2")]
+    output = intake.take(to_csv(rows))
+    assert len(expected) == 40
+    assert [(d["line"], d["field"], d["code"]) for d in output["defects"]] == expected
+    assert output["orders"] == {"read": 42, "accepted": 2, "rejected": 40}
+    assert [each["number"] for each in intake.entities("orders")] == ["good-1", "good-2"]
+
+
+def test_a_number_that_comes_again_further_down_is_a_defect_and_the_first_one_stays(intake: Intake) -> None:
+    rows = [order("1"), order("2"), order("1", quantity="99")]
+    assert intake.defects(to_csv(rows)) == [(4, "number", "duplicate_number")]
+    assert [(each["number"], each["lines"]) for each in intake.entities("orders")] == [("1", 1), ("2", 1)]
+
+
+def test_a_number_that_was_taken_before_is_a_defect_unless_it_is_to_be_replaced(intake: Intake) -> None:
+    intake.take(to_csv([order("1"), order("1", sku="C-310")]))
+    again = to_csv([order("1", quantity="7")])
+    assert intake.defects(again) == [(2, "number", "duplicate_number")]
+    assert intake.take(again, on_duplicate="replace")["orders"]["accepted"] == 1
+    (kept,) = intake.entities("orders")
+    assert (kept["lines"], Decimal(kept["total"])) == (1, total_of([order("1", quantity="7")]))
+    assert [line["quantity"] for line in intake.entities("order_lines")] == [7]
+
+
+def test_no_order_loses_a_line_whose_number_cannot_be_read(intake: Intake) -> None:
+    spoilt = [order("1"), order("", sku="C-310"), order("1", sku="H-500")]
+    first = [order("=2", customer="OTHER"), order("2", sku="C-310", customer="OTHER")]
+    assert intake.defects(to_csv(spoilt + first)) == [(3, "number", "missing"), (5, "number", "formula")]
+    assert intake.entities("orders") == []
+
+
+def test_cells_may_hold_commas_quotes_and_line_breaks(intake: Intake) -> None:
+    name = 'Müller, "Söhne"\n& Co 😀'
+    output = intake.take("\ufeff" + to_csv([order("1", customer_name=name), order("2", quantity="0")]))
+    assert [d["line"] for d in output["defects"]] == [4]
+    assert intake.entities("orders")[0]["customer_name"] == name
+
+
+def test_columns_are_found_by_name_in_any_order_and_further_ones_are_ignored(intake: Intake) -> None:
+    text = "Unit_Price,note, SKU ,quantity,customer,ordered_at,number\r\n2.5,hi,T-100,3,ALFKI,1997-01-01 00:00:00.000,77\r\n\r\n"
+    output = intake.take(text)
+    assert (output["total"], output["ignored_columns"], output["defect_count"]) == ("7.50", ["note"], 0)
+    assert intake.entities("orders")[0]["ordered_at"] == "1997-01-01"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", [(1, column, "missing_column") for column in ("number", "ordered_at", "customer", "sku", "quantity", "unit_price")]),
+        (",".join(COLUMNS).replace("customer,", "client,") + "\n", [(1, "customer", "missing_column")]),
+        (",".join([*COLUMNS, "sku"]) + "\n", [(1, "sku", "duplicate_column")]),
+        (to_csv([order("1")]).rstrip("\n") + ",extra\n", [(2, "", "too_many_fields")]),
+        (to_csv([]) + "1,1997-01-01\n", [(2, "", "too_few_fields")]),
+    ],
+)
+def test_columns_and_fields_that_are_missing_or_too_many(intake: Intake, text: str, expected: list[Any]) -> None:
+    assert [found for found in intake.defects(text) if found in expected] == expected
+    assert intake.entities("orders") == []
+
+
+@pytest.mark.parametrize("broken", ['"Planted', 'Plan"ted', '"Planted" GmbH'])
+def test_a_quote_that_does_not_fit_costs_its_own_line_only(intake: Intake, broken: str) -> None:
+    rows = [order("1"), order("2", customer_name="BROKEN"), order("3", customer_name='"Quoted", Inc.')]
+    found = intake.defects(to_csv(rows).replace("BROKEN", broken))
+    assert found[0] == (3, "", "bad_quoting")
+    assert {line for line, _, _ in found} == {3}
+    assert [each["number"] for each in intake.entities("orders")] == ["1", "3"]
+
+
+def test_totals_are_exact_and_rounded_half_up_once_per_order(intake: Intake) -> None:
+    rows = [
+        order("half", quantity="1", unit_price="0.10", discount="0.05"),
+        order("half", sku="C-310", quantity="1", unit_price="0.10", discount="0.05"),
+        order("up", quantity="1", unit_price="0.10", discount="0.05"),
+        order("binary", quantity="3", unit_price="0.1", discount="0"),
+        order("large", quantity="999999", unit_price="999998.9999", discount="0"),
+        order("free", quantity="1", unit_price="5", discount="1"),
+    ]
+    intake.take(to_csv(rows))
+    totals = {each["number"]: each["total"] for each in intake.entities("orders")}
+    assert totals == {"half": "0.19", "up": "0.10", "binary": "0.30", "large": "999997999901.00", "free": "0.00"}
+    assert [line["amount"] for line in intake.entities("order_lines", {"order_number": "half"})] == ["0.095", "0.095"]
+
+
+def test_the_order_system_gets_every_order_once(intake: Intake, make_place: Callable[..., Place]) -> None:
+    place = make_place()
+    intake.take(to_csv([order("sent-1"), order("sent-2")]))
+    seen = httpx.get(f"{place.demo}/orders/sent-1", trust_env=False).json()
+    assert (seen["total"], seen["approval_class"], len(seen["lines"])) == (str(total_of([order("sent-1")])), "auto", 1)
+
+
+def test_what_breaks_the_input_schema_leaves_no_execution(intake: Intake) -> None:
+    before = len(intake.api.get("/api/v1/processes/order-intake/executions").json()["data"])
+    for body in ({}, {"orders": 3}, {"orders": "x", "colour": "red"}, {"orders": "x" * 262_145}):
+        answer = intake.api.post("/api/v1/processes/order-intake/execute", json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "validation_failed")
+    assert len(intake.api.get("/api/v1/processes/order-intake/executions").json()["data"]) == before
