@@ -1,0 +1,221 @@
+"""Repeated requests: the first answer again, once is once, and nothing hangs for ever."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.connectors.testing import Answer, LoopbackServer, Received
+from appliance.core import clock, db
+from appliance.testing.running import Running
+from tests.api.resources import Resources, fresh
+from tests.api.test_bodies import error
+
+KEYS = "/api/v1/keys"
+DAY = 24 * 3_600_000
+
+
+@pytest.fixture
+def once() -> dict[str, str]:
+    """A header with a key that no other test uses."""
+    return {"Idempotency-Key": fresh("once")}
+
+
+def count_keys(client: httpx.Client) -> int:
+    return int(client.get(KEYS, params={"count": "exact", "limit": 1}).json()["meta"]["total"])
+
+
+def records(key: str, column: str = "state") -> list[Any]:
+    return [row[0] for row in db.rows(f"SELECT {column} FROM idempotency WHERE key = ?", (key,))]  # noqa: S608
+
+
+def test_a_repetition_gets_the_first_answer_without_its_secrets(acme: httpx.Client, once: dict[str, str]) -> None:
+    before = count_keys(acme)
+    first = acme.post(KEYS, json={"name": "n", "scopes": ["logs.read"]}, headers=once)
+    second = acme.post(KEYS, json={"name": "n", "scopes": ["logs.read"]}, headers=once)
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert "idempotency-replayed" not in first.headers
+    assert second.headers["idempotency-replayed"] == "true"
+    assert second.headers["location"] == first.headers["location"]
+    assert "key" in first.json()["data"]
+    assert "key" not in second.json()["data"]
+    assert second.json()["data"]["id"] == first.json()["data"]["id"]
+    assert count_keys(acme) == before + 1
+    text = first.json()["data"]["key"]
+    assert text not in str(db.rows("SELECT * FROM idempotency"))
+
+
+def test_another_body_or_query_is_refused(ours: Resources, once: dict[str, str]) -> None:
+    path = f"/api/v1/processes/{ours.once('process', ours.process)}/execute"
+    first = ours.client.post(path, json={"a": 1}, headers=once)
+    for body, query in (({"a": 2}, {}), ({"a": 1}, {"label": "x"})):
+        error(ours.client.post(path, json=body, params=query, headers=once), 422, "idempotency_mismatch")
+    again = ours.client.post(path, json={"a": 1}, headers=once)
+    assert again.json()["data"]["execution_id"] == first.json()["data"]["execution_id"]
+
+
+def test_a_key_counts_per_caller_path_and_method(
+    running: Running, acme: httpx.Client, globex: httpx.Client, once: dict[str, str]
+) -> None:
+    body = {"name": "n", "scopes": ["logs.read"]}
+    made = {client.post(KEYS, json=body, headers=once).json()["data"]["id"] for client in (acme, globex)}
+    with running.api("acme") as other:
+        made.add(other.post(KEYS, json=body, headers=once).json()["data"]["id"])
+    first = next(iter(made))
+    assert len(made) == 3
+    rotated = acme.post(f"{KEYS}/{first}/rotate", json={}, headers=once)
+    assert "idempotency-replayed" not in rotated.headers
+    assert "idempotency-replayed" not in acme.get(KEYS, headers=once).headers
+
+
+def test_an_error_is_replayed_and_leaves_nothing(acme: httpx.Client, once: dict[str, str]) -> None:
+    body = {"operations": [{"op": "create", "collection": "none", "values": {}}]}
+    first = acme.post("/api/v1/datapool/batch", json=body, headers=once)
+    second = acme.post("/api/v1/datapool/batch", json=body, headers=once)
+    assert first.status_code == second.status_code == 404 or first.status_code == second.status_code == 422
+    assert first.content == second.content
+    assert second.headers["idempotency-replayed"] == "true"
+
+
+def test_a_failed_effect_is_undone_but_its_answer_is_kept(ours: Resources, once: dict[str, str]) -> None:
+    collection = ours.collection()
+    path = f"/api/v1/datapool/{collection}/entities"
+    ours.client.post(path, json={"number": "1"})
+    error(ours.client.post(path, json={"number": "1"}, headers=once), 422, "validation_failed")
+    ours.client.delete(f"{path}/{ours.client.get(path).json()['data'][0]['id']}")
+    assert ours.client.post(path, json={"number": "1"}, headers=once).status_code == 422
+    assert ours.client.get(path).json()["data"] == []
+
+
+@pytest.mark.parametrize("key", ["", " ", "x" * 256, "a\tb"])
+def test_a_wrong_key_is_refused(acme: httpx.Client, key: str) -> None:
+    answer = acme.post(
+        KEYS, json={"name": "n", "scopes": ["logs.read"]}, headers=[(b"Idempotency-Key", key.strip().encode() or b"")]
+    )
+    error(answer, 422, "validation_failed")
+
+
+def test_twenty_at_once_have_one_effect(ours: Resources, once: dict[str, str]) -> None:
+    collection = ours.collection()
+    path = f"/api/v1/datapool/{collection}/entities"
+
+    def post(number: int) -> int:
+        with ours.running.client("acme.localhost", {"X-API-Key": ours.client.headers["x-api-key"]}) as client:
+            return client.post(path, json={"number": "same"}, headers=once).status_code
+
+    with ThreadPoolExecutor(20) as threads:
+        answers = list(threads.map(post, range(20)))
+    assert set(answers) <= {201, 409}
+    assert 201 in answers
+    assert len(ours.client.get(path).json()["data"]) == 1
+
+
+class Gate:
+    """A foreign system that answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.arrived, self.go_on = threading.Event(), threading.Event()
+        self.server = LoopbackServer()
+        self.server.answers["/slow"] = self.answer
+        self.calls = 0
+
+    def answer(self, received: Received) -> Answer:
+        self.calls += 1
+        self.arrived.set()
+        self.go_on.wait(20)
+        return Answer(200, {"Content-Type": "application/json"}, b"{}")
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.go_on.set()
+    gate.server.close()
+
+
+def test_while_the_first_runs_a_repetition_is_told_so(ours: Resources, gate: Gate, once: dict[str, str]) -> None:
+    settings = {"base_url": gate.server.url, "retries": {"attempts": 1}}
+    slug = fresh("gate")
+    ours.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": settings})
+    path = f"/api/v1/integrations/{slug}/execute"
+    body = {"action": "post", "input": {"url": "/slow", "json": {}}}
+
+    def post() -> httpx.Response:
+        with ours.running.client("acme.localhost", {"X-API-Key": ours.client.headers["x-api-key"]}) as client:
+            return client.post(path, json=body, headers=once)
+
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(post)
+        assert gate.arrived.wait(20)
+        error(post(), 409, "idempotency_in_flight")
+        gate.go_on.set()
+        assert first.result(20).status_code == 200
+    again = post()
+    assert (again.status_code, again.headers["idempotency-replayed"], gate.calls) == (200, "true", 1)
+    assert again.json()["data"] == first.result().json()["data"]
+
+
+def test_a_caller_who_leaves_does_not_block_the_next(ours: Resources, once: dict[str, str]) -> None:
+    pausing = ours.once("pausing", lambda: ours.process(steps=[{"id": "pause", "wait": {"for": "1h"}}]))
+    path = f"/api/v1/processes/{pausing}/execute?wait=30"
+    with (
+        ours.running.client("acme.localhost", {"X-API-Key": ours.client.headers["x-api-key"]}) as client,
+        pytest.raises(httpx.ReadTimeout),
+    ):
+        client.post(path, json={}, headers=once, timeout=0.5)
+    deadline = clock.monotonic() + 10
+    while records(once["Idempotency-Key"]) and clock.monotonic() < deadline:
+        threading.Event().wait(0.02)
+    (execution,) = [
+        row[0] for row in db.rows("SELECT id FROM execution WHERE process_id = ? ORDER BY created_at DESC LIMIT 1", (pausing,))
+    ]
+    ours.client.post(f"/api/v1/processes/{pausing}/executions/{execution}/cancel")
+    again = ours.client.post(path, json={}, headers=once)
+    assert (again.status_code, again.json()["data"]["execution_id"], again.json()["data"]["status"]) == (
+        200,
+        execution,
+        "cancelled",
+    )
+
+
+def test_after_a_day_a_key_is_new_again(acme: httpx.Client, once: dict[str, str]) -> None:
+    body = {"name": "n", "scopes": ["logs.read"]}
+    first = acme.post(KEYS, json=body, headers=once).json()["data"]["id"]
+    db.write(lambda: db.execute("UPDATE idempotency SET created_at = created_at - ?", (DAY + 1,)))
+    second = acme.post(KEYS, json=body | {"name": "other"}, headers=once)
+    assert second.status_code == 201
+    assert second.json()["data"]["id"] != first
+
+
+def test_what_a_dead_process_left_is_taken_over(acme: httpx.Client, once: dict[str, str]) -> None:
+    body = {"name": "n", "scopes": ["logs.read"]}
+    key = once["Idempotency-Key"]
+    acme.post(KEYS, json=body, headers=once)
+    dead = "UPDATE idempotency SET state = 'running', answer = NULL, owner = 'wrk_dead' WHERE key = ?"
+    db.write(lambda: db.execute(dead, (key,)))
+    error(acme.post(KEYS, json=body | {"name": "x"}, headers=once), 422, "idempotency_mismatch")
+    assert acme.post(KEYS, json=body, headers=once).status_code == 201
+    assert records(key) == ["done"]
+
+
+def test_an_execution_is_started_once_though_its_record_was_lost(ours: Resources, once: dict[str, str]) -> None:
+    """As after a crash between the execution's commit and the answer's."""
+    path = f"/api/v1/processes/{ours.once('process', ours.process)}/execute"
+    first = ours.client.post(path, json={}, headers=once).json()["data"]["execution_id"]
+    db.write(
+        lambda: db.execute("UPDATE idempotency SET state = 'running', owner = 'wrk_dead' WHERE key = ?", (once["Idempotency-Key"],))
+    )
+    assert ours.client.post(path, json={}, headers=once).json()["data"]["execution_id"] == first
+
+
+def test_a_failure_of_ours_or_theirs_is_not_kept(ours: Resources, once: dict[str, str]) -> None:
+    settings = {"base_url": "http://127.0.0.1:9", "retries": {"attempts": 1}}
+    slug = fresh("nobody")
+    ours.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": settings})
+    answer = ours.client.post(f"/api/v1/integrations/{slug}/execute", json={"action": "get", "input": {"url": "/"}}, headers=once)
+    assert answer.status_code >= 500
+    assert records(once["Idempotency-Key"]) == []

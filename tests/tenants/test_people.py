@@ -1,0 +1,174 @@
+"""Users, their passwords, roles and sessions."""
+
+import time
+from itertools import pairwise
+
+import pytest
+
+from appliance.core import db
+from appliance.core.crypto import Sealer
+from appliance.core.errors import AlreadyExists, Conflict, NotFound, RateLimited, ScopeMissing, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.tenants import people
+from appliance.tenants.people import SignInFailed
+from appliance.tenants.scopes import ROLES, SCOPES, scopes_of_role
+
+LOGIN, PASSWORD = "ann@example.com", "a long enough password"
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def ann(one: TenantScope) -> str:
+    """The id of a user who owns tenant one."""
+    person = people.create_user(LOGIN, PASSWORD)
+    people.add_member(one, LOGIN, "owner")
+    return str(person.id)
+
+
+def test_a_password_is_checked_and_never_kept(ann: str) -> None:
+    assert people.check_password(" Ann@Example.com ", PASSWORD).id == ann
+    stored = db.rows("SELECT password_hash FROM person")[0][0]
+    assert stored.startswith("$argon2id$")
+    assert PASSWORD not in stored
+    for login, password in ((LOGIN, PASSWORD + "x"), ("bob@example.com", PASSWORD)):
+        with pytest.raises(SignInFailed, match="the login or the password is wrong"):
+            people.check_password(login, password)
+
+
+def test_an_unknown_login_takes_as_long_as_a_wrong_password(ann: str) -> None:
+    people.find_user(LOGIN)
+    times = []
+    for login in (LOGIN, "nobody@example.com", "nobody@example.com", LOGIN):
+        began = time.perf_counter()
+        with pytest.raises(SignInFailed):
+            people.check_password(login, "wrong password")
+        times.append(time.perf_counter() - began)
+    assert min(times) > max(times) / 5
+
+
+def test_ten_wrong_passwords_lock_for_five_minutes(ann: str) -> None:
+    set_failures(people.LOCK_AFTER - 2)
+    for _ in range(2):
+        with pytest.raises(SignInFailed):
+            people.check_password(LOGIN, "wrong password")
+    with pytest.raises(RateLimited, match="five minutes"):
+        people.check_password(LOGIN, PASSWORD)
+    db.write(lambda: db.execute("UPDATE person SET locked_until = locked_until - ?", (people.LOCK_MS,)))
+    assert people.check_password(LOGIN, PASSWORD).id == ann
+
+
+def test_a_right_password_forgives_the_wrong_ones(ann: str) -> None:
+    set_failures(people.LOCK_AFTER - 1)
+    people.check_password(LOGIN, PASSWORD)
+    assert db.rows("SELECT failed_count FROM person") == [(0,)]
+
+
+def set_failures(count: int) -> None:
+    """As after so many wrong passwords, each of which takes its time."""
+    db.write(lambda: db.execute("UPDATE person SET failed_count = ?", (count,)))
+
+
+@pytest.mark.parametrize("login", ["", "   ", "a b", "a\nb", "x" * 255, "a\x00b"])
+def test_a_login_is_one_word(database: None, login: str) -> None:
+    with pytest.raises(ValidationFailed):
+        people.create_user(login, PASSWORD)
+
+
+@pytest.mark.parametrize("password", ["", "short", "x" * 11, "x" * 1001])
+def test_a_password_has_bounds(database: None, password: str) -> None:
+    with pytest.raises(ValidationFailed):
+        people.create_user(LOGIN, password)
+
+
+def test_a_login_is_taken_once(ann: str) -> None:
+    with pytest.raises(AlreadyExists):
+        people.create_user("ANN@example.com", PASSWORD)
+
+
+def test_a_role_is_given_changed_and_taken(one: TenantScope, two: TenantScope, ann: str) -> None:
+    people.create_user("bob@example.com", PASSWORD)
+    for role in ROLES:
+        assert people.add_member(one, "bob@example.com", role).role == role
+    assert [(m.login, m.role) for m in people.list_members(one)] == [("ann@example.com", "owner"), ("bob@example.com", "owner")]
+    assert people.list_members(two) == []
+    assert [tenant.id for tenant, _ in people.tenants_of(ann)] == ["one"]
+    with pytest.raises(NotFound):
+        people.remove_member(two, ann)
+    people.remove_member(one, ann)
+    assert people.tenants_of(ann) == []
+    with pytest.raises(Conflict):
+        people.remove_member(one, people.find_user("bob@example.com").id)
+
+
+def test_nobody_gives_a_role_that_may_more(one: TenantScope, ann: str) -> None:
+    builder = TenantScope("one", "user:usr_2", scopes_of_role("builder"))
+    with pytest.raises(ScopeMissing):
+        people.add_member(builder, LOGIN, "owner")
+    with pytest.raises(ValidationFailed):
+        people.add_member(one, LOGIN, "emperor")
+
+
+def test_roles_grow() -> None:
+    grants = [scopes_of_role(role) for role in ROLES]
+    assert all(smaller < larger for smaller, larger in pairwise(grants))
+    assert grants[-1] == frozenset(SCOPES)
+
+
+def find(sealer: Sealer, token: str, tenant: str | None) -> people.SignedIn | None:
+    return people.find_session(sealer, token, tenant, lifetime_ms=HOUR, request_id="req_1")
+
+
+def test_a_session_is_good_on_its_own_host_only(one: TenantScope, two: TenantScope, ann: str, sealer: Sealer) -> None:
+    token = people.open_session(sealer, ann, "one", kind="session", lifetime_ms=HOUR)
+    found = find(sealer, token, "one")
+    assert found is not None
+    assert found.scope == TenantScope("one", f"user:{ann}", scopes_of_role("owner"), "req_1")
+    for tenant in ("two", None):
+        assert find(sealer, token, tenant) is None
+    assert find(sealer, token + "x", "one") is None
+    assert find(Sealer(b"other" * 8), token, "one") is None
+    assert token.encode() not in db.rows("SELECT digest FROM session")[0][0]
+
+
+def test_a_session_ends_with_time_sign_out_role_and_password(one: TenantScope, ann: str, sealer: Sealer) -> None:
+    people.create_user("bob@example.com", PASSWORD)
+    people.add_member(one, "bob@example.com", "owner")
+
+    def open_one() -> str:
+        return people.open_session(sealer, ann, "one", kind="session", lifetime_ms=HOUR)
+
+    token = open_one()
+    people.close_session(sealer, token)
+    people.close_session(sealer, token)
+    assert find(sealer, token, "one") is None
+    token = open_one()
+    db.write(lambda: db.execute("UPDATE session SET expires_at = 1"))
+    assert find(sealer, token, "one") is None
+    token = open_one()
+    people.remove_member(one, ann)
+    assert find(sealer, token, "one") is None
+    people.add_member(one, LOGIN, "viewer")
+    token = open_one()
+    people.set_password(LOGIN, "another long password")
+    assert find(sealer, token, "one") is None
+    assert people.check_password(LOGIN, "another long password").id == ann
+
+
+def test_use_prolongs_a_session(ann: str, sealer: Sealer) -> None:
+    token = people.open_session(sealer, ann, "one", kind="session", lifetime_ms=HOUR // 2)
+    before = db.rows("SELECT expires_at FROM session")[0][0]
+    assert find(sealer, token, "one") is not None
+    db.write(lambda: None)
+    assert db.rows("SELECT expires_at FROM session")[0][0] > before + HOUR // 3
+
+
+def test_a_code_is_good_once_for_its_tenant_and_is_no_session(ann: str, two: TenantScope, sealer: Sealer) -> None:
+    code = people.open_session(sealer, ann, "one", kind="code", lifetime_ms=people.CODE_MS)
+    assert find(sealer, code, "one") is None
+    assert people.redeem_code(sealer, code, "two") is None
+    assert people.redeem_code(sealer, code, "one") == ann
+    assert people.redeem_code(sealer, code, "one") is None
+    session = people.open_session(sealer, ann, "one", kind="session", lifetime_ms=HOUR)
+    assert people.redeem_code(sealer, session, "one") is None
+    late = people.open_session(sealer, ann, "one", kind="code", lifetime_ms=-1)
+    assert people.redeem_code(sealer, late, "one") is None
