@@ -222,7 +222,12 @@ async def _metrics() -> Response:
 async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
     """Serve until `shutdown` (an awaitable function) returns."""
     config = make_server_config(appliance.config)
-    await serve(make_asgi(appliance), config, shutdown_trigger=shutdown)
+    certificate = Periodic("certificate", 5.0, lambda: config.renew_certificate(appliance.config))
+    certificate.start()
+    try:
+        await serve(make_asgi(appliance), config, shutdown_trigger=shutdown)
+    finally:
+        certificate.stop()
 
 
 def serve_forever(config: Config, announce: Callable[[], None]) -> None:

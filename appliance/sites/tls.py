@@ -3,6 +3,7 @@
 import datetime
 import ipaddress
 import os
+import ssl
 from pathlib import Path
 
 from cryptography import x509
@@ -13,14 +14,31 @@ from hypercorn.config import Config as HypercornConfig
 
 from appliance.core import clock
 from appliance.core.config import Config
+from appliance.tenants import service
 
 CA_YEARS, LEAF_DAYS = 10, 397
 RENEW_BEFORE_DAYS = 30
 
 
-def make_server_config(config: Config) -> HypercornConfig:
+class ServerConfig(HypercornConfig):
+    """Hypercorn's settings; remembers its TLS context, so that a new certificate is taken up without a restart."""
+
+    context: ssl.SSLContext | None = None
+
+    def create_ssl_context(self) -> ssl.SSLContext | None:
+        self.context = super().create_ssl_context()
+        return self.context
+
+    def renew_certificate(self, config: Config) -> None:
+        """Take up a certificate for tenants that have come since, or for the next year; the built-in CA's only."""
+        if self.context is not None and config.tls_mode == "internal":
+            leaf, key = internal_certificate(config)
+            self.context.load_cert_chain(leaf, key)
+
+
+def make_server_config(config: Config) -> ServerConfig:
     """Address, limits and certificate of the HTTP server."""
-    server = HypercornConfig()
+    server = ServerConfig()
     host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
     server.bind = [f"{host}:{config.server.port}"]
     server.keep_alive_timeout = 30.0
@@ -66,7 +84,10 @@ def _now() -> datetime.datetime:
 
 def _names(config: Config) -> list[x509.GeneralName]:
     base = config.domains.base
-    names: list[x509.GeneralName] = [x509.DNSName(base), x509.DNSName(f"*.{base}"), x509.DNSName("localhost")]
+    # A wildcard right under a top-level name (*.localhost) is refused by clients: there every tenant is named.
+    below = ["*"] if "." in base else [tenant.id for tenant in service.list_tenants()]
+    hosts = dict.fromkeys([base, *(f"{name}.{base}" for name in below), "localhost"])
+    names: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts]
     try:
         address = ipaddress.ip_address(config.server.host)
     except ValueError:
