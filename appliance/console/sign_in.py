@@ -2,14 +2,11 @@
 
 from urllib.parse import urlencode, urlsplit
 
-from appliance.core import db
 from appliance.core.errors import ApplianceError, NotFound
-from appliance.solutions.services import Services
 from appliance.tenants import people
-from appliance.tenants import service as tenants
 from appliance.tenants.hosts import split_host
 
-from . import session
+from . import provision, session
 from .routing import Answer, Arrival, Page, Redirect, Visit, base_page, page
 
 
@@ -31,7 +28,8 @@ def choose_tenant(arrival: Arrival) -> Answer:
     if len(mine) == 1:
         return Redirect(f"{config.tenant_url(mine[0][0].id)}/console/")
     rows = [(tenant, role, f"{config.tenant_url(tenant.id)}/console/") for tenant, role in mine]
-    return Page("base/tenants.html", {"person": arrival.person, "tenants": rows, "can_provision": _provisions(arrival.services)})
+    offered = provision.is_offered(arrival.services)
+    return Page("base/tenants.html", {"person": arrival.person, "tenants": rows, "can_provision": offered})
 
 
 @base_page("GET", "/sign-in")
@@ -66,8 +64,8 @@ def sign_in(arrival: Arrival) -> Answer:
         return _form(arrival, login, error)
     if old := asked.cookies.get(session.COOKIE):
         people.close_session(services.sealer, old)
-    if _provisions(services):
-        provide_tenant(person.id, person.login)
+    if provision.is_offered(services):
+        provision.provide_tenant(services, person.id, person.login)
     cookies = {session.COOKIE: session.open_on(services, person.id, None)}
     onward = {name: asked.args[name] for name in ("tenant", "state", "to") if asked.args.get(name)}
     return Redirect(f"/hand-over?{urlencode(onward)}" if "tenant" in onward else "/", cookies)
@@ -103,8 +101,8 @@ def make_sandbox(arrival: Arrival) -> Answer:
     """A sandbox tenant for a person who belongs to none."""
     if arrival.person is None:
         return Redirect("/sign-in")
-    if _provisions(arrival.services):
-        provide_tenant(arrival.person.user_id, arrival.person.login)
+    if provision.is_offered(arrival.services):
+        provision.provide_tenant(arrival.services, arrival.person.user_id, arrival.person.login)
     return Redirect("/")
 
 
@@ -127,19 +125,3 @@ def sign_out(arrival: Arrival) -> Answer:
 def _end(arrival: Arrival) -> Redirect:
     people.close_session(arrival.services.sealer, arrival.asked.cookies.get(session.COOKIE, ""))
     return Redirect("/sign-in", {session.COOKIE: ""})
-
-
-def _provisions(services: Services) -> bool:
-    return services.config.console.provision == "sandbox"
-
-
-def provide_tenant(user_id: str, login: str) -> None:
-    """A sandbox tenant owned by this person, unless they belong to a tenant already."""
-
-    def provide() -> None:
-        if people.tenants_of(user_id):
-            return
-        tenant = tenants.create_sandbox_tenant(login)
-        people.add_member(tenants.system_scope(tenant.id), login, "owner")
-
-    db.write(provide)
