@@ -1,5 +1,6 @@
 """What leaves the house: the wheel, the locks, the scripts, the service files."""
 
+import os
 import re
 import subprocess
 import sys
@@ -23,16 +24,42 @@ def pins_of(lock: Path) -> dict[str, str]:
     return {canonicalize_name(found["name"]): found["version"] for found in PIN.finditer(lock.read_text("utf-8"))}
 
 
-def test_the_wheel_carries_pages_starter_and_licence(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("gos_appliance-*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
+    (built,) = folder.glob("gos_appliance-*.whl")
+    return built
+
+
+def test_the_wheel_carries_pages_starter_and_licence(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
     parts = [Path(name).parts for name in names]
     for needed in (("appliance", "ui", "templates"), ("appliance", "ui", "static"), ("appliance", "starter")):
         assert any(part[: len(needed)] == needed for part in parts), f"the wheel lacks {'/'.join(needed)}"
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert {part[0] for part in parts if not part[0].endswith(".dist-info")} == {"appliance"}
+
+
+def test_the_wheel_alone_makes_a_first_run(wheel: Path, tmp_path: Path) -> None:
+    """Installed beside nothing but its dependencies: starter, templates and migrations come from the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GOS_")}
+    own = {
+        "PYTHONPATH": str(tmp_path / "installed"),
+        "GOS_DATA": str(tmp_path / "data"),
+        "GOS_RUNTIMES": str(ROOT / ".cache/runtimes"),
+    }
+    where = [sys.executable, "-c", "import appliance, appliance.app; print(appliance.__file__)"]
+    found = subprocess.run(where, cwd=tmp_path, env=inherited | own, capture_output=True, text=True, check=True)
+    assert found.stdout.startswith(str(tmp_path))
+    init = [sys.executable, "-m", "appliance", "init"]
+    done = subprocess.run(init, cwd=tmp_path, env=inherited | own, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "data/first-run.json").exists()
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=name_of)
