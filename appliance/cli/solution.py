@@ -16,7 +16,7 @@ from appliance.solutions.archive import ArchiveLimits, read_archive, write_zip
 from appliance.solutions.definition import read_solution, refuse
 from appliance.solutions.folder import read_folder, write_folder
 
-from .calling import Caller, add_connection, connected
+from .calling import add_connection, connected
 
 ZIP = {"Content-Type": "application/zip"}
 MARKS = {"create": "+", "update": "~", "unchanged": "=", "missing": "!"}
@@ -36,7 +36,7 @@ def add_commands(commands: Any) -> None:
     logs = commands.add_parser("logs", help="print log lines, the newest last")
     logs.add_argument("--follow", action="store_true", help="go on with every line from now on")
     logs.add_argument("--execution")
-    logs.add_argument("--level", choices=("debug", "info", "warning", "error"))
+    logs.add_argument("--level", choices=("debug", "info", "warn", "error"))
     logs.add_argument("--limit", type=int, default=50)
     logs.add_argument("--json", action="store_true", help="one JSON object per line")
     add_connection(logs)
@@ -147,16 +147,16 @@ def run_logs(args: argparse.Namespace) -> int:
     wanted = {"execution": args.execution, "level": args.level}
     params = {name: value for name, value in wanted.items() if value}
     with connected(args) as caller:
-        for line in reversed(caller.data("GET", "/logs", params={**params, "limit": args.limit})):
-            _print_line(args, line)
+        lines = caller.data("GET", "/logs", params={**params, "limit": args.limit})
         if args.follow:
-            _follow(args, caller, params)
+            # From the oldest of these lines on, so that none is lost between the two calls.
+            since = lines[-1]["at"] if lines else "1970-01-01T00:00:00.000Z"
+            lines = caller.events("/logs", {**params, "follow": "true", "since": since})
+        else:
+            lines = reversed(lines)
+        for line in lines:
+            _print_line(args, line)
     return 0
-
-
-def _follow(args: argparse.Namespace, caller: Caller, params: dict[str, str]) -> None:
-    for line in caller.events("/logs", {**params, "follow": "true"}):
-        _print_line(args, line)
 
 
 def _print_line(args: argparse.Namespace, line: dict[str, Any]) -> None:

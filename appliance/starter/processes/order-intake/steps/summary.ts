@@ -8,14 +8,17 @@ interface Input {
   orders: PricedOrder[];
 }
 
-export default async function ({ check, orders }: Input) {
+export default async function ({ check, orders }: Input, api: any) {
   const by_class: Record<string, { orders: number; total: string }> = {};
   for (const name of ["auto", "review", "manager"]) {
     const own = orders.filter((order) => order.approval_class === name);
     by_class[name] = { orders: own.length, total: sum(own.map((order) => order.total)) };
   }
+  const rejected = check.orders_read - orders.length;
+  if (rejected) api.log.warn("orders were left out because of defects", { rejected, defects: check.defects.length });
+  api.log.info("orders were taken in", { accepted: orders.length, rejected });
   return {
-    orders: { read: check.orders_read, accepted: orders.length, rejected: check.orders_read - orders.length },
+    orders: { read: check.orders_read, accepted: orders.length, rejected },
     lines: { read: check.lines_read, accepted: orders.reduce((count, order) => count + order.lines.length, 0) },
     total: sum(orders.map((order) => order.total)),
     payable: sum(orders.map((order) => order.payable)),

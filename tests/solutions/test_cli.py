@@ -1,0 +1,127 @@
+"""`gos apply`, `pull`, `check`, `execute`, `logs` against a live appliance."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from appliance.cli import main
+from appliance.solutions.folder import write_folder
+from appliance.solutions.starter import starter_folder
+from tests.solutions.conftest import Place, make_solution
+
+Gos = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "solution", {path: text.encode() for path, text in make_solution().items()})
+    return tmp_path / "solution"
+
+
+@pytest.fixture
+def gos(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gos:
+    """Runs a command as a person with a key of the tenant; answers exit code, output and errors."""
+    monkeypatch.setenv("GOS_URL", place.running.config.tenant_url(place.scope.tenant_id))
+    monkeypatch.setenv("GOS_API_KEY", place.running.key(place.scope.tenant_id))
+
+    def run(*argv: object) -> tuple[int, str, str]:
+        code = main([str(part) for part in argv])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_a_folder_is_planned_applied_and_executed(gos: Gos, folder: Path) -> None:
+    code, out, _ = gos("apply", folder, "--plan")
+    assert (code, out.splitlines()[-1]) == (0, "small: 3 to change")
+    assert "+ process add  published as version 1" in out
+    assert gos("apply", folder, "--message", "first")[1].splitlines()[-1] == "small: 3 changed"
+    assert gos("apply", folder)[1].splitlines()[-1] == "small: nothing to change"
+    assert gos("execute", "add", "--input", '{"a": 41}')[:2] == (0, "42\n")
+
+
+def test_a_blocked_plan_says_what_to_do_and_fails(gos: Gos, folder: Path) -> None:
+    (folder / "solution.yaml").write_text("name: small\nneeds: {secrets: [other_token]}\n")
+    code, out, _ = gos("apply", folder, "--plan")
+    assert (code, "! secret other_token  not set\n    blocked: set it: PUT" in out) == (1, True)
+    code, out, errors = gos("apply", folder)
+    assert (code, out) == (1, "")
+    assert errors.startswith("gos: the solution cannot be applied yet: secret other_token")
+
+
+def test_the_address_may_be_given_as_to(gos: Gos, folder: Path, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOS_URL", "http://127.0.0.1:9")
+    url = place.running.config.tenant_url(place.scope.tenant_id)
+    assert gos("apply", folder, "--to", url, "--plan", "--json")[0] == 0
+    code, _, errors = gos("apply", folder)
+    assert (code, "does not answer" in errors, len(errors.splitlines())) == (1, True, 1)
+
+
+def test_a_pulled_tenant_applies_unchanged(gos: Gos, folder: Path, tmp_path: Path) -> None:
+    gos("apply", folder)
+    code, out, _ = gos("pull", tmp_path / "pulled")
+    assert (code, "processes/add/steps/sum.ts" in out.splitlines()) == (0, True)
+    assert gos("pull", tmp_path / "pulled")[1] == ""
+    assert gos("apply", tmp_path / "pulled")[1].splitlines()[-1].endswith("nothing to change")
+
+
+def test_check_finds_what_only_the_sandbox_sees(gos: Gos, folder: Path) -> None:
+    assert gos("check", folder)[:2] == (0, "small: 1 processes, 1 collections, 1 integrations, no problem found\n")
+    assert gos("check", starter_folder())[0] == 0
+    (folder / "processes/add/steps/sum.ts").write_text("export default () => {\n  let 1;\n}\n")
+    code, _, errors = gos("check", folder)
+    assert code == 1
+    assert "processes/add/steps/sum.ts:2:" in errors
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [("{", "not JSON"), ("[1]", "must be a JSON object"), ("@/no/such/file", "cannot be read"), ("-", "not JSON")],
+)
+def test_input_that_is_none_is_a_sentence(gos: Gos, monkeypatch: pytest.MonkeyPatch, given: str, part: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("nonsense"))
+    code, _, errors = gos("execute", "add", "--input", given)
+    assert (code, part in errors, "Traceback" in errors) == (1, True, False)
+
+
+def test_a_failed_execution_fails_the_command_and_shows_the_error(gos: Gos, folder: Path) -> None:
+    (folder / "processes/add/steps/sum.ts").write_text("export default () => { throw new Error('no luck') }\n")
+    gos("apply", folder)
+    (folder.parent / "input.json").write_text("{}")
+    code, out, _ = gos("execute", "add", "--input", "@" + str(folder.parent / "input.json"))
+    assert (code, json.loads(out)["error"]["message"]) == (1, "no luck")
+
+
+def test_logs_are_printed_and_followed(gos: Gos, folder: Path) -> None:
+    code_text = "export default (i: any, api: any) => { api.log.warn('seen', {n: i.n}); return 0 }\n"
+    (folder / "processes/add/steps/sum.ts").write_text(code_text)
+    gos("apply", folder)
+    gos("execute", "add", "--input", '{"n": 1}')
+    code, out, _ = gos("logs", "--level", "warn")
+    assert (code, len(out.splitlines()), " warn " in out, " seen " in out, '{"n": 1}' in out) == (0, 1, True, True, True)
+    command = [sys.executable, "-m", "appliance", "logs", "--follow", "--level", "warn", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+        try:
+            stream = follower.stdout
+            assert stream is not None
+            assert json.loads(stream.readline())["fields"] == {"n": 1}
+            gos("execute", "add", "--input", '{"n": 2}')
+            assert json.loads(stream.readline())["fields"] == {"n": 2}
+        finally:
+            follower.terminate()
+
+
+def test_without_an_appliance_or_key_the_next_step_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("GOS_URL", "GOS_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["--data", str(tmp_path), "logs"]) == 1
+    assert "give --url and GOS_API_KEY" in capsys.readouterr().err
+    assert main(["logs", "--url", "ftp://x"]) == 1
+    assert "set GOS_API_KEY" in capsys.readouterr().err
