@@ -11,9 +11,8 @@ from appliance.core import clock
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.pages import Page
 from appliance.monitor import logs
-from appliance.processes import executions, outcome
-from appliance.processes.executions import ExecutionFilter, StartRequest
-from appliance.processes.models import Execution, JournalRow, StepRunRow
+from appliance.processes import executions, outcome, versions
+from appliance.processes.executions import Execution, ExecutionFilter, JournalRow, StartRequest, StepRunRow
 from appliance.processes.store import FINISHED
 
 from .routing import Answer, Body, Call, Events, Json, ListQuery, Query, View, route
@@ -207,8 +206,6 @@ def _filter(query: Any, process_id: str | None) -> ExecutionFilter:
 )
 def list_executions(call: Call, process_id: str) -> Page[ExecutionView]:
     """List the executions of a process, newest first."""
-    from appliance.processes import versions
-
     versions.get_process(call.scope, process_id)
     return executions.list_executions(call.scope, _filter(call.query, process_id), call.query.page).map(execution_view)
 

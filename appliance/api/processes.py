@@ -8,8 +8,7 @@ from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
 from appliance.processes import versions
-from appliance.processes.models import Process, ProcessVersion
-from appliance.processes.versions import Draft, PublishRequest
+from appliance.processes.versions import Draft, Process, ProcessVersion, PublishRequest
 
 from .routing import Answer, Body, Call, Document, Json, Query, View, route
 from .tenants import DeletedView
@@ -165,10 +164,11 @@ def validate_process(call: Call, process_id: str) -> ValidationView:
     row = versions.get_process(call.scope, process_id)
     body: Document = call.body
     draft = read_draft(body) if body.data else Draft(row.definition, row.files)
+    under = "/definition" if "definition" in body.data else ""
     problems = [
         ProblemView(
             pointer=p.pointer, code=p.code, message=p.message, file=p.file, column=p.column,
-            line=p.line if p.line is not None else versions.line_of(p.pointer, body.lines),
+            line=p.line if p.file is not None else versions.line_of(under + p.pointer, body.lines),
         )
         for p in call.services.processes.problems_of(call.scope, draft)
     ]  # fmt: skip

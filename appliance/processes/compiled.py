@@ -14,6 +14,7 @@ from .definition import Definition, Step, parse_definition
 
 CODE_SUFFIXES = (".ts", ".js", ".mts", ".mjs", ".json")
 KEPT = 256
+VersionKey = tuple[str, str, int, str]
 
 
 @dataclass(frozen=True)
@@ -57,27 +58,21 @@ def load_decision(step: Step, files: Mapping[str, str]) -> Any:
 
 
 class CompiledVersions:
-    """The most recently used versions, by (tenant, process, version)."""
+    """The most recently used versions, by (tenant, process, version, digest)."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str, int], Compiled] = OrderedDict()
+        self._kept: OrderedDict[VersionKey, Compiled] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, key: tuple[str, str, int]) -> Compiled | None:
+    def get(self, key: VersionKey) -> Compiled | None:
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
             return found
 
-    def put(self, key: tuple[str, str, int], compiled: Compiled) -> None:
+    def put(self, key: VersionKey, compiled: Compiled) -> None:
         with self._lock:
             self._kept[key] = compiled
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-
-    def forget(self, tenant_id: str, process_id: str) -> None:
-        """Drop every version of a process that was deleted: its numbers may come again."""
-        with self._lock:
-            for key in [key for key in self._kept if key[:2] == (tenant_id, process_id)]:
-                del self._kept[key]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .definition import Block, Definition, Step
+from .nodes import Definition, Step
 
 Key = tuple[str, str]
 FINISHED = frozenset({"succeeded", "skipped"})
@@ -51,8 +51,9 @@ class Close:
 
 @dataclass
 class Decision:
-    """`ready` and `close` are to be performed; when both are empty, `done`, `failed` or `wake_at` says the rest."""
+    """As of `now`: `ready` and `close` are to be performed; when both are empty, `done`, `failed` or `wake_at` says the rest."""
 
+    now: int
     ready: list[Ready] = field(default_factory=list)
     close: list[Close] = field(default_factory=list)
     done: bool = False
@@ -69,14 +70,17 @@ class History:
         self.definition = definition
         self.runs: dict[Key, StepRun] = {}
         self._outputs: dict[str, dict[str, Any]] = {}
-        self._first_open: dict[Key, int] = {}
-        self._collected: dict[Key, dict[int, Any]] = {}
+        self._items: dict[Key, _Items] = {}
+        self._branches = {step.path: _inner_ids(step) for step in definition.all_steps() if step.kind == "branch"}
 
     def put(self, run: StepRun) -> None:
-        """Note a step run, new or changed."""
+        """Note a step run, new or changed.  Steps of a branch that were not reached have the output null."""
         self.runs[run.path, run.iteration] = run
         if run.status in FINISHED:
-            self._outputs.setdefault(run.iteration, {})[run.step] = run.output
+            outputs = self._outputs.setdefault(run.iteration, {})
+            outputs[run.step] = run.output
+            for step_id in self._branches.get(run.path, ()):
+                outputs.setdefault(step_id, None)
 
     def outputs_for(self, iteration: str) -> dict[str, Any]:
         """`steps` as an expression in this iteration sees it: its own steps and those of the enclosing ones."""
@@ -88,13 +92,13 @@ class History:
 
     def decide(self, now: int) -> Decision:
         """What to do next."""
-        decision = Decision()
-        finished, output = self._steps(self.definition.steps, "", now, decision)
+        decision = Decision(now)
+        finished, output = self._steps(self.definition.steps, "", decision)
         if finished:
             decision.done, decision.output = True, output
         return decision
 
-    def _steps(self, steps: tuple[Step, ...], iteration: str, now: int, decision: Decision) -> tuple[bool, Any]:
+    def _steps(self, steps: tuple[Step, ...], iteration: str, decision: Decision) -> tuple[bool, Any]:
         """(finished, output of the last step); stops at the first open step."""
         output: Any = None
         for step in steps:
@@ -102,30 +106,30 @@ class History:
             if run is not None and run.status in FINISHED:
                 output = run.output
                 continue
-            self._open(step, iteration, run, now, decision)
+            self._open(step, iteration, run, decision)
             return False, None
         return True, output
 
-    def _open(self, step: Step, iteration: str, run: StepRun | None, now: int, decision: Decision) -> None:
+    def _open(self, step: Step, iteration: str, run: StepRun | None, decision: Decision) -> None:
         """Note what an unfinished step needs."""
         if run is None or run.status == "pending":
             decision.ready.append(Ready(step, iteration, run))
         elif run.status in ("failed", "cancelled"):
             decision.failed = decision.failed or run
         elif run.status in ("retrying", "waiting"):
-            self._timer(step, iteration, run, now, decision)
+            self._timer(step, iteration, run, decision)
         elif step.kind == "branch":
             block = step.blocks[run.state["taken"]]
-            finished, output = self._steps(block.steps, iteration, now, decision)
+            finished, output = self._steps(block.steps, iteration, decision)
             if finished:
                 decision.close.append(Close(step, iteration, run, output))
         elif step.kind == "for_each":
-            self._for_each(step, iteration, run, now, decision)
+            self._for_each(step, iteration, run, decision)
         else:
             decision.ready.append(Ready(step, iteration, run))
 
-    def _timer(self, step: Step, iteration: str, run: StepRun, now: int, decision: Decision) -> None:
-        if run.next_run_at is not None and run.next_run_at > now:
+    def _timer(self, step: Step, iteration: str, run: StepRun, decision: Decision) -> None:
+        if run.next_run_at is not None and run.next_run_at > decision.now:
             if decision.wake_at is None or run.next_run_at < decision.wake_at:
                 decision.wake_at = run.next_run_at
                 decision.wake_reason = "retry" if run.status == "retrying" else "timer"
@@ -134,26 +138,43 @@ class History:
         else:
             decision.ready.append(Ready(step, iteration, run))
 
-    def _for_each(self, step: Step, iteration: str, run: StepRun, now: int, decision: Decision) -> None:
-        key = (step.path, iteration)
+    def _for_each(self, step: Step, iteration: str, run: StepRun, decision: Decision) -> None:
+        """Look at the open iterations only, and begin further ones while there is room."""
+        items = self._items.setdefault((step.path, iteration), _Items())
         count = len(run.state["items"])
-        collected = self._collected.setdefault(key, {})
-        index = self._first_open.get(key, 0)
-        under_way = 0
-        while index < count and under_way < step.settings["concurrency"]:
-            if index not in collected:
-                finished, output = self._iteration(step.blocks[0], iteration, index, now, decision)
-                if decision.failed is not None:
-                    return
-                if finished:
-                    collected[index] = output
-                else:
-                    under_way += 1
-            if index in collected and self._first_open.get(key, 0) == index:
-                self._first_open[key] = index + 1
-            index += 1
-        if len(collected) == count:
-            decision.close.append(Close(step, iteration, run, [collected[i] for i in range(count)]))
+        still_open = [index for index in items.open if self._is_open(step, iteration, index, items, decision)]
+        while items.next < count and len(still_open) < step.settings["concurrency"] and decision.failed is None:
+            if self._is_open(step, iteration, items.next, items, decision):
+                still_open.append(items.next)
+            items.next += 1
+        items.open = still_open
+        if len(items.outputs) == count:
+            decision.close.append(Close(step, iteration, run, [items.outputs[i] for i in range(count)]))
 
-    def _iteration(self, block: Block, outer: str, index: int, now: int, decision: Decision) -> tuple[bool, Any]:
-        return self._steps(block.steps, f"{outer}.{index}" if outer else str(index), now, decision)
+    def _is_open(self, step: Step, iteration: str, index: int, items: "_Items", decision: Decision) -> bool:
+        """Whether this iteration goes on; the output of a finished one is kept."""
+        inner = f"{iteration}.{index}" if iteration else str(index)
+        finished, output = self._steps(step.blocks[0].steps, inner, decision)
+        if finished:
+            items.outputs[index] = output
+        return not finished
+
+
+@dataclass
+class _Items:
+    """How far a for_each is: iterations begun and not finished, the next to begin, outputs of finished ones."""
+
+    open: list[int] = field(default_factory=list)
+    next: int = 0
+    outputs: dict[int, Any] = field(default_factory=dict)
+
+
+def _inner_ids(step: Step) -> list[str]:
+    """The ids of the steps of a branch that run in its own iteration."""
+    found: list[str] = []
+    for block in step.blocks:
+        for inner in block.steps:
+            found.append(inner.id)
+            if inner.kind == "branch":
+                found += _inner_ids(inner)
+    return found

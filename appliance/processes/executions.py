@@ -1,7 +1,7 @@
 """Executions as callers see them: start, read, list, cancel, retry."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from appliance.core import clock, db, ids
@@ -17,9 +17,10 @@ from appliance.core.scope import TenantScope
 
 from . import outcome, store
 from .compiled import Compiled
-from .engine import StepRun
+from .engine import FINISHED, StepRun
 from .models import EventRow, Execution, JournalRow, Process, ProcessVersion, StepRunRow
 
+__all__ = ["EventRow", "Execution", "JournalRow", "StepRunRow"]
 PRIORITIES = range(-10, 11)
 
 
@@ -60,7 +61,10 @@ def version_to_run(scope: TenantScope, process_id: str, wanted: int | None) -> i
     if row is None:
         raise NotFound(f"there is no process {process_id[:80]!r} here")
     if wanted is not None:
-        if scope.find(ProcessVersion, process_id=process_id, version=wanted) is None:
+        known = scope.select(ProcessVersion, ProcessVersion.version).where(
+            (ProcessVersion.process_id == process_id) & (ProcessVersion.version == wanted)
+        )
+        if not known.exists():
             raise NotFound(f"the process {process_id!r} has no version {wanted}")
         return wanted
     if row[0] is None:
@@ -68,22 +72,30 @@ def version_to_run(scope: TenantScope, process_id: str, wanted: int | None) -> i
     return int(row[0])
 
 
+@dataclass(frozen=True)
+class Birth:
+    """Where a new execution comes from: claimed at once by `owner` until `lease_until`, or the retry of another."""
+
+    owner: str | None = None
+    lease_until: int = 0
+    retry_of: str | None = None
+
+
 def insert_execution(
-    scope: TenantScope, process_id: str, version: int, request: StartRequest, *, owner: str | None = None, lease_until: int = 0,
-    retry_of: str | None = None,
-) -> tuple[Execution, bool]:  # fmt: skip
-    """Inside a write: the row of a new execution (claimed at once when `owner` is given), and whether it is new."""
+    scope: TenantScope, process_id: str, version: int, request: StartRequest, birth: Birth
+) -> tuple[Execution, bool]:
+    """Inside a write: the row of a new execution, and whether it is new."""
     if request.token and (found := scope.find(Execution, idempotency=request.token)) is not None:
         return found, False
     now = clock.now_ms()
     later = request.run_at is not None and request.run_at > now
-    status = "scheduled" if later else "running" if owner else "queued"
+    status = "scheduled" if later else "running" if birth.owner else "queued"
     row = Execution(
         tenant_id=scope.tenant_id, id=ids.new("exe"), process_id=process_id, version=version, status=status,
-        input=request.input, label_text=request.label, retry_of=retry_of, priority=request.priority,
+        input=request.input, label_text=request.label, retry_of=birth.retry_of, priority=request.priority,
         idempotency=request.token or None, created_at=now, enqueued_at=now, started_at=now if status == "running" else None,
-        next_run_at=request.run_at if later else None, active_ms=0, owner=owner if status == "running" else None,
-        lease_until=lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
+        next_run_at=request.run_at if later else None, active_ms=0, owner=birth.owner if status == "running" else None,
+        lease_until=birth.lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
         cancel_requested=False, actor=scope.actor, request_id=scope.request_id,
     )  # fmt: skip
     db.execute(
@@ -174,7 +186,7 @@ def events_after(scope: TenantScope, execution_id: str, after: int) -> list[Even
 
 
 def cancel_rows(scope: TenantScope, execution_id: str, process_id: str | None) -> Execution:
-    """Inside a write: cancel an execution that nobody runs at once, ask the runner of another; ExecutionFinished when it is over."""
+    """Inside a write: cancel at once what nobody runs, ask the runner of another; ExecutionFinished when it is over."""
     row = get_execution(scope, execution_id, process_id)
     if row.status in store.FINISHED:
         raise ExecutionFinished(f"the execution is {row.status} already", extra={"execution_status": row.status})
@@ -183,8 +195,7 @@ def cancel_rows(scope: TenantScope, execution_id: str, process_id: str | None) -
         now = clock.now_ms()
         changes: dict[str, Any] = {"status": "cancelled", "finished_at": now, "next_run_at": None, "wait_reason": None}
         scope.update(Execution, **changes, waiting_for=None, fence=row.fence + 1).where(mine).execute()
-        open_runs = (StepRunRow.execution_id == execution_id) & StepRunRow.status.not_in(("succeeded", "skipped", "failed"))
-        scope.update(StepRunRow, status="cancelled", finished_at=now).where(open_runs).execute()
+        store.close_runs(scope, execution_id, "cancelled")
         outcome.note_status(scope, execution_id, "cancelled")
     else:
         scope.update(Execution, cancel_requested=True, status="cancelling").where(mine).execute()
@@ -205,15 +216,23 @@ def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, com
             raise ValidationFailed(f"{start_from[:60]!r} is not a top-level step; known are {', '.join(order)}", pointer="/from")
         kept = set(order[: order.index(start_from)])
         runs = [run for run in runs if run.path.split("/")[0] in kept]
-    known = set(compiled.steps)
-    open_blocks = {"branch", "for_each"}
-    kept_runs = [
-        run for run in runs
-        if run.path in known and (run.status in ("succeeded", "skipped") or (run.kind in open_blocks and run.status == "running"))
-    ]  # fmt: skip
-    for run in kept_runs:
-        run.result_source = "reused"
-    return kept_runs
+    return [_reused(run) for run in runs if _is_reusable(run, compiled)]
+
+
+def _is_reusable(run: StepRun, compiled: Compiled) -> bool:
+    """Finished well, or a step that holds steps and was in the middle of them, and still of that kind in this version."""
+    step = compiled.steps.get(run.path)
+    if step is None or step.kind != run.kind:
+        return False
+    if run.status in FINISHED or run.state is None:
+        return run.status in FINISHED
+    return run.kind == "for_each" or (run.kind == "branch" and run.state["taken"] < len(step.blocks))
+
+
+def _reused(run: StepRun) -> StepRun:
+    if run.status in FINISHED:
+        return replace(run, result_source="reused")
+    return replace(run, status="running", error=None, finished_at=None)
 
 
 def purge(before_ms: int) -> int:

@@ -31,7 +31,7 @@ class StepFailed(Exception):
 
 
 def make_error(code: str, failure_class: str, message: str, *, retryable: bool = False, **more: Any) -> dict[str, Any]:
-    """The error object; `next` says what to do."""
+    """The error object; `next` says what to do, `retry_after` (seconds) how long a foreign system wants to be left alone."""
     error = {"code": code, "failure_class": failure_class, "message": message, "retryable": retryable}
     error |= {name: value for name, value in more.items() if value not in (None, "", [], {})}
     error["next"] = NEXT[failure_class]
@@ -47,7 +47,8 @@ def from_coded(error: ApplianceError) -> StepFailed:
     """A coded error of a domain as a step's failure."""
     details = [{"pointer": d.pointer, "code": d.code, "message": d.message} for d in error.details]
     retryable = bool(error.extra.get("retryable", error.status in (429, 502, 503, 504)))
-    return StepFailed(make_error(error.code, failure_class_of(error), error.message, retryable=retryable, details=details))
+    more = {"details": details, "retry_after": error.extra.get("retry_after")}
+    return StepFailed(make_error(error.code, failure_class_of(error), error.message, retryable=retryable, **more))
 
 
 def from_sandbox(failure: Failure) -> StepFailed:

@@ -1,6 +1,7 @@
 """The host of one step run: answers its calls, checks grants, journals every answer, and replays a journal after a crash."""
 
 import queue
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from appliance.core import db
 from appliance.core.errors import ApplianceError, ConnectorFailed, PolicyDenied, TimedOut, ValidationFailed
 from appliance.sandbox import HostCall, Settled
 
-from .definition import Grants
+from .nodes import Grants
 from .store import Claim, JournalEntry, append_journal, check_fence
 
 READS = frozenset({"datapool.find", "datapool.query"})
@@ -24,11 +25,21 @@ class Data(Protocol):
     def perform(self, claim: Claim, method: str, args: list[Any]) -> Any: ...
 
 
+@dataclass(frozen=True)
+class ActionCall:
+    """An action that a step wants done; `where` makes the idempotency key `execution.step.call`."""
+
+    integration: str
+    action: str
+    input: Any
+    where: str
+
+
 class Actions(Protocol):
     """Integrations as steps reach them."""
 
-    def execute(self, claim: Claim, where: str, request: tuple[str, str, Any]) -> Any:
-        """Run (integration, action, input); `where` makes the idempotency key `execution.step.call`."""
+    def execute(self, claim: Claim, call: ActionCall, seconds: float) -> Any:
+        """The action's output; it may take `seconds`."""
 
 
 class Cancelled(Exception):
@@ -62,62 +73,96 @@ class StepHost:
     def __init__(self, reach: Reach, recorded: list[JournalEntry]) -> None:
         self._reach = reach
         self._recorded = {entry.call: entry for entry in recorded}
-        self._due = [entry.call for entry in sorted(recorded, key=lambda e: e.position)]
-        self._submitted: set[int] = set()
-        self._live: queue.SimpleQueue[tuple[HostCall, Future[Any] | None]] = queue.SimpleQueue()
+        self._due = deque(entry.call for entry in sorted(recorded, key=lambda e: e.position))
+        self._asked: set[int] = set()
+        self._new: deque[HostCall] = deque()
+        self._live: queue.SimpleQueue[tuple[HostCall, Future[Any]]] = queue.SimpleQueue()
         self._clock: dict[int, list[int]] = {}
         self._position = len(recorded)
         self.unwritten: list[JournalEntry] = []
+        self.retry_after: float | None = None
 
     # -- what the sandbox calls
 
     def submit(self, call: HostCall, clock: list[int]) -> None:
-        """Take a call: a recorded one is checked against the journal, another is begun."""
+        """Take a call: a recorded one is checked against the journal, another is to be answered live."""
         entry = self._recorded.get(call.id)
-        if entry is not None:
-            if (entry.method, entry.args) != (call.method, call.args):
-                raise Nondeterministic(
-                    f"call {call.id} was {entry.method} in the recorded run and is {call.method} with other arguments now"
-                )
-            self._submitted.add(call.id)
+        if entry is None:
+            self._clock[call.id] = clock
+            self._new.append(call)
             return
-        self._clock[call.id] = clock
-        if call.method == "integrations.execute":
-            self._begin_action(call)
-        else:
-            self._live.put((call, None))
+        if (entry.method, entry.args) != (call.method, call.args):
+            raise Nondeterministic(
+                f"call {call.id} was {entry.method} in the recorded run and is {call.method} with other arguments now"
+            )
+        self._asked.add(call.id)
 
     def wait(self, timeout: float) -> Settled | None:
         """The next answer; None when there is none within `timeout` seconds.  Cancelled and Fenced pass through."""
-        if self._due and self._due[0] in self._submitted:
-            entry = self._recorded[self._due.pop(0)]
-            return Settled(entry.call, entry.ok, entry.answer)
+        if self._due:
+            return self._replay(self._due.popleft())
         if self._reach.is_cancelled():
             raise Cancelled
+        answered = self._begin_new(timeout)
+        if answered is not None:
+            return answered
         try:
             call, future = self._live.get(timeout=min(timeout, 0.25))
         except queue.Empty:
             return None
-        if future is not None:
-            return self._settle(call, *future.result(), durable=True)
-        if call.method in WRITES:
-            return self._write(call)
+        return self._settle(call, *future.result(), durable=True)
+
+    def check_all_asked(self) -> None:
+        """Nondeterministic when the code ended without asking what it asked in the recorded run."""
+        if self._due:
+            entry = self._recorded[self._due[0]]
+            raise Nondeterministic(f"call {entry.call} was {entry.method} in the recorded run and is not made now")
+
+    def _replay(self, number: int) -> Settled:
+        entry = self._recorded[number]
+        if number not in self._asked:
+            raise Nondeterministic(f"call {number} was {entry.method} in the recorded run and is not made now")
+        return Settled(number, entry.ok, entry.answer)
+
+    def _begin_new(self, seconds: float) -> Settled | None:
+        """Begin the calls to foreign systems, which take their time; answer the first of the others."""
+        mine = None
+        for call in [each for each in self._new if each.method == "integrations.execute"]:
+            self._begin_action(call, seconds)
+        self._new = deque(each for each in self._new if each.method != "integrations.execute")
+        if self._new:
+            mine = self._new.popleft()
+        if mine is None:
+            return None
+        if mine.method in WRITES:
+            return self._write(mine)
+        call = mine
         return self._settle(call, *_attempt(lambda: self._read(call)))
 
     # -- how calls are answered
 
     def _settle(self, call: HostCall, ok: bool, value: Any, *, durable: bool = False) -> Settled:
         """Record an answer: with the next commit, or at once when asking again may not be possible."""
-        self.unwritten.append(self._entry(call, ok, value))
+        entry = self._entry(call, ok, value)
+        self._note(entry)
+        self.unwritten.append(entry)
         if durable:
             db.write(self._flush)
             self.unwritten.clear()
         return Settled(call.id, ok, value)
 
     def _entry(self, call: HostCall, ok: bool, value: Any) -> JournalEntry:
-        entry = JournalEntry(call.id, self._position, call.method, call.args, ok, value, self._clock.pop(call.id, []))
+        """The journal's line, with every clock value read before this call that no other line has: earlier calls may
+        still be without an answer, and a re-run must read their values again."""
+        earlier = sorted(number for number in self._clock if number <= call.id)
+        clock = [value for number in earlier for value in self._clock[number]]
+        return JournalEntry(call.id, self._position, call.method, call.args, ok, value, clock)
+
+    def _note(self, entry: JournalEntry) -> None:
+        """The entry is made: its position and its clock values are taken."""
         self._position += 1
-        return entry
+        for number in [number for number in self._clock if number <= entry.call]:
+            del self._clock[number]
 
     def _flush(self) -> None:
         check_fence(self._reach.claim)
@@ -132,38 +177,41 @@ class StepHost:
     def _write(self, call: HostCall) -> Settled:
         """The write and its journal entry in one commit, under the fence."""
 
-        def commit() -> tuple[bool, Any]:
+        def commit() -> JournalEntry:
             check_fence(self._reach.claim)
             try:
                 with db.savepoint():
                     ok, value = True, self._reach.data.perform(self._reach.claim, call.method, call.args)
             except ApplianceError as error:
                 ok, value = False, fault_of(error)
-            entry = JournalEntry(call.id, self._position, call.method, call.args, ok, value, self._clock.get(call.id, []))
+            entry = self._entry(call, ok, value)
             append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, entry])
-            return ok, value
+            return entry
 
         try:
             self._need_write_grants(call)
         except ApplianceError as error:
             return self._settle(call, False, fault_of(error))
-        ok, value = db.write(commit)
-        self._position += 1
-        self._clock.pop(call.id, None)
+        entry = db.write(commit)
+        self._note(entry)
         self.unwritten.clear()
-        return Settled(call.id, ok, value)
+        return Settled(call.id, entry.ok, entry.answer)
 
-    def _begin_action(self, call: HostCall) -> None:
+    def _begin_action(self, call: HostCall, seconds: float) -> None:
         """Foreign systems are slow: they are asked in a thread, so that calls in flight overlap."""
         path, iteration, _ = self._reach.run_key
         where = ".".join(part for part in (path, iteration, str(call.id)) if part)
 
         def ask() -> tuple[bool, Any]:
-            return _attempt(lambda: self._reach.actions.execute(self._reach.claim, where, self._action_request(call)))
+            try:
+                return True, self._reach.actions.execute(self._reach.claim, self._action_call(call, where), seconds)
+            except ApplianceError as error:
+                self.retry_after = error.extra.get("retry_after")
+                return False, fault_of(error)
 
         self._reach.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
 
-    def _action_request(self, call: HostCall) -> tuple[str, str, Any]:
+    def _action_call(self, call: HostCall, where: str) -> ActionCall:
         match call.args:
             case [str() as slug, str() as action]:
                 given: Any = {}
@@ -173,7 +221,7 @@ class StepHost:
                 raise ValidationFailed("call api.integrations.execute(integration, action, input)")
         if not self._reach.grants.allows_action(slug, action):
             raise PolicyDenied(f"this step has no grant for {action} of {slug}; add grants: integrations: {{{slug}: [{action}]}}")
-        return slug, action, given
+        return ActionCall(slug, action, given, where)
 
     def _need_data(self, call: HostCall, access: str) -> None:
         collection = call.args[0] if call.args and isinstance(call.args[0], str) else None

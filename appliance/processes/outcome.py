@@ -13,8 +13,8 @@ from appliance.monitor import logs as log_lines
 from . import store
 from .engine import Decision, History, StepRun
 from .failing import make_error
+from .job import Performed
 from .store import Claim
-from .task import Result
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ def waiting(decision: Decision, history: History) -> Ending:
     return Ending("waiting", wait_reason=decision.wake_reason, waiting_for=what, next_run_at=decision.wake_at)
 
 
-def write_step(claim: Claim, run: StepRun, result: Result) -> None:
+def write_step(claim: Claim, performed: Performed) -> None:
     """Inside a commit: the step run, its journal, its log lines and an event."""
+    run, result, attempt = performed.run, performed.result, performed.attempt
     store.save_run(claim.scope, claim.execution_id, run)
-    attempt = run.attempt - 1 if run.status == "retrying" else run.attempt
     if result.journal:
         store.append_journal(claim, (run.path, run.iteration, attempt), result.journal)
     if result.logs:
@@ -71,8 +71,7 @@ def write_step(claim: Claim, run: StepRun, result: Result) -> None:
         log_lines.write_lines(claim.scope, lines)
     if run.status == "failed":
         _log_failure(claim, run)
-    event = {"step": run.step, "path": run.path, "iteration": run.iteration, "status": run.status, "attempt": attempt}
-    store.add_event(claim.scope, claim.execution_id, "step", event)
+    store.add_step_event(claim, run, attempt)
 
 
 def _log_failure(claim: Claim, run: StepRun) -> None:
@@ -103,6 +102,8 @@ def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
             "failure_class": (end.error or {}).get("failure_class"),
         }
     store.settle(claim, end.status, active_ms, changes)
+    if finished and end.status != "succeeded":
+        store.close_runs(claim.scope, claim.execution_id, "failed" if end.error else "cancelled")
     note_status(claim.scope, claim.execution_id, end.status, end.error)
     if finished:
         tally.add(claim.scope, "execution", f"{claim.process_id}:{end.status}", max(0, now - claim.created_at))

@@ -6,9 +6,10 @@ from typing import Any
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.governance.executor import ActionRequest, GovernedExecutor
+from appliance.governance.executor import MOST_SECONDS, ActionRequest, GovernedExecutor
 from appliance.integrations.records import Origin
 
+from .journal import ActionCall
 from .store import Claim
 
 
@@ -69,13 +70,13 @@ class ActionReach:
     def __init__(self, executor: GovernedExecutor) -> None:
         self._executor = executor
 
-    def execute(self, claim: Claim, where: str, request: tuple[str, str, Any]) -> Any:
-        """Run (integration, action, input); the idempotency key is `<execution>.<where>`, equal for every attempt."""
-        slug, action, given = request
-        if not isinstance(given, Mapping):
-            raise ValidationFailed(f"the input of {action} must be an object")
-        key = f"{claim.execution_id}.{where}"
-        result = self._executor.execute(
-            claim.scope, ActionRequest(slug, action, given, idempotency_key=key, origin=Origin(claim.execution_id, where))
-        )
-        return result.output
+    def execute(self, claim: Claim, call: ActionCall, seconds: float) -> Any:
+        """The action's output; the idempotency key is `<execution>.<where>`, equal for every attempt."""
+        if not isinstance(call.input, Mapping):
+            raise ValidationFailed(f"the input of {call.action} must be an object")
+        key = f"{claim.execution_id}.{call.where}"
+        request = ActionRequest(
+            call.integration, call.action, call.input, idempotency_key=key, origin=Origin(claim.execution_id, call.where),
+            seconds=max(0.001, min(seconds, MOST_SECONDS)),
+        )  # fmt: skip
+        return self._executor.execute(claim.scope, request).output

@@ -1,60 +1,30 @@
 """The only loop: claims an execution, performs what the engine decides, commits under the fence."""
 
 import logging
-import random
 import threading
-from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
-from typing import Any
 
 from appliance.core import clock, db, logs
 from appliance.core.config import Config
-from appliance.core.errors import ApplianceError
+from appliance.core.errors import NotFound, StorageFull
 from appliance.core.presence import Presence
 from appliance.core.scope import TenantScope
 
 from . import outcome, store
+from .attempts import Attempts
 from .compiled import Compiled, CompiledVersions, compile_version
-from .engine import Close, Decision, History, Ready, StepRun
-from .evaluation import fill, is_true
-from .failing import StepFailed, from_coded, make_error
-from .journal import Cancelled
+from .engine import FINISHED, Decision, History, Ready
+from .evaluation import fill
+from .failing import StepFailed, make_error
+from .heartbeat import Heartbeat
+from .job import Job, Performed
 from .models import Execution, ProcessVersion
-from .steps import for_each, perform
 from .store import Claim, Fenced
-from .task import Result, Task, Tools
+from .task import Tools
 from .timers import Timers
 
 log = logging.getLogger(__name__)
-LOST_RETRIES = 5
-LOST_DELAY_MS = 100
-
-
-@dataclass
-class Job:
-    """One claimed execution in this process."""
-
-    claim: Claim
-    compiled: Compiled
-    history: History
-    began: float
-    cancel: threading.Event
-    saved_runs: int = 0
-
-    def active_ms(self) -> int:
-        return self.claim.active_ms + int((clock.monotonic() - self.began) * 1000)
-
-    def left_ms(self) -> int:
-        return (self.compiled.definition.timeout_ms or 0) - self.active_ms()
-
-
-@dataclass(frozen=True)
-class Performed:
-    """A finished attempt, ready to be committed."""
-
-    run: StepRun
-    result: Result
+UnderWay = dict[Future[Performed], Ready]
 
 
 class Runner:
@@ -65,12 +35,27 @@ class Runner:
         self.presence = presence
         self.tools = tools
         self.timers = timers
+        self.attempts = Attempts(tools)
         self.compiled = CompiledVersions()
         self.active: dict[str, Job] = {}
+        self._idle = threading.Condition()
+        self._stopping = threading.Event()
+        self._heartbeat = Heartbeat(self.active, self.lease, config.queue.lease_seconds / 3)
         self._steps = ThreadPoolExecutor(config.queue.workers * 4, thread_name_prefix="step")
 
-    def stop(self) -> None:
-        """Ask every execution in progress to stop at its next commit; the next start goes on from there."""
+    def start(self) -> None:
+        self._heartbeat.start()
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Wait until nothing is in progress; False when something still is after `seconds`."""
+        with self._idle:
+            return self._idle.wait_for(lambda: not self.active, seconds)
+
+    def stop(self, seconds: float) -> None:
+        """Have every execution in progress stop at its next commit; the next start goes on from there."""
+        self._stopping.set()
+        self.wait_idle(seconds)
+        self._heartbeat.stop()
         self._steps.shutdown(wait=False, cancel_futures=True)
 
     def lease(self) -> int:
@@ -112,39 +97,61 @@ class Runner:
         return row.owner is None or row.lease_until < now or not self.presence.is_alive(row.owner)
 
     def load(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
-        """The version, compiled; kept for the next execution."""
-        key = (scope.tenant_id, process_id, version)
-        found = self.compiled.get(key)
-        if found is None:
+        """The version, compiled; kept for the next execution.  The digest tells it from one that was deleted."""
+        found = db.rows(
+            "SELECT draft_digest FROM process_version WHERE tenant_id = ? AND process_id = ? AND version = ?",
+            (scope.tenant_id, process_id, version),
+        )
+        if not found:
+            raise NotFound(f"the process {process_id!r} has no version {version}")
+        key = (scope.tenant_id, process_id, version, found[0][0])
+        compiled = self.compiled.get(key)
+        if compiled is None:
             row = scope.get(ProcessVersion, process_id=process_id, version=version)
-            found = compile_version(scope.tenant_id, row.definition, row.files)
-            self.compiled.put(key, found)
-        return found
+            compiled = compile_version(scope.tenant_id, row.definition, row.files)
+            self.compiled.put(key, compiled)
+        return compiled
 
     # -- the loop
 
-    def run(self, claim: Claim) -> None:
-        """Run a claimed execution; whatever goes wrong in the appliance itself ends it as `system`, never silently."""
+    def run(self, claim: Claim, *, is_new: bool = False) -> None:
+        """Run a claimed execution; whatever goes wrong in the appliance itself ends it as `system`, never silently.
+
+        `is_new`: it was inserted a moment ago, so that there are no step runs to look for.
+        """
+        job: Job | None = None
         with logs.log_context(execution_id=claim.execution_id, request_id=claim.request_id):
             try:
-                job = self._open(claim)
+                job = self._open(claim, is_new=is_new)
                 self.active[claim.execution_id] = job
                 self._loop(job)
             except Fenced:
                 log.warning("lost the claim; another worker has it")
+            except StorageFull:
+                log.exception("the disk is full; the execution is taken up again when its lease is over")
             except Exception:
-                log.exception("the runner failed")
-                self._fail_system(claim)
+                if self._stopping.is_set():
+                    log.info("stopped in the middle of a step; the next start goes on from there")
+                else:
+                    log.exception("the runner failed")
+                    self._fail_system(claim)
             finally:
-                self.active.pop(claim.execution_id, None)
+                if self.active.get(claim.execution_id) is job:
+                    self.active.pop(claim.execution_id, None)
+                with self._idle:
+                    self._idle.notify_all()
 
-    def _open(self, claim: Claim) -> Job:
+    def _open(self, claim: Claim, *, is_new: bool) -> Job:
         compiled = self.load(claim.scope, claim.process_id, claim.version)
         history = History(compiled.definition)
-        if claim.fence > 1:
+        if not is_new:
             for run in store.load_runs(claim.scope, claim.execution_id):
                 history.put(run)
-        return Job(claim, compiled, history, clock.monotonic(), threading.Event(), len(history.runs))
+        limit = compiled.definition.timeout_ms or self.config.limits.execution_minutes * 60_000
+        job = Job(claim, compiled, history, limit)
+        if claim.cancel_requested:
+            job.cancel.set()
+        return job
 
     def _loop(self, job: Job) -> None:
         """Decide, perform, commit, until the execution is finished or waits."""
@@ -152,13 +159,14 @@ class Runner:
             error = make_error("poisoned", "system", f"claimed {job.claim.claims} times without progress")
             self._commit(job, [], outcome.failed(error))
             return
-        under_way: dict[Future[Performed], Ready] = {}
+        under_way: UnderWay = {}
         finished: list[Performed] = []
-        if job.claim.cancel_requested:
-            job.cancel.set()
         while True:
+            if self._stopping.is_set():
+                self._commit(job, [each for each in finished if each.run.status in FINISHED], None)
+                return
             if any(each.result.in_commit for each in finished):
-                self._commit(job, finished, None)  # what these steps come to is known only after their commit
+                self._commit(job, finished, None)  # what these come to is known only after their commit
                 finished = []
             for each in finished:
                 job.history.put(each.run)
@@ -169,24 +177,25 @@ class Runner:
                 return
             if finished:
                 self._commit(job, finished, None)
-                finished = []
-            if end is not None:
-                finished = self._next(under_way)
-                continue
-            busy = {(r.step.path, r.iteration) for r in under_way.values()}
-            ready = [r for r in decision.ready if (r.step.path, r.iteration) not in busy]
-            if decision.close:
-                finished = [self._close(job, each) for each in decision.close]
-            elif len(ready) == 1 and not under_way:
-                finished = [self._attempt(job, ready[0])]
-            else:
-                for each in ready:
-                    under_way[self._steps.submit(self._attempt, job, each)] = each
-                finished = self._next(under_way)
+            finished = self._advance(job, decision, under_way) if end is None else self._next(under_way, None)
+
+    def _advance(self, job: Job, decision: Decision, under_way: UnderWay) -> list[Performed]:
+        """Do the next thing, and answer the attempts that are over; none when a timer came first."""
+        if decision.close:
+            return [self.attempts.close(job, each) for each in decision.close]
+        busy = {(ready.step.path, ready.iteration) for ready in under_way.values()}
+        to_begin = [ready for ready in decision.ready if (ready.step.path, ready.iteration) not in busy]
+        if len(to_begin) == 1 and not under_way and decision.wake_at is None:
+            return [self.attempts.attempt(job, to_begin[0])]
+        for ready in to_begin:
+            under_way[self._steps.submit(self.attempts.attempt, job, ready)] = ready
+        return self._next(under_way, decision.wake_at)
 
     @staticmethod
-    def _next(under_way: dict[Future[Performed], Ready]) -> list[Performed]:
-        done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+    def _next(under_way: UnderWay, wake_at: int | None) -> list[Performed]:
+        """The attempts that end first, at the latest when the next timer is due."""
+        patience = None if wake_at is None else max(0.0, (wake_at - clock.now_ms()) / 1000)
+        done, _ = wait(under_way, patience, FIRST_COMPLETED)
         for future in done:
             del under_way[future]
         return [future.result() for future in done]
@@ -195,132 +204,29 @@ class Runner:
         """How this visit ends, or None while there is something to perform."""
         if job.cancel.is_set():
             return outcome.cancelled()
-        if decision.failed is not None:
-            return outcome.failed(dict(decision.failed.error or {}))
-        if job.compiled.definition.timeout_ms is not None and job.left_ms() <= 0 and not decision.done:
-            return outcome.timed_out(job.compiled.definition.timeout_ms)
-        if len(job.history.runs) > self.config.limits.execution_steps:
-            return outcome.failed(
-                make_error("too_many_steps", "validation", f"more than {self.config.limits.execution_steps} step runs")
-            )
+        failed = decision.failed
+        if job.left_ms() <= 0 and not decision.done and (failed is None or (failed.error or {}).get("failure_class") == "timeout"):
+            return outcome.timed_out(job.limit_ms)
+        if failed is not None:
+            return outcome.failed(dict(failed.error or {}))
+        most = self.config.limits.execution_steps
+        if len(job.history.runs) > most:
+            return outcome.failed(make_error("too_many_steps", "validation", f"an execution has at most {most} step runs"))
         if decision.ready or decision.close:
             return None
         if decision.done:
             return self._finish(job, decision.output)
         return outcome.waiting(decision, job.history)
 
-    def _finish(self, job: Job, last: Any) -> outcome.Ending:
+    def _finish(self, job: Job, last: object) -> outcome.Ending:
         """The process's own output, or its last step's."""
         template = job.compiled.definition.output
+        if template is None:
+            return outcome.succeeded(last)
         try:
-            names = self._names(job, None, "")
-            return outcome.succeeded(
-                last if template is None else fill(self.tools.pool, {"output": template}, names, clock.now_ms())["output"]
-            )
+            return outcome.succeeded(fill(self.tools.pool, {"output": template}, job.names(""), clock.now_ms())["output"])
         except StepFailed as failed:
             return outcome.failed(failed.error)
-
-    # -- one attempt
-
-    def _attempt(self, job: Job, ready: Ready) -> Performed:
-        """Evaluate, perform, and turn every failure into a step run."""
-        step, before = ready.step, ready.run
-        now = clock.now_ms()
-        run = StepRun(
-            step.path, ready.iteration, step.id, step.kind, "running", before.attempt if before else 1,
-            started_at=before.started_at if before and before.started_at else now,
-        )  # fmt: skip
-        with logs.log_context(execution_id=job.claim.execution_id, step=step.path):
-            try:
-                result = self._perform(job, ready, run, now)
-            except Cancelled:
-                return Performed(replace(run, status="cancelled", finished_at=clock.now_ms()), Result(status="cancelled"))
-            except StepFailed as failed:
-                return self._failed(ready, run, failed)
-            except ApplianceError as error:
-                return self._failed(ready, run, from_coded(error))
-        return Performed(run, result) if result.in_commit else self._record(run, result)
-
-    def _perform(self, job: Job, ready: Ready, run: StepRun, now: int) -> Result:
-        step = ready.step
-        names = self._names(job, ready, ready.iteration)
-        if step.when is not None:
-            filled = fill(self.tools.pool, {"when": step.when}, names, now)
-            if not is_true(filled["when"]):
-                return Result(status="skipped")
-        templates = {name: t for name, t in step.templates.items() if name != "expression"}
-        filled = fill(self.tools.pool, templates, names, now)
-        run.input = _shown_input(step.kind, filled, job.claim.input)
-        left = job.left_ms() if job.compiled.definition.timeout_ms else 15 * 60_000
-        task = Task(
-            step, ready.iteration, run.attempt, job.claim, job.compiled, names, filled,
-            filled.get("step_input", job.claim.input), now, max(1, left), job.cancel.is_set,
-        )  # fmt: skip
-        return perform(self.tools, task)
-
-    def _record(self, run: StepRun, result: Result) -> Performed:
-        """The step run after an attempt that did not fail; an output that is too large fails it."""
-        if result.status == "succeeded":
-            size = len(db.dump_json(result.output)) if result.output is not None else 0
-            if size > self.tools.output_bytes:
-                error = make_error(
-                    "output_too_large", "validation", f"the output has {size} bytes; at most {self.tools.output_bytes} are kept"
-                )
-                return Performed(replace(run, status="failed", error=_located(error, run), finished_at=clock.now_ms()), result)
-        closed = result.status in ("succeeded", "skipped")
-        return Performed(
-            replace(
-                run, status=result.status, output=result.output, state=result.state, next_run_at=result.next_run_at,
-                finished_at=clock.now_ms() if closed else None,
-            ),
-            result,
-        )  # fmt: skip
-
-    def _failed(self, ready: Ready, run: StepRun, failed: StepFailed) -> Performed:
-        """Retrying, when the step's policy says so; a lost sandbox process is always tried again."""
-        result = Result(status="failed", logs=failed.logs, journal=failed.journal)
-        error = _located(failed.error, run)
-        now = clock.now_ms()
-        delay = _retry_delay(ready, run.attempt, failed.error)
-        if delay is None:
-            return Performed(replace(run, status="failed", error=error, finished_at=now), result)
-        return Performed(replace(run, status="retrying", attempt=run.attempt + 1, error=error, next_run_at=now + delay), result)
-
-    def _close(self, job: Job, close: Close) -> Performed:
-        """Finish a branch, a for_each or a wait whose time has come."""
-        run = replace(close.run, status="succeeded", output=close.output, finished_at=clock.now_ms())
-        if close.step.kind == "for_each":
-            names = self._names(job, None, close.iteration, close.step.path)
-            task = Task(
-                close.step, close.iteration, run.attempt, job.claim, job.compiled, names, {}, None, clock.now_ms(), 1,
-                job.cancel.is_set,
-            )  # fmt: skip
-            try:
-                run.output = for_each.collect(self.tools, task, job.history, close.run, close.output)
-            except StepFailed as failed:
-                run = replace(run, status="failed", output=None, error=_located(failed.error, run))
-        return (
-            self._record(run, Result(output=run.output, state=run.state)) if run.status == "succeeded" else Performed(run, Result())
-        )
-
-    # -- names
-
-    def _names(self, job: Job, ready: Ready | None, iteration: str, path: str | None = None) -> dict[str, Any]:
-        """What expressions and code see."""
-        claim = job.claim
-        names: dict[str, Any] = {
-            "input": claim.input,
-            "steps": job.history.outputs_for(iteration),
-            "execution": {
-                "id": claim.execution_id, "process_id": claim.process_id, "version": claim.version, "label": claim.label,
-                "created_at": clock.rfc3339(claim.created_at), "started_at": clock.rfc3339(claim.started_at),
-            },
-            "tenant": {"id": claim.scope.tenant_id},
-        }  # fmt: skip
-        where = ready.step.path if ready else path
-        if iteration and where:
-            names |= _item_names(job, where, iteration)
-        return names
 
     # -- commit
 
@@ -328,37 +234,28 @@ class Runner:
         """Everything this round came to, in one transaction under the fence."""
         claim = job.claim
 
-        def write() -> bool:
+        def write() -> tuple[list[Performed], outcome.Ending | None, bool]:
             asked = False
-            if end is None:
+            if end is None or end.status == "waiting":
                 asked = store.progress(claim, self.lease(), job.active_ms())
             else:
                 store.check_fence(claim)
-            for index, each in enumerate(performed):
-                if each.result.in_commit is not None:
-                    performed[index] = each = self._perform_in_commit(job, each)
-                outcome.write_step(claim, each.run, each.result)
-            if end is not None:
-                outcome.write_end(claim, job.active_ms(), end)
-            return asked
+            recorded = [self.attempts.perform_in_commit(job, each) for each in performed]
+            for each in recorded:
+                outcome.write_step(claim, each)
+            final = outcome.cancelled() if asked and end is not None and end.status == "waiting" else end
+            if final is not None:
+                outcome.write_end(claim, job.active_ms(), final)
+            return recorded, final, asked
 
-        asked = db.write(write)
-        for each in performed:
+        recorded, final, asked = db.write(write)
+        job.prolonged = clock.monotonic()
+        for each in recorded:
             job.history.put(each.run)
         if asked:
             job.cancel.set()
-        if end is not None and end.next_run_at is not None:
-            self.timers.at(end.next_run_at, claim.scope.tenant_id, claim.execution_id)
-
-    def _perform_in_commit(self, job: Job, each: Performed) -> Performed:
-        """A DataPool write inside the commit that records its step."""
-        try:
-            with db.savepoint():
-                output = each.result.in_commit() if each.result.in_commit else None
-            return self._record(each.run, replace(each.result, output=output, in_commit=None))
-        except ApplianceError as error:
-            ready = Ready(job.compiled.steps[each.run.path], each.run.iteration, None)
-            return self._failed(ready, each.run, from_coded(error))
+        if final is not None and final.next_run_at is not None:
+            self.timers.at(final.next_run_at, claim.scope.tenant_id, claim.execution_id)
 
     def _fail_system(self, claim: Claim) -> None:
         error = make_error("internal", "system", "the appliance failed while running this execution; its log has the reason")
@@ -374,51 +271,3 @@ def claim_of(scope: TenantScope, row: Execution) -> Claim:
         scope, row.id, row.process_id, row.version, row.fence + 1, row.input, row.label_text, row.created_at,
         row.started_at or clock.now_ms(), row.active_ms, bool(row.cancel_requested), row.request_id, row.claims,
     )  # fmt: skip
-
-
-def _shown_input(kind: str, filled: Mapping[str, Any], execution_input: Any) -> Any:
-    """What the step run shows as its input: nothing that the execution's own input already is."""
-    for name in ("step_input", "input", "arguments"):
-        if name in filled:
-            return filled[name]
-    return None
-
-
-def _located(error: Mapping[str, Any], run: StepRun) -> dict[str, Any]:
-    return {**error, "step": run.step, "attempt": run.attempt} | ({"iteration": run.iteration} if run.iteration else {})
-
-
-def _retry_delay(ready: Ready, attempt: int, error: Mapping[str, Any]) -> int | None:
-    """Milliseconds until the next attempt; None when there is none."""
-    policy = ready.step.retry
-    failure_class = error["failure_class"]
-    if error["code"] in ("sandbox_lost", "sandbox_busy") and attempt <= LOST_RETRIES:
-        return LOST_DELAY_MS * attempt
-    if policy is None or attempt >= policy.max_attempts or failure_class not in policy.classes:
-        return None
-    if failure_class == "connector" and not error.get("retryable", False):
-        return None
-    return policy.delay_ms(attempt, random.random())  # noqa: S311 jitter, not a secret
-
-
-def _item_names(job: Job, path: str, iteration: str) -> dict[str, Any]:
-    """The item and index of every for_each around `path` in this iteration, inner ones last."""
-    names: dict[str, Any] = {}
-    indexes = iteration.split(".")
-    depth = 0
-    outer = ""
-    for part in _ancestors(path):
-        step = job.compiled.steps[part]
-        if step.kind != "for_each" or depth >= len(indexes):
-            continue
-        run = job.history.runs[part, outer]
-        index = int(indexes[depth])
-        names |= {step.settings["as"]: run.state["items"][index], "index": index}
-        depth += 1
-        outer = ".".join(indexes[:depth])
-    return names
-
-
-def _ancestors(path: str) -> Iterable[str]:
-    parts = path.split("/")
-    return ("/".join(parts[:count]) for count in range(1, len(parts)))

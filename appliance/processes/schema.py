@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .definition import KINDS, RETRY_CLASSES
+from .nodes import KINDS, RETRY_CLASSES
 
 _EXPRESSION = {"type": "string", "pattern": "^=", "description": "An expression: JavaScript after the equals sign."}
 _DURATION = {"type": "string", "examples": ["500ms", "30s", "10m", "48h", "90d"]}

@@ -15,7 +15,7 @@ from appliance.core.scope import TenantScope
 from appliance.sandbox import Pool
 
 from . import executions, outcome, store, versions
-from .executions import PRIORITIES, StartRequest
+from .executions import PRIORITIES, Birth, StartRequest
 from .journal import Actions, Data
 from .models import Execution, ProcessVersion
 from .runner import Runner, claim_of
@@ -50,41 +50,50 @@ class ProcessFlow:
         limits = config.limits
         tools = Tools(
             pool, ports.data, ports.actions, self._submit_io, limits.step_seconds * 1000, limits.step_memory_mb,
-            limits.step_output_kb << 10, limits.step_host_calls,
+            limits.step_output_kb << 10, limits.step_host_calls, limits.waiting_days * 86_400_000, limits.execution_steps - 1,
         )  # fmt: skip
         self._timers = Timers(self._wake_due)
         self.runner = Runner(config, presence, tools, self._timers)
-        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self._enqueue, queue.depth)
+        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self._wake, queue.depth)
         self._sweeper.is_running_here = self.runner.active.__contains__
         queue.declare(WAKE, self.runner.drive)
 
     def start(self) -> None:
         """Begin working: timers, the sweeper and the queue's workers."""
+        self.runner.start()
         self._timers.start()
         self._sweeper.start()
         self.queue.start(self.config.queue.workers)
 
     def stop(self, timeout: float) -> None:
-        """Take nothing new and let what is being worked on finish; the rest is taken up after the next start."""
+        """Take nothing new and let what is in progress finish; what takes longer is taken up after the next start.
+
+        Half of `timeout` (seconds) is for finishing, the other half for reaching the next commit.
+        """
+        ends = clock.monotonic() + timeout
         self._draining.set()
         self._sweeper.stop()
         self._timers.stop()
-        self.queue.stop(timeout)
-        ends = clock.monotonic() + timeout
-        for _ in range(self.config.queue.workers):
-            self._fast_slots.acquire(timeout=max(0.0, ends - clock.monotonic()))
+        self.queue.stop(timeout / 2)
         self._fast.shutdown(wait=False, cancel_futures=True)
+        self.runner.wait_idle(max(0.0, ends - timeout / 2 - clock.monotonic()))
+        self.runner.stop(max(0.0, ends - clock.monotonic()))
         self._io.shutdown(wait=False, cancel_futures=True)
-        self.runner.stop()
 
     def _submit_io(self, work: Callable[[], Any]) -> "Future[Any]":
         return self._io.submit(work)
 
-    def _enqueue(self, tenant_id: str, execution_id: str) -> None:
-        self.queue.enqueue(WAKE, tenant_id, execution_id)
+    def _enqueue(self, tenant_id: str, execution_id: str, priority: int) -> None:
+        self.queue.enqueue(WAKE, tenant_id, execution_id, priority=priority)
+
+    def _wake(self, tenant_id: str, execution_id: str) -> None:
+        """Inside a write: a message for an execution that was recorded earlier."""
+        found = db.rows("SELECT priority FROM execution WHERE tenant_id = ? AND id = ?", (tenant_id, execution_id))
+        if found:
+            self._enqueue(tenant_id, execution_id, found[0][0])
 
     def _wake_due(self, tenant_id: str, execution_id: str) -> None:
-        db.write(lambda: self._enqueue(tenant_id, execution_id))
+        db.write(lambda: self._wake(tenant_id, execution_id))
 
     # -- executions
 
@@ -97,8 +106,7 @@ class ProcessFlow:
         `soon`: somebody waits; it begins at once in this process when a place is free.  `when_finished` is called
         once it is finished by this process.
         """
-        if self._draining.is_set():
-            raise Draining("the appliance is stopping; try again in a moment", headers={"Retry-After": "5"})
+        self._refuse_when_draining()
         version = executions.version_to_run(scope, process_id, request.version)
         _check_request(request)
         executions.check_input(self.runner.load(scope, process_id, version), request.input)
@@ -106,21 +114,19 @@ class ProcessFlow:
         claim: Claim | None = None
 
         def insert() -> tuple[Execution, bool]:
-            owner = self.runner.presence.instance if fast else None
-            row, new = executions.insert_execution(
-                scope, process_id, version, request, owner=owner, lease_until=self.runner.lease()
-            )
+            birth = Birth(self.runner.presence.instance if fast else None, self.runner.lease())
+            row, new = executions.insert_execution(scope, process_id, version, request, birth)
             if when_finished is not None and row.status not in store.FINISHED:
                 outcome.finished.when(row.id, when_finished)
             if new and row.status == "queued":
-                self._enqueue(scope.tenant_id, row.id)
+                self._enqueue(scope.tenant_id, row.id, row.priority)
             return row, new
 
         try:
             row, new = db.write(insert)
             if fast and new:
                 claim = _claim_at_birth(scope, row)
-                self._fast.submit(self._run_fast, claim)
+                self._run_soon(claim)
         finally:
             if fast and claim is None:
                 self._fast_slots.release()
@@ -128,9 +134,19 @@ class ProcessFlow:
             self._timers.at(row.next_run_at, scope.tenant_id, row.id)
         return row
 
+    def _refuse_when_draining(self) -> None:
+        if self._draining.is_set():
+            raise Draining("the appliance is stopping; try again in a moment", headers={"Retry-After": "5"})
+
+    def _run_soon(self, claim: Claim) -> None:
+        try:
+            self._fast.submit(self._run_fast, claim)
+        except RuntimeError:  # stopped since it was asked for: what is recorded is taken up by the next start
+            self._fast_slots.release()
+
     def _run_fast(self, claim: Claim) -> None:
         try:
-            self.runner.run(claim)
+            self.runner.run(claim, is_new=True)
         finally:
             self._fast_slots.release()
 
@@ -143,10 +159,11 @@ class ProcessFlow:
         return row
 
     def retry_execution(
-        self, scope: TenantScope, execution_id: str, *, start_from: str = "failed", published: bool = False, process_id: str | None = None,
-        token: str = "",
+        self, scope: TenantScope, execution_id: str, *, start_from: str = "failed", published: bool = False,
+        process_id: str | None = None, token: str = "",
     ) -> Execution:  # fmt: skip
         """A new execution with the same input that keeps the finished steps of a failed one."""
+        self._refuse_when_draining()
         old = executions.get_execution(scope, execution_id, process_id)
         version = executions.version_to_run(scope, old.process_id, None if published else old.version)
         compiled = self.runner.load(scope, old.process_id, version)
@@ -155,11 +172,11 @@ class ProcessFlow:
         request = StartRequest(old.input, version, None, old.priority, old.label_text, token)
 
         def insert() -> Execution:
-            row, new = executions.insert_execution(scope, old.process_id, version, request, retry_of=old.id)
+            row, new = executions.insert_execution(scope, old.process_id, version, request, Birth(retry_of=old.id))
             if new:
                 for run in kept:
                     store.save_run(scope, row.id, run)
-                self._enqueue(scope.tenant_id, row.id)
+                self._enqueue(scope.tenant_id, row.id, row.priority)
             return row
 
         return db.write(insert)
@@ -177,7 +194,6 @@ class ProcessFlow:
     def delete_process(self, scope: TenantScope, process_id: str, *, force: bool = False) -> None:
         """See `versions.delete_process`."""
         versions.delete_process(scope, process_id, force=force)
-        self.runner.compiled.forget(scope.tenant_id, process_id)
 
     # -- what is going on
 

@@ -72,6 +72,21 @@ def check_fence(claim: Claim) -> None:
         raise Fenced(claim.execution_id)
 
 
+def prolong(claim: Claim, lease_until: int, active_ms: int) -> bool:
+    """Prolong the lease under the fence; answers whether a cancel has been asked for.  Fenced otherwise.
+
+    Unlike `progress` it does not forgive former claims: being alive is no progress.
+    """
+    changed = db.execute(
+        "UPDATE execution SET lease_until = ?, active_ms = ? "
+        "WHERE tenant_id = ? AND id = ? AND fence = ? AND status IN ('running', 'cancelling')",
+        (lease_until, active_ms, claim.scope.tenant_id, claim.execution_id, claim.fence),
+    )
+    if changed != 1:
+        raise Fenced(claim.execution_id)
+    return _is_cancel_asked(claim)
+
+
 def progress(claim: Claim, lease_until: int, active_ms: int) -> bool:
     """Prolong the lease under the fence; answers whether a cancel has been asked for.  Fenced otherwise."""
     changed = db.execute(
@@ -81,6 +96,10 @@ def progress(claim: Claim, lease_until: int, active_ms: int) -> bool:
     )
     if changed != 1:
         raise Fenced(claim.execution_id)
+    return _is_cancel_asked(claim)
+
+
+def _is_cancel_asked(claim: Claim) -> bool:
     asked = db.rows(
         "SELECT cancel_requested FROM execution WHERE tenant_id = ? AND id = ?", (claim.scope.tenant_id, claim.execution_id)
     )
@@ -114,6 +133,15 @@ def save_run(claim_scope: TenantScope, execution_id: str, run: StepRun) -> None:
             run.finished_at, run.next_run_at,
         ),
     )  # fmt: skip
+
+
+def close_runs(scope: TenantScope, execution_id: str, blocks: str) -> None:
+    """Of an execution that will not go on: steps that hold steps end as `blocks`, other open ones as cancelled."""
+    db.execute(
+        "UPDATE step_run SET status = CASE WHEN kind IN ('branch', 'for_each') THEN ? ELSE 'cancelled' END, finished_at = ?, "
+        "next_run_at = NULL WHERE tenant_id = ? AND execution_id = ? AND status NOT IN ('succeeded', 'skipped', 'failed')",
+        (blocks, clock.now_ms(), scope.tenant_id, execution_id),
+    )
 
 
 def load_runs(scope: TenantScope, execution_id: str) -> list[StepRun]:
@@ -159,6 +187,12 @@ def add_event(scope: TenantScope, execution_id: str, kind: str, data: dict[str, 
         "INSERT INTO execution_event (tenant_id, execution_id, at, type, data) VALUES (?, ?, ?, ?, ?)",
         (scope.tenant_id, execution_id, clock.now_ms(), kind, db.dump_json(data)),
     )
+
+
+def add_step_event(claim: Claim, run: StepRun, attempt: int) -> None:
+    """An event that says how a step run stands after this attempt."""
+    data = {"step": run.step, "path": run.path, "iteration": run.iteration, "status": run.status, "attempt": attempt}
+    add_event(claim.scope, claim.execution_id, "step", data)
 
 
 def _json(value: Any) -> str | None:

@@ -8,8 +8,8 @@ from typing import Any
 from appliance.sandbox import LogLine, Pool
 
 from .compiled import Compiled
-from .definition import Step
 from .journal import Actions, Data
+from .nodes import Step
 from .store import Claim, JournalEntry
 
 
@@ -25,11 +25,16 @@ class Tools:
     default_memory_mb: int
     output_bytes: int
     host_calls: int
+    longest_wait_ms: int
+    most_items: int
 
 
 @dataclass(frozen=True)
 class Task:
-    """One attempt of one step run: what it sees (`names`), its filled-in settings and the time it may take."""
+    """One attempt of one step run: what it sees (`names`), its filled-in settings and the time it may take.
+
+    `is_rerun`: this attempt may have been begun before; then its journal is looked for.
+    """
 
     step: Step
     iteration: str
@@ -42,10 +47,15 @@ class Task:
     now: int
     time_ms: int
     is_cancelled: Callable[[], bool]
+    is_rerun: bool = False
 
     @property
     def run_key(self) -> tuple[str, str, int]:
         return self.step.path, self.iteration, self.attempt
+
+    def wall_ms(self, default_ms: int) -> int:
+        """What the step may take: its own limit or the default, and never more than the execution has left."""
+        return min(self.time_ms, self.step.limits.time_ms or default_ms)
 
     @property
     def where(self) -> str:

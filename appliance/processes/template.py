@@ -117,12 +117,13 @@ def resolve_path(path: tuple[str | int, ...], names: Mapping[str, Any]) -> tuple
     """(True, value) of a plain path; (False, None) where only JavaScript can tell (a member of a text, a missing one)."""
     value: Any = names
     for part in path:
-        if (isinstance(value, Mapping) and isinstance(part, str) and part in value) or (
-            isinstance(value, list) and isinstance(part, int) and part < len(value)
-        ):
-            value = value[part]
+        if isinstance(part, str):
+            found = isinstance(value, Mapping) and part in value
         else:
+            found = isinstance(value, list) and part < len(value)
+        if not found:
             return False, None
+        value = value[part]
     return True, value
 
 
@@ -149,7 +150,7 @@ def _copy(value: Any) -> Any:
 def _put(root: Any, place: tuple[str | int, ...], value: Any) -> Any:
     if not place:
         return value
-    target = root
+    target: Any = root
     for part in place[:-1]:
         target = target[part]
     target[place[-1]] = value

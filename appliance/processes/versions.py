@@ -29,6 +29,7 @@ from .models import Execution, Process, ProcessVersion
 from .store import OPEN
 from .template import Expression, Template
 
+__all__ = ["Problem", "Process", "ProcessVersion"]
 MAX_FILES = 200
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*", re.ASCII)
 

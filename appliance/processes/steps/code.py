@@ -11,7 +11,7 @@ from appliance.sandbox import Entropy, Limits, Outcome
 
 def perform(tools: Tools, task: Task) -> Result:
     """The function's return value.  After a crash the same attempt runs again against its journal."""
-    recorded = load_journal(task.claim.scope, task.claim.execution_id, task.run_key)
+    recorded = load_journal(task.claim.scope, task.claim.execution_id, task.run_key) if task.is_rerun else []
     reach = Reach(
         task.claim, task.run_key, task.step.grants or task.compiled.definition.grants, tools.data, tools.actions,
         tools.submit_io, task.is_cancelled,
@@ -19,18 +19,23 @@ def perform(tools: Tools, task: Task) -> Result:
     host = StepHost(reach, recorded)
     try:
         outcome = _run(tools, task, host, Entropy(seed_of(task), tuple(recorded_clock(recorded))))
+        if outcome.failure is None:
+            host.check_all_asked()
     except Nondeterministic as error:
         raise StepFailed(
             make_error("nondeterministic", "user_code", f"after a crash the code did something else than before: {error}")
         ) from error
     if outcome.failure is not None:
-        raise StepFailed(from_sandbox(outcome.failure).error, outcome.logs, host.unwritten)
+        error_object = from_sandbox(outcome.failure).error
+        if error_object["failure_class"] == "connector" and host.retry_after:
+            error_object["retry_after"] = host.retry_after
+        raise StepFailed(error_object, outcome.logs, host.unwritten)
     return Result(output=outcome.output, journal=host.unwritten, logs=outcome.logs)
 
 
 def _run(tools: Tools, task: Task, host: StepHost, entropy: Entropy) -> Outcome:
     limits = task.step.limits
-    wall = min(task.time_ms, limits.time_ms or tools.default_time_ms)
+    wall = task.wall_ms(tools.default_time_ms)
     return tools.pool.run(
         task.compiled.programs[task.step.path],
         task.input,

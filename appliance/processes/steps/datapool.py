@@ -3,7 +3,8 @@
 from typing import Any
 
 from appliance.core.errors import ApplianceError
-from appliance.processes.failing import from_coded
+from appliance.processes.failing import failed_validation, from_coded
+from appliance.processes.kinds import OPERATIONS
 from appliance.processes.task import Result, Task, Tools
 
 READS = ("find", "query")
@@ -13,7 +14,7 @@ def perform(tools: Tools, task: Task) -> Result:
     """The operation's answer: an entity, a page of a query, or the results of a batch."""
     operation = task.step.settings["operation"]
     method = f"datapool.{operation}"
-    args = _arguments(operation, task.step.settings["collection"], task.filled["arguments"])
+    args = _arguments(task, operation)
     if operation not in READS:
         return Result(in_commit=lambda: tools.data.perform(task.claim, method, args))
     try:
@@ -22,16 +23,16 @@ def perform(tools: Tools, task: Task) -> Result:
         raise from_coded(error) from error
 
 
-def _arguments(operation: str, collection: str, given: Any) -> list[Any]:
+def _arguments(task: Task, operation: str) -> list[Any]:
     """The positional arguments that `api.datapool.<operation>` takes for the step's member."""
+    given = task.filled["arguments"]
+    collection = task.step.settings["collection"]
     if operation == "batch":
         return [given]
-    if not isinstance(given, dict):
+    required = OPERATIONS[operation]
+    if not required:
         return [collection, given]
-    if operation == "create":
-        return [collection, given["values"]]
-    if operation == "update":
-        return [collection, given["id"], given["values"]]
-    if operation in ("find", "delete"):
-        return [collection, given["id"]]
-    return [collection, given]
+    if not isinstance(given, dict) or set(given) != set(required):
+        message = f"{operation} takes an object with {' and '.join(required)}"
+        raise failed_validation(message, f"{task.step.pointer}/datapool/{operation}", "arguments_invalid")
+    return [collection, given] if operation == "upsert" else [collection, *(given[name] for name in required)]

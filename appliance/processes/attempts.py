@@ -1,0 +1,159 @@
+"""One attempt of one step: evaluate, perform, and turn every failure into a step run."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from appliance.core import clock, db, logs
+from appliance.core.errors import ApplianceError, StorageFull
+
+from .engine import Close, Ready, StepRun
+from .evaluation import fill, is_true
+from .failing import StepFailed, from_coded, make_error
+from .job import Begun, Job, Performed
+from .journal import Cancelled
+from .nodes import Step
+from .steps import for_each, perform
+from .task import Result, Task, Tools
+
+LOST_RETRIES = 5
+LOST_DELAY_MS = 100
+LOST_CODES = ("sandbox_lost", "sandbox_busy")
+LONGEST_RETRY_AFTER_S = 86_400
+
+
+class Attempts:
+    """Performs what the engine found ready; thread-safe."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    def attempt(self, job: Job, ready: Ready) -> Performed:
+        """Perform a step once.  Fenced, StorageFull and bugs pass through: they are no outcome of the step."""
+        step, before = ready.step, ready.run
+        now = clock.now_ms()
+        run = StepRun(
+            step.path, ready.iteration, step.id, step.kind, "running", before.attempt if before else 1,
+            state=before.state if before else None, started_at=before.started_at if before and before.started_at else now,
+        )  # fmt: skip
+        key = (step.path, ready.iteration)
+        job.attempts[key] = Begun(run, clock.monotonic())
+        try:
+            with logs.log_context(execution_id=job.claim.execution_id, step=step.path):
+                result = self._perform(job, ready, run, now)
+        except Cancelled:
+            return Performed(replace(run, status="cancelled", finished_at=clock.now_ms()), Result(status="cancelled"), run.attempt)
+        except StepFailed as failed:
+            return _failed(step, run, failed)
+        except StorageFull:
+            raise
+        except ApplianceError as error:
+            return _failed(step, run, from_coded(error))
+        finally:
+            del job.attempts[key]
+        return Performed(run, result, run.attempt) if result.in_commit else self._record(run, result)
+
+    def perform_in_commit(self, job: Job, each: Performed) -> Performed:
+        """A DataPool write inside the commit that records its step."""
+        if each.result.in_commit is None:
+            return each
+        try:
+            with db.savepoint():
+                output = each.result.in_commit()
+            return self._record(each.run, replace(each.result, output=output, in_commit=None))
+        except StorageFull:
+            raise
+        except ApplianceError as error:
+            return _failed(job.compiled.steps[each.run.path], each.run, from_coded(error))
+
+    def close(self, job: Job, close: Close) -> Performed:
+        """Finish a branch, a for_each or a wait whose time has come."""
+        run = replace(close.run, status="succeeded", output=close.output, finished_at=clock.now_ms())
+        if close.step.kind == "for_each":
+            names = job.names(close.iteration, close.step.path)
+            try:
+                run.output = for_each.collect(self._tools, close, job.history, names)
+            except StepFailed as failed:
+                error = _located(failed.error, run)
+                return Performed(replace(run, status="failed", output=None, error=error), Result(), run.attempt)
+        return self._record(run, Result(output=run.output, state=run.state))
+
+    # -- inside an attempt
+
+    def _perform(self, job: Job, ready: Ready, run: StepRun, now: int) -> Result:
+        step = ready.step
+        names = job.names(ready.iteration, step.path)
+        if step.when is not None:
+            filled = fill(self._tools.pool, {"when": step.when}, names, now)
+            if not is_true(filled["when"]):
+                return Result(status="skipped")
+        templates = {name: t for name, t in step.templates.items() if name != "expression"}
+        filled = fill(self._tools.pool, templates, names, now)
+        run.input = _shown_input(filled)
+        task = Task(
+            step, ready.iteration, run.attempt, job.claim, job.compiled, names, filled,
+            filled.get("step_input", job.claim.input), now, max(1, job.left_ms()), job.cancel.is_set,
+            is_rerun=ready.run is not None or job.claim.fence > 1,
+        )  # fmt: skip
+        return perform(self._tools, task)
+
+    def _record(self, run: StepRun, result: Result) -> Performed:
+        """The step run after an attempt that did not fail; an output that is too large fails it."""
+        if result.status == "succeeded" and result.output is not None:
+            size = len(db.dump_json(result.output))
+            if size > self._tools.output_bytes:
+                most = self._tools.output_bytes
+                error = make_error("output_too_large", "validation", f"the output has {size} bytes; at most {most} are kept")
+                run = replace(run, status="failed", output=None, error=_located(error, run), finished_at=clock.now_ms())
+                return Performed(run, result, run.attempt)
+        closed = result.status in ("succeeded", "skipped")
+        after = replace(
+            run, status=result.status, output=result.output, state=result.state, next_run_at=result.next_run_at,
+            finished_at=clock.now_ms() if closed else None,
+        )  # fmt: skip
+        return Performed(after, result, run.attempt)
+
+
+def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:
+    """Failed, or retrying when the step's policy says so.
+
+    An attempt whose sandbox process was lost is not over: the same attempt runs again, against its journal, as after
+    a crash of the whole appliance, so that nothing it wrote is written twice.
+    """
+    result = Result(status="failed", logs=failed.logs, journal=failed.journal)
+    error = _located(failed.error, run)
+    now = clock.now_ms()
+    lost = (run.state or {}).get("lost", 0) + 1 if error["code"] in LOST_CODES else 0
+    if 1 <= lost <= LOST_RETRIES:
+        again = replace(run, status="retrying", state={"lost": lost}, error=error, next_run_at=now + LOST_DELAY_MS * lost)
+        return Performed(again, result, run.attempt)
+    delay = _retry_delay(step, run.attempt, error)
+    if delay is None:
+        return Performed(replace(run, status="failed", state=None, error=error, finished_at=now), result, run.attempt)
+    again = replace(run, status="retrying", attempt=run.attempt + 1, state=None, error=error, next_run_at=now + delay)
+    return Performed(again, result, run.attempt)
+
+
+def _retry_delay(step: Step, attempt: int, error: Mapping[str, Any]) -> int | None:
+    """Milliseconds until the next attempt, never less than the foreign system asked for; None when there is none."""
+    policy = step.retry
+    failure_class = error["failure_class"]
+    if policy is None or attempt >= policy.max_attempts or failure_class not in policy.classes:
+        return None
+    if failure_class == "connector" and not error.get("retryable", False):
+        return None
+    asked = min(float(error.get("retry_after") or 0), LONGEST_RETRY_AFTER_S)
+    return max(policy.delay_ms(attempt, random.random()), int(asked * 1000))  # noqa: S311 jitter, not a secret
+
+
+def _shown_input(filled: Mapping[str, Any]) -> Any:
+    """What the step run shows as its input: nothing that the execution's own input already is."""
+    for name in ("step_input", "input", "arguments"):
+        if name in filled:
+            return filled[name]
+    return None
+
+
+def _located(error: Mapping[str, Any], run: StepRun) -> dict[str, Any]:
+    return {**error, "step": run.step, "attempt": run.attempt} | ({"iteration": run.iteration} if run.iteration else {})

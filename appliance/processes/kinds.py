@@ -1,0 +1,116 @@
+"""The members of each kind of step that does something itself: what is allowed there, and what becomes of it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .reading import Reader
+from .template import Template
+
+Settings = dict[str, Any]
+Parsed = tuple[Settings, dict[str, Template]]
+LANGUAGES = ("typescript", "javascript")
+OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    "create": ("values",),
+    "update": ("id", "values"),
+    "upsert": ("key", "values"),
+    "delete": ("id",),
+    "find": ("id",),
+    "query": (),
+    "batch": (),
+}
+
+
+def read_rule(reader: Reader, value: Any, pointer: str) -> Parsed:
+    given = reader.mapping(value, pointer, ("expression", "decision", "input"))
+    if ("expression" in given) == ("decision" in given):
+        reader.problem(pointer, "a rule has either `expression` or `decision`")
+    if "expression" in given:
+        if "input" in given:
+            reader.problem(f"{pointer}/input", "only a decision has an input; an expression sees every name")
+        found = reader.expression(given["expression"], f"{pointer}/expression")
+        return {}, {"expression": found} if found else {}
+    decision = given.get("decision")
+    if isinstance(decision, str) and decision not in reader.files:
+        reader.problem(f"{pointer}/decision", f"there is no file {decision[:100]!r} in this process")
+    elif not isinstance(decision, str | dict):
+        reader.problem(f"{pointer}/decision", "this must be a file's path or a JSON Decision Model")
+    templates = {"input": reader.template(given["input"], f"{pointer}/input")} if "input" in given else {}
+    return {"decision": decision}, templates
+
+
+def read_code(reader: Reader, value: Any, pointer: str) -> Parsed:
+    given = reader.mapping(value, pointer, ("language", "file", "source"), ("language",))
+    if given.get("language") == "php":
+        reader.problem(f"{pointer}/language", "'php' is not offered by this release")
+        language = LANGUAGES[0]
+    else:
+        language = reader.choice(given.get("language"), f"{pointer}/language", LANGUAGES)
+    if ("file" in given) == ("source" in given):
+        reader.problem(pointer, "code has either `file` or `source`")
+    if "file" in given:
+        file = reader.text(given["file"], f"{pointer}/file")
+        if file and file not in reader.files:
+            reader.problem(f"{pointer}/file", f"there is no file {file[:100]!r} in this process")
+    if "source" in given:
+        reader.text(given["source"], f"{pointer}/source")
+    return {"language": language, "file": given.get("file"), "source": given.get("source")}, {}
+
+
+def read_integration(reader: Reader, value: Any, pointer: str) -> Parsed:
+    given = reader.mapping(value, pointer, ("use", "action", "input"), ("use", "action"))
+    templates = {"input": reader.template(given["input"], f"{pointer}/input")} if "input" in given else {}
+    use = reader.text(given.get("use"), f"{pointer}/use")
+    return {"use": use, "action": reader.text(given.get("action"), f"{pointer}/action")}, templates
+
+
+def read_datapool(reader: Reader, value: Any, pointer: str) -> Parsed:
+    given = reader.mapping(value, pointer, ("collection", *OPERATIONS))
+    chosen = [name for name in OPERATIONS if name in given]
+    if len(chosen) != 1:
+        reader.problem(pointer, f"a datapool step has exactly one of {', '.join(OPERATIONS)}")
+        return {}, {}
+    operation = chosen[0]
+    if operation == "batch" and "collection" in given:
+        reader.problem(f"{pointer}/collection", "every operation of a batch names its own collection")
+    collection = "" if operation == "batch" else reader.text(given.get("collection"), f"{pointer}/collection")
+    at = f"{pointer}/{operation}"
+    _check_operation(reader, operation, given[operation], at)
+    return {"collection": collection, "operation": operation}, {"arguments": reader.template(given[operation], at)}
+
+
+def _check_operation(reader: Reader, operation: str, value: Any, pointer: str) -> None:
+    """What is written out must have the operation's members; an expression is looked at when it has a value."""
+    if isinstance(value, str) and value.startswith("="):
+        return
+    if operation == "batch" and isinstance(value, list):
+        return
+    if operation in ("query", "batch"):
+        reader.open_mapping(value, pointer)
+    else:
+        required = OPERATIONS[operation]
+        reader.mapping(value, pointer, required, required)
+
+
+def read_wait(reader: Reader, value: Any, pointer: str) -> Parsed:
+    if reader.refuse_later(value, pointer, ("event",)):
+        return {}, {}
+    given = reader.mapping(value, pointer, ("for", "until"))
+    if ("for" in given) == ("until" in given):
+        reader.problem(pointer, "a wait has either `for` or `until`")
+        return {}, {}
+    name = "for" if "for" in given else "until"
+    template = reader.template(given[name], f"{pointer}/{name}")
+    if name == "for" and template.constant:
+        reader.duration(given["for"], f"{pointer}/for")
+    elif name == "until" and not isinstance(given["until"], str):
+        reader.problem(f"{pointer}/until", "this must be an RFC 3339 time or an expression")
+    return {}, {name: template}
+
+
+READERS: Mapping[str, Callable[[Reader, Any, str], Parsed]] = {
+    "rule": read_rule,
+    "code": read_code,
+    "integration": read_integration,
+    "datapool": read_datapool,
+    "wait": read_wait,
+}

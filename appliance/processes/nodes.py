@@ -1,0 +1,125 @@
+"""A process definition as typed data: what the parser makes and the engine walks; pure, no database."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .template import Template
+
+BLOCK_KINDS = ("branch", "for_each")
+KINDS = ("rule", "code", "integration", "datapool", "wait", *BLOCK_KINDS)
+RETRY_CLASSES = ("user_code", "connector", "timeout", "memory", "system", "policy", "validation")
+MAX_STEPS = 1000
+MAX_DEPTH = 8
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: where (JSON pointer; file, line and column where known), a code and a sentence."""
+
+    pointer: str
+    code: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+
+@dataclass(frozen=True)
+class Retry:
+    """When a failed attempt is tried again; times in milliseconds."""
+
+    max_attempts: int = 1
+    backoff: Literal["constant", "exponential"] = "exponential"
+    initial_ms: int = 1_000
+    max_ms: int = 60_000
+    jitter: bool = True
+    classes: tuple[str, ...] = ("connector", "timeout", "system")
+
+    def delay_ms(self, attempt: int, fraction: float) -> int:
+        """Wait before the attempt after `attempt`; `fraction` in [0, 1) spreads it over the upper half."""
+        delay = self.initial_ms * (2 ** min(attempt - 1, 30) if self.backoff == "exponential" else 1)
+        delay = min(delay, self.max_ms)
+        return int(delay * (0.5 + fraction / 2)) if self.jitter else delay
+
+
+@dataclass(frozen=True)
+class StepLimits:
+    """What a step may use; None means the appliance's default."""
+
+    time_ms: int | None = None
+    cpu_ms: int | None = None
+    memory_mb: int | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Steps that run in order: an option of a branch, the body of a for_each."""
+
+    steps: tuple["Step", ...]
+    when: Template | None = None
+    collect: Template | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node.  `path` joins the ids of the enclosing steps; `settings` is the kind's own member, as templates."""
+
+    id: str
+    kind: str
+    path: str
+    pointer: str
+    settings: Mapping[str, Any]
+    templates: Mapping[str, Template]
+    when: Template | None = None
+    retry: Retry | None = None
+    limits: StepLimits = field(default_factory=StepLimits)
+    blocks: tuple[Block, ...] = ()
+    grants: "Grants | None" = None
+
+
+@dataclass(frozen=True)
+class Grants:
+    """What code may reach; all else is denied.  `*` stands for every action of an integration."""
+
+    integrations: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    datapool: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def allows_action(self, integration: str, action: str) -> bool:
+        actions = self.integrations.get(integration, frozenset())
+        return "*" in actions or action in actions
+
+    def allows_data(self, collection: str, access: str) -> bool:
+        return access in self.datapool.get(collection, frozenset())
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A valid definition."""
+
+    id: str
+    name: str
+    steps: tuple[Step, ...]
+    input_schema: Mapping[str, Any] | None
+    output: Template | None
+    grants: Grants
+    timeout_ms: int | None
+
+    def all_steps(self) -> Iterator[Step]:
+        """Every step, outer before inner, in order."""
+        yield from _walk(self.steps)
+
+
+def _walk(steps: tuple[Step, ...]) -> Iterator[Step]:
+    for step in steps:
+        yield step
+        for block in step.blocks:
+            yield from _walk(block.steps)
+
+
+class DefinitionProblems(Exception):
+    """Everything that is wrong with a definition."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__(problems[0].message if problems else "")
+        self.problems = problems

@@ -1,0 +1,114 @@
+"""Small readers of a definition's members: each notes what is wrong and answers a harmless value."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.errors import ValidationFailed
+
+from .nodes import Problem
+from .template import Template, TemplateInvalid, compile_template
+
+LONGEST_MS = 3650 * 86_400_000
+
+
+class Reader:
+    """Walks a definition and notes problems instead of stopping at the first; `files` are those of the draft."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self.files = files
+        self.problems: list[Problem] = []
+
+    def problem(self, pointer: str, message: str) -> None:
+        self.problems.append(Problem(pointer, "definition_invalid", message))
+
+    def refuse_later(self, value: Any, pointer: str, later: tuple[str, ...]) -> set[str]:
+        """Note the members that a later release offers; answers their names."""
+        found = [name for name in later if isinstance(value, dict) and name in value]
+        for name in found:
+            self.problem(f"{pointer}/{pointer_token(name)}", f"{name!r} is not offered by this release")
+        return set(found)
+
+    def mapping(
+        self, value: Any, pointer: str, known: tuple[str, ...], required: tuple[str, ...] = (), later: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """An object with no other members than `known`; those of `later` are refused by name."""
+        if not isinstance(value, dict):
+            self.problem(pointer, "this must be an object")
+            return {}
+        refused = self.refuse_later(value, pointer, later)
+        for name in value:
+            if name not in known and name not in refused:
+                at = f"{pointer}/{pointer_token(name)}"
+                self.problem(at, f"{str(name)[:60]!r} is not known here; known are {', '.join(known)}")
+        for name in required:
+            if name not in value:
+                self.problem(f"{pointer}/{name}", f"{name!r} is required")
+        return value
+
+    def open_mapping(self, value: Any, pointer: str) -> dict[str, Any]:
+        """An object whose members the builder names."""
+        if isinstance(value, dict):
+            return value
+        self.problem(pointer, "this must be an object")
+        return {}
+
+    def text(self, value: Any, pointer: str, default: str = "") -> str:
+        if isinstance(value, str) and value.strip():
+            return value
+        self.problem(pointer, "this must be a text that is not empty")
+        return default
+
+    def texts(self, value: Any, pointer: str) -> list[str]:
+        if isinstance(value, list) and all(isinstance(word, str) for word in value):
+            return value
+        self.problem(pointer, "this must be a list of texts")
+        return []
+
+    def duration(self, value: Any, pointer: str, *, least: int = 0) -> int | None:
+        """Milliseconds, or None for an absent member."""
+        if value is None:
+            return None
+        try:
+            found = clock.parse_duration(value if isinstance(value, str) else repr(value))
+        except ValidationFailed as error:
+            self.problem(pointer, error.message)
+            return None
+        if not least <= found <= LONGEST_MS:
+            self.problem(pointer, f"this must be a duration from {least} ms to ten years")
+            return None
+        return found
+
+    def whole(self, value: Any, pointer: str, low: int, high: int) -> int | None:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            self.problem(pointer, f"this must be a whole number from {low} to {high}")
+            return None
+        return value
+
+    def choice(self, value: Any, pointer: str, known: tuple[str, ...]) -> str:
+        if isinstance(value, str) and value in known:
+            return value
+        self.problem(pointer, f"this must be one of {', '.join(known)}")
+        return known[0]
+
+    def template(self, value: Any, pointer: str) -> Template:
+        try:
+            return compile_template(value, pointer)
+        except TemplateInvalid as error:
+            self.problem(error.pointer, error.message)
+            return Template(pointer, None, (), (), constant=True)
+
+    def expression(self, value: Any, pointer: str) -> Template | None:
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value.startswith("="):
+            self.problem(pointer, 'this must be an expression: a text that starts with "="')
+            return None
+        return self.template(value, pointer)
+
+
+def pointer_token(part: str | int) -> str:
+    """One step of a JSON pointer (RFC 6901)."""
+    return str(part).replace("~", "~0").replace("/", "~1")
