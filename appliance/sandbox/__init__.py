@@ -2,7 +2,8 @@
 
 from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position, Problem
 from appliance.sandbox.pool import Pool, Settings
-from appliance.sandbox.program import Entropy, Host, HostCall, Limits, NoHost, Program, Settled
+from appliance.sandbox.process import StartFailed
+from appliance.sandbox.program import Entropy, Host, HostCall, Limits, NoHost, Program, Settled, WatchfulHost
 
 __all__ = [
     "Entropy",
@@ -20,4 +21,6 @@ __all__ = [
     "Program",
     "Settings",
     "Settled",
+    "StartFailed",
+    "WatchfulHost",
 ]

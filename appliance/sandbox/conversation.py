@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from appliance.sandbox.compiled import Compiled
 from appliance.sandbox.process import Slot
-from appliance.sandbox.program import Host, HostCall
+from appliance.sandbox.program import Host, HostCall, WatchfulHost
+from appliance.sandbox.reasons import ABORTED, OVER_WALL
 from appliance.sandbox.wire import Disconnected, Header, encode_json
 
 # What a process gets beyond its own deadline before it is ended.
@@ -29,12 +30,14 @@ class Conversation:
     `in_step`: the process waits for the next request."""
 
     def __init__(self, slot: Slot, seconds: float) -> None:
-        self._channel = slot.channel
+        self._slot, self._channel = slot, slot.channel
         self.seconds = seconds
         self._deadline = time.monotonic() + seconds
         self._end = self._deadline + GRACE_SECONDS
         self.in_step = False
         self.calls = 0
+        self._poll: Callable[[], None] | None = None
+        self._computes = False
 
     def _give_up(self) -> None:
         if time.monotonic() > self._end:
@@ -42,7 +45,7 @@ class Conversation:
 
     def _receive(self) -> tuple[Header, list[bytes]]:
         try:
-            return self._channel.receive(self._give_up)
+            return self._channel.receive(self._give_up, self._poll)
         except Disconnected as gone:
             raise Lost from gone
 
@@ -64,43 +67,55 @@ class Conversation:
 
     def run(self, header: Header, facts: bytes, text: bytes, compiled: Compiled, host: Host) -> tuple[Header, list[bytes]]:
         """Run a step, answering its calls through `host`, until its final frame."""
+        self._poll = host.poll if isinstance(host, WatchfulHost) else None
+        header["serial"] = self._slot.next_serial()
         self._send(header, facts, text)
-        while True:
-            answer, parts = self._receive()
-            operation = answer.get("op")
-            if operation == "need":
-                self._send(compiled.artefact, *compiled.parts)
-            elif operation == "calls":
-                self._answer(answer, parts, host)
-            else:
-                return self._checked(answer, parts)
-
-    def _answer(self, header: Header, parts: list[bytes], host: Host) -> None:
         try:
-            for call, clock in _calls(header, parts):
-                self.calls += 1
-                host.submit(call, clock)
-            settled = None
-            while settled is None:
-                remaining = self._deadline - time.monotonic()
-                if remaining <= 0:
-                    self._send({"op": "abort", "reason": "timeout"})
-                    return
-                settled = host.wait(remaining)
-            text = encode_json(settled.value)
+            while True:
+                self._computes = True
+                answer, parts = self._receive()
+                self._computes = False
+                operation = answer.get("op")
+                if operation == "need":
+                    self._send(compiled.artefact, *compiled.parts)
+                elif operation == "calls":
+                    self._answer(answer, parts, host)
+                else:
+                    return self._checked(answer, parts)
         except (Lost, Overdue):
             raise
         except BaseException:
             with suppress(Lost, Overdue):  # then `in_step` stays False, and the process is ended
-                self._abort()
+                self._stop()
             raise
+
+    def _answer(self, header: Header, parts: list[bytes], host: Host) -> None:
+        for call, clock in _calls(header, parts):
+            self.calls += 1
+            host.submit(call, clock)
+        settled = None
+        while settled is None:
+            remaining = self._deadline - time.monotonic()
+            if remaining <= 0:
+                self._send({"op": "abort", "reason": OVER_WALL})
+                return
+            settled = host.wait(remaining)
+        text = encode_json(settled.value)
         self._send({"op": "settle", "id": settled.id, "ok": settled.ok}, text)
 
-    def _abort(self) -> None:
-        """The host gave up: end the step and wait for its last frame, so that the slot can serve the next one."""
+    def _stop(self) -> None:
+        """The host gave up: end the step, wherever it is, and wait for its last frame, so that the slot can serve the next one."""
+        self._poll = None
         self._end = time.monotonic() + GRACE_SECONDS
-        self._send({"op": "abort", "reason": "aborted"})
-        self._checked(*self._receive())
+        if self._computes:
+            self._slot.ask_stop()
+        else:
+            self._send({"op": "abort", "reason": ABORTED})
+        header, parts = self._receive()
+        if header.get("op") == "calls":  # it had just begun to wait for us
+            self._send({"op": "abort", "reason": ABORTED})
+            header, parts = self._receive()
+        self._checked(header, parts)
 
 
 def _calls(header: Header, parts: list[bytes]) -> Iterator[tuple[HostCall, list[int]]]:

@@ -16,8 +16,8 @@ from appliance.sandbox.process import Process, Slot, StartFailed
 
 log = logging.getLogger(__name__)
 
-# A process that ends sooner than this after its start is started again ever more slowly.
-HEALTHY_SECONDS, SLOWEST_SECONDS = 2.0, 5.0
+# A process that ends sooner than this after its start waits a little for its next; one that cannot start waits longer.
+HEALTHY_SECONDS, SLOWEST_SECONDS = 2.0, 2.0
 
 
 class Busy(Exception):
@@ -140,38 +140,36 @@ class Lane:
     # ---- the keeper: the only thread that starts processes, for they end with it
 
     def _keep(self) -> None:
-        for _ in range(self._count):
-            self._add()
+        missing = sum(not self._add() for _ in range(self._count))
         self._all_started.set()
         while not self._stopping.is_set():
+            if missing:
+                missing -= self._add_in_time(SLOWEST_SECONDS)
+                continue
             ended = self._ended.get()
             if ended is not None:
-                self._replace(ended)
+                ended.end()
+                self._restarts += 1
+                missing += not self._add_in_time(0.0 if time.monotonic() - ended.started > HEALTHY_SECONDS else 0.1)
         with self._lock:
             remaining, self._processes = self._processes, []
         for each in remaining:
             each.condemned = True
             each.end()
 
-    def _add(self) -> None:
+    def _add_in_time(self, pause: float) -> bool:
+        return not self._stopping.wait(pause) and self._add()
+
+    def _add(self) -> bool:
         try:
             process = processes.start(self._settings, self._slots)
         except StartFailed as failed:
             self._start_failure = str(failed)
             log.error("%s", failed)  # noqa: TRY400  the message says all there is
-            return
+            return False
         self._start_failure = None
         with self._lock:
             self._processes.append(process)
             for slot in [process.free.pop() for _ in process.slots]:
                 self._hand_out(slot)
-
-    def _replace(self, ended: Process) -> None:
-        ended.end()
-        self._restarts += 1
-        pause = 0.0 if time.monotonic() - ended.started > HEALTHY_SECONDS else 0.1
-        while not self._stopping.wait(pause):
-            self._add()
-            if self._start_failure is None:
-                return
-            pause = min(max(0.1, pause * 2), SLOWEST_SECONDS)
+        return True

@@ -14,7 +14,7 @@ from appliance.sandbox.compiled import Compiled, CompiledPrograms
 from appliance.sandbox.conversation import Conversation, Lost, Overdue
 from appliance.sandbox.lane import Busy, Lane
 from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position, Problem
-from appliance.sandbox.process import Slot
+from appliance.sandbox.process import Slot, StartFailed
 from appliance.sandbox.program import Entropy, Host, Limits, NoHost, Program
 from appliance.sandbox.wire import Header, encode_json
 
@@ -228,7 +228,7 @@ class Pool:
                     answer, found, failure = _ask(lane, slot, seconds, header, *parts)
                 if not _was_lost(failure):
                     break
-        except Busy as busy:
+        except (Busy, StartFailed) as busy:
             return {}, [], _busy(busy)
         return answer, found, failure
 
@@ -266,7 +266,7 @@ def _lost() -> Failure:
     return Failure("system", _LOST, text, code="sandbox_lost", retryable=True)
 
 
-def _busy(busy: Busy) -> Failure:
+def _busy(busy: Busy | StartFailed) -> Failure:
     return Failure("system", "SandboxBusy", f"{busy}; try again later", code="sandbox_busy", retryable=True)
 
 

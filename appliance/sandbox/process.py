@@ -11,10 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from appliance.sandbox.wire import READY_CONFINED, READY_OPEN, Channel
+from appliance.sandbox.wire import ORDER, READY_CONFINED, READY_OPEN, Channel
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,18 @@ class Slot:
 
     process: Process
     channel: Channel
+    index: int
+    serial: int = 0
+
+    def next_serial(self) -> int:
+        """A number for a request, so that an order to stop cannot meet the one after it."""
+        self.serial = (self.serial + 1) & 0xFFFFFFFF
+        return self.serial
+
+    def ask_stop(self) -> None:
+        """Let the process end the request in this slot at its next look at the clock."""
+        with suppress(OSError):  # gone: then there is nothing to stop
+            self.process.control.send(ORDER.pack(self.index, self.serial))
 
 
 def _last_words(errors: IO[bytes]) -> str:
@@ -79,7 +92,7 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 
 def start(settings: dict[str, Any], slots: int) -> Process:
     """Start a process and wait until it is ready. The thread that calls must outlive it: its end kills it."""
-    control, their_control = socket.socketpair()
+    control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pairs = [_pair() for _ in range(slots)]
     theirs = [each for _, each in pairs]
     given = settings | {
@@ -110,7 +123,7 @@ def start(settings: dict[str, Any], slots: int) -> Process:
         for each in theirs:
             each.close()
     process = Process(child, control, errors)
-    process.slots = [Slot(process, Channel(ours)) for ours, _ in pairs]
+    process.slots = [Slot(process, Channel(ours), index) for index, (ours, _) in enumerate(pairs)]
     process.free = list(process.slots)
     control.settimeout(START_SECONDS)
     try:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 Language = Literal["typescript", "javascript"]
 
@@ -82,6 +82,14 @@ class Host(Protocol):
 
     def wait(self, timeout: float) -> Settled | None:
         """The next answer, in the order the host chooses; None after `timeout` seconds. An exception ends the step."""
+
+
+@runtime_checkable
+class WatchfulHost(Protocol):
+    """A host that may end a step while it computes: `poll` is called several times a second, on the thread of the run."""
+
+    def poll(self) -> None:
+        """Raise to end the step; the exception passes through, as from `wait`."""
 
 
 class NoHost:

@@ -67,7 +67,9 @@ class Programs:
             answer, modules = channel.receive()
             artefact = Artefact.from_wire(answer, modules)
             self._artefacts.put(key, artefact)
-        request = Request(artefact, Limits(*header["limits"]), header["seed"], header["clock"], parts[0], parts[1])
+        request = Request(
+            artefact, Limits(*header["limits"]), header["seed"], header["clock"], header["serial"], parts[0], parts[1]
+        )
         end, output = StepRun(self._engine, request, channel).run()
         channel.send(end, output)
 

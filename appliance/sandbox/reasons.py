@@ -9,7 +9,7 @@ from appliance.sandbox.artefact import Artefact
 from appliance.sandbox.outcome import FAILURE_CLASSES, Failure
 from appliance.sandbox.program import Limits
 
-OVER_WALL, OVER_CPU = "timeout", "cpu"
+OVER_WALL, OVER_CPU, ABORTED = "timeout", "cpu", "aborted"
 # What people expect from a browser or Node.js, and what they find here instead.
 _INSTEAD = {
     **dict.fromkeys(("fetch", "XMLHttpRequest", "WebSocket"), "call a foreign system by api.integrations.execute"),

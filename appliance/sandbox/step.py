@@ -13,7 +13,7 @@ from appliance.sandbox.artefact import Artefact
 from appliance.sandbox.engine import Engine
 from appliance.sandbox.outcome import Failure
 from appliance.sandbox.program import Limits
-from appliance.sandbox.reasons import OVER_CPU, OVER_WALL, Reasons
+from appliance.sandbox.reasons import ABORTED, OVER_CPU, OVER_WALL, Reasons
 from appliance.sandbox.vm import VM, OutOfMemory, Stopped, Thrown, Trapped
 from appliance.sandbox.wire import Channel, Header
 
@@ -82,6 +82,7 @@ class Request:
     limits: Limits
     seed: int
     clock: list[int]
+    serial: int
     facts: bytes
     input: bytes
 
@@ -244,6 +245,8 @@ class StepRun:
     def overdue(self) -> str | None:
         if time.monotonic() >= self._wall_end:
             return OVER_WALL
+        if self._channel.stop_asked == self._request.serial:
+            return ABORTED
         return OVER_CPU if time.thread_time() >= self._cpu_end else None
 
     def _end(self, failure: Failure | None) -> Header:

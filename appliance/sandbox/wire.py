@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ FRAME_BYTES = 96 << 20
 _CHUNK = 64 << 10
 # What a process says once, when it is ready: with its system calls confined, or where the kernel cannot do that.
 READY_CONFINED, READY_OPEN = b"ready", b"open!"
+# What it may be told later, apart from all requests: which slot shall stop which request.
+ORDER = struct.Struct(">HI")
 _SIZES = "b"
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -51,10 +54,14 @@ def encode_json(value: Any) -> bytes:
 
 
 class Channel:
-    """One end of a socket pair. Receiving wakes up as often as the socket's own timeout says, to ask `give_up`."""
+    """One end of a socket pair; `stop_asked` is the serial number of a request that shall not go on.
+
+    Receiving wakes up as often as the socket's own timeout says, to ask whoever waits.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
+        self.stop_asked: int | None = None
 
     def send(self, header: Header, *parts: bytes) -> None:
         try:
@@ -62,15 +69,22 @@ class Channel:
         except OSError as fault:
             raise Disconnected("the other side is gone") from fault
 
-    def receive(self, give_up: Callable[[], None] | None = None) -> tuple[Header, list[bytes]]:
-        """The next frame; `give_up` may raise to end the wait."""
-        data = self._receive(_CHUNK, give_up)
+    def receive(
+        self, give_up: Callable[[], None] | None = None, poll: Callable[[], None] | None = None
+    ) -> tuple[Header, list[bytes]]:
+        """The next frame. `give_up` may raise at any time, and ends the channel's use; `poll` only before the frame begins."""
+
+        def wait() -> None:
+            for each in (give_up, poll):
+                if each is not None:
+                    each()
+
+        data = self._receive(_CHUNK, wait)
         while len(data) < 4:
             data += self._receive(_CHUNK, give_up)
-        size = int.from_bytes(data[:4], "big")
-        if size > FRAME_BYTES:
+        missing = int.from_bytes(data[:4], "big") + 4 - len(data)
+        if missing < 0 or missing > FRAME_BYTES:
             raise Disconnected("the other side sent a frame beyond all limits")
-        missing = size + 4 - len(data)
         if missing:
             chunks = [data]
             while missing > 0:
@@ -80,13 +94,13 @@ class Channel:
             data = b"".join(chunks)
         return unpack(data[4:])
 
-    def _receive(self, size: int, give_up: Callable[[], None] | None) -> bytes:
+    def _receive(self, size: int, wait: Callable[[], None] | None) -> bytes:
         while True:
             try:
                 data = self.socket.recv(size)
             except BlockingIOError:
-                if give_up is not None:
-                    give_up()
+                if wait is not None:
+                    wait()
                 continue
             except OSError as fault:
                 raise Disconnected("the other side is gone") from fault

@@ -12,7 +12,7 @@ from typing import Any
 from appliance.sandbox import confinement
 from appliance.sandbox.outcome import Failure
 from appliance.sandbox.syscalls import confine_calls
-from appliance.sandbox.wire import READY_CONFINED, READY_OPEN, Channel, Disconnected, Verb
+from appliance.sandbox.wire import ORDER, READY_CONFINED, READY_OPEN, Channel, Disconnected, Verb
 
 THREAD_STACK = 16 << 20
 
@@ -49,6 +49,13 @@ def serve(channel: Channel, verbs: dict[str, Verb]) -> None:
             os._exit(1)
 
 
+def obey(control: socket.socket, channels: list[Channel]) -> None:
+    """Note which request of which slot shall stop, until the appliance is gone."""
+    while order := control.recv(ORDER.size):
+        index, serial = ORDER.unpack(order)
+        channels[index].stop_asked = serial
+
+
 def main(arguments: list[str]) -> None:
     settings = json.loads(arguments[0])
     confinement.die_with_parent(settings["parent"])
@@ -56,8 +63,8 @@ def main(arguments: list[str]) -> None:
     sys.setswitchinterval(0.0005)
     threading.stack_size(THREAD_STACK)
     verbs = _verbs(settings)
-    for descriptor in settings["descriptors"]:
-        channel = Channel(socket.socket(fileno=descriptor))
+    channels = [Channel(socket.socket(fileno=descriptor)) for descriptor in settings["descriptors"]]
+    for channel in channels:
         threading.Thread(target=serve, args=(channel, verbs), daemon=True).start()
     control = socket.socket(fileno=settings["control"])
     makes_threads = settings["role"] == "decisions"
@@ -65,7 +72,7 @@ def main(arguments: list[str]) -> None:
         confinement.forbid_processes()
     confined = confine_calls(makes_threads)
     control.sendall(READY_CONFINED if confined else READY_OPEN)
-    control.recv(1)  # nothing is ever sent: this returns when the appliance is gone
+    obey(control, channels)
     os._exit(0)
 
 

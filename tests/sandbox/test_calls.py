@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -114,6 +115,34 @@ def test_an_answer_that_is_no_json_is_the_hosts_mistake(run: Run, pool: Pool, re
 
 class FenceLost(Exception):
     """The engine no longer owns the execution."""
+
+
+class Watching:
+    """A host that loses its patience with the second look at a step that computes."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def submit(self, call: HostCall, clock: list[int]) -> None: ...
+
+    def wait(self, timeout: float) -> Settled | None:
+        return Settled(1, True, None)
+
+    def poll(self) -> None:
+        self.looks += 1
+        if self.looks == 2:
+            raise FenceLost
+
+
+@pytest.mark.parametrize("body", ["while (true) {}", "await api.datapool.find('o', 1); while (true) await null"])
+def test_a_host_can_end_a_step_that_computes(run: Run, pool: Pool, body: str) -> None:
+    processes = pool.process_ids()
+    started = time.monotonic()
+    with pytest.raises(FenceLost):
+        run(body, host=Watching())
+    assert time.monotonic() - started < 1
+    assert pool.process_ids() == processes
+    assert [run("return 1").output for _ in range(10)] == [1] * 10
 
 
 @pytest.mark.parametrize("where", ["submit", "wait"])
