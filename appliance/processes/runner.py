@@ -93,7 +93,8 @@ class Runner:
         if row.status not in ("running", "cancelling"):
             return False
         if row.owner == self.presence.instance:
-            return row.id not in self.active
+            # Claimed a moment ago and not yet registered is not lost: the lease tells.
+            return row.id not in self.active and row.lease_until < now
         return row.owner is None or row.lease_until < now or not self.presence.is_alive(row.owner)
 
     def load(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
