@@ -97,12 +97,16 @@ class StepHost:
             )
         self._asked.add(call.id)
 
+    def poll(self) -> None:
+        """Asked several times a second while the step computes: Cancelled ends it."""
+        if self._reach.is_cancelled():
+            raise Cancelled
+
     def wait(self, timeout: float) -> Settled | None:
         """The next answer; None when there is none within `timeout` seconds.  Cancelled and Fenced pass through."""
         if self._due:
             return self._replay(self._due.popleft())
-        if self._reach.is_cancelled():
-            raise Cancelled
+        self.poll()
         answered = self._begin_new(timeout)
         if answered is not None:
             return answered
