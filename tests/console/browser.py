@@ -1,0 +1,69 @@
+"""What a browser does over HTTP, without a screen: cookies per host, fetch metadata, redirects from host to host."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlencode, urljoin, urlsplit
+
+import httpx
+
+from appliance.testing.running import Running
+
+MOST_REDIRECTS = 8
+
+
+@dataclass
+class Browser:
+    """One browser; `get` and `post` follow redirects and answer the last response, its address in `url`;
+    `set_cookies` has every Set-Cookie line so far."""
+
+    running: Running
+    cookies: dict[str, dict[str, str]] = field(default_factory=dict)
+    set_cookies: list[str] = field(default_factory=list)
+    url: str = ""
+
+    def at(self, host: str, path: str) -> str:
+        """An address of this appliance."""
+        name = f"{host}." if host else ""
+        return f"http://{name}localhost{self.running.config.port_suffix}{path}"
+
+    def get(self, url: str, **headers: str) -> httpx.Response:
+        return self._go("GET", url, None, {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate", **headers})
+
+    def post(self, url: str, form: Mapping[str, str | list[str]], **headers: str) -> httpx.Response:
+        return self._go("POST", url, urlencode(form, doseq=True), {"Sec-Fetch-Site": "same-origin", **headers})
+
+    def _go(self, method: str, url: str, body: str | None, headers: Mapping[str, str]) -> httpx.Response:
+        for _ in range(MOST_REDIRECTS):
+            response = self.send(method, url, body, headers)
+            self.url = url
+            if response.status_code != 303:
+                return response
+            method, url, body = "GET", urljoin(url, response.headers["Location"]), None
+        raise AssertionError(f"more than {MOST_REDIRECTS} redirects, the last to {url}")
+
+    def send(self, method: str, url: str, body: str | None, headers: Mapping[str, str]) -> httpx.Response:
+        """One request with the cookies of its host; redirects are not followed."""
+        parts = urlsplit(url)
+        jar = self.cookies.setdefault(parts.netloc, {})
+        sent = {**headers, "Host": parts.netloc}
+        if jar:
+            sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in jar.items())
+        if body is not None:
+            sent["Content-Type"] = "application/x-www-form-urlencoded"
+        target = f"http://127.0.0.1:{self.running.config.server.port}{parts.path}{'?' + parts.query if parts.query else ''}"
+        with httpx.Client(trust_env=False, timeout=60) as client:
+            response = client.request(method, target, content=body, headers=sent)
+        self.set_cookies += response.headers.get_list("set-cookie")
+        for line in response.headers.get_list("set-cookie"):
+            name, _, rest = line.partition("=")
+            value = rest.partition(";")[0].strip('"')
+            if "max-age=0" in line.lower():
+                jar.pop(name, None)
+            else:
+                jar[name] = value
+        return response
+
+    def sign_in(self, login: str, password: str, tenant: str) -> httpx.Response:
+        """Open a tenant's console and go through the sign-in it leads to."""
+        self.get(self.at(tenant, "/console/"))
+        return self.post(self.url, {"login": login, "password": password})

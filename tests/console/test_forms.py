@@ -1,0 +1,128 @@
+"""JSON Schema to fields, and what was sent back to JSON."""
+
+from typing import Any
+
+import pytest
+
+from appliance.console.forms import InputForm, read_form
+from appliance.core.errors import Detail
+
+ORDER: dict[str, Any] = {
+    "type": "object",
+    "required": ["customer", "address", "express"],
+    "properties": {
+        "customer": {"type": "string", "title": "Customer"},
+        "amount": {"type": "number"},
+        "pieces": {"type": "integer"},
+        "express": {"type": "boolean"},
+        "paid": {"type": "boolean"},
+        "currency": {"enum": ["EUR", "USD", 7]},
+        "address": {"type": "object", "required": ["city"], "properties": {"city": {"type": "string"}, "a/b": {"type": "string"}}},
+        "extra": {"type": "object", "properties": {"remark": {"type": "string"}}},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "orders": {"type": "string", "contentMediaType": "text/csv"},
+    },
+}
+
+
+def kinds(form: InputForm) -> dict[str, str]:
+    return {found.pointer: found.kind for found in form.all_fields() if found.pointer}
+
+
+def read(schema: Any, **sent: str) -> tuple[Any, list[Detail]]:
+    form = InputForm(schema)
+    value = read_form(form, {f"in/{name.replace('__', '/')}": [text] for name, text in sent.items()})
+    return value, form.problems
+
+
+def test_every_type_gets_its_field() -> None:
+    assert kinds(InputForm(ORDER)) == {
+        "/customer": "text", "/amount": "number", "/pieces": "integer", "/express": "checkbox", "/paid": "select",
+        "/currency": "select", "/address": "group", "/address/city": "text", "/address/a~1b": "text", "/extra": "group",
+        "/extra/remark": "text", "/tags": "json", "/orders": "textarea",
+    }  # fmt: skip
+
+
+def test_what_is_sent_becomes_json_of_the_schemas_types() -> None:
+    value, problems = read(
+        ORDER, customer="C-1", amount="12.50", pieces="3", express="true", paid="false", currency='"EUR"', address__city="Berlin",
+        tags='["a", 1]', orders="number\r\n1\r\n",
+    )  # fmt: skip
+    assert problems == []
+    assert value == {
+        "customer": "C-1", "amount": 12.5, "pieces": 3, "express": True, "paid": False, "currency": "EUR",
+        "address": {"city": "Berlin"}, "tags": ["a", 1], "orders": "number\n1\n",
+    }  # fmt: skip
+
+
+def test_what_is_left_empty_is_left_out() -> None:
+    value, problems = read(ORDER, customer="", amount=" ", extra__remark="", tags="", paid="", currency="")
+    assert problems == []
+    assert value == {"express": False, "address": {}}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("pieces", "3.5", "This must be a whole number."),
+        ("pieces", "3e5", "This must be a whole number."),
+        ("amount", "12,50", "This must be a number, with a point before its decimals."),
+        ("amount", "1e999", "This must be a finite number."),
+        ("tags", "[1,", "This is not JSON: Expecting value at line 1, column 4."),
+        ("tags", "NaN", "NaN is not JSON."),
+        ("tags", "[" * 100_000, "This JSON is nested too deep."),
+    ],
+)
+def test_what_cannot_be_read_is_named_at_its_field_and_kept(name: str, text: str, message: str) -> None:
+    form = InputForm(ORDER)
+    read_form(form, {f"in/{name}": [text]})
+    assert form.problems == [Detail(f"/{name}", "invalid", message)]
+    wrong = next(found for found in form.all_fields() if found.pointer == f"/{name}")
+    assert (wrong.value, wrong.error) == (text, message)
+
+
+def test_a_finding_is_shown_at_the_innermost_field_and_the_rest_above() -> None:
+    form = InputForm(ORDER)
+    form.point_out([Detail("/address/city", "x", "City."), Detail("/tags/0", "x", "Tag."), Detail("/unknown", "x", "Unknown.")])
+    errors = {found.pointer: found.error for found in form.all_fields() if found.error}
+    assert errors == {"/address/city": "City.", "/tags": "/0: Tag."}
+    assert form.general == [Detail("/unknown", "x", "Unknown.")]
+
+
+def test_a_value_fills_the_fields_and_comes_back_the_same() -> None:
+    address = {"city": "B", "a/b": "x"}
+    value = {"customer": "C", "amount": 0.1, "express": True, "currency": 7, "address": address, "tags": [{"k": 1}]}
+    form = InputForm(ORDER)
+    form.fill(value)
+    sent = {found.name: [found.value] for found in form.all_fields() if found.kind != "group" and found.value}
+    assert read_form(InputForm(ORDER), sent) == value
+
+
+@pytest.mark.parametrize("schema", [None, True, {}, {"type": "object"}, {"type": "object", "properties": {}}, {"oneOf": [{}]}, 5])
+def test_an_input_without_named_members_is_one_json_text(schema: Any) -> None:
+    form = InputForm(schema)
+    assert form.whole
+    assert read_form(form, {"in": ['{"a": 1}']}) == {"a": 1}
+
+
+def test_an_input_without_members_that_allows_none_has_no_field() -> None:
+    assert InputForm({"type": "object", "properties": {}, "additionalProperties": False}).fields == []
+
+
+def test_deep_and_open_schemas_end_in_a_json_text() -> None:
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(9):
+        deep = {"type": "object", "properties": {"x": deep}}
+    assert kinds(InputForm(deep))["/x/x/x/x"] == "json"
+    for schema in ({"$ref": "#/$defs/y"}, {"type": ["string", "integer"]}, {"type": "string", "anyOf": [{}]}):
+        assert kinds(InputForm({"properties": {"x": schema}})) == {"/x": "json"}
+    assert kinds(InputForm({"properties": {"x": {"type": ["string", "null"]}}})) == {"/x": "text"}
+
+
+def test_the_example_comes_from_the_schema_or_from_its_members() -> None:
+    whole = InputForm({"properties": {"a": {}}, "examples": [{"a": 1}]})
+    assert (whole.has_example, whole.example()) == (True, {"a": 1})
+    parts = {"a": {"type": "string", "examples": ["x"]}, "b": {"type": "object", "properties": {"c": {"default": 2}}}}
+    form = InputForm({"type": "object", "properties": parts})
+    assert (form.has_example, form.example(), form.defaults()) == (True, {"a": "x", "b": {"c": 2}}, {"b": {"c": 2}})
+    assert not InputForm({"properties": {"a": {}}}).has_example

@@ -1,0 +1,51 @@
+"""Definitions as lists that people read."""
+
+from typing import Any
+
+import pytest
+
+from appliance.console.outline import grants_of, outline
+
+
+@pytest.mark.parametrize(
+    ("step", "sentence"),
+    [
+        ({"rule": {"expression": "= input.total * 2"}}, "Compute input.total * 2"),
+        ({"rule": {"decision": "rules/order.json"}}, "Decide by rules/order.json"),
+        ({"rule": {"decision": {"nodes": []}}}, "Decide by a table"),
+        ({"code": {"language": "typescript", "file": "steps/a.ts"}}, "Run steps/a.ts (TypeScript)"),
+        ({"code": {"language": "javascript", "source": "…"}}, "Run JavaScript"),
+        ({"integration": {"use": "erp", "action": "create"}}, "Call create of erp"),
+        ({"datapool": {"collection": "orders", "upsert": {}}}, "Create or update an entity of orders"),
+        ({"datapool": {"batch": []}}, "Change several entities at once"),
+        ({"wait": {"for": "10m"}}, "Wait for 10m"),
+        ({"wait": {"until": "= input.at"}}, "Wait until input.at"),
+        ({"for_each": {"items": "= input.lines", "as": "line", "concurrency": 4}}, "For each line of input.lines, 4 at once"),
+        ({"branch": []}, "Take the first branch that applies"),
+        ({}, "A step that cannot be read; validate the draft"),
+        ({"code": "nonsense"}, "Run code"),
+    ],
+)
+def test_a_step_is_a_sentence(step: dict[str, Any], sentence: str) -> None:
+    assert outline({"steps": [{"id": "a", **step}]})[0].text == sentence
+
+
+def test_inner_steps_stand_inside_with_their_condition() -> None:
+    branch = [{"when": "= steps.a > 1", "steps": [{"id": "b", "wait": {}}]}, {"steps": [{"id": "c", "wait": {}}]}]
+    (line,) = outline({"steps": [{"id": "choose", "branch": branch, "when": "= input.go", "retry": {"max_attempts": 3}}]})
+    assert [(group.title, [inner.id for inner in group.steps]) for group in line.groups] == [
+        ("when steps.a > 1", ["b"]),
+        ("otherwise", ["c"]),
+    ]
+    assert (line.when, line.retries) == ("input.go", 2)
+
+
+@pytest.mark.parametrize("definition", [{}, {"steps": None}, {"steps": "x"}, {"steps": ["x", 1]}])
+def test_a_draft_that_cannot_be_read_has_no_steps(definition: dict[str, Any]) -> None:
+    assert outline(definition) == []
+
+
+def test_grants_are_named() -> None:
+    grants = {"integrations": {"erp": "*", "crm": ["find", "create"]}, "datapool": {"orders": ["read"]}}
+    assert grants_of({"grants": grants}) == [("erp", "every action"), ("crm", "find, create"), ("orders", "read")]
+    assert grants_of({"grants": {"integrations": 5}}) == grants_of({}) == []

@@ -1,0 +1,254 @@
+"""Pages of a tenant's console: what they show, to whom, and what they refuse."""
+
+import json
+import re
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from appliance.app import ui_folder
+from appliance.console.routing import PAGES, PageRoute
+from appliance.processes.store import FINISHED
+from appliance.testing.running import Running
+from tests.console.browser import Browser
+
+INLINE = re.compile(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=|javascript:", re.IGNORECASE)
+LISTS = ["processes", "executions", "failures", "logs", "datapool", "integrations", "keys", "about"]
+
+
+def path_of(route: PageRoute) -> str:
+    return re.sub(r"<\w+>", "unknown", route.path)
+
+
+def execute(acme: httpx.Client, guest: str) -> str:
+    """The id of a finished execution of `greeting`."""
+    answer = acme.post("/api/v1/processes/greeting/execute?wait=30", json={"guest": guest}).json()["data"]
+    assert answer["status"] in FINISHED
+    return str(answer["execution_id"])
+
+
+@pytest.mark.parametrize("role", ["owner", "builder", "operator", "viewer"])
+@pytest.mark.parametrize("name", LISTS)
+def test_every_member_sees_the_lists(signed_in: Callable[[str], Browser], greeting: str, name: str, role: str) -> None:
+    browser = signed_in(f"{role}@acme.test")
+    page = browser.get(browser.at("acme", f"/console/{name}"))
+    assert page.status_code == 200
+    assert urlsplit(browser.url).path == f"/console/{name}"
+    assert 'aria-current="page"' in page.text
+    assert not INLINE.search(page.text)
+    assert page.headers["Cache-Control"] == "no-store"
+    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+
+
+def test_no_template_holds_script_or_style() -> None:
+    found = [
+        f"{path.name}: {match[0]}"
+        for path in sorted((ui_folder() / "templates").rglob("*.html"))
+        if (match := INLINE.search(path.read_text("utf8")))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("route", [r for r in PAGES if r.needs_session], ids=lambda r: f"{r.method} {r.path}")
+def test_no_page_opens_without_a_session(staff: Running, route: PageRoute) -> None:
+    browser = Browser(staff)
+    address = browser.at("acme", path_of(route))
+    browser.get(address) if route.method == "GET" else browser.post(address, {})
+    assert urlsplit(browser.url).path == "/sign-in"
+
+
+@pytest.mark.parametrize("route", [r for r in PAGES if r.needs_session and r.scope], ids=lambda r: f"{r.method} {r.path}")
+def test_a_page_beyond_ones_role_is_refused(signed_in: Callable[[str], Browser], route: PageRoute) -> None:
+    viewer = signed_in("viewer@acme.test")
+    address = viewer.at("acme", path_of(route))
+    page = viewer.get(address) if route.method == "GET" else viewer.post(address, {})
+    if route.scope and not route.scope.endswith(".read"):
+        assert page.status_code == 403
+        assert route.scope in page.text
+    else:
+        assert page.status_code in (200, 404, 400)
+
+
+@pytest.mark.parametrize("route", [r for r in PAGES if r.method == "POST"], ids=lambda r: r.path)
+def test_a_form_of_another_site_is_refused(owner: Browser, route: PageRoute) -> None:
+    page = owner.post(owner.at("acme", path_of(route)), {}, **{"Sec-Fetch-Site": "cross-site"})
+    assert page.status_code == 403
+    assert "another site" in page.text
+
+
+def test_what_belongs_to_another_tenant_looks_like_what_does_not_exist(
+    signed_in: Callable[[str], Browser], acme: httpx.Client, greeting: str
+) -> None:
+    stranger = signed_in("owner@globex.test")
+    execution = execute(acme, "Ada")
+    key = acme.get("/api/v1/keys").json()["data"][0]["id"]
+    for kind, foreign in (("processes", greeting), ("executions", execution)):
+        pages = [stranger.get(stranger.at("globex", f"/console/{kind}/{name}")) for name in (foreign, "unknown-one")]
+        assert [page.status_code for page in pages] == [404, 404]
+    for action in ("rotate", "revoke"):
+        assert stranger.post(stranger.at("globex", f"/console/keys/{key}/{action}"), {"overlap": "0"}).status_code == 404
+    assert stranger.post(stranger.at("globex", f"/console/executions/{execution}/cancel"), {}).status_code == 404
+    assert acme.get(f"/api/v1/keys/{key}").json()["data"].get("revoked_at") is None
+
+
+def test_the_form_has_the_fields_of_the_schema_and_text_stays_text(owner: Browser, greeting: str) -> None:
+    page = owner.get(owner.at("acme", f"/console/processes/{greeting}")).text
+    for part in ('name="in/guest"', 'name="in/times"', 'name="in/note/text"', 'value="1"', "Greets a &lt;guest&gt; &amp; counts"):
+        assert part in page
+    example = owner.get(owner.at("acme", f"/console/processes/{greeting}?from=example")).text
+    assert 'value="Ada"' in example
+
+
+def test_a_run_leads_to_its_execution_and_a_form_sent_twice_runs_once(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+    address = owner.at("acme", f"/console/processes/{greeting}")
+    form = {"token": "once", "in/guest": "Grace", "in/times": "2"}
+    owner.post(address, form)
+    first = owner.url
+    owner.post(address, form)
+    assert owner.url == first
+    execution = acme.get(f"/api/v1/processes/{greeting}/executions/{first.rsplit('/', maxsplit=1)[1]}").json()["data"]
+    assert execution["input"] == {"guest": "Grace", "times": 2}
+
+
+@pytest.mark.parametrize(
+    ("form", "status", "message"),
+    [
+        ({"in/guest": "A"}, 422, 'id="in/guest-error"'),
+        ({"in/guest": "", "in/times": "1"}, 422, "This member is required."),
+        ({"in/guest": "Ada", "in/times": "x"}, 422, "This must be a whole number."),
+        ({"as": "json", "in": "{"}, 422, "This is not JSON"),
+        ({"as": "json", "in": "[]"}, 422, "The input is an object"),
+        ({"as": "json", "in": '{"guest": "Ada", "more": 1}'}, 422, "not known here"),
+    ],
+)
+def test_wrong_input_is_explained_at_its_field_and_kept(
+    owner: Browser, acme: httpx.Client, greeting: str, form: dict[str, str], status: int, message: str
+) -> None:
+    before = acme.get("/api/v1/executions?count=exact").json()["meta"]["total"]
+    page = owner.post(owner.at("acme", f"/console/processes/{greeting}"), form)
+    assert page.status_code == status
+    assert message in page.text
+    assert 'aria-invalid="true"' in page.text
+    assert acme.get("/api/v1/executions?count=exact").json()["meta"]["total"] == before
+
+
+def test_a_viewer_sees_no_button_that_would_be_refused(
+    signed_in: Callable[[str], Browser], acme: httpx.Client, greeting: str
+) -> None:
+    viewer, execution = signed_in("viewer@acme.test"), execute(acme, "nobody")
+    for path in (f"processes/{greeting}", f"executions/{execution}", "keys", "failures"):
+        page = viewer.get(viewer.at("acme", f"/console/{path}")).text
+        assert re.findall(r'<form method="post" action="([^"]+)"', page) == ["/console/sign-out"]
+
+
+def test_a_failure_says_where_and_what_to_do_and_can_be_retried(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+    execution = execute(acme, "nobody")
+    page = owner.get(owner.at("acme", f"/console/executions/{execution}")).text
+    for part in ("Step greet failed", "nobody cannot be greeted", "What to do:", ":3:", "greeting nobody", "Retry from where"):
+        assert part in page
+    owner.post(owner.at("acme", f"/console/executions/{execution}/retry"), {"from": "failed", "token": "t"})
+    assert owner.url != owner.at("acme", f"/console/executions/{execution}")
+    assert execution in owner.get(owner.url).text
+
+
+def test_what_is_finished_cannot_be_cancelled_and_the_page_says_so(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+    page = owner.post(owner.at("acme", f"/console/executions/{execute(acme, 'Ada')}/cancel"), {})
+    assert page.status_code == 409
+    assert "The execution is succeeded already." in page.text
+
+
+def test_the_changing_part_stops_when_nothing_changes_any_more(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+    part = owner.get(owner.at("acme", f"/console/executions/{execute(acme, 'Ada')}?part=live"))
+    assert part.text.lstrip().startswith("<div data-part>")
+    assert "data-live" not in part.text
+    assert "<html" not in part.text
+
+
+def test_a_part_without_a_session_is_401_not_a_redirect(staff: Running) -> None:
+    assert Browser(staff).get(Browser(staff).at("acme", "/console/logs?part=live")).status_code == 401
+
+
+def test_the_whole_of_a_value_can_be_downloaded(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+    base = owner.at("acme", f"/console/executions/{execute(acme, 'Ada')}/value")
+    step = owner.get(f"{base}?part=output&path=greet")
+    assert json.loads(step.text) == {"text": "Hello Ada"}
+    assert step.headers["Content-Disposition"].startswith("attachment")
+    assert json.loads(owner.get(f"{base}?part=input").text) == {"guest": "Ada"}
+    assert owner.get(f"{base}?part=state").status_code == 400
+    assert owner.get(f"{base}?part=output&path=nope").status_code == 404
+
+
+def test_a_key_is_shown_once_works_and_ends(owner: Browser, staff: Running) -> None:
+    scopes = ["processflow.read", "logs.read"]
+    form: dict[str, str | list[str]] = {"name": "shop", "environment": "test", "days": "30", "scopes": scopes}
+    page = owner.post(owner.at("acme", "/console/keys/new"), form)
+    assert page.status_code == 201
+    match = re.search(r'id="key">(gos_test_\w{36})<', page.text)
+    assert match is not None
+    with staff.client("acme.localhost", {"X-API-Key": match[1]}) as client:
+        assert client.get("/api/v1/processes").status_code == 200
+        assert client.get("/api/v1/keys").status_code == 403
+        listed = owner.get(owner.at("acme", "/console/keys")).text
+        assert match[1] not in listed
+        key_id = re.findall(r"/console/keys/(key_\w+)/revoke", listed)[0]
+        owner.post(owner.at("acme", f"/console/keys/{key_id}/revoke"), {})
+        assert client.get("/api/v1/processes").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scopes": []}, "Choose at least one scope"),
+        ({"scopes": ["keys.everything"]}, "Name at least one known scope"),
+        ({"name": " "}, "1 to 200 characters"),
+        ({"days": "9999"}, "A key lives 1 to 730 days"),
+        ({"addresses": "not-an-address"}, "is not an address or network"),
+    ],
+)
+def test_a_key_that_cannot_be_is_explained(owner: Browser, change: dict[str, str | list[str]], message: str) -> None:
+    form: dict[str, str | list[str]] = {"name": "shop", "environment": "test", "days": "30", "scopes": ["logs.read"], **change}
+    page = owner.post(owner.at("acme", "/console/keys/new"), form)
+    assert page.status_code == 422
+    assert message in page.text
+
+
+def test_a_group_of_failures_is_resolved_and_retried(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+    execute(acme, "nobody")
+    groups = [g for g in acme.get("/api/v1/logs/failures").json()["data"] if g["process_id"] == greeting]
+    assert "nobody cannot be greeted" in owner.get(owner.at("acme", "/console/failures")).text
+    owner.post(owner.at("acme", f"/console/failures/{groups[0]['id']}/state"), {"state": "resolved"})
+    assert "nobody cannot be greeted" in owner.get(owner.at("acme", "/console/failures?state=resolved")).text
+    page = owner.post(owner.at("acme", f"/console/failures/{groups[0]['id']}/retry"), {"version": "published"})
+    assert re.search(r"\d+ executions? retried", page.text)
+
+
+def test_logs_are_searched(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+    execute(acme, "Hypatia")
+    found = owner.get(owner.at("acme", "/console/logs?text=Hypatia")).text
+    assert "greeting Hypatia" in found
+    assert "None matches" in owner.get(owner.at("acme", "/console/logs?text=nobody-ever-said-this")).text
+
+
+def test_hostile_text_in_an_input_stays_text(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+    hostile = "<script>alert(1)</script>\"'{{7*7}}"
+    execution = execute(acme, hostile)
+    for path in (f"executions/{execution}", f"processes/{greeting}?from={execution}", "logs?text=script"):
+        page = owner.get(owner.at("acme", f"/console/{path}"))
+        assert page.status_code == 200
+        assert "<script>alert" not in page.text
+        assert "&lt;script&gt;alert(1)" in page.text
+        assert "{{7*7}}" in page.text
+
+
+@pytest.mark.parametrize("path", ["nowhere", "executions/x/y/z", "processes/unknown", "datapool/unknown", "integrations/unknown"])
+def test_what_is_not_there_is_a_page_that_says_so(owner: Browser, path: str) -> None:
+    page = owner.get(owner.at("acme", f"/console/{path}"))
+    assert page.status_code == 404
+    assert "<h1>Not found</h1>" in page.text
+
+
+@pytest.mark.parametrize("query", ["executions?state=no", "executions?cursor=no", "failures?state=no", "logs?level=no"])
+def test_a_wrong_address_is_explained(owner: Browser, query: str) -> None:
+    assert owner.get(owner.at("acme", f"/console/{query}")).status_code in (400, 422)

@@ -1,0 +1,177 @@
+"""Sign-in on the base host, sessions on the tenants' hosts, and the way between them."""
+
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from appliance.tenants import people
+from appliance.testing.running import Running
+from tests.console.browser import Browser
+from tests.console.conftest import PASSWORD
+
+SESSION = "__Host-gos"
+
+
+@pytest.fixture
+def browser(staff: Running) -> Browser:
+    return Browser(staff)
+
+
+def raw(running: Running, host: str, path: str, method: str = "GET", **headers: str) -> httpx.Response:
+    with running.client(host, headers) as client:
+        return client.request(method, path)
+
+
+def test_the_way_leads_to_the_page_that_was_asked_for(browser: Browser) -> None:
+    browser.get(browser.at("acme", "/console/executions?state=failed"))
+    assert urlsplit(browser.url).path == "/sign-in"
+    page = browser.post(browser.url, {"login": " Owner@acme.test ", "password": PASSWORD})
+    assert page.status_code == 200
+    assert browser.url == browser.at("acme", "/console/executions?state=failed")
+    assert set(browser.cookies[urlsplit(browser.url).netloc]) == {SESSION}
+
+
+def test_the_session_cookie_is_as_closed_as_a_cookie_can_be(staff: Running) -> None:
+    browser = Browser(staff)
+    browser.sign_in("viewer@acme.test", PASSWORD, "acme")
+    lines = [line for line in browser.set_cookies if line.startswith(f"{SESSION}=")]
+    assert len(lines) == 2
+    for line in lines:
+        assert {"Secure", "HttpOnly", "SameSite=Lax", "Path=/"} <= {part.strip() for part in line.split(";")}
+        assert "domain" not in line.lower()
+    assert len({line.split(";")[0] for line in lines}) == 2
+
+
+@pytest.mark.parametrize(("login", "password"), [("owner@acme.test", "wrong"), ("nobody@acme.test", PASSWORD), ("", "")])
+def test_a_wrong_login_and_a_wrong_password_look_alike(browser: Browser, login: str, password: str) -> None:
+    page = browser.post(browser.at("", "/sign-in"), {"login": login, "password": password})
+    assert page.status_code == 401
+    assert "The login or the password is wrong." in page.text
+    assert not browser.cookies.get(urlsplit(browser.url).netloc)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_form_of_another_site_signs_nobody_in(browser: Browser, site: str) -> None:
+    form = {"login": "owner@acme.test", "password": PASSWORD}
+    assert browser.post(browser.at("", "/sign-in"), form, **{"Sec-Fetch-Site": site}).status_code == 403
+    assert not browser.cookies.get(urlsplit(browser.url).netloc)
+
+
+def code_for(browser: Browser, tenant: str) -> str:
+    """The address with the one-time code that the base host hands out, not followed."""
+    answer = browser.send("GET", browser.at("", f"/hand-over?tenant={tenant}&state=s&to=/console/"), None, {})
+    return str(answer.headers["Location"])
+
+
+def test_a_code_works_once_and_in_the_browser_that_asked_for_it(staff: Running) -> None:
+    attacker, victim = Browser(staff), Browser(staff)
+    attacker.sign_in("owner@acme.test", PASSWORD, "acme")
+    victim.get(code_for(attacker, "acme"))
+    assert urlsplit(victim.url).path == "/sign-in", "a link with somebody else's code must not sign the victim in as them"
+    mine = Browser(staff)
+    mine.get(mine.at("acme", "/console/"))
+    host = urlsplit(mine.at("acme", "/")).netloc
+    state = mine.cookies[host]["__Host-gos-enter"]
+    link = code_for(attacker, "acme").replace("state=s", f"state={state}")
+    first = mine.send("GET", link, None, {})
+    assert SESSION in first.headers["set-cookie"]
+    mine.cookies[host] = {"__Host-gos-enter": state}
+    again = mine.send("GET", link, None, {})
+    assert SESSION not in [line.split("=")[0] for line in again.headers.get_list("set-cookie")]
+
+
+def test_a_code_of_one_tenant_opens_no_other(staff: Running) -> None:
+    browser = Browser(staff)
+    browser.sign_in("owner@acme.test", PASSWORD, "acme")
+    code = parse_qs(urlsplit(code_for(browser, "acme")).query)["code"][0]
+    other = Browser(staff)
+    other.get(other.at("globex", "/console/"))
+    state = next(iter(other.cookies[urlsplit(other.at("globex", "/")).netloc].values()))
+    other.get(other.at("globex", f"/console/enter?code={code}&state={state}"))
+    assert urlsplit(other.url).path == "/sign-in"
+
+
+def test_a_tenant_of_others_and_an_unknown_one_look_alike(browser: Browser) -> None:
+    browser.sign_in("owner@acme.test", PASSWORD, "acme")
+    pages = []
+    for tenant in ("globex", "nowhere"):
+        page = browser.get(browser.at("", f"/hand-over?tenant={tenant}&state=s&to=/console/"))
+        pages.append((page.status_code, page.text.replace(tenant, "…")))
+    assert pages[0] == pages[1]
+    assert pages[0][0] == 404
+
+
+def test_a_session_of_one_tenant_is_none_of_another(browser: Browser) -> None:
+    browser.sign_in("owner@acme.test", PASSWORD, "acme")
+    token = browser.cookies[urlsplit(browser.url).netloc][SESSION]
+    answer = raw(browser.running, "globex.localhost", "/console/processes", Cookie=f"{SESSION}={token}")
+    assert answer.status_code == 303
+    assert urlsplit(answer.headers["Location"]).path == "/hand-over"
+
+
+@pytest.mark.parametrize(
+    "target", ["//evil.test/", "https://evil.test/", "/console/..//evil", "/console/\\evil", "/api/v1/", "javascript:1"]
+)
+def test_the_way_leads_nowhere_else(browser: Browser, target: str) -> None:
+    browser.get(browser.at("acme", "/console/"))
+    url = httpx.URL(browser.url).copy_merge_params({"to": target})
+    browser.post(str(url), {"login": "viewer@acme.test", "password": PASSWORD})
+    assert browser.url == browser.at("acme", "/console/processes")
+
+
+def test_signing_out_ends_both_sessions(browser: Browser) -> None:
+    browser.sign_in("owner@acme.test", PASSWORD, "acme")
+    kept = {host: dict(jar) for host, jar in browser.cookies.items()}
+    browser.post(browser.at("acme", "/console/sign-out"), {})
+    assert urlsplit(browser.url).path == "/sign-in"
+    browser.cookies = kept
+    browser.get(browser.at("acme", "/console/processes"))
+    assert urlsplit(browser.url).path == "/sign-in", "the tokens themselves are dead, not only the cookies"
+
+
+def test_a_link_signs_nobody_out(browser: Browser) -> None:
+    browser.sign_in("owner@acme.test", PASSWORD, "acme")
+    browser.get(browser.at("", "/sign-out?tenant=acme&code=guess"))
+    assert browser.get(browser.at("acme", "/console/processes")).status_code == 200
+    assert urlsplit(browser.url).path == "/console/processes"
+
+
+def test_who_loses_the_membership_is_out_at_once(staff: Running) -> None:
+    user_id = staff.user("leaver@acme.test", PASSWORD, "acme", "operator")
+    browser = Browser(staff)
+    assert browser.sign_in("leaver@acme.test", PASSWORD, "acme").status_code == 200
+    people.remove_member(staff.tenant("acme"), user_id)
+    assert browser.get(browser.at("acme", "/console/processes")).status_code == 404
+
+
+def test_somebody_without_a_tenant_gets_a_sandbox_with_the_example(browser: Browser) -> None:
+    page = browser.post(browser.at("", "/sign-in"), {"login": "guest@console.test", "password": PASSWORD})
+    assert page.status_code == 200
+    host = str(urlsplit(browser.url).hostname)
+    assert host.startswith("sandbox-guest")
+    assert "Order intake" in page.text
+    browser.get(browser.at("", "/"))
+    assert urlsplit(browser.url).hostname == host, "a second visit makes no second sandbox"
+
+
+def test_several_tenants_are_a_choice(staff: Running) -> None:
+    staff.user("both@console.test", PASSWORD, "acme", "viewer")
+    people.add_member(staff.tenant("globex"), "both@console.test", "builder")
+    browser = Browser(staff)
+    page = browser.post(browser.at("", "/sign-in"), {"login": "both@console.test", "password": PASSWORD})
+    assert urlsplit(browser.url).path == "/"
+    assert browser.at("acme", "/console/") in page.text
+    assert browser.at("globex", "/console/") in page.text
+
+
+def test_an_address_leads_to_the_name_that_keeps_cookies(staff: Running) -> None:
+    page = raw(staff, "127.0.0.1", "/sign-in")
+    assert page.headers["Location"] == f"http://localhost{staff.config.port_suffix}/sign-in"
+
+
+@pytest.mark.parametrize("path", ["/", "/sign-in", "/hand-over", "/sign-out"])
+def test_pages_of_the_base_host_are_not_on_a_tenants(staff: Running, path: str) -> None:
+    answer = raw(staff, "acme.localhost", path)
+    expected = (303, "/console/") if path == "/" else (404, None)
+    assert (answer.status_code, answer.headers.get("Location")) == expected
