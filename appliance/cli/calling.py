@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
-from appliance.core.config import Config
+from appliance.core.config import Config, environment
 from appliance.core.errors import ConnectorFailed, Detail, InvalidRequest, MissingApiKey
 
 SECONDS = 90.0
@@ -85,8 +84,8 @@ def _refuse(response: httpx.Response) -> None:
 @contextmanager
 def connected(args: argparse.Namespace) -> Iterator[Caller]:
     """A caller for the appliance the flags, the environment or the data folder name."""
-    url = args.url or os.environ.get("GOS_URL")
-    key = os.environ.get("GOS_API_KEY")
+    url = args.url or environment("GOS_URL")
+    key = environment("GOS_API_KEY")
     trusted: Path | None = args.ca_file
     if not url:
         config: Config = args.load()

@@ -1,7 +1,9 @@
 """The starter: order intake on a real appliance."""
 
 import json
+import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -174,6 +176,34 @@ def test_the_order_system_gets_every_order_once(intake: Intake, make_place: Call
     intake.take(to_csv([order("sent-1"), order("sent-2")]))
     seen = httpx.get(f"{place.demo}/orders/sent-1", trust_env=False).json()
     assert (seen["total"], seen["approval_class"], len(seen["lines"])) == (str(total_of([order("sent-1")])), "auto", 1)
+
+
+def test_an_order_system_that_is_down_fails_by_its_class_keeps_nothing_and_can_be_retried(make_place: Callable[..., Place]) -> None:
+    place = make_place()
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        down = starter_solution(f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        service.apply_solution(place.scope, place.tools, down)
+        body = {"orders": to_csv([order("late-1")]), "products": SAMPLE["products"]}
+        failed = place.api.post("/api/v1/processes/order-intake/execute?wait=60", json=body).json()["data"]
+    assert (failed["status"], failed["error"]["failure_class"], failed["error"]["step"]) == ("failed", "connector", "place")
+    intake = Intake(place.api)
+    assert intake.entities("orders") == []
+    service.apply_solution(place.scope, place.tools, starter_solution(place.demo))
+    again = f"/api/v1/processes/order-intake/executions/{failed['execution_id']}/retry"
+    retried = place.api.post(again, json={}).json()["data"]["execution_id"]
+    with place.api.stream("GET", f"/api/v1/processes/order-intake/executions/{retried}/events") as events:
+        assert any('"succeeded"' in line for line in events.iter_lines())
+    assert [each["number"] for each in intake.entities("orders")] == ["late-1"]
+
+
+def test_two_executions_with_the_same_order_at_once_keep_it_once(intake: Intake) -> None:
+    text = to_csv([order("twin"), order("twin", sku="C-310")])
+    with ThreadPoolExecutor(4) as threads:
+        outputs = list(threads.map(lambda _: intake.take(text), range(4)))
+    assert all(output["orders"]["read"] == 1 for output in outputs)
+    assert [each["number"] for each in intake.entities("orders")] == ["twin"]
+    assert len(intake.entities("order_lines")) == 2
 
 
 def test_what_breaks_the_input_schema_leaves_no_execution(intake: Intake) -> None:
