@@ -22,6 +22,7 @@ STATES = ("running", "queued", "waiting", "scheduled", "succeeded", "failed", "c
 LOG_LINES = 300
 # How often (ms) a page asks for its changing part: while something moves, and while it waits for a time to come.
 BUSY_MS, CALM_MS = 700, 3000
+MANY_STEPS = 300
 
 
 @page("GET", "/executions", scope="processflow.read")
@@ -60,7 +61,8 @@ def _execution_page(visit: Visit, row: Execution, problem: ApplianceError | None
     lines = logs.list_lines(visit.scope, LineFilter(execution_id=row.id), PageRequest(LOG_LINES, sort="at"))
     process = versions.get_process(visit.scope, row.process_id)
     is_open = row.status not in FINISHED
-    every = 0 if not is_open else CALM_MS if row.status in ("waiting", "scheduled") else BUSY_MS
+    is_calm = row.status in ("waiting", "scheduled") or len(steps) > MANY_STEPS
+    every = 0 if not is_open else CALM_MS if is_calm else BUSY_MS
     values = {
         "row": row, "process": process, "timeline": make_timeline(row, steps, outline.outline(definition)), "lines": lines.items,
         "more_lines": lines.next_cursor is not None, "is_open": is_open, "every": every, "problem": problem,

@@ -150,12 +150,11 @@ def _plain_field(found: Field, kind: str, name: str) -> None:
         found.kind, found.options = "select", [("true", "yes"), ("false", "no")]
     if kind == "string":
         found.kind = "textarea" if _is_long(schema, name) else _FORMATS.get(str(schema.get("format")), "text")
-    limits = {"minimum": "min", "maximum": "max", "minLength": "minlength", "maxLength": "maxlength"}
-    found.attributes = {html: str(schema[key]) for key, html in limits.items() if isinstance(schema.get(key), int | float)}
-    if found.kind == "textarea":
-        found.attributes = {}  # a browser counts line ends as two characters, the schema as one
     if kind in ("number", "integer"):
-        found.attributes = {**found.attributes, "step": "1" if kind == "integer" else "any"}
+        # Not type=number: a browser sends nothing for what it cannot read, and the mistake would pass for an empty field.
+        found.attributes = {"inputmode": "numeric" if kind == "integer" else "decimal"}
+    elif found.kind == "text" and isinstance(schema.get("maxLength"), int):
+        found.attributes = {"maxlength": str(schema["maxLength"])}
 
 
 def _is_long(schema: Mapping[str, Any], name: str) -> bool:

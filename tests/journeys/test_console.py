@@ -193,6 +193,20 @@ def test_a_key_is_issued_and_works(page: Page, journey: Running) -> None:
     assert answer.status_code == 200
 
 
+def test_the_explorer_takes_a_key_and_makes_calls(page: Page, journey: Running) -> None:
+    page.goto(address(journey.config, "/api-docs/"))
+    page.get_by_role("button", name="Authorize").click()
+    dialog = page.locator(".modal-ux")
+    dialog.get_by_role("textbox").fill(journey.key("journey", ["logs.read"]))
+    dialog.get_by_role("button", name="Apply credentials").click()
+    dialog.get_by_role("button", name="Close").click()
+    call = page.locator(".opblock", has=page.locator('[data-path="/api/v1/tenant"]'))
+    call.locator(".opblock-summary-control").click()
+    call.get_by_role("button", name="Execute").click()
+    expect(call.locator(".live-responses-table .response .response-col_status")).to_contain_text("200")
+    expect(call.locator(".live-responses-table")).to_contain_text('"id": "journey"')
+
+
 def test_sign_out_ends_the_way_back_too(page: Page, journey: Running) -> None:
     page.get_by_role("button", name="Sign out").click()
     page.wait_for_url(address(journey.config, "/sign-in", tenant=""))

@@ -152,5 +152,6 @@ document.addEventListener("keydown", (event) => {
 });
 
 prepare(document);
+document.querySelector("[aria-invalid=true]")?.focus();
 for (const part of document.querySelectorAll("[data-live]")) follow(part);
 setInterval(() => showTimes(document), 20e3);
