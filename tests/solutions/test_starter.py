@@ -1,6 +1,7 @@
 """The starter: order intake on a real appliance."""
 
 import json
+import random
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -147,6 +148,34 @@ def test_columns_and_fields_that_are_missing_or_too_many(intake: Intake, text: s
     assert intake.entities("orders") == []
 
 
+def test_a_file_of_the_most_lines_is_taken_and_a_longer_one_is_not(intake: Intake) -> None:
+    rows = [order(f"many-{number}", customer_name="名" * 20, discount="") for number in range(1000)]
+    rejected = intake.take(to_csv([*rows, order("one-more")]))
+    assert [(d["line"], d["code"]) for d in rejected["defects"]] == [(1002, "too_many_lines")]
+    assert intake.entities("orders") == []
+    assert intake.take(to_csv(rows))["orders"]["accepted"] == 1000
+
+
+def test_a_file_of_nothing_but_defects_lists_the_first_thousand(intake: Intake) -> None:
+    output = intake.take(to_csv([]) + ("=" * 40 + ",") * 11 + "=\n" + (",,,,,,,,,,," + "\n") * 999)
+    assert (output["orders"]["accepted"], len(output["defects"])) == (0, 1000)
+    assert output["defect_count"] > 1000
+
+
+def test_whatever_comes_the_execution_succeeds(intake: Intake) -> None:
+    chance = random.Random(20)  # noqa: S311 a repeatable test, not a secret
+    pieces = ['"', '""', ",", "\n", "\r\n", "\r", "=", "-", "+", "1", "T-100", "1997-01-01", "9" * 30, "NaN", "1e5", "\u0000",
+              "\u2028", "\ufffd", "😀", " ", "\t", "x" * 250, "__proto__", "constructor", "٣"]  # fmt: skip
+    for _ in range(40):
+        rows = [order(chance.choice(["1", "2", "", "__proto__"])) for _ in range(chance.randint(1, 6))]
+        for row in rows:
+            row[chance.choice(COLUMNS)] = "".join(chance.choices(pieces, k=chance.randint(0, 3)))
+        text = to_csv(rows)
+        at = chance.randrange(len(text))
+        output = intake.take(text[:at] + chance.choice(pieces) + text[at:], on_duplicate=chance.choice(["report", "replace"]))
+        assert output["orders"]["read"] == output["orders"]["accepted"] + output["orders"]["rejected"]
+
+
 @pytest.mark.parametrize("broken", ['"Planted', 'Plan"ted', '"Planted" GmbH'])
 def test_a_quote_that_does_not_fit_costs_its_own_line_only(intake: Intake, broken: str) -> None:
     rows = [order("1"), order("2", customer_name="BROKEN"), order("3", customer_name='"Quoted", Inc.')]
@@ -208,7 +237,7 @@ def test_two_executions_with_the_same_order_at_once_keep_it_once(intake: Intake)
 
 def test_what_breaks_the_input_schema_leaves_no_execution(intake: Intake) -> None:
     before = len(intake.api.get("/api/v1/processes/order-intake/executions").json()["data"])
-    for body in ({}, {"orders": 3}, {"orders": "x", "colour": "red"}, {"orders": "x" * 262_145}):
+    for body in ({}, {"orders": 3}, {"orders": "x", "colour": "red"}, {"orders": "x" * 160_001}):
         answer = intake.api.post("/api/v1/processes/order-intake/execute", json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (422, "validation_failed")
     assert len(intake.api.get("/api/v1/processes/order-intake/executions").json()["data"]) == before

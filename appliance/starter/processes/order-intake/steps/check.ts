@@ -8,6 +8,9 @@ const REQUIRED = ["number", "ordered_at", "customer", "sku", "quantity", "unit_p
 const OPTIONAL = ["required_at", "shipped_at", "customer_name", "ship_country", "product", "discount"];
 const COLUMNS = [...REQUIRED, ...OPTIONAL];
 const AT_ONCE = 500;
+// What is taken and listed at once, so that every step's output stays well below its limit.
+const MOST_LINES = 1000;
+const MOST_DEFECTS = 1000;
 
 interface Input {
   orders: string;
@@ -17,15 +20,18 @@ interface Input {
 export default async function (input: Input, api: any) {
   const rows = readCsv(input.orders);
   const header = readHeader(rows.shift());
+  if (rows.length > MOST_LINES) header.defects.push(tooManyLines(rows));
   const lines = header.defects.length === 0 ? rows.map((row) => toLine(row, header.columns)) : [];
   const products = await findKnown(api, "products", "sku", lines.map((line) => line.raw("sku")));
   const blocks = toBlocks(lines, products);
   const taken = await findKnown(api, "orders", "number", blocks.map((block) => block.order.number));
   takeDoubles(blocks, input.on_duplicate === "replace" ? new Set() : taken);
   const orders = blocks.filter((block) => block.lines.every((line) => line.defects.length === 0)).map(finish);
+  const defects = [...header.defects, ...lines.flatMap((line) => line.defects)];
   return {
     orders,
-    defects: [...header.defects, ...lines.flatMap((line) => line.defects)],
+    defects: defects.slice(0, MOST_DEFECTS),
+    defect_count: defects.length,
     known: orders.map((order) => order.number).filter((number) => taken.has(number)),
     pricing: { orders: orders.map((order) => ({ number: order.number, total: Number(order.total) })) },
     lines_read: rows.length,
@@ -50,6 +56,11 @@ function readHeader(row: Row | undefined) {
   }
   const ignored = names.filter((name) => !COLUMNS.includes(name)).map((name) => name.slice(0, 100));
   return { columns: names, defects, ignored };
+}
+
+function tooManyLines(rows: Row[]): Defect {
+  const message = `the file has ${rows.length} lines and at most ${MOST_LINES} are taken at once; nothing of it was taken, send it in parts`;
+  return { line: rows[MOST_LINES].line, field: "", code: "too_many_lines", message, value: "" };
 }
 
 function toLine(row: Row, columns: string[]): Line {

@@ -4,7 +4,7 @@ import { toText, toUnits } from "./money.ts";
 import type { PricedOrder } from "./prepare.ts";
 
 interface Input {
-  check: { orders_read: number; lines_read: number; defects: object[]; ignored_columns: string[] };
+  check: { orders_read: number; lines_read: number; defect_count: number; defects: object[]; ignored_columns: string[] };
   orders: PricedOrder[];
 }
 
@@ -15,7 +15,7 @@ export default async function ({ check, orders }: Input, api: any) {
     by_class[name] = { orders: own.length, total: sum(own.map((order) => order.total)) };
   }
   const rejected = check.orders_read - orders.length;
-  if (rejected) api.log.warn("orders were left out because of defects", { rejected, defects: check.defects.length });
+  if (rejected) api.log.warn("orders were left out because of defects", { rejected, defects: check.defect_count });
   api.log.info("orders were taken in", { accepted: orders.length, rejected });
   return {
     orders: { read: check.orders_read, accepted: orders.length, rejected },
@@ -23,7 +23,7 @@ export default async function ({ check, orders }: Input, api: any) {
     total: sum(orders.map((order) => order.total)),
     payable: sum(orders.map((order) => order.payable)),
     by_class,
-    defect_count: check.defects.length,
+    defect_count: check.defect_count,
     defects: check.defects,
     ignored_columns: check.ignored_columns,
   };
