@@ -13,6 +13,14 @@ from appliance.core.errors import error_classes, http_status
 from .routing import PREFIX, ROUTES, Json, Query, Route
 
 _REF = "#/components/schemas/{model}"
+_BYTES = {"type": "string", "format": "binary"}
+_MEDIA_SCHEMAS: dict[str, dict[str, Any]] = {
+    "text/event-stream": {
+        "type": "object",
+        "description": "One server-sent event; `data` is JSON.",
+        "properties": {"id": {"type": "string"}, "event": {"type": "string"}, "data": {"type": "string"}},
+    }
+}
 _ID_PATTERN = "^[A-Za-z0-9_.-]{1,200}$"
 
 
@@ -130,7 +138,7 @@ def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 def _success(route: Route, returns: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     if route.media != "application/json":
-        return {"description": route.summary, "content": {route.media: {"schema": {"type": "string"}}}}
+        return {"description": route.summary, "content": {route.media: {"schema": _MEDIA_SCHEMAS.get(route.media, _BYTES)}}}
     data = _schema(returns, schemas, "serialization") if returns is not None else {"type": "null"}
     if route.listed:
         data = {"type": "array", "items": data}

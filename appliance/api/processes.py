@@ -64,11 +64,11 @@ class ValidationView(View):
 
 class Publish(Body):
     message: Annotated[str, Field(max_length=500)] = ""
-    if_current: Annotated[int, Field(ge=0)] | None = None
+    if_current: Annotated[int, Field(ge=0, le=10**9)] | None = None
 
 
 class RollBack(Body):
-    version: Annotated[int, Field(ge=1)]
+    version: Annotated[int, Field(ge=1, le=10**9)]
 
 
 class DeleteQuery(Query):

@@ -104,9 +104,14 @@ class Resources:
         return name
 
     def login(self) -> str:
-        login = f"{fresh('user')}@{self.tenant}.test"
-        self.running.user(login, "a long enough password")
-        return login
+        """The login of a user; making one takes a while, so that requests share it."""
+
+        def make() -> str:
+            login = f"{fresh('user')}@{self.tenant}.test"
+            self.running.user(login, "a long enough password")
+            return login
+
+        return self.once("login", make)
 
     def member(self) -> str:
         return str(self.ask("POST", "/members", {"login": self.login(), "role": "viewer"})["user_id"])
