@@ -1,10 +1,13 @@
 """The `gos` command: one module per noun; each registers its commands and answers an exit code (0, 1, 2)."""
 
 import argparse
-import logging
 import sys
+import tempfile
+import traceback
 from pathlib import Path
 from types import ModuleType
+
+from peewee import DatabaseError
 
 from appliance import __version__
 from appliance.core import logs
@@ -27,9 +30,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Every command of this release."""
     parser = Usage(prog="gos", description="The Governed Operations Service.")
     parser.add_argument("--version", action="version", version=f"gos {__version__}")
-    parser.add_argument(
-        "--config", type=Path, default=environment("GOS_CONFIG"), help="config.yaml (default: <data>/config.yaml)"
-    )
+    parser.add_argument("--config", type=Path, default=environment("GOS_CONFIG"), help="config.yaml (default: <data>/config.yaml)")
     parser.add_argument("--data", help="data folder (default: GOS_DATA or ./data)")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Usage)
     for noun in NOUNS:
@@ -61,8 +62,19 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except Exception as error:
-        logs.configure_logs("info", "text")
-        logging.getLogger("appliance.cli").exception("unexpected failure")
-        print(f"gos: this is a bug ({type(error).__name__}); the lines above help whoever mends it", file=sys.stderr)
+    except OSError as error:
+        print(f"gos: {error.filename or 'the system'}: {error.strerror or error}; check the path and its rights", file=sys.stderr)
         return 1
+    except DatabaseError as error:
+        print(f"gos: the database cannot be used ({error}); `gos doctor` says more, `gos restore` takes a backup", file=sys.stderr)
+        return 1
+    except Exception as error:  # noqa: BLE001  the last resort: a person gets a sentence, the rest goes into a file
+        print(f"gos: this is a bug ({type(error).__name__}); {_keep(error)} helps whoever mends it", file=sys.stderr)
+        return 1
+
+
+def _keep(error: Exception) -> str:
+    """The name of a new file with everything about the error."""
+    with tempfile.NamedTemporaryFile("w", prefix="gos-bug-", suffix=".txt", delete=False) as file:
+        file.write(logs.redact("".join(traceback.format_exception(error))))
+    return file.name

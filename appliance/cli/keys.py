@@ -8,7 +8,7 @@ from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.tenants import keys, service
 from appliance.tenants.scopes import SCOPES
 
-from .output import add_json, opened_store, show
+from .output import add_json, opened_store, say, show
 
 
 def add_commands(commands: Any) -> None:
@@ -52,6 +52,7 @@ def run_add(args: argparse.Namespace) -> int:
 
 def run_list(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
+        service.get_tenant(args.tenant)
         rows = keys.list_keys(service.system_scope(args.tenant), PageRequest(limit=MAX_LIMIT)).items
     show(args, [
         {
@@ -74,5 +75,5 @@ def run_rotate(args: argparse.Namespace) -> int:
 def run_revoke(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
         row = keys.revoke_key(service.system_scope(args.tenant), args.id)
-    print(f"key {row.id} revoked")
+    say(args, f"key {row.id} revoked", id=row.id, revoked_at=clock.optional_rfc3339(row.revoked_at))
     return 0

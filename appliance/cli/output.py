@@ -16,6 +16,11 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def say(args: argparse.Namespace, sentence: str, **members: Any) -> None:
+    """Print what was done: a sentence, or with --json an object of `members`."""
+    print(json.dumps(members, ensure_ascii=False, indent=2) if args.json else sentence)
+
+
 def show(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows: aligned columns, or a JSON array."""
     if getattr(args, "json", False):

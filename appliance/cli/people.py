@@ -8,7 +8,7 @@ from typing import Any
 from appliance.tenants import people, service
 from appliance.tenants.scopes import ROLES
 
-from .output import opened_store
+from .output import add_json, opened_store, say
 
 
 def add_commands(commands: Any) -> None:
@@ -19,25 +19,29 @@ def add_commands(commands: Any) -> None:
     add.add_argument("--tenant")
     add.add_argument("--role", choices=ROLES, default="viewer")
     add.add_argument("--password-stdin", action="store_true")
+    add_json(add)
     add.set_defaults(run=run_add)
     password = what.add_parser("password", help="set a password from standard input; the user's sessions end")
     password.add_argument("login")
+    add_json(password)
     password.set_defaults(run=run_password)
 
 
 def run_add(args: argparse.Namespace) -> int:
     made = None if args.password_stdin else secrets.token_urlsafe(15)
     with opened_store(args.load()):
-        people.create_user(args.login, made or sys.stdin.read().strip())
         if args.tenant:
             service.get_tenant(args.tenant)
+        people.create_user(args.login, made or sys.stdin.read().strip())
+        if args.tenant:
             people.add_member(service.system_scope(args.tenant), args.login, args.role)
-    print(f"user {args.login} added" + (f"; password: {made}" if made else ""))
+    shown = {"login": args.login} | ({"password": made} if made else {})
+    say(args, f"user {args.login} added" + (f"; password: {made}" if made else ""), **shown)
     return 0
 
 
 def run_password(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
         people.set_password(args.login, sys.stdin.read().strip())
-    print(f"password of {args.login} set")
+    say(args, f"password of {args.login} set", login=args.login)
     return 0

@@ -7,7 +7,7 @@ from typing import Any
 from appliance.core import clock
 from appliance.tenants import service
 
-from .output import add_json, opened_store, show
+from .output import add_json, opened_store, say, show
 
 
 def add_commands(commands: Any) -> None:
@@ -16,6 +16,7 @@ def add_commands(commands: Any) -> None:
     add = what.add_parser("add", help="a new tenant")
     add.add_argument("id")
     add.add_argument("--name")
+    add_json(add)
     add.set_defaults(run=run_add)
     listing = what.add_parser("list", help="every tenant")
     add_json(listing)
@@ -23,6 +24,7 @@ def add_commands(commands: Any) -> None:
     delete = what.add_parser("delete", help="delete a tenant with everything it holds")
     delete.add_argument("id")
     delete.add_argument("--yes", action="store_true", help="do not ask")
+    add_json(delete)
     delete.set_defaults(run=run_delete)
     secret = commands.add_parser("secret", help="set, list or delete a tenant's secrets")
     parts = secret.add_subparsers(dest="what", required=True)
@@ -30,6 +32,7 @@ def add_commands(commands: Any) -> None:
         one = parts.add_parser(name, help=help_text)
         one.add_argument("name")
         one.add_argument("--tenant", required=True)
+        add_json(one)
         one.set_defaults(run=run)
     names = parts.add_parser("list", help="names, never values")
     names.add_argument("--tenant", required=True)
@@ -40,7 +43,7 @@ def add_commands(commands: Any) -> None:
 def run_add(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
         row = service.create_tenant(args.id, args.name or args.id)
-    print(f"tenant {row.id} added; next: gos key add --tenant {row.id} --name first")
+    say(args, f"tenant {row.id} added; next: gos key add --tenant {row.id} --name first", id=row.id, name=row.name)
     return 0
 
 
@@ -52,13 +55,18 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_delete(args: argparse.Namespace) -> int:
-    if not args.yes and input(f"Delete tenant {args.id} with everything it holds? Type its id: ") != args.id:
-        print("nothing deleted")
+    if not args.yes and not _confirm(f"Delete tenant {args.id} with everything it holds? Type its id: ", args.id):
+        print("gos: nothing deleted; type the tenant's id, or say --yes", file=sys.stderr)
         return 1
     with opened_store(args.load()):
         service.delete_tenant(args.id)
-    print(f"tenant {args.id} deleted")
+    say(args, f"tenant {args.id} deleted", deleted=args.id)
     return 0
+
+
+def _confirm(question: str, wanted: str) -> bool:
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip() == wanted
 
 
 def run_set(args: argparse.Namespace) -> int:
@@ -66,19 +74,21 @@ def run_set(args: argparse.Namespace) -> int:
     with opened_store(args.load()) as sealer:
         service.get_tenant(args.tenant)
         service.set_secret(service.system_scope(args.tenant), sealer, args.name, value)
-    print(f"secret {args.name} set")
+    say(args, f"secret {args.name} set", name=args.name)
     return 0
 
 
 def run_unset(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
+        service.get_tenant(args.tenant)
         service.delete_secret(service.system_scope(args.tenant), args.name)
-    print(f"secret {args.name} deleted")
+    say(args, f"secret {args.name} deleted", deleted=args.name)
     return 0
 
 
 def run_secrets(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
+        service.get_tenant(args.tenant)
         names = service.list_secrets(service.system_scope(args.tenant))
     show(args, [{"name": s.name, "updated_at": clock.rfc3339(s.updated_at)} for s in names])
     return 0

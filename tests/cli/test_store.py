@@ -1,0 +1,217 @@
+"""`gos` on a data folder: what it prints, how it exits, and that nobody ever sees a traceback."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance import __version__
+from appliance.cli import main
+from appliance.core.config import example
+
+Gos = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def gos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gos:
+    """Runs a command on a data folder of its own with `stdin`; answers exit code, output and errors."""
+    monkeypatch.setenv("GOS_DATA", str(tmp_path / "data"))
+
+    def run(*argv: str, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        try:
+            code = main(list(argv))
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def acme(gos: Gos) -> str:
+    assert gos("tenant", "add", "acme", "--name", "Acme")[0] == 0
+    return "acme"
+
+
+def data(answer: tuple[int, str, str]) -> Any:
+    assert answer[0] == 0, answer[2]
+    return json.loads(answer[1])
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [], ["nothing"], ["key"], ["key", "add"], ["key", "add", "--tenant", "acme"], ["tenant", "add"], ["serve", "--port", "x"],
+        ["key", "add", "--tenant", "a", "--name", "n", "--scope", "no.such"], ["user", "add", "x", "--role", "king"], ["--nope"],
+        ["config", "what"], ["key", "add", "--tenant", "a", "--name", "n", "--days", "x"],
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_one_sentence_and_code_two(gos: Gos, argv: list[str]) -> None:
+    code, out, errors = gos(*argv)
+    assert (code, out) == (2, "")
+    assert len(errors.splitlines()) == 1
+    assert errors.startswith("gos")
+    assert "--help" in errors
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["key", "add", "--tenant", "nobody", "--name", "n"], "there is no tenant 'nobody'"),
+        (["key", "list", "--tenant", "nobody"], "there is no tenant 'nobody'"),
+        (["key", "revoke", "key_x", "--tenant", "acme"], "there is no API key 'key_x' here"),
+        (["key", "add", "--tenant", "acme", "--name", "n", "--days", "731"], "1 to 730 days"),
+        (["key", "add", "--tenant", "acme", "--name", "n", "--allow", "here"], "not an address or network"),
+        (["tenant", "add", "acme"], "already"),
+        (["tenant", "add", "No Name"], "lower-case letters"),
+        (["tenant", "delete", "nobody", "--yes"], "there is no tenant 'nobody'"),
+        (["user", "add", "ann@example.com", "--tenant", "nobody"], "there is no tenant 'nobody'"),
+        (["user", "password", "nobody@example.com"], "12 to 1000 characters"),
+        (["secret", "set", "a-b", "--tenant", "acme"], "letters, digits and underscores"),
+        (["secret", "delete", "none", "--tenant", "acme"], "there is no secret 'none' here"),
+        (["secret", "list", "--tenant", "nobody"], "there is no tenant 'nobody'"),
+        (["--config", "/none/config.yaml", "config", "check"], "cannot be read"),
+    ],
+)
+def test_a_refusal_is_a_sentence_and_code_one(gos: Gos, acme: str, argv: list[str], words: str) -> None:
+    code, out, errors = gos(*argv)
+    assert (code, out) == (1, "")
+    assert errors.startswith("gos: ")
+    assert words in errors
+    assert "Traceback" not in errors
+
+
+def test_a_refused_user_is_not_half_made(gos: Gos, acme: str) -> None:
+    assert gos("user", "add", "ann@example.com", "--tenant", "nobody")[0] == 1
+    assert gos("user", "add", "ann@example.com", "--tenant", "acme", "--role", "owner")[0] == 0
+
+
+def test_a_key_is_printed_alone_when_asked(gos: Gos, acme: str) -> None:
+    code, out, errors = gos("key", "add", "--tenant", acme, "--name", "n", "--quiet")
+    assert (code, errors) == (0, "")
+    assert out.startswith("gos_live_")
+    assert len(out.split()) == 1
+
+
+def test_a_key_lives_its_life(gos: Gos, acme: str) -> None:
+    add = (
+        "key",
+        "add",
+        "--tenant",
+        acme,
+        "--name",
+        "ci",
+        "--scope",
+        "logs.read",
+        "--scope",
+        "keys.read",
+        "--environment",
+        "ci",
+        "--days",
+        "3",
+    )
+    (made,) = data(gos(*add, "--json"))
+    assert made["key"].startswith("gos_ci_")
+    (rotated,) = data(gos("key", "rotate", made["id"], "--tenant", acme, "--overlap", "60", "--json"))
+    assert rotated["key"] != made["key"]
+    assert data(gos("key", "revoke", made["id"], "--tenant", acme, "--json"))["revoked_at"]
+    listed = {row["id"]: row for row in data(gos("key", "list", "--tenant", acme, "--json"))}
+    assert set(listed) == {made["id"], rotated["id"]}
+    assert listed[made["id"]]["revoked_at"]
+    assert listed[rotated["id"]]["scopes"] == 2
+    assert made["key"] not in gos("key", "list", "--tenant", acme)[1]
+    assert gos("key", "rotate", made["id"], "--tenant", acme)[0] == 1
+
+
+def test_tenants_are_listed_and_deleted_after_a_question(gos: Gos, acme: str) -> None:
+    assert data(gos("tenant", "add", "globex", "--json")) == {"id": "globex", "name": "globex"}
+    assert [row["id"] for row in data(gos("tenant", "list", "--json"))] == ["acme", "globex"]
+    assert gos("tenant", "list")[1].splitlines()[0].split() == ["id", "name", "kind", "created_at"]
+    for answer in ("", "no\n", "acm\n"):
+        assert gos("tenant", "delete", "acme", stdin=answer)[0] == 1
+    assert gos("tenant", "delete", "acme", stdin="acme\n")[0] == 0
+    assert gos("tenant", "delete", "globex", "--yes")[0] == 0
+    assert gos("tenant", "list")[1] == "none\n"
+
+
+def test_users_and_secrets(gos: Gos, acme: str) -> None:
+    made = data(gos("user", "add", "ann@example.com", "--tenant", acme, "--role", "owner", "--json"))
+    assert len(made["password"]) >= 12
+    code, out, _ = gos("user", "add", "bob@example.com", "--password-stdin", stdin="a long enough password\n")
+    assert (code, out) == (0, "user bob@example.com added\n")
+    assert gos("user", "password", "bob@example.com", stdin="another long password\n")[0] == 0
+    assert gos("user", "password", "bob@example.com", stdin="short\n")[0] == 1
+    assert gos("secret", "set", "token", "--tenant", acme, stdin="very secret\n")[0] == 0
+    assert [row["name"] for row in data(gos("secret", "list", "--tenant", acme, "--json"))] == ["token"]
+    assert gos("secret", "delete", "token", "--tenant", acme)[0] == 0
+
+
+def test_the_configuration_is_checked(gos: Gos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gos("config", "example")[1] == example()
+    assert gos("config", "check")[1].startswith("good: data in ")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "config.yaml").write_text("server: {prot: 1}\n")
+    code, _, errors = gos("config", "check")
+    assert (code, "'server.port'" in errors) == (1, True)
+    (tmp_path / "data" / "config.yaml").unlink()
+    monkeypatch.setenv("GOS_SEVER_PORT", "1")
+    code, _, errors = gos("config", "check")
+    assert (code, "GOS_SEVER_PORT" in errors) == (1, True)
+
+
+def test_migrating_again_changes_nothing(gos: Gos) -> None:
+    assert [gos("migrate")[0] for _ in range(2)] == [0, 0]
+
+
+def test_a_data_folder_that_is_none_is_said_to_be_so(gos: Gos, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    code, _, errors = gos("tenant", "list")
+    assert (code, len(errors.splitlines())) == (1, 1)
+    assert str(tmp_path / "data") in errors
+
+
+def test_a_file_that_is_no_database_is_said_to_be_so(gos: Gos, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "gos.db").write_bytes(b"not a database" * 1000)
+    code, _, errors = gos("tenant", "list")
+    assert (code, len(errors.splitlines())) == (1, 1)
+    assert "the database cannot be used" in errors
+
+
+def test_a_damaged_key_file_is_said_to_be_so(gos: Gos, acme: str, tmp_path: Path) -> None:
+    (tmp_path / "data" / "key").write_text("damaged")
+    code, _, errors = gos("tenant", "list")
+    assert (code, "restore it from the backup" in errors) == (1, True)
+
+
+def test_a_bug_is_told_without_a_traceback(gos: Gos, acme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from appliance.tenants import service
+
+    def broken() -> None:
+        raise ZeroDivisionError("the secret of the bug")
+
+    monkeypatch.setattr(service, "list_tenants", broken)
+    code, _, errors = gos("tenant", "list")
+    assert (code, len(errors.splitlines())) == (1, 1)
+    assert "this is a bug (ZeroDivisionError)" in errors
+    kept = Path(errors.split("; ")[1].split()[0])
+    assert "the secret of the bug" in kept.read_text()
+    kept.unlink()
+
+
+def test_the_command_is_a_program(tmp_path: Path) -> None:
+    def run(*argv: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "appliance", "--data", str(tmp_path / "data"), *argv]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run("--version").stdout == f"gos {__version__}\n"
+    assert run("tenant", "add", "acme").returncode == 0
+    assert run("tenant", "add", "acme").returncode == 1
+    assert run("nothing").returncode == 2
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
