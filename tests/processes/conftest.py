@@ -1,0 +1,53 @@
+"""A sandbox for the session, a database and a started flow for each module."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.sandbox import Pool, Settings
+
+from .world import Bell, World, make_world, open_database
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[Pool]:
+    made = Pool(Settings(processes=2, slots=4))
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("processes")
+    with open_database(path):
+        yield path
+
+
+@pytest.fixture(scope="module")
+def flow_world(folder: Path, sandbox: Pool) -> Iterator[World]:
+    world = make_world(folder, sandbox)
+    world.flow.start()
+    yield world
+    world.flow.stop(5)
+    world.presence.close()
+
+
+@pytest.fixture
+def world(flow_world: World) -> World:
+    """The running flow, with an empty collection and a bell that has not been rung."""
+    flow_world.wipe()
+    Bell.forget()
+    return flow_world
+
+
+@pytest.fixture
+def idle_world(folder: Path, sandbox: Pool) -> Iterator[World]:
+    """A flow that is not started: the test drives it."""
+    Bell.forget()
+    world = make_world(folder, sandbox)
+    world.wipe()
+    yield world
+    world.runner.stop(5)
+    world.presence.close()

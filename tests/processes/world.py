@@ -1,0 +1,216 @@
+"""ProcessFlow on a real database and a real sandbox, with a connector that obeys a script; two tenants."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from appliance.connectors import contract
+from appliance.connectors.contract import Action, Connector, Context
+from appliance.connectors.egress import Egress
+from appliance.connectors.registry import Installed, Registry
+from appliance.core import clock, db
+from appliance.core.config import Config, load_config
+from appliance.core.crypto import Sealer
+from appliance.core.migrations import migrate
+from appliance.core.presence import Presence
+from appliance.core.queue import TaskQueue
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+from appliance.governance.executor import GovernedExecutor
+from appliance.integrations.calls import Calls
+from appliance.integrations.connections import Connections
+from appliance.integrations.service import Integrations, Spec
+from appliance.processes import executions, outcome, store, versions
+from appliance.processes.executions import Execution, StartRequest
+from appliance.processes.reach import ActionReach, DataPoolReach
+from appliance.processes.runner import Runner
+from appliance.processes.service import Ports, ProcessFlow
+from appliance.processes.versions import Draft, PublishRequest
+from appliance.sandbox import Pool
+from appliance.tenants import service as tenants
+
+GRANTS = {"datapool": {"marks": ["read", "write"]}, "integrations": {"bell": "*"}}
+SEALER = Sealer(b"k" * 32)
+ANYTHING: dict[str, Any] = {"type": "object"}
+
+
+class Bell(Connector):
+    """`ring` notes the call and does what `do` says; `hold` waits until it is let go."""
+
+    contract_version = 1
+    name = "bell"
+    title = "Bell"
+    version = "1.0"
+    settings_schema = ANYTHING
+    actions = (
+        Action("look", "Look", ANYTHING, {}, "read"),
+        Action("ring", "Ring", ANYTHING, {}, "idempotent"),
+        Action("hold", "Ring once it is let go", ANYTHING, {}, "idempotent"),
+    )
+    rung: list[tuple[str, Any]] = []  # noqa: RUF012 what every instance noted
+    seconds: list[float] = []  # noqa: RUF012
+    arrived = threading.Semaphore(0)
+    go_on = threading.Event()
+
+    def check(self, ctx: Context) -> str:
+        return "It rings."
+
+    def call(self, action: str, input: Any, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
+        self.rung.append((ctx.idempotency_key, dict(input)))
+        self.seconds.append(ctx.deadline - clock.monotonic())
+        self.arrived.release()
+        if action == "hold":
+            self.go_on.wait(20)
+        times = sum(1 for key, _ in self.rung if key == ctx.idempotency_key)
+        if input.get("fail", 0) >= times:
+            if "retry_after" in input:
+                raise contract.RateLimited("Too loud.", retry_after=input["retry_after"])
+            raise contract.TransientError("It is cracked.")
+        if input.get("reject"):
+            raise contract.Rejected("Not at night.")
+        return {"rung": input}
+
+    @classmethod
+    def forget(cls) -> None:
+        cls.rung.clear()
+        cls.seconds.clear()
+        cls.go_on.clear()
+        while cls.arrived.acquire(blocking=False):
+            pass
+
+
+@dataclass
+class World:
+    """One ProcessFlow; `scope` is tenant acme, `other` tenant globex."""
+
+    config: Config
+    pool: Pool
+    flow: ProcessFlow
+    scope: TenantScope
+    other: TenantScope
+    presence: Presence
+    numbers: Iterator[int] = field(default_factory=lambda: iter(range(1, 10_000)))
+
+    @property
+    def runner(self) -> Runner:
+        return self.flow.runner
+
+    def publish(self, steps: list[dict[str, Any]], files: dict[str, str] | None = None, **more: Any) -> str:
+        """A published process of these steps; answers its id."""
+        process_id = f"p{next(self.numbers)}"
+        self.save(process_id, steps, files, **more)
+        self.flow.publish_process(self.scope, process_id, PublishRequest())
+        return process_id
+
+    def save(self, process_id: str, steps: list[dict[str, Any]], files: dict[str, str] | None = None, **more: Any) -> None:
+        draft = Draft({"id": process_id, "grants": GRANTS, "steps": steps, **more}, files or {})
+        versions.save_draft(self.scope, process_id, draft)
+
+    def start(self, process_id: str, given: Any = None, *, soon: bool = True, **request: Any) -> str:
+        """The id of a new execution that is set going."""
+        return str(self.flow.start_execution(self.scope, process_id, StartRequest(given or {}, **request), soon=soon).id)
+
+    def finish(self, execution_id: str, seconds: float = 20.0) -> Execution:
+        """The execution once it is finished."""
+        over = threading.Event()
+        outcome.finished.when(execution_id, over.set)
+        if self.get(execution_id).status not in store.FINISHED and not over.wait(seconds):
+            raise TimeoutError(self.get(execution_id).status)
+        return self.get(execution_id)
+
+    def run(self, steps: list[dict[str, Any]], given: Any = None, **more: Any) -> Execution:
+        """Publish, execute, and wait for the end."""
+        return self.finish(self.start(self.publish(steps, **more), given))
+
+    def get(self, execution_id: str) -> Execution:
+        return executions.get_execution(self.scope, execution_id)
+
+    def steps(self, execution: Execution | str) -> dict[str, Any]:
+        """The step runs by `id` or `id@iteration`."""
+        row = self.get(execution) if isinstance(execution, str) else execution
+        return {f"{r.step}@{r.iteration}" if r.iteration else r.step: r for r in executions.list_steps(self.scope, row)}
+
+    def marks(self) -> list[tuple[Any, ...]]:
+        """What stands in the collection `marks`, in the order it was written."""
+        query = {"sort": "created_at,id", "limit": 500}
+        return [(item["what"], item.get("note")) for item in datapool.query_entities(self.scope, "marks", query).items]
+
+    def wipe(self) -> None:
+        """Delete every mark."""
+        for item in datapool.query_entities(self.scope, "marks", {"limit": 500}).items:
+            datapool.delete_entity(self.scope, "marks", item["id"])
+
+    def lose_worker(self, execution_id: str) -> None:
+        """The worker that holds this execution dies: nobody of its name is alive."""
+        db.write(lambda: db.execute("UPDATE execution SET owner = 'wrk_dead' WHERE id = ?", (execution_id,)))
+
+    def wait_for_status(self, execution_id: str, status: str) -> Execution:
+        """The execution as soon as an event says that it has this status."""
+        return wait_until(lambda: row if (row := self.get(execution_id)).status == status else None)
+
+
+def wait_until(found: Any, seconds: float = 15.0) -> Any:
+    """The first true value of `found()`; asked again at every change of the pause, never taken for granted."""
+    pause = threading.Event()
+    for _ in range(int(seconds / 0.02)):
+        value = found()
+        if value:
+            return value
+        pause.wait(0.02)
+    raise TimeoutError("it did not happen")
+
+
+def code(step_id: str, body: str, **more: Any) -> dict[str, Any]:
+    """A TypeScript step from the body of its function of `input` and `api`."""
+    source = "export default async function (input: any, api: any) {\n" + body + "\n}"
+    return {"id": step_id, "code": {"language": "typescript", "source": source}, **more}
+
+
+def rule(step_id: str, expression: str, **more: Any) -> dict[str, Any]:
+    return {"id": step_id, "rule": {"expression": expression}, **more}
+
+
+def make_world(folder: Path, pool: Pool, *, ports: Ports | None = None, **settings: Any) -> World:
+    """A flow that is not started; the database must be open and hold the tenants."""
+    flags = {"storage.data": str(folder), "queue.sweep_ms": 100, "queue.workers": 4}
+    flags |= {name.replace("__", ".", 1): value for name, value in settings.items()}
+    config = load_config(environment={}, flags=flags)
+    presence = Presence(folder / "workers")
+    flow = ProcessFlow(config, presence, pool, TaskQueue(db.database.obj), ports or make_ports(presence))
+    acme, globex = (TenantScope(name, "key:test") for name in ("acme", "globex"))
+    return World(config, pool, flow, acme, globex, presence)
+
+
+def make_ports(presence: Presence) -> Ports:
+    """DataPool, and the bell through the governed executor."""
+    return Ports(DataPoolReach(), ActionReach(GovernedExecutor(make_integrations(), presence.instance)))
+
+
+def make_integrations() -> Integrations:
+    """The one connector of these tests, and what it needs."""
+
+    def open_secret(scope: TenantScope, name: str) -> str:
+        return tenants.open_secret(scope, SEALER, name)
+
+    registry = Registry({"bell": Installed(Bell, "tests")})
+    return Integrations(registry, SEALER, open_secret, Calls(Connections(Egress.of([]))))
+
+
+@contextmanager
+def open_database(folder: Path) -> Iterator[None]:
+    """A database with both tenants, acme's collection `marks` and acme's integration `bell`."""
+    db.open_database(f"sqlite:///{folder}/gos.db")
+    migrate()
+    for name in ("acme", "globex"):
+        tenants.create_tenant(name, name)
+    acme = tenants.system_scope("acme", "key:test")
+    fields = [{"name": name, "type": "text"} for name in ("what", "note")]
+    datapool.create_collection(acme, {"name": "marks", "fields": fields})
+    make_integrations().create_integration(acme, "bell", Spec("bell", {}))
+    try:
+        yield
+    finally:
+        db.close_database()
