@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 from urllib.parse import parse_qs
@@ -16,7 +18,7 @@ from appliance.solutions.services import Services
 
 from . import csrf, session
 from .rendering import Renderer
-from .routing import Answer, Arrival, Asked, BaseRoute, Download, Form, Page, PageRoute, Redirect, Visit
+from .routing import Answer, Arrival, Asked, BaseRoute, Download, Form, Later, Page, PageRoute, Redirect, Visit
 
 log = logging.getLogger(__name__)
 
@@ -50,22 +52,27 @@ class Edge:
         """A page of a tenant's host."""
         return await self._serve(partial(self._on_tenant, routes, path_args))
 
-    async def _serve(self, work: Callable[[Asked], Response]) -> Response:
+    async def _serve(self, work: "Work") -> Response:
         asked = _asked(request.method)
         try:
             if asked.method == "POST":
                 asked = _asked("POST", await _read_own_form(self._services.config.limits.json_body_kb))
         except ApplianceError as error:
             return self._send(_problem_page(error), asked, None)
-        return await asyncio.get_running_loop().run_in_executor(self._services.threads, partial(self._logged, work, asked))
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(self._services.threads, partial(self._logged, work, asked))
+        while isinstance(result, _Pending):
+            await asyncio.wait([asyncio.wrap_future(result.work)])
+            result = await loop.run_in_executor(self._services.threads, partial(self._logged, result.finish, asked))
+        return result
 
     # -- in a thread
 
-    def _logged(self, work: Callable[[Asked], Response], asked: Asked) -> Response:
+    def _logged(self, work: "Work", asked: Asked) -> "Response | _Pending":
         with logs.log_context(request_id=asked.request_id):
             return work(asked)
 
-    def _on_base(self, routes: Mapping[str, BaseRoute], asked: Asked) -> Response:
+    def _on_base(self, routes: Mapping[str, BaseRoute], asked: Asked) -> "Response | _Pending":
         if asked.tenant is not None:
             here = asked.path == "/" and asked.method == "GET"
             return self._send(Redirect("/console/") if here else _problem_page(NotFound(NO_PAGE)), asked, None)
@@ -76,7 +83,7 @@ class Edge:
             lambda: route.handler(Arrival(self._services, asked, session.find_person(self._services, asked))), asked, None
         )
 
-    def _on_tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str], asked: Asked) -> Response:
+    def _on_tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str], asked: Asked) -> "Response | _Pending":
         if asked.tenant is None:
             return self._send(Redirect("/"), asked, None)
         route = routes.get(asked.method)
@@ -91,22 +98,25 @@ class Edge:
             return self._send(_problem_page(NotFound(NO_PAGE)), asked, visit)
         return self._perform(lambda: _run(route, visit, path_args), asked, visit)
 
-    def _perform(self, work: Callable[[], Answer], asked: Asked, visit: Visit | None) -> Response:
+    def _perform(self, work: Callable[[], Answer], asked: Asked, visit: Visit | None) -> "Response | _Pending":
         try:
-            return self._send(work(), asked, visit)
+            answer = work()
+            if isinstance(answer, Later):
+                return _Pending(answer.work, lambda asked: self._perform(partial(_settled, answer), asked, visit))
+            return self._send(answer, asked, visit)
         except ApplianceError as error:
             return self._send(_problem_page(error), asked, visit)
         except Exception:
             log.exception("unhandled error in the console")
             return self._send(_problem_page(ApplianceError(INTERNAL)), asked, visit)
 
-    def _send(self, answer: Answer, asked: Asked, visit: Visit | None) -> Response:
+    def _send(self, answer: Page | Redirect | Download, asked: Asked, visit: Visit | None) -> Response:
         response = self._response(answer, asked, visit)
         response.headers["Cache-Control"] = "no-store"
         response.headers["Content-Security-Policy"] = self._policy
         return response
 
-    def _response(self, answer: Answer, asked: Asked, visit: Visit | None) -> Response:
+    def _response(self, answer: Page | Redirect | Download, asked: Asked, visit: Visit | None) -> Response:
         if isinstance(answer, Redirect):
             response = Response(b"", 303, {"Location": answer.url})
             for name, value in answer.cookies.items():
@@ -118,6 +128,22 @@ class Edge:
             return response
         html = self._renderer.render(answer, asked, visit)
         return Response(html, answer.status, content_type="text/html; charset=utf-8")
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """An answer that waits for `work`; `finish` makes it then."""
+
+    work: "Future[Any]"
+    finish: "Work"
+
+
+Work = Callable[[Asked], Response | _Pending]
+
+
+def _settled(answer: Later) -> Answer:
+    answer.work.result()
+    return answer.then
 
 
 def _run(route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer:

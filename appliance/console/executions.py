@@ -9,8 +9,7 @@ from appliance.core.pages import PageRequest
 from appliance.monitor import logs
 from appliance.monitor.logs import LineFilter
 from appliance.processes import executions, versions
-from appliance.processes.executions import ExecutionFilter
-from appliance.processes.models import Execution
+from appliance.processes.executions import Execution, ExecutionFilter
 from appliance.processes.store import FINISHED
 
 from . import outline

@@ -8,7 +8,7 @@ from appliance.core.pages import PageRequest
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter
 
-from .routing import Answer, Page, Redirect, Visit, page
+from .routing import Answer, Later, Page, Redirect, Visit, page
 
 
 @page("GET", "/integrations", scope="integrations.read")
@@ -56,5 +56,5 @@ def _rows(settings: Mapping[str, Any], above: str = "") -> list[tuple[str, Any, 
 def test_integration(visit: Visit, slug: str) -> Answer:
     """Ask the foreign system whether the settings work; the finding is kept and shown."""
     integrations = visit.services.integrations
-    visit.services.executor.submit(visit.scope, lambda: integrations.test_integration(visit.scope, slug)).result()
-    return Redirect(f"/console/integrations/{slug}")
+    work = visit.services.executor.submit(visit.scope, lambda: integrations.test_integration(visit.scope, slug))
+    return Later(work, Redirect(f"/console/integrations/{slug}"))

@@ -3,7 +3,7 @@
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.tenants import keys
-from appliance.tenants.models import ApiKey
+from appliance.tenants.keys import ApiKey
 from appliance.tenants.scopes import SCOPES
 
 from .people import Names

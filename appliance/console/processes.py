@@ -11,8 +11,8 @@ from appliance.core.pages import PageRequest
 from appliance.monitor import analytics
 from appliance.monitor.analytics import Series, Window
 from appliance.processes import executions, versions
-from appliance.processes.executions import ExecutionFilter, StartRequest
-from appliance.processes.models import Execution, Process, ProcessVersion
+from appliance.processes.executions import Execution, ExecutionFilter, StartRequest
+from appliance.processes.versions import Process, ProcessVersion
 
 from . import outline
 from .forms import InputForm, read_form

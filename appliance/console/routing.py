@@ -1,6 +1,7 @@
 """Pages declared once: method, path, host and scope; handlers take a visit and answer a page, a redirect or a file."""
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -39,7 +40,15 @@ class Download:
     media: str = "application/json"
 
 
-Answer = Page | Redirect | Download
+@dataclass(frozen=True)
+class Later:
+    """`then`, once `work` is done; nobody holds a thread meanwhile.  What the work raises is shown as a problem."""
+
+    work: "Future[Any]"
+    then: "Page | Redirect"
+
+
+Answer = Page | Redirect | Download | Later
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ def open_on(services: Services, user_id: str, tenant: str | None) -> str:
 
 def safe_target(target: str) -> str:
     """A path of the console to go to after sign-in; anything else becomes its first page."""
-    plain = target.startswith("/console/") and not any(c in target for c in "\\\r\n\t") and "//" not in target
+    plain = target.startswith("/console/") and target.isascii() and target.isprintable() and not {"\\", " "} & set(target)
+    plain = plain and "//" not in target
     return target if plain and len(target) < 2000 else "/console/"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from appliance.core import clock
-from appliance.processes.models import Execution, StepRunRow
+from appliance.processes.executions import Execution, StepRunRow
 
 from .outline import KIND_NAMES, StepLine
 

@@ -202,7 +202,7 @@ def test_a_key_is_shown_once_works_and_ends(owner: Browser, staff: Running) -> N
     [
         ({"scopes": []}, "Choose at least one scope"),
         ({"scopes": ["keys.everything"]}, "Name at least one known scope"),
-        ({"name": " "}, "1 to 200 characters"),
+        ({"name": " "}, "Name must have 1 to 200"),
         ({"days": "9999"}, "A key lives 1 to 730 days"),
         ({"addresses": "not-an-address"}, "is not an address or network"),
     ],
@@ -252,3 +252,53 @@ def test_what_is_not_there_is_a_page_that_says_so(owner: Browser, path: str) -> 
 @pytest.mark.parametrize("query", ["executions?state=no", "executions?cursor=no", "failures?state=no", "logs?level=no"])
 def test_a_wrong_address_is_explained(owner: Browser, query: str) -> None:
     assert owner.get(owner.at("acme", f"/console/{query}")).status_code in (400, 422)
+
+
+FIELDS = [
+    {"name": "title", "type": "text", "required": True},
+    {"name": "price", "type": "decimal"},
+    {"name": "details", "type": "json"},
+]
+
+
+@pytest.fixture(scope="module")
+def books(acme: httpx.Client) -> list[str]:
+    """A collection with three entities; answers their ids."""
+    acme.post("/api/v1/datapool", json={"name": "console_books", "fields": FIELDS, "search": ["title"]}).raise_for_status()
+    rows = (("Emma", "9.50"), ("Dune", "12"), ("Ilias", "3"))
+    values = [{"title": title, "price": price, "details": {"a": "<b>"}} for title, price in rows]
+    answers = [acme.post("/api/v1/datapool/console_books/entities", json=each).json()["data"] for each in values]
+    return [answer["id"] for answer in answers]
+
+
+def titles(page: httpx.Response) -> list[str]:
+    return re.findall(r'class="cover" href="/console/datapool/console_books/[^"]+">(\w+)<', page.text)
+
+
+def test_entities_are_sorted_searched_and_shown_whole(owner: Browser, books: list[str]) -> None:
+    base = owner.at("acme", "/console/datapool/console_books")
+    assert "3" in owner.get(owner.at("acme", "/console/datapool")).text
+    assert titles(owner.get(f"{base}?sort=price")) == ["Ilias", "Emma", "Dune"]
+    assert titles(owner.get(f"{base}?sort=-title")) == ["Ilias", "Emma", "Dune"]
+    assert titles(owner.get(f"{base}?search=dune")) == ["Dune"]
+    assert "None matches the search" in owner.get(f"{base}?search=zzz").text
+    whole = owner.get(f"{base}/{books[0]}").text
+    assert "9.50" in whole
+    assert "&lt;b&gt;" in whole
+    assert owner.get(f"{base}?sort=nothing").status_code == 400
+    assert owner.get(f"{base}/ent_unknown").status_code == 404
+
+
+def test_an_integration_is_tested_and_its_secret_never_shown(
+    owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client
+) -> None:
+    settings = {"base_url": "http://192.0.2.1:9/", "auth": {"kind": "bearer", "token": "s3cret-never-shown"}}
+    made = acme.post("/api/v1/integrations", json={"slug": "console-erp", "connector": "http", "settings": settings})
+    assert made.status_code == 201, made.text
+    page = owner.post(owner.at("acme", "/console/integrations/console-erp/test"), {})
+    assert urlsplit(owner.url).path == "/console/integrations/console-erp"
+    assert "The last test failed." in page.text
+    assert "s3cret-never-shown" not in page.text
+    assert ">sealed<" in page.text
+    viewer = signed_in("viewer@acme.test")
+    assert viewer.post(viewer.at("acme", "/console/integrations/console-erp/test"), {}).status_code == 403

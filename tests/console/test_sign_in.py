@@ -11,6 +11,10 @@ from tests.console.browser import Browser
 from tests.console.conftest import PASSWORD
 
 SESSION = "__Host-gos"
+ELSEWHERE = [
+    *("//evil.test/", "https://evil.test/", "/console/..//evil", "/console/\\evil", "/api/v1/", "javascript:1"),
+    *("/console/\u20ac", "/console/\r\nX: 1"),
+]
 
 
 @pytest.fixture
@@ -110,9 +114,7 @@ def test_a_session_of_one_tenant_is_none_of_another(browser: Browser) -> None:
     assert urlsplit(answer.headers["Location"]).path == "/hand-over"
 
 
-@pytest.mark.parametrize(
-    "target", ["//evil.test/", "https://evil.test/", "/console/..//evil", "/console/\\evil", "/api/v1/", "javascript:1"]
-)
+@pytest.mark.parametrize("target", ELSEWHERE)
 def test_the_way_leads_nowhere_else(browser: Browser, target: str) -> None:
     browser.get(browser.at("acme", "/console/"))
     url = httpx.URL(browser.url).copy_merge_params({"to": target})

@@ -153,5 +153,6 @@ document.addEventListener("keydown", (event) => {
 
 prepare(document);
 document.querySelector("[aria-invalid=true]")?.focus();
+document.querySelector(".menu [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
 for (const part of document.querySelectorAll("[data-live]")) follow(part);
 setInterval(() => showTimes(document), 20e3);
