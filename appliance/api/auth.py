@@ -1,6 +1,7 @@
 """From a request's headers to an authenticated caller."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from appliance.core.errors import BrowserCallRefused, MissingApiKey, ScopeMissing, UnknownHost
 from appliance.solutions.services import Services
@@ -8,6 +9,20 @@ from appliance.tenants import keys
 from appliance.tenants.hosts import HostMatch
 
 from .routing import Route
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What the front has established about a request, and the request's own parts."""
+
+    host: HostMatch
+    request_id: str
+    address: str
+    headers: Mapping[str, str]
+    args: Mapping[str, list[str]]
+    path: str
+    raw: bytes
+    admitted: tuple[keys.Caller, dict[str, str]] | None = None
 
 
 def refuse_browser(headers: Mapping[str, str], own_origin: str) -> None:
@@ -22,16 +37,17 @@ def refuse_browser(headers: Mapping[str, str], own_origin: str) -> None:
         )
 
 
-def authenticate(
-    services: Services, route: Route, host: HostMatch, headers: Mapping[str, str], address: str, request_id: str
-) -> tuple[keys.Caller, dict[str, str]]:
+def authenticate(services: Services, route: Route, arrived: Arrived) -> tuple[keys.Caller, dict[str, str]]:
     """The caller and its RateLimit headers; a coded error when the key is missing, wrong, spent or too narrow."""
+    host = arrived.host
     if host.kind == "unknown":
         raise UnknownHost("this host name is not served here; check domains.base and the tenant's name")
-    text = headers.get("x-api-key", "").strip()
+    text = arrived.headers.get("x-api-key", "").strip()
     if not text:
         raise MissingApiKey("send an API key in the header X-API-Key; `gos key add` or the console issues one")
-    caller = keys.authenticate_key(services.sealer, text[:200], tenant_id=host.tenant, address=address, request_id=request_id)
+    caller = keys.authenticate_key(
+        services.sealer, text[:200], tenant_id=host.tenant, address=arrived.address, request_id=arrived.request_id
+    )
     limits = services.rate_limiter.count(caller).headers()
     if route.scope is not None and route.scope not in caller.scope.scopes:
         raise ScopeMissing(

@@ -15,30 +15,16 @@ from appliance.core import db, logs
 from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, PayloadTooLarge, ValidationFailed
 from appliance.solutions.services import Services
 from appliance.tenants import idempotency
-from appliance.tenants.hosts import HostMatch
 from appliance.tenants.idempotency import KeptAnswer, RequestKey
 from appliance.tenants.keys import Caller
 
 from . import auth, parsing
+from .auth import Arrived
 from .errors import error_body
 from .events import stream_events
 from .routing import PREFIX, ROUTES, Answer, Call, Events, Json, Route, as_answer, render
 
 DRAIN_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Arrived:
-    """What the front has established about a request, and the request's own parts."""
-
-    host: HostMatch
-    request_id: str
-    address: str
-    headers: Mapping[str, str]
-    args: Mapping[str, list[str]]
-    path: str
-    raw: bytes
-    admitted: tuple[Caller, dict[str, str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +142,7 @@ def _perform_sync(
             return answer.data, headers
         return _finish(route, answer, arrived.request_id, headers)
     if route.atomic:
-        return db.write(lambda: _keyed(services, route, call, perform, arrived, headers))
+        return db.write(lambda: _keyed(route, call, perform, arrived, headers))
     if kept := db.write(lambda: idempotency.begin(call.scope, _key(call), services.instance)):
         return _again(kept, headers)
     return _settle(route, call, perform, arrived, headers)
@@ -166,7 +152,7 @@ def _admit(services: Services, route: Route, arrived: Arrived) -> tuple[Caller, 
     """The caller and its RateLimit headers."""
     if arrived.admitted is not None:
         return arrived.admitted
-    return auth.authenticate(services, route, arrived.host, arrived.headers, arrived.address, arrived.request_id)
+    return auth.authenticate(services, route, arrived)
 
 
 @contextmanager
@@ -185,11 +171,9 @@ def _key(call: Call) -> RequestKey:
     return call.idempotency
 
 
-def _keyed(
-    services: Services, route: Route, call: Call, perform: Callable[[], Answer], arrived: Arrived, headers: dict[str, str]
-) -> Sent:
+def _keyed(route: Route, call: Call, perform: Callable[[], Answer], arrived: Arrived, headers: dict[str, str]) -> Sent:
     """Record and effect in one transaction; an error's effects are undone, its answer is kept."""
-    if kept := idempotency.begin(call.scope, _key(call), services.instance):
+    if kept := idempotency.begin(call.scope, _key(call), call.services.instance):
         return _again(kept, headers)
     try:
         with db.savepoint():

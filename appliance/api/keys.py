@@ -8,7 +8,7 @@ from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
 from appliance.tenants import keys
-from appliance.tenants.models import ApiKey
+from appliance.tenants.keys import ApiKey
 
 from .routing import Answer, Body, Call, View, route
 

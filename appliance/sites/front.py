@@ -9,6 +9,7 @@ from typing import Any
 
 from appliance.core import clock, ids
 from appliance.core.config import Config
+from appliance.core.errors import ApplianceError, Overloaded, UnknownHost
 from appliance.monitor import metrics
 from appliance.tenants.hosts import HostMatch, match_host
 
@@ -74,17 +75,11 @@ class Front:
             return
         match = match_host(headers.get(b"host", b"").decode("latin1"), self._config.domains)
         if match.kind == "unknown":
-            await refuse(send, 421, "unknown_host", "this host name is not served here; check the address", scope["gos.request_id"])
+            await refuse(send, UnknownHost("this host name is not served here; check the address"), scope["gos.request_id"])
             return
         if self._in_flight >= self._config.server.max_in_flight:
-            await refuse(
-                send,
-                503,
-                "overloaded",
-                "the appliance is busy; try again in a moment",
-                scope["gos.request_id"],
-                [(b"retry-after", b"1")],
-            )
+            busy = Overloaded("the appliance is busy; try again in a moment", headers={"Retry-After": "1"})
+            await refuse(send, busy, scope["gos.request_id"])
             return
         scope["gos.host"] = match
         self._in_flight += 1
@@ -137,13 +132,12 @@ async def answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[b
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse(
-    send: Send, status: int, code: str, message: str, request_id: str, headers: Iterable[tuple[bytes, bytes]] = ()
-) -> None:
+async def refuse(send: Send, error: ApplianceError, request_id: str) -> None:
     """A coded error, before any edge has seen the request."""
-    error = {"code": code, "message": message, "status": status, "request_id": request_id, "details": []}
-    body = json.dumps({"success": False, "error": error}).encode()
-    await answer(send, status, body, [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), *headers])
+    told = {"code": error.code, "message": error.message, "status": error.status, "request_id": request_id, "details": []}
+    headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
+    body = json.dumps({"success": False, "error": told}).encode()
+    await answer(send, error.status, body, [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), *headers])
 
 
 def host_of(scope: Scope) -> HostMatch:

@@ -1,4 +1,4 @@
-"""DataPool collections and the changes of their entities; the table of each collection's entities is made when the collection is."""
+"""DataPool collections and the changes of their entities; a table of entities is made with its collection."""
 
 STATEMENTS = [
     """CREATE TABLE collection (
