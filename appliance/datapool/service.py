@@ -181,6 +181,11 @@ def _delete_collection(scope: TenantScope, name: str, allow_loss: bool) -> None:
         scope.delete(Collection).where(Collection.name == name).execute()
 
 
+def forget_tenant(scope: TenantScope) -> None:
+    """Inside the write that deletes the tenant: drop the tables of its entities, which its row does not take along."""
+    tables.drop_related_tables(row.table_name for row in scope.select(Collection))
+
+
 def find_entity(scope: TenantScope, collection: str, entity_id: str) -> dict[str, Any] | None:
     """The entity, or None."""
     with db.snapshot():

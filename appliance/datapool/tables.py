@@ -54,6 +54,20 @@ def drop_table(table: str) -> None:
     db.execute(f'DROP TABLE "{table}"')
 
 
+def drop_related_tables(names: Iterable[str]) -> None:
+    """Drop tables that may lead to each other, with everything in them."""
+    tables = list(names)
+    if not db.is_sqlite():
+        for table in tables:
+            db.execute(f'DROP TABLE "{table}" CASCADE')
+        return
+    db.execute("PRAGMA defer_foreign_keys = 1")
+    for table in tables:
+        db.execute(f'DELETE FROM "{table}"')  # noqa: S608
+    for table in tables:
+        drop_table(table)
+
+
 def index_columns(definition: CollectionDefinition) -> dict[tuple[str, ...], bool]:
     """Every index the definition asks for, as columns -> unique: unique fields, relations and declared indexes."""
     columns = {field.id: field.column for field in definition.fields}

@@ -91,7 +91,8 @@ _on_delete: list[OnTenant] = []
 
 def on_tenant_delete(clean: OnTenant) -> None:
     """Have `clean` called inside the deleting transaction, for what foreign keys do not reach (physical tables)."""
-    _on_delete.append(clean)
+    if clean not in _on_delete:
+        _on_delete.append(clean)
 
 
 @dataclass(frozen=True)
