@@ -62,6 +62,9 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read us has gone; Python would complain about that at exit
+        return 1
     except OSError as error:
         print(f"gos: {error.filename or 'the system'}: {error.strerror or error}; check the path and its rights", file=sys.stderr)
         return 1
