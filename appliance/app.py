@@ -22,7 +22,7 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import InvalidRequest, MethodNotAllowed, NotFound, PayloadTooLarge
 from appliance.core.periodic import Periodic
-from appliance.core.presence import Presence
+from appliance.core.presence import Presence, open_presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
@@ -72,6 +72,7 @@ def open_store(config: Config) -> Sealer:
     sealer = Sealer(load_or_make_key(config.data / "key"))
     db.open_database(config.database_url)
     migrations.migrate()
+    tenants.on_tenant_delete(datapool.forget_tenant)
     return sealer
 
 
@@ -110,7 +111,7 @@ def build(config: Config) -> Appliance:
     """Wire every part; nothing runs yet."""
     sealer = open_store(config)
     datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
-    presence = Presence(config.data / "workers")
+    presence = open_presence(config.data / "workers")
     queue = TaskQueue(db.database.obj)
     pool = Pool(PoolSettings(config.sandbox.processes, config.sandbox.slots, runtimes_folder(config)))
     integrations = make_integrations(config, sealer)

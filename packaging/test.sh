@@ -8,12 +8,13 @@ cd "$root"
 # shellcheck source=packaging/setup.sh
 source packaging/setup.sh
 
-# The README's commands use curl, the journeys a real browser.
+# The README's commands use curl, the journeys a real browser, the store a server of its own.
 ensure_test_tools() {
     local missing=()
     command -v curl >/dev/null || missing+=(curl)
     command -v git >/dev/null || missing+=(git)
     command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
+    [ -n "$(command -v initdb || find /usr/lib/postgresql -name initdb 2>/dev/null)" ] || missing+=(postgresql)
     [ ${#missing[@]} = 0 ] || need_packages "the tests need ${missing[*]}" "${missing[@]}"
 }
 

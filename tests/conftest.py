@@ -1,11 +1,13 @@
 """Fixtures of every test: one running appliance for the session, with two tenants that must never see each other."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from appliance.testing.running import Running, make_config, start
+from tests.store.cluster import Cluster, running_cluster
 
 _live: list[Running] = []
 
@@ -48,3 +50,18 @@ def globex(running: Running) -> Iterator[httpx.Client]:
     """Tenant globex's API with every scope."""
     with running.api("globex") as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server of the tests' own."""
+    with running_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, to be opened and migrated: the test runs on both dialects."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/gos.db"
+    return str(request.getfixturevalue("cluster").emptied())

@@ -7,19 +7,19 @@ written share the next one; an exception rolls back its own function only.
 
 import json
 import logging
+import re
 import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import peewee
-from playhouse.db_url import connect as connect_url
 
-from .errors import StorageFull, UnscopedQuery
+from .errors import ConfigInvalid, StorageFull, UnscopedQuery
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -42,10 +42,31 @@ _PRAGMAS = (
 class _Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no types
     """SQLite whose connections can only read, except on the writer's thread."""
 
+    snapshot_begin = ()
+
     def _add_conn_hooks(self, conn: sqlite3.Connection) -> None:
         super()._add_conn_hooks(conn)
         for pragma in _PRAGMAS + (() if _writer_state.inside else _READER_PRAGMAS):
             conn.execute(pragma)
+
+    def statement(self, sql: str) -> str:
+        """A statement of ours as the driver wants it."""
+        return sql
+
+    def held(self) -> Any:
+        """Inside the block this thread keeps one connection."""
+        return self.connection_context() if self.is_closed() else nullcontext()
+
+    def begin_write(self) -> None:
+        """Begin the only writing transaction there is now, over all processes."""
+        if not self.is_connection_usable():
+            self.connect(reuse_if_open=True)
+        self.execute_sql("BEGIN IMMEDIATE")
+
+    def roll_back(self) -> None:
+        """End the writer's transaction, unless SQLite has done it."""
+        if self.connection().in_transaction:
+            self.execute_sql("ROLLBACK")
 
 
 class _WriterState(threading.local):
@@ -70,7 +91,7 @@ class _Job:
 class _Writer(threading.Thread):
     """Takes whatever has been asked for, runs it in one transaction, answers after the commit."""
 
-    def __init__(self, db: peewee.Database) -> None:
+    def __init__(self, db: Any) -> None:
         super().__init__(name="db-writer", daemon=True)
         self._db = db
         self._jobs: deque[_Job | None] = deque()
@@ -105,18 +126,16 @@ class _Writer(threading.Thread):
 
     def _commit(self, batch: list[_Job]) -> None:
         try:
-            if not self._db.is_connection_usable():
-                self._db.connect(reuse_if_open=True)
-            self._db.execute_sql("BEGIN IMMEDIATE")
+            self._db.begin_write()
             try:
                 for job in batch:
                     _run_in_savepoint(self._db, job, alone=len(batch) == 1)
                 if len(batch) == 1 and batch[0].error is not None:
-                    self._db.execute_sql("ROLLBACK")
+                    self._db.roll_back()
                 else:
                     self._db.execute_sql("COMMIT")
             except BaseException:
-                _roll_back(self._db)
+                self._db.roll_back()
                 raise
         except Exception as error:  # noqa: BLE001  every caller of the batch gets it
             coded = _cause(batch, error)
@@ -126,18 +145,14 @@ class _Writer(threading.Thread):
         _answer(batch)
 
 
-def _roll_back(db: peewee.Database) -> None:
-    connection = db.connection()
-    if getattr(connection, "in_transaction", True):
-        db.execute_sql("ROLLBACK")
-
-
-def _run_in_savepoint(db: peewee.Database, job: _Job, *, alone: bool) -> None:
+def _run_in_savepoint(db: Any, job: _Job, *, alone: bool) -> None:
     if not alone:
         db.execute_sql("SAVEPOINT job")
     _writer_state.callbacks = job.callbacks
     try:
         job.result = job.fn()
+        if not db.is_connection_usable():  # a server would answer COMMIT and roll back
+            raise peewee.InternalError("a statement failed inside db.write and was passed over; use db.savepoint around it")
     except BaseException as error:  # noqa: BLE001  the caller gets it
         job.error = error
         job.callbacks.clear()
@@ -168,8 +183,11 @@ def _cause(batch: list[_Job], error: BaseException) -> BaseException:
     return next((found for found in coded if isinstance(found, StorageFull)), error)
 
 
+_DISK = re.compile("full|disk I/O|No space left on device")
+
+
 def _storage_error(error: BaseException) -> BaseException:
-    if isinstance(error, peewee.OperationalError) and ("full" in str(error) or "disk I/O" in str(error)):
+    if isinstance(error, peewee.OperationalError) and _DISK.search(str(error)):
         return StorageFull("the disk of the appliance is full or failing; free space and try again")
     return error
 
@@ -184,10 +202,24 @@ def open_database(url: str) -> None:
         path = Path(url.removeprefix("sqlite:///"))
         path.parent.mkdir(parents=True, exist_ok=True)
         database.initialize(_Sqlite(str(path), timeout=20))
-        _writer = _Writer(database.obj)
-        _writer.start()
+    elif url.startswith("postgresql://"):
+        database.initialize(_postgresql(url))
     else:
-        database.initialize(connect_url(url))
+        raise ConfigInvalid(
+            f"storage.database: {url.split(':', maxsplit=1)[0]!r} is not served; use sqlite:///PATH or postgresql://…"
+        )
+    _writer = _Writer(database.obj)
+    _writer.start()
+
+
+def _postgresql(url: str) -> Any:
+    try:
+        from .postgresql import Postgresql
+    except ImportError as error:
+        raise ConfigInvalid("storage.database: PostgreSQL needs its driver: pip install 'gos-appliance[postgresql]'") from error
+    server = Postgresql(url)
+    server.check()
+    return server
 
 
 def close_database() -> None:
@@ -199,6 +231,8 @@ def close_database() -> None:
         _writer = None
     if database.obj is not None and not database.is_closed():
         database.close()
+    if database.obj is not None and not is_sqlite():
+        database.obj.close_readers()
 
 
 def is_sqlite() -> bool:
@@ -214,13 +248,13 @@ def writer_depth() -> int:
 def submit(fn: Callable[[], T]) -> "Future[T]":
     """`write` without waiting: the future is answered after the commit."""
     job = _Job(fn)
-    if _writer is None or _writer_state.inside:
+    if _writer_state.inside:
         try:
             job.future.set_result(write(fn))
         except BaseException as error:  # noqa: BLE001  whoever asks the future gets it
             job.future.set_exception(error)
     else:
-        _writer.submit(job)
+        _running_writer().submit(job)
     return job.future
 
 
@@ -228,26 +262,16 @@ def write(fn: Callable[[], T]) -> T:
     """Run `fn` in a transaction and return its result once that is durable; re-entrant inside a write."""
     if _writer_state.inside:
         return fn()
-    if _writer is not None:
-        job = _Job(fn)
-        _writer.submit(job)
-        result: T = job.future.result()
-        return result
-    return _write_here(fn)
-
-
-def _write_here(fn: Callable[[], T]) -> T:
-    """The same promise on a server database, where the calling thread's own transaction does."""
-    callbacks: list[Callable[[], None]] = []
-    _writer_state.inside, _writer_state.callbacks = True, callbacks
-    try:
-        with database.atomic():
-            result = fn()
-    finally:
-        _writer_state.inside, _writer_state.callbacks = False, None
-    for callback in callbacks:
-        callback()
+    job = _Job(fn)
+    _running_writer().submit(job)
+    result: T = job.future.result()
     return result
+
+
+def _running_writer() -> _Writer:
+    if _writer is None:
+        raise RuntimeError("the database is closed")
+    return _writer
 
 
 def after_commit(fn: Callable[[], None]) -> None:
@@ -263,7 +287,7 @@ def snapshot() -> Iterator[None]:
     if _writer_state.inside:
         yield
         return
-    with database.connection_context() if database.is_closed() else _nothing(), database.atomic():
+    with database.obj.held(), database.atomic(*database.obj.snapshot_begin):
         yield
 
 
@@ -280,20 +304,15 @@ def savepoint() -> Iterator[None]:
     database.execute_sql("RELEASE SAVEPOINT inner_part")
 
 
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
 def rows(sql: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The rows of one statement of our own; `?` are its parameters on every dialect."""
-    cursor = database.execute_sql(sql if is_sqlite() else sql.replace("?", "%s"), params)
+    cursor = database.execute_sql(database.obj.statement(sql), params)
     return list(cursor.fetchall())
 
 
 def execute(sql: str, params: tuple[Any, ...] = ()) -> int:
     """Run one statement of our own inside a write; answers the number of rows it changed."""
-    cursor = database.execute_sql(sql if is_sqlite() else sql.replace("?", "%s"), params)
+    cursor = database.execute_sql(database.obj.statement(sql), params)
     return int(cursor.rowcount)
 
 

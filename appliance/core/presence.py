@@ -1,14 +1,23 @@
-"""Which worker processes are alive: each holds an flock on a file of its own, which the kernel drops when it dies."""
+"""Which worker processes are alive: each holds a lock of its own, which is dropped for it when it dies."""
 
 import fcntl
 import os
 from pathlib import Path
 
-from . import ids
+from . import db, ids
+
+
+def open_presence(folder: Path) -> "Presence":
+    """This process's presence: a file's lock beside a database file, the server's lock on a database server."""
+    if db.is_sqlite():
+        return Presence(folder)
+    from .postgresql import LockPresence
+
+    return LockPresence(db.database.obj)
 
 
 class Presence:
-    """This process's own lock, and the question whether another's is still held."""
+    """This process's own lock on a file, which the kernel drops, and the question whether another's is still held."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -44,8 +44,7 @@ class _Storage(SqlStorage):  # type: ignore[misc]
         self._signals = 0
 
     def check_conn(self) -> None:
-        if not self.database.is_connection_usable():
-            self.database.connect(reuse_if_open=True)
+        """The database connects by itself."""
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
         super().enqueue(data, priority)
@@ -67,7 +66,6 @@ class _Storage(SqlStorage):  # type: ignore[misc]
         return data
 
     def _take(self) -> bytes | None:
-        self.check_conn()
         if not self.tasks(self.Task.id).limit(1).exists():
             return None
         taken: bytes | None = db.write(self._take_first)

@@ -1,7 +1,6 @@
 """A migrated database with two tenants that each have customers and orders."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -36,12 +35,15 @@ ORDERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("datapool") / "gos.db"
-    db.open_database(f"sqlite:///{path}")
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path_factory.mktemp('datapool')}/gos.db"
+    else:
+        url = request.getfixturevalue("cluster").emptied()
+    db.open_database(url)
     migrations.migrate()
-    yield path
+    yield
     db.close_database()
 
 
@@ -55,23 +57,24 @@ def make_tenant(name: str) -> TenantScope:
 
 def remove_tenant(scope: TenantScope) -> None:
     tables = db.rows("SELECT table_name FROM collection WHERE tenant_id = ?", (scope.tenant_id,))
-    db.execute("PRAGMA defer_foreign_keys = 1")
+    if db.is_sqlite():
+        db.execute("PRAGMA defer_foreign_keys = 1")
+        for (table,) in tables:
+            db.execute(f'DELETE FROM "{table}"')  # noqa: S608
     for (table,) in tables:
-        db.execute(f'DELETE FROM "{table}"')  # noqa: S608
-    for (table,) in tables:
-        db.execute(f'DROP TABLE "{table}"')
+        db.execute(f'DROP TABLE "{table}"' + ("" if db.is_sqlite() else " CASCADE"))
     db.execute("DELETE FROM tenant WHERE id = ?", (scope.tenant_id,))
 
 
 @pytest.fixture
-def acme(database: Path) -> Iterator[TenantScope]:
+def acme(database: None) -> Iterator[TenantScope]:
     scope = make_tenant("acme")
     yield scope
     db.write(lambda: remove_tenant(scope))
 
 
 @pytest.fixture
-def globex(database: Path) -> Iterator[TenantScope]:
+def globex(database: None) -> Iterator[TenantScope]:
     scope = make_tenant("globex")
     yield scope
     db.write(lambda: remove_tenant(scope))

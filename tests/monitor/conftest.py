@@ -1,7 +1,6 @@
 """A database of its own with two tenants."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,8 @@ from appliance.tenants import service
 
 
 @pytest.fixture(autouse=True)
-def database(tmp_path: Path) -> Iterator[None]:
-    db.open_database(f"sqlite:///{tmp_path}/gos.db")
+def database(store_url: str) -> Iterator[None]:
+    db.open_database(store_url)
     migrate()
     yield
     db.close_database()

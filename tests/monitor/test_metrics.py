@@ -8,6 +8,11 @@ from appliance.monitor import metrics
 from appliance.monitor.metrics import Registry
 
 
+@pytest.fixture(autouse=True)
+def database() -> None:
+    """Counting needs none."""
+
+
 def test_counters_and_gauges_are_written_with_help_type_and_labels() -> None:
     registry = Registry()
     hits = registry.counter("hits_total", "Hits.", ("route", "status"))

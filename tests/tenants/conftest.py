@@ -1,7 +1,6 @@
 """A migrated database with two tenants and a sealer."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,8 @@ from appliance.tenants import keys, service
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[None]:
-    db.open_database(f"sqlite:///{tmp_path}/gos.db")
+def database(store_url: str) -> Iterator[None]:
+    db.open_database(store_url)
     migrations.migrate()
     keys._cache.clear()
     service._known.clear()

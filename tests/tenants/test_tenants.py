@@ -41,9 +41,8 @@ def test_a_deleted_tenant_leaves_nothing(one: TenantScope, two: TenantScope, sea
     assert service.tenant_exists("one")
     service.delete_tenant("one")
     assert not service.tenant_exists("one")
-    tables = [row[0] for row in db.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")]
-    for table in tables:
-        if "tenant_id" in {row[1] for row in db.rows(f"PRAGMA table_info({table})")}:
+    for table in db.database.obj.get_tables():
+        if "tenant_id" in {column.name for column in db.database.obj.get_columns(table)}:
             assert db.rows(f"SELECT count(*) FROM {table} WHERE tenant_id = 'one'") == [(0,)], table  # noqa: S608
     assert [secret.name for secret in service.list_secrets(two)] == ["token"]
     with pytest.raises(NotFound):

@@ -53,8 +53,7 @@ def migrate() -> list[str]:
         raise ConfigInvalid(f"the database has migration {unknown[-1]}, this release knows {len(known)}: install the newer release")
     applied = []
     for migration in known:
-        if migration.number not in done:
-            db.write(partial(_apply, migration))
+        if migration.number not in done and db.write(partial(_apply, migration)):
             applied.append(f"{migration.number:04d}_{migration.name}")
             log.info("migrated", extra={"fields": {"migration": applied[-1]}})
     return applied
@@ -73,10 +72,14 @@ def _make_ledger() -> None:
     db.execute("CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)")
 
 
-def _apply(migration: Migration) -> None:
+def _apply(migration: Migration) -> bool:
+    """Apply it, unless a process that started at the same time was quicker."""
+    if db.rows("SELECT 1 FROM migration WHERE number = ?", (migration.number,)):
+        return False
     for statement in migration.statements:
         db.execute(statement.format(**_TYPES[db.is_sqlite()]))
     db.execute(
         "INSERT INTO migration (number, name, applied_at) VALUES (?, ?, ?)",
         (migration.number, migration.name, clock.now_ms()),
     )
+    return True

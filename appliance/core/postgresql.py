@@ -1,0 +1,242 @@
+"""The database as a PostgreSQL server: one writer over all processes, a bounded pool of readers, presence as a lock."""
+
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+import peewee
+import psycopg
+from psycopg import adapt
+from psycopg.pq import TransactionStatus
+
+from . import clock, ids
+from .errors import ConfigInvalid, Overloaded
+from .presence import Presence
+
+READERS = 16
+WAIT_SECONDS = 20.0
+WRITER_LOCK = int.from_bytes(b"gos:writ", "big")  # of this database; taken by every write of every process
+_PRESENCE = b"gos:presence:"
+
+# Keepalives end the session, and with it the locks, of a machine that vanished.
+_EVERYWHERE = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; "
+_WRITER = "SET lock_timeout = '20s'; SET idle_in_transaction_session_timeout = '60s'; SET synchronous_commit = on"
+_READER = "SET default_transaction_read_only = on"
+
+_MARKS = re.compile(r"""'[^']*'|"[^"]*"|\?|%""")
+
+
+@lru_cache(maxsize=2048)
+def convert(sql: str) -> str:
+    """Our `?` as the driver's `%s`; what stands in quotes is left alone, a `%` stays a `%`."""
+    return _MARKS.sub(lambda found: "%s" if found[0] == "?" else found[0].replace("%", "%%"), sql)
+
+
+class _FlagDumper(adapt.Dumper):
+    """A truth value is 0 or 1 in our columns, on every dialect."""
+
+    def dump(self, obj: bool) -> bytes:
+        return b"1" if obj else b"0"
+
+
+class _Readers:
+    """At most `READERS` connections that cannot write, each lent for one statement or one snapshot."""
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self._connect = connect
+        self._idle: deque[Any] = deque()
+        self._places = threading.BoundedSemaphore(READERS)
+
+    def take(self) -> Any:
+        if not self._places.acquire(timeout=WAIT_SECONDS):
+            raise Overloaded("every connection to the database is in use; try again in a moment")
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        try:
+            return self._connect()
+        except BaseException:
+            self._places.release()
+            raise
+
+    def give_back(self, connection: Any) -> None:
+        if connection.closed:
+            self.close_idle()  # what ended one has ended all: the server was restarted
+        elif connection.info.transaction_status == TransactionStatus.IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        self._places.release()
+
+    def close_idle(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+
+class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee carries no types
+    """A connection of its own for the writer's thread, borrowed ones for every other."""
+
+    snapshot_begin = ("REPEATABLE READ",)
+
+    def __init__(self, url: str) -> None:
+        # The client's cursor puts parameters in as literals: their types follow from the statement, as on SQLite.
+        options = {"cursor_factory": psycopg.ClientCursor, "client_encoding": "utf8", "connect_timeout": 10}
+        super().__init__(url, prefer_psycopg3=True, **options)
+        self._readers = _Readers(lambda: self._open(_READER))
+
+    def check(self) -> None:
+        """ConfigInvalid unless the server answers and keeps texts as we compare them."""
+        try:
+            encoding = self.execute_sql("SHOW server_encoding").fetchone()[0]
+            bytewise = self.execute_sql("SELECT 'a' > 'B' AND 'a-b' < 'aa'").fetchone()[0]
+        except peewee.OperationalError as error:
+            raise ConfigInvalid(f"storage.database: the server does not let us in: {' '.join(str(error).split())}") from error
+        if encoding != "UTF8" or not bytewise:
+            raise ConfigInvalid(
+                "storage.database: the database must have encoding UTF8 and sort by code point; make it by "
+                "createdb --template=template0 --encoding=UTF8 --locale=C NAME"
+            )
+
+    def statement(self, sql: str) -> str:
+        """A statement of ours as the driver wants it."""
+        return convert(sql)
+
+    def _open(self, settings: str) -> Any:
+        connection = super()._connect()
+        connection.adapters.register_dumper(bool, _FlagDumper)
+        connection.execute(_EVERYWHERE + settings)
+        return connection
+
+    def _connect(self) -> Any:
+        return self._open(_WRITER)
+
+    def open_own(self) -> Any:
+        """A connection for a purpose of its own, outside the pool; whoever asks closes it."""
+        return self._open(_READER)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside the block this thread keeps one connection."""
+        if not self._state.closed:
+            yield
+            return
+        connection = self._readers.take()
+        self._state.set_connection(connection)
+        try:
+            yield
+        finally:
+            self._state.reset()
+            self._readers.give_back(connection)
+
+    def _execute_cursor(self, sql: str, params: Any, **options: Any) -> Any:
+        if not self._state.closed:
+            return super()._execute_cursor(sql, params, **options)
+        with self.held():
+            try:
+                return super()._execute_cursor(sql, params, **options)
+            except peewee.OperationalError:
+                if not self._state.conn.closed:
+                    raise
+        with self.held():  # the server went away since; a reading statement may be asked twice
+            return super()._execute_cursor(sql, params, **options)
+
+    def begin_write(self) -> None:
+        """Begin the only writing transaction there is now, over all processes, as on SQLite.
+
+        Everything inside `db.write` looks before it changes, and numbers that the database gives become visible in
+        their order: both hold because writers take turns, not because each place would lock what it looked at.
+        """
+        lost = False
+        while True:
+            if self._state.closed:
+                self.connect()
+            try:
+                self.execute_sql(f"BEGIN; SELECT pg_advisory_xact_lock({WRITER_LOCK})")
+                return
+            except peewee.OperationalError:
+                again = self._state.conn.closed and not lost
+                self.roll_back()
+                if not again:
+                    raise
+                lost = True
+
+    def roll_back(self) -> None:
+        """End the writer's transaction; with a lost connection the server does it."""
+        if self._state.closed:
+            return
+        if self._state.conn.closed:
+            self.close()
+        elif self._state.conn.info.transaction_status != TransactionStatus.IDLE:
+            self.execute_sql("ROLLBACK")
+
+    def close_readers(self) -> None:
+        """Close the connections nobody uses now."""
+        self._readers.close_idle()
+
+
+class LockPresence(Presence):
+    """Presence over several machines: a lock that the server drops when the session of its process ends."""
+
+    def __init__(self, database: Postgresql) -> None:
+        self.instance = ids.new("wrk")
+        self._database = database
+        self._mutex = threading.Lock()
+        self._connection: Any = None
+        self._asked_at = 0.0
+        self._hold()
+
+    def is_alive(self, owner: str) -> bool:
+        """Whether the process that called itself `owner` holds its lock, on whatever machine."""
+        self._hold()
+        if owner == self.instance:
+            return True
+        high, low = divmod(_lock_of(owner), 1 << 32)
+        found = self._database.execute_sql(
+            "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND classid::bigint = %s "
+            "AND objid::bigint = %s AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+            (high, low),
+        )
+        return found.fetchone() is not None
+
+    def sweep(self) -> list[str]:
+        """Nothing is left of a dead process."""
+        return []
+
+    def close(self) -> None:
+        """Give the lock back; whatever this process still owned may be reclaimed."""
+        with self._mutex:
+            if self._connection is not None:
+                self._connection.close()
+            self._asked_at = float("inf")
+
+    def _hold(self) -> None:
+        """Take the lock, again when the server was restarted; asks the server at most once a second."""
+        with self._mutex:
+            if clock.monotonic() - self._asked_at < 1 and self._connection is not None:
+                return
+            if self._asked_at == float("inf"):
+                return
+            try:
+                if self._connection is not None:
+                    self._connection.execute("SELECT 1")
+            except psycopg.OperationalError:
+                self._connection = None
+            if self._connection is None:
+                self._connection = self._database.open_own()
+                self._connection.execute(f"SELECT pg_advisory_lock({_signed(_lock_of(self.instance))})")
+            self._asked_at = clock.monotonic()
+
+
+def _lock_of(owner: str) -> int:
+    return int.from_bytes(sha256(_PRESENCE + owner.encode()).digest()[:8], "big")
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number

@@ -1,0 +1,124 @@
+"""A private PostgreSQL server for tests: own folder, own socket, no network, gone afterwards."""
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import psycopg
+
+FASTER_THAN_SAFE = ("fsync=off", "full_page_writes=off", "listen_addresses=''", "max_connections=60", "shared_buffers=32MB")
+
+
+def server_programs() -> Path:
+    """The folder of the newest installed server: Debian keeps it off the path."""
+    found = [*Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if found:
+        return max(found, key=lambda path: int(path.parent.parent.name)).parent
+    initdb = shutil.which("initdb")
+    if initdb is None:
+        raise RuntimeError(
+            "these tests need a PostgreSQL server; bash packaging/test.sh installs it, or: apt-get install postgresql"
+        )
+    return Path(initdb).resolve().parent
+
+
+class Cluster:
+    """A running server; `make_database` answers URLs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._programs = server_programs()
+        self._count = 0
+        self._emptied = ""
+        self._schema: set[str] = set()
+        initdb: list[str | Path] = [
+            self._programs / "initdb",
+            "-D",
+            folder / "data",
+            "-U",
+            "gos",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "-N",
+        ]
+        subprocess.run(initdb, check=True, capture_output=True, **self._as())
+
+    def _as(self) -> dict[str, Any]:
+        """The server refuses to run as root."""
+        if os.geteuid() != 0:
+            return {}
+        nobody = pwd.getpwnam("nobody")
+        os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
+        return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": [], "cwd": self.folder}
+
+    def url(self, name: str) -> str:
+        return f"postgresql://gos@/{name}?host={self.folder}"
+
+    def start(self) -> None:
+        settings = " ".join(f"-c {setting}" for setting in (*FASTER_THAN_SAFE, f"unix_socket_directories={self.folder}"))
+        self._control("start", "-w", "-l", self.folder / "log", "-o", settings)
+
+    def stop(self, mode: Literal["fast", "immediate"] = "fast") -> None:
+        """`fast` is in order, `immediate` as if it had crashed; both end every session."""
+        self._control("stop", "-w", "-m", mode)
+
+    def _control(self, verb: str, *options: str | Path) -> None:
+        command = [self._programs / "pg_ctl", verb, "-D", self.folder / "data", *options]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, **self._as())
+        if done.returncode != 0:
+            raise RuntimeError(f"pg_ctl {verb} failed: {(self.folder / 'log').read_text()[-2000:]}")
+
+    def execute(self, sql: str, name: str = "postgres") -> list[tuple[Any, ...]]:
+        """What another program would see right now."""
+        with psycopg.connect(self.url(name), autocommit=True) as other:
+            cursor = other.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def make_database(self, options: str = "") -> str:
+        """The URL of a new, empty database."""
+        self._count += 1
+        self.execute(f"CREATE DATABASE test_{self._count} TEMPLATE template0 {options}")
+        return self.url(f"test_{self._count}")
+
+    def emptied(self) -> str:
+        """The URL of the one database that has this release's schema, with no rows: much quicker than a new one."""
+        if not self._schema:
+            self._emptied = self.make_database()
+            program = "import sys; from appliance.core import db, migrations; db.open_database(sys.argv[1]); migrations.migrate()"
+            subprocess.run([sys.executable, "-c", program, self._emptied], check=True)
+        with psycopg.connect(self._emptied, autocommit=True) as other:
+            found = {row[0] for row in other.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
+            self._schema = self._schema or found
+            commands = [f'DROP TABLE "{table}" CASCADE' for table in found - self._schema]
+            commands += [f'DELETE FROM "{table}"' for table in self._schema - {"migration"}]  # noqa: S608  # names of our own
+            commands += [
+                f"ALTER SEQUENCE {row[0]} RESTART"
+                for row in other.execute("SELECT sequencename FROM pg_sequences WHERE last_value IS NOT NULL")
+            ]
+            other.execute("; ".join(["SET session_replication_role = replica", *commands]).encode())
+        return self._emptied
+
+
+@contextmanager
+def running_cluster() -> Iterator[Cluster]:
+    """Not in pytest's folder: another user must reach it."""
+    folder = Path(tempfile.mkdtemp(prefix="gos-pg-"))
+    try:
+        cluster = Cluster(folder)
+        cluster.start()
+        try:
+            yield cluster
+        finally:
+            cluster.stop()
+    finally:
+        shutil.rmtree(folder)
