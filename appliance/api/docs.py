@@ -1,6 +1,9 @@
 """/api-docs/: the contract and an explorer that takes an API key and makes calls, all from this host."""
 
+import asyncio
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from quart import Blueprint, Response, jsonify, request
 
@@ -16,6 +19,12 @@ CSP = (
 )
 
 
+@cache
+def contract() -> dict[str, Any]:
+    """The document without its server: the routes do not change while the appliance runs."""
+    return openapi.document("")
+
+
 def make_docs(services: Services, page: Path) -> Blueprint:
     """The pages under /api-docs/; `page` is the explorer's HTML, whose assets are static files."""
     blueprint = Blueprint("docs", __name__, url_prefix="/api-docs")
@@ -27,8 +36,8 @@ def make_docs(services: Services, page: Path) -> Blueprint:
         return response
 
     async def document() -> Response:
-        base = f"{request.scheme}://{request.host}"
-        return jsonify(openapi.document(base))
+        made = await asyncio.get_running_loop().run_in_executor(services.threads, contract)
+        return jsonify({**made, "servers": [{"url": f"{request.scheme}://{request.host}"}]})
 
     async def schema() -> Response:
         return jsonify(process_schema())
