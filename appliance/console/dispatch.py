@@ -102,7 +102,7 @@ class Edge:
         try:
             answer = work()
             if isinstance(answer, Later):
-                return _Pending(answer.work, lambda asked: self._perform(partial(_settled, answer), asked, visit))
+                return _Pending(answer.work, lambda asked: self._perform(answer.then, asked, visit))
             return self._send(answer, asked, visit)
         except ApplianceError as error:
             return self._send(_problem_page(error), asked, visit)
@@ -139,11 +139,6 @@ class _Pending:
 
 
 Work = Callable[[Asked], Response | _Pending]
-
-
-def _settled(answer: Later) -> Answer:
-    answer.work.result()
-    return answer.then
 
 
 def _run(route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer:

@@ -57,4 +57,9 @@ def test_integration(visit: Visit, slug: str) -> Answer:
     """Ask the foreign system whether the settings work; the finding is kept and shown."""
     integrations = visit.services.integrations
     work = visit.services.executor.submit(visit.scope, lambda: integrations.test_integration(visit.scope, slug))
-    return Later(work, Redirect(f"/console/integrations/{slug}"))
+
+    def show() -> Answer:
+        work.result()
+        return Redirect(f"/console/integrations/{slug}")
+
+    return Later(work, show)

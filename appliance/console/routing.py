@@ -42,10 +42,10 @@ class Download:
 
 @dataclass(frozen=True)
 class Later:
-    """`then`, once `work` is done; nobody holds a thread meanwhile.  What the work raises is shown as a problem."""
+    """What `then` answers once `work` is done, well or badly; nobody holds a thread meanwhile."""
 
     work: "Future[Any]"
-    then: "Page | Redirect"
+    then: "Callable[[], Answer]"
 
 
 Answer = Page | Redirect | Download | Later

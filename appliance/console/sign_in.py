@@ -1,13 +1,14 @@
 """Pages of the base host: sign-in, choice of a tenant, the way to it, sign-out."""
 
+from concurrent.futures import Future
 from urllib.parse import urlencode, urlsplit
 
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.tenants import people
 from appliance.tenants.hosts import split_host
 
-from . import provision, session
-from .routing import Answer, Arrival, Page, Redirect, Visit, base_page, page
+from . import passwords, provision, session
+from .routing import Answer, Arrival, Later, Page, Redirect, Visit, base_page, page
 
 
 def _home(arrival: Arrival) -> str | None:
@@ -54,19 +55,24 @@ def _form(arrival: Arrival, login: str, problem: ApplianceError | None = None) -
 @base_page("POST", "/sign-in")
 def sign_in(arrival: Arrival) -> Answer:
     """Check login and password; go on to the tenant that sent the visitor, or to the choice."""
-    asked, services = arrival.asked, arrival.services
+    asked = arrival.asked
     if not session.can_hold_cookies(asked):
         return Page("base/needs_https.html", {"host": asked.host}, 426)
-    login = asked.field("login").strip()
+    work = passwords.check(asked.field("login").strip(), asked.field("password"))
+    return Later(work, lambda: _after_check(arrival, work))
+
+
+def _after_check(arrival: Arrival, work: "Future[passwords.Checked]") -> Answer:
+    asked, services = arrival.asked, arrival.services
     try:
-        person = people.check_password(login, asked.field("password"))
+        person = work.result()
     except ApplianceError as error:
-        return _form(arrival, login, error)
+        return _form(arrival, asked.field("login").strip(), error)
     if old := asked.cookies.get(session.COOKIE):
         people.close_session(services.sealer, old)
     if provision.is_offered(services):
-        provision.provide_tenant(services, person.id, person.login)
-    cookies = {session.COOKIE: session.open_on(services, person.id, None)}
+        provision.provide_tenant(services, person.user_id, person.login)
+    cookies = {session.COOKIE: session.open_on(services, person.user_id, None)}
     onward = {name: asked.args[name] for name in ("tenant", "state", "to") if asked.args.get(name)}
     return Redirect(f"/hand-over?{urlencode(onward)}" if "tenant" in onward else "/", cookies)
 

@@ -302,3 +302,26 @@ def test_an_integration_is_tested_and_its_secret_never_shown(
     assert ">sealed<" in page.text
     viewer = signed_in("viewer@acme.test")
     assert viewer.post(viewer.at("acme", "/console/integrations/console-erp/test"), {}).status_code == 403
+
+
+def test_a_draft_is_published_or_every_obstacle_named(
+    owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client
+) -> None:
+    steps = [{"id": "one", "rule": {"expression": "= 1 +"}}, {"id": "one", "wait": {"for": "soon"}}]
+    acme.put("/api/v1/processes/console-draft", json={"id": "console-draft", "steps": steps}).raise_for_status()
+    address = owner.at("acme", "/console/processes/console-draft")
+    assert "No version is published." in owner.get(address).text
+    page = owner.post(f"{address}/publish", {})
+    assert page.status_code == 422
+    assert "The draft was not published." in page.text
+    for pointer in ("/steps/1/id", "/steps/1/wait/for"):
+        assert f"<code>{pointer}</code>" in page.text
+    steps = [{"id": "one", "rule": {"expression": "= 1"}}]
+    acme.put("/api/v1/processes/console-draft", json={"id": "console-draft", "steps": steps}).raise_for_status()
+    operator = signed_in("operator@acme.test")
+    assert operator.post(f"{address}/publish", {}).status_code == 403
+    assert "Publish the draft" not in operator.get(address).text
+    assert owner.post(f"{address}/publish", {"message": "Now it counts"}).status_code == 200
+    published = owner.get(address).text
+    assert "Now it counts" in published
+    assert "Publish the draft" not in published

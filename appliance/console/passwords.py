@@ -1,0 +1,36 @@
+"""Checks passwords a few at a time: each takes 64 MiB and a good part of a second, and anybody may ask."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import BoundedSemaphore
+
+from appliance.core.errors import Overloaded
+from appliance.tenants import people
+
+AT_ONCE = 2
+MOST_WAITING = 40
+
+_threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="password")
+_places = BoundedSemaphore(MOST_WAITING)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A user whose password was right."""
+
+    user_id: str
+    login: str
+
+
+def _check(login: str, password: str) -> Checked:
+    person = people.check_password(login, password)
+    return Checked(person.id, person.login)
+
+
+def check(login: str, password: str) -> "Future[Checked]":
+    """Who it is, or the coded error why not; Overloaded when too many wait already."""
+    if not _places.acquire(blocking=False):
+        raise Overloaded("too many people sign in at once; try again in a moment", headers={"Retry-After": "5"})
+    work = _threads.submit(_check, login, password)
+    work.add_done_callback(lambda _: _places.release())
+    return work
