@@ -1,0 +1,109 @@
+"""An appliance set up behind a proxy with narrow limits: overload, forwarded callers, a full disk, a bug."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import httpx
+import pytest
+
+from appliance.core import clock, db
+from appliance.testing.running import Running, make_config, start
+from tests.api.resources import Resources
+from tests.api.test_bodies import error
+
+MOST = 4
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Believes proxies on loopback and works on four requests at once."""
+    config = make_config(
+        tmp_path_factory.mktemp("narrow"),
+        server__max_in_flight=MOST,
+        server__trusted_proxies=["127.0.0.0/8"],
+        limits__json_body_kb=8,
+    )
+    live = start(config)
+    yield live
+    live.stop()
+
+
+@pytest.fixture(scope="module")
+def owner(narrow: Running) -> Iterator[httpx.Client]:
+    with narrow.api("acme") as client:
+        yield client
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    pages = db.rows("PRAGMA page_count")[0][0]
+    db.write(lambda: db.rows(f"PRAGMA max_page_count={pages}"))
+    try:
+        yield
+    finally:
+        db.write(lambda: db.rows("PRAGMA max_page_count=1000000"))
+
+
+def test_beyond_its_measure_callers_are_told_to_come_back(owner: httpx.Client) -> None:
+    with ExitStack() as streams:
+        open_streams = [streams.enter_context(owner.stream("GET", "/api/v1/logs", params={"follow": "true"})) for _ in range(MOST)]
+        parts = [stream.iter_raw() for stream in open_streams]  # kept: a forgotten iterator hangs up
+        assert all(next(part).startswith(b": connected") for part in parts)
+        refused = owner.get("/api/v1/tenant")
+        error(refused, 503, "overloaded")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert owner.get("/healthz").status_code == 200
+        assert owner.get("/readyz").status_code == 200
+    deadline = clock.monotonic() + 10
+    while not owner.get("/api/v1/tenant").is_success:
+        assert clock.monotonic() < deadline, "the places of callers who left must become free"
+
+
+def test_a_trusted_proxy_names_caller_and_host(narrow: Running) -> None:
+    key = narrow.key("acme", allowed_ips=["192.0.2.7"])
+    with narrow.client("acme.localhost", {"X-API-Key": key}) as client:
+        path = "/api/v1/tenant"
+        assert client.get(path, headers={"X-Forwarded-For": "192.0.2.7"}).is_success
+        assert client.get(path, headers={"X-Forwarded-For": "203.0.113.9, 192.0.2.7"}).is_success
+        assert client.get(path, headers={"X-Forwarded-For": "192.0.2.7, 127.0.0.2"}).is_success
+        for wrong in ("192.0.2.7, 203.0.113.9", "203.0.113.9", "", "nonsense", "192.0.2.7, nonsense"):
+            error(client.get(path, headers={"X-Forwarded-For": wrong}), 403, "address_not_allowed")
+        seen = client.get("/api-docs/openapi.json", headers={"X-Forwarded-Proto": "https", "X-Forwarded-Host": "acme.localhost"})
+        assert seen.json()["servers"] == [{"url": "https://acme.localhost"}]
+        error(client.get(path, headers={"X-Forwarded-Host": "evil.test"}), 421, "unknown_host")
+
+
+def test_limits_are_settings(owner: httpx.Client) -> None:
+    error(owner.post("/api/v1/keys", json={"name": "x" * 9000}), 413, "payload_too_large")
+
+
+def test_on_a_full_disk_reads_work_and_writes_are_refused_until_there_is_room(narrow: Running, owner: httpx.Client) -> None:
+    process = Resources(narrow, "acme", owner).process()
+    large = {"definition": {"id": "large", "steps": []}, "files": {f"steps/{n}.js": "x" * 700 for n in range(8)}}
+    with full_disk():
+        answers = [owner.put(f"/api/v1/processes/large-{n}", json={**large, "definition": {"steps": []}}) for n in range(40)]
+        refused = [answer for answer in answers if not answer.is_success]
+        assert refused
+        for answer in refused:
+            error(answer, 507, "storage_full")
+        assert owner.get(f"/api/v1/processes/{process}").is_success
+    assert owner.put("/api/v1/processes/large", json=large).is_success
+
+
+def test_a_bug_is_answered_without_its_insides(narrow: Running, owner: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
+    process = Resources(narrow, "acme", owner).process()
+    db.write(lambda: db.execute("UPDATE process SET definition = 'the insides' WHERE id = ?", (process,)))
+    answer = owner.get(f"/api/v1/processes/{process}", headers={"X-Request-Id": "find-me"})
+    found = error(answer, 500, "internal")
+    assert found["request_id"] == "find-me"
+    assert "insides" not in answer.text
+    assert "JSON" not in found["message"]
+    assert "JSONDecodeError" in caplog.text
+
+
+def test_idle_connections_do_not_count(narrow: Running, owner: httpx.Client) -> None:
+    with ExitStack() as idle:
+        for _ in range(3 * MOST):
+            idle.enter_context(socket.create_connection(("127.0.0.1", narrow.config.server.port)))
+        assert owner.get("/api/v1/tenant").is_success
