@@ -107,7 +107,7 @@ def _process_page(
         "files": (version or row).files, "versions": versions.list_versions(visit.scope, row.id, PageRequest(10)).items,
         "is_draft_newer": version is not None and version.draft_digest != row.draft_digest, "whole": _whole(visit),
         "execute_url": f"{url}/api/v1/processes/{row.id}/execute?wait=30", "token": secrets.token_urlsafe(16),
-        "sample": json.dumps(form.example() if form else {}, ensure_ascii=False),
+        "sample": json.dumps(form.example(), ensure_ascii=False) if form and form.has_example else "{…}",
     }  # fmt: skip
     refusal = problem or unpublished
     return Page("process.html", values, refusal.status if refusal else 200)
