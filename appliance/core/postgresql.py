@@ -98,6 +98,8 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
             bytewise = self.execute_sql("SELECT 'a' > 'B' AND 'a-b' < 'aa'").fetchone()[0]
         except peewee.OperationalError as error:
             raise ConfigInvalid(f"storage.database: the server does not let us in: {' '.join(str(error).split())}") from error
+        finally:
+            self.close_readers()
         if encoding != "UTF8" or not bytewise:
             raise ConfigInvalid(
                 "storage.database: the database must have encoding UTF8 and sort by code point; make it by "
@@ -109,9 +111,12 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         return convert(sql)
 
     def _open(self, settings: str) -> Any:
-        connection = super()._connect()
-        connection.adapters.register_dumper(bool, _FlagDumper)
-        connection.execute(_EVERYWHERE + settings)
+        try:
+            connection = super()._connect()
+            connection.adapters.register_dumper(bool, _FlagDumper)
+            connection.execute(_EVERYWHERE + settings)
+        except psycopg.OperationalError as error:
+            raise peewee.OperationalError(str(error)) from error
         return connection
 
     def _connect(self) -> Any:
@@ -189,12 +194,14 @@ class LockPresence(Presence):
         self._database = database
         self._mutex = threading.Lock()
         self._connection: Any = None
+        self._closed = False
         self._asked_at = 0.0
-        self._hold()
+        self.renew()
 
     def is_alive(self, owner: str) -> bool:
         """Whether the process that called itself `owner` holds its lock, on whatever machine."""
-        self._hold()
+        if clock.monotonic() - self._asked_at > 1:
+            self.renew()
         if owner == self.instance:
             return True
         high, low = divmod(_lock_of(owner), 1 << 32)
@@ -212,16 +219,13 @@ class LockPresence(Presence):
     def close(self) -> None:
         """Give the lock back; whatever this process still owned may be reclaimed."""
         with self._mutex:
-            if self._connection is not None:
-                self._connection.close()
-            self._asked_at = float("inf")
+            self._closed = True
+            self._connection.close()
 
-    def _hold(self) -> None:
-        """Take the lock, again when the server was restarted; asks the server at most once a second."""
+    def renew(self) -> None:
+        """Hold the lock still, or again when the server was restarted."""
         with self._mutex:
-            if clock.monotonic() - self._asked_at < 1 and self._connection is not None:
-                return
-            if self._asked_at == float("inf"):
+            if self._closed:
                 return
             try:
                 if self._connection is not None:

@@ -1,0 +1,28 @@
+"""An open, migrated database on each dialect, with the table `note (text)` besides the product's."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from appliance.core import db, migrations
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[str]:
+    """The URL of the open database."""
+    db.open_database(store_url)
+    migrations.migrate()
+    db.write(lambda: db.execute("CREATE TABLE note (text TEXT NOT NULL UNIQUE)"))
+    yield store_url
+    db.close_database()
+
+
+@pytest.fixture
+def server(store: str) -> str:
+    """The same, for what only a server does."""
+    if db.is_sqlite():
+        pytest.fail("parametrise with on_server")
+    return store
+
+
+on_server = pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)

@@ -1,0 +1,125 @@
+"""What only a server needs: being found, being fit, presence over machines; and starting twice at once on both."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.core import db, migrations
+from appliance.core.errors import ConfigInvalid
+from appliance.core.postgresql import LockPresence, Postgresql
+from appliance.core.presence import Presence, open_presence
+from tests.store.cluster import Cluster
+from tests.store.conftest import on_server
+
+CHILD = """
+import sys
+from pathlib import Path
+from appliance.core import db
+from appliance.core.presence import open_presence
+db.open_database(sys.argv[1])
+presence = open_presence(Path(sys.argv[2]))
+print(presence.instance, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def mine(store: str, tmp_path: Path) -> Iterator[Presence]:
+    presence = open_presence(tmp_path / "workers")
+    yield presence
+    presence.close()
+
+
+def test_a_killed_process_is_dead_at_once(mine: Presence, store: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CHILD, store, str(tmp_path / "workers")]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    other = child.stdout.readline().strip()
+    try:
+        assert mine.is_alive(other)
+        assert mine.is_alive(mine.instance)
+        assert not mine.is_alive("wrk_unknown")
+        assert mine.sweep() == []
+    finally:
+        child.kill()
+        child.communicate()
+    if isinstance(mine, LockPresence):
+        wait_for_the_session_to_end(mine, other)
+    assert not mine.is_alive(other)
+
+
+def wait_for_the_session_to_end(mine: Presence, other: str) -> None:
+    """The server notices a closed socket by itself, a moment later."""
+    db.rows("SELECT pg_sleep(0.01)")
+    for _ in range(200):
+        if not mine.is_alive(other):
+            return
+        db.rows("SELECT pg_sleep(0.01)")
+
+
+def test_a_presence_that_was_closed_is_gone(mine: Presence, tmp_path: Path) -> None:
+    other = open_presence(tmp_path / "workers")
+    assert mine.is_alive(other.instance)
+    other.close()
+    other.close()
+    if isinstance(mine, LockPresence):
+        wait_for_the_session_to_end(mine, other.instance)
+    assert not mine.is_alive(other.instance)
+
+
+@on_server
+def test_presence_outlives_a_restart_of_the_server(server: str, mine: LockPresence, cluster: Cluster) -> None:
+    other = LockPresence(db.database.obj)
+    cluster.stop("immediate")
+    cluster.start()
+    assert not mine.is_alive(other.instance)
+    other.renew()
+    assert mine.is_alive(other.instance)
+    other.close()
+
+
+STARTING = """
+import sys
+from appliance.core import db, migrations
+print("ready", flush=True)
+sys.stdin.readline()
+db.open_database(sys.argv[1])
+print(len(migrations.migrate()), flush=True)
+db.close_database()
+"""
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+def test_processes_that_start_at_once_migrate_once(dialect: str, cluster: Cluster, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/gos.db" if dialect == "sqlite" else cluster.make_database()
+    command = [sys.executable, "-c", STARTING, url]
+    children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    applied = [int(child.communicate(timeout=60)[0]) for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0]
+    assert sum(applied) == len(migrations.all_migrations())
+
+
+@pytest.mark.parametrize("options", ["ENCODING SQL_ASCII LOCALE 'C'", "LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'"])
+def test_a_database_that_would_sort_otherwise_is_refused(cluster: Cluster, options: str) -> None:
+    with pytest.raises(ConfigInvalid, match="createdb --template=template0"):
+        db.open_database(cluster.make_database(options))
+
+
+@pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "mysql://there/db"])
+def test_a_database_that_is_not_there_is_named(url: str) -> None:
+    with pytest.raises(ConfigInvalid, match=r"^storage\.database: .*(refused|not served)"):
+        db.open_database(url)
+
+
+def test_the_driver_is_the_one_that_is_tested() -> None:
+    assert type(Postgresql("postgresql:///x")._adapter).__name__ == "Psycopg3Adapter"
