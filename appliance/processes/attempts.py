@@ -8,6 +8,7 @@ from typing import Any
 from appliance.core import clock, db, logs
 from appliance.core.errors import ApplianceError, StorageFull
 
+from . import outcome
 from .engine import Close, Ready, StepRun
 from .evaluation import fill, is_true
 from .failing import StepFailed, from_coded, make_error
@@ -88,8 +89,7 @@ class Attempts:
             filled = fill(self._tools.pool, {"when": step.when}, names, now)
             if not is_true(filled["when"]):
                 return Result(status="skipped")
-        templates = {name: t for name, t in step.templates.items() if name != "expression"}
-        filled = fill(self._tools.pool, templates, names, now)
+        filled = self._fill(job, run, names, now)
         run.input = _shown_input(filled)
         task = Task(
             step, ready.iteration, run.attempt, job.claim, job.compiled, names, filled,
@@ -97,6 +97,23 @@ class Attempts:
             is_rerun=ready.run is not None or job.claim.fence > 1,
         )  # fmt: skip
         return perform(self._tools, task)
+
+    def _fill(self, job: Job, run: StepRun, names: Mapping[str, Any], now: int) -> dict[str, Any]:
+        """The step's settings with their expressions evaluated.
+
+        What is sent to a foreign system and depends on the clock is made durable before: after a crash the
+        same is sent again, under the same key.
+        """
+        step = job.compiled.steps[run.path]
+        if run.state and "filled" in run.state:
+            kept: dict[str, Any] = run.state["filled"]
+            return kept
+        templates = {name: template for name, template in step.templates.items() if name != "expression"}
+        filled = fill(self._tools.pool, templates, names, now)
+        if step.kind == "integration" and step.is_volatile:
+            run.state = {"filled": filled}
+            db.write(lambda: outcome.write_begun(job.claim, run))
+        return filled
 
     def _record(self, run: StepRun, result: Result) -> Performed:
         """The step run after an attempt that did not fail; an output that is too large fails it."""

@@ -4,7 +4,7 @@ import queue
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from appliance.core import db
@@ -14,6 +14,8 @@ from appliance.sandbox import HostCall, Settled
 from .nodes import Grants
 from .store import Claim, JournalEntry, append_journal, check_fence
 
+ACTION = "integrations.execute"
+BEGUN = -1  # the position of a call that was sent and has no answer yet
 READS = frozenset({"datapool.find", "datapool.query"})
 WRITES = frozenset({"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch"})
 SUSPENDING = ("human.", "wait.", "events.", "processes.", "llm.", "documents.", "secrets.")
@@ -73,12 +75,13 @@ class StepHost:
     def __init__(self, reach: Reach, recorded: list[JournalEntry]) -> None:
         self._reach = reach
         self._recorded = {entry.call: entry for entry in recorded}
-        self._due = deque(entry.call for entry in sorted(recorded, key=lambda e: e.position))
+        answered = [entry for entry in recorded if entry.position >= 0]
+        self._due = deque(entry.call for entry in sorted(answered, key=lambda e: e.position))
         self._asked: set[int] = set()
         self._new: deque[HostCall] = deque()
         self._live: queue.SimpleQueue[tuple[HostCall, Future[Any]]] = queue.SimpleQueue()
         self._clock: dict[int, list[int]] = {}
-        self._position = len(recorded)
+        self._position = len(answered)
         self.unwritten: list[JournalEntry] = []
         self.retry_after: float | None = None
 
@@ -89,13 +92,13 @@ class StepHost:
         entry = self._recorded.get(call.id)
         if entry is None:
             self._clock[call.id] = clock
-            self._new.append(call)
-            return
-        if (entry.method, entry.args) != (call.method, call.args):
+        elif (entry.method, entry.args) != (call.method, call.args):
             raise Nondeterministic(
                 f"call {call.id} was {entry.method} in the recorded run and is {call.method} with other arguments now"
             )
         self._asked.add(call.id)
+        if entry is None or entry.position < 0:
+            self._new.append(call)
 
     def poll(self) -> None:
         """Asked several times a second while the step computes: Cancelled ends it."""
@@ -118,8 +121,9 @@ class StepHost:
 
     def check_all_asked(self) -> None:
         """Nondeterministic when the code ended without asking what it asked in the recorded run."""
-        if self._due:
-            entry = self._recorded[self._due[0]]
+        missing = sorted(self._recorded.keys() - self._asked)
+        if missing:
+            entry = self._recorded[missing[0]]
             raise Nondeterministic(f"call {entry.call} was {entry.method} in the recorded run and is not made now")
 
     def _replay(self, number: int) -> Settled:
@@ -130,18 +134,30 @@ class StepHost:
 
     def _begin_new(self, seconds: float) -> Settled | None:
         """Begin the calls to foreign systems, which take their time; answer the first of the others."""
-        mine = None
-        for call in [each for each in self._new if each.method == "integrations.execute"]:
+        actions = [call for call in self._new if call.method == ACTION]
+        if actions:
+            self._new = deque(call for call in self._new if call.method != ACTION)
+            self._note_begun(actions)
+        for call in actions:
             self._begin_action(call, seconds)
-        self._new = deque(each for each in self._new if each.method != "integrations.execute")
-        if self._new:
-            mine = self._new.popleft()
-        if mine is None:
+        if not self._new:
             return None
-        if mine.method in WRITES:
-            return self._write(mine)
-        call = mine
-        return self._settle(call, *_attempt(lambda: self._read(call)))
+        first = self._new.popleft()
+        return self._write(first) if first.method in WRITES else self._settle(first, *_attempt(lambda: self._read(first)))
+
+    def _note_begun(self, calls: list[HostCall]) -> None:
+        """Before anything is sent, whatever its arguments may rest on and the journal does not have yet: answers of reads
+        and clock values.  Without them a re-run would ask something else, and the foreign system would do both."""
+        last = max(call.id for call in calls)
+        if not self.unwritten and not any(values for number, values in self._clock.items() if number <= last):
+            return
+        begun = []
+        for call in calls:
+            entry = replace(self._entry(call, False, None), position=BEGUN)
+            self._forget_clock(call.id)
+            begun.append(entry)
+        db.write(lambda: self._flush(begun))
+        self.unwritten.clear()
 
     # -- how calls are answered
 
@@ -151,7 +167,7 @@ class StepHost:
         self._note(entry)
         self.unwritten.append(entry)
         if durable:
-            db.write(self._flush)
+            db.write(lambda: self._flush([]))
             self.unwritten.clear()
         return Settled(call.id, ok, value)
 
@@ -165,12 +181,15 @@ class StepHost:
     def _note(self, entry: JournalEntry) -> None:
         """The entry is made: its position and its clock values are taken."""
         self._position += 1
-        for number in [number for number in self._clock if number <= entry.call]:
+        self._forget_clock(entry.call)
+
+    def _forget_clock(self, call: int) -> None:
+        for number in [number for number in self._clock if number <= call]:
             del self._clock[number]
 
-    def _flush(self) -> None:
+    def _flush(self, more: list[JournalEntry]) -> None:
         check_fence(self._reach.claim)
-        append_journal(self._reach.claim, self._reach.run_key, self.unwritten)
+        append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, *more])
 
     def _read(self, call: HostCall) -> Any:
         if call.method not in READS:

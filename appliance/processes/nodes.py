@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from .template import Template
@@ -76,6 +77,11 @@ class Step:
     limits: StepLimits = field(default_factory=StepLimits)
     blocks: tuple[Block, ...] = ()
     grants: "Grants | None" = None
+
+    @cached_property
+    def is_volatile(self) -> bool:
+        """Whether evaluating the settings again may give something else: they mention the clock (chance they do not see)."""
+        return any("Date" in expression.text for template in self.templates.values() for expression in template.expressions)
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,12 @@ def waiting(decision: Decision, history: History) -> Ending:
     return Ending("waiting", wait_reason=decision.wake_reason, waiting_for=what, next_run_at=decision.wake_at)
 
 
+def write_begun(claim: Claim, run: StepRun) -> None:
+    """In a write of its own: a step run that has begun, with what it keeps until it is over."""
+    store.check_fence(claim)
+    store.save_run(claim.scope, claim.execution_id, run)
+
+
 def write_step(claim: Claim, performed: Performed) -> None:
     """Inside a commit: the step run, its journal, its log lines and an event."""
     run, result, attempt = performed.run, performed.result, performed.attempt

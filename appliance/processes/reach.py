@@ -1,9 +1,11 @@
 """What steps reach: DataPool and, through the governed executor, integrations."""
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
-from appliance.core.errors import ValidationFailed
+from appliance.core import clock
+from appliance.core.errors import IdempotencyInFlight, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.governance.executor import MOST_SECONDS, ActionRequest, GovernedExecutor
@@ -11,6 +13,8 @@ from appliance.integrations.records import Origin
 
 from .journal import ActionCall
 from .store import Claim
+
+ASK_AGAIN_SECONDS = 0.2
 
 
 class DataPoolReach:
@@ -69,6 +73,7 @@ class ActionReach:
 
     def __init__(self, executor: GovernedExecutor) -> None:
         self._executor = executor
+        self._pause = threading.Event()  # never set
 
     def execute(self, claim: Claim, call: ActionCall, seconds: float) -> Any:
         """The action's output; the idempotency key is `<execution>.<where>`, equal for every attempt."""
@@ -79,4 +84,11 @@ class ActionReach:
             call.integration, call.action, call.input, idempotency_key=key, origin=Origin(claim.execution_id, call.where),
             seconds=max(0.001, min(seconds, MOST_SECONDS)),
         )  # fmt: skip
-        return self._executor.execute(claim.scope, request).output
+        ends = clock.monotonic() + request.seconds
+        while True:
+            try:
+                return self._executor.execute(claim.scope, request).output
+            except IdempotencyInFlight:
+                # The same call of a former run of this attempt is still under way: its answer will be this one's.
+                if clock.monotonic() + ASK_AGAIN_SECONDS >= ends or self._pause.wait(ASK_AGAIN_SECONDS):
+                    raise

@@ -39,7 +39,8 @@ class Claim:
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One host call of a step run and its answer.  `position` is the order in which answers were handed to the code."""
+    """One host call of a step run and its answer.  `position` is the order in which answers were handed to the code,
+    -1 for a call that was sent and has no answer yet."""
 
     call: int
     position: int
@@ -158,12 +159,14 @@ def load_runs(scope: TenantScope, execution_id: str) -> list[StepRun]:
 
 
 def append_journal(claim: Claim, run_key: tuple[str, str, int], entries: Sequence[JournalEntry]) -> None:
-    """Record host calls of (path, iteration, attempt)."""
+    """Record host calls of (path, iteration, attempt); an answer joins the entry of its call that was noted as begun."""
     now = clock.now_ms()
     for entry in entries:
         db.execute(
             "INSERT INTO journal (tenant_id, execution_id, path, iteration, attempt, call, position, method, args, ok, answer, "
-            "clock, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "clock, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (tenant_id, execution_id, path, iteration, attempt, call) DO UPDATE SET position = excluded.position, "
+            "ok = excluded.ok, answer = excluded.answer, at = excluded.at",
             (
                 claim.scope.tenant_id, claim.execution_id, *run_key, entry.call, entry.position, entry.method,
                 db.dump_json(entry.args), int(entry.ok), _json(entry.answer), db.dump_json(list(entry.clock)), now,

@@ -46,7 +46,7 @@ def world(flow_world: World) -> World:
 def idle_world(folder: Path, sandbox: Pool) -> Iterator[World]:
     """A flow that is not started: the test drives it."""
     Bell.forget()
-    world = make_world(folder, sandbox)
+    world = make_world(folder, sandbox, crashes=True)
     world.wipe()
     yield world
     world.runner.stop(5)

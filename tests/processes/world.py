@@ -173,20 +173,21 @@ def rule(step_id: str, expression: str, **more: Any) -> dict[str, Any]:
     return {"id": step_id, "rule": {"expression": expression}, **more}
 
 
-def make_world(folder: Path, pool: Pool, *, ports: Ports | None = None, **settings: Any) -> World:
+def make_world(folder: Path, pool: Pool, *, crashes: bool = False, **settings: Any) -> World:
     """A flow that is not started; the database must be open and hold the tenants."""
     flags = {"storage.data": str(folder), "queue.sweep_ms": 100, "queue.workers": 4}
     flags |= {name.replace("__", ".", 1): value for name, value in settings.items()}
     config = load_config(environment={}, flags=flags)
     presence = Presence(folder / "workers")
-    flow = ProcessFlow(config, presence, pool, TaskQueue(db.database.obj), ports or make_ports(presence))
+    flow = ProcessFlow(config, presence, pool, TaskQueue(db.database.obj), make_ports(presence, crashes=crashes))
     acme, globex = (TenantScope(name, "key:test") for name in ("acme", "globex"))
     return World(config, pool, flow, acme, globex, presence)
 
 
-def make_ports(presence: Presence) -> Ports:
-    """DataPool, and the bell through the governed executor."""
-    return Ports(DataPoolReach(), ActionReach(GovernedExecutor(make_integrations(), presence.instance)))
+def make_ports(presence: Presence, *, crashes: bool = False) -> Ports:
+    """DataPool, and the bell through the governed executor; with `crashes` no call outlives its process."""
+    is_alive = (lambda _: False) if crashes else None
+    return Ports(DataPoolReach(), ActionReach(GovernedExecutor(make_integrations(), presence.instance, is_alive=is_alive)))
 
 
 def make_integrations() -> Integrations:
