@@ -298,9 +298,7 @@ async def execute_action(call: Call, slug: str) -> Answer:
     Idempotency-Key is passed on to the foreign system; a write whose outcome is unknown is not sent again.
     """
     body: ExecuteAction = call.body
-    request = ActionRequest(
-        slug, body.action, body.input, body.mode, idempotency_key=call.token or None, seconds=body.timeout_s
-    )
+    request = ActionRequest(slug, body.action, body.input, body.mode, idempotency_key=call.token or None, seconds=body.timeout_s)
     executor = call.services.executor
     if call.query.async_ and body.mode == "execute":
         enqueue = partial(_enqueue, call, request)
@@ -336,9 +334,7 @@ def get_call(call: Call, slug: str, call_id: str) -> CallView:
     return call_view(history.get_call(call.scope, slug, call_id))
 
 
-@route(
-    "POST", "/integrations/{slug}/executions/{call_id}/settle", scope="integrations.write", body=SettleCall, returns=CallView
-)
+@route("POST", "/integrations/{slug}/executions/{call_id}/settle", scope="integrations.write", body=SettleCall, returns=CallView)
 def settle_call(call: Call, slug: str, call_id: str) -> CallView:
     """Settle a write of unknown outcome after looking in the foreign system.
 
@@ -346,6 +342,4 @@ def settle_call(call: Call, slug: str, call_id: str) -> CallView:
     again.
     """
     body: SettleCall = call.body
-    return call_view(
-        history.settle_call(call.scope, slug, call_id, done=body.outcome == "done", output=body.output)
-    )
+    return call_view(history.settle_call(call.scope, slug, call_id, done=body.outcome == "done", output=body.output))
