@@ -47,7 +47,7 @@ from appliance.sites.tls import ca_certificate, internal_certificate, make_serve
 from appliance.solutions.planning import Tools as SolutionTools
 from appliance.solutions.service import apply_solution
 from appliance.solutions.services import Services
-from appliance.solutions.starter import starter_solution
+from appliance.solutions.starter import order_system_url, starter_solution
 from appliance.tenants import idempotency
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import RateLimiter
@@ -145,7 +145,7 @@ def authorities(config: Config) -> str:
 
 def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:
     """Give a new tenant the starter solution, its order system being this appliance's demo endpoint."""
-    solution = starter_solution(f"{'https' if config.tls_mode != 'off' else 'http'}://localhost:{config.server.port}/demo")
+    solution = starter_solution(order_system_url(config))
     apply_solution(scope, SolutionTools(None, make_integrations(config, sealer)), solution)
 
 

@@ -1,10 +1,9 @@
 """A sandbox tenant with the example solution for a signed-in person who belongs to no tenant."""
 
 from appliance.core import db
-from appliance.core.config import Config
 from appliance.solutions.service import Tools, apply_solution
 from appliance.solutions.services import Services
-from appliance.solutions.starter import starter_solution
+from appliance.solutions.starter import order_system_url, starter_solution
 from appliance.tenants import people
 from appliance.tenants import service as tenants
 
@@ -28,10 +27,5 @@ def provide_tenant(services: Services, user_id: str, login: str) -> str | None:
     if tenant_id is not None:
         # Its code was checked when it was released, so that no sandbox place is waited for while somebody signs in.
         tools = Tools(None, services.integrations)
-        apply_solution(tenants.system_scope(tenant_id), tools, starter_solution(_order_system(services.config)))
+        apply_solution(tenants.system_scope(tenant_id), tools, starter_solution(order_system_url(services.config)))
     return tenant_id
-
-
-def _order_system(config: Config) -> str:
-    """The demo order system of this appliance, as its own connectors reach it."""
-    return f"{'https' if config.tls_mode != 'off' else 'http'}://localhost:{config.server.port}/demo"

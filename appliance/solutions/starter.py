@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from appliance.core.config import Config
 from appliance.solutions.definition import Solution, read_solution
 from appliance.solutions.folder import read_folder
 
@@ -17,6 +18,11 @@ def starter_folder() -> Path:
 def starter_input() -> Path:
     """A file with input for the starter's process."""
     return starter_folder() / "sample" / "input.json"
+
+
+def order_system_url(config: Config) -> str:
+    """The demo order system of this appliance, as its own connectors reach it."""
+    return f"{'https' if config.tls_mode != 'off' else 'http'}://localhost:{config.server.port}/demo"
 
 
 def starter_solution(base_url: str) -> Solution:
