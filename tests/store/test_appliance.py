@@ -1,0 +1,137 @@
+"""A whole appliance on PostgreSQL: what it keeps, executes and finds again after a restart."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from appliance.core import db
+from appliance.testing.running import Running, make_config, start
+from tests.store.cluster import Cluster
+
+PREFIX = "/api/v1"
+COLLECTION = {
+    "name": "lines",
+    "fields": [
+        {"name": "sku", "type": "text", "required": True, "unique": True},
+        {"name": "total", "type": "decimal", "scale": 2},
+        {"name": "paid", "type": "boolean"},
+    ],
+}
+PRICE = "export default async function (input, api) { const now = await api.datapool.query('lines', {}); return now.items.length }"
+PROCESS = {
+    "id": "intake",
+    "grants": {"datapool": {"lines": ["read", "write"]}},
+    "output": "= { before: steps.count, after: steps.again, seen: steps.each.length }",
+    "steps": [
+        {"id": "count", "code": {"language": "javascript", "source": PRICE}},
+        {
+            "id": "each",
+            "for_each": {
+                "items": "= input.lines",
+                "as": "line",
+                "concurrency": 4,
+                "steps": [
+                    {
+                        "id": "save",
+                        "datapool": {
+                            "collection": "lines",
+                            "upsert": {"key": ["sku"], "values": {"sku": "= line.sku", "total": "= line.total", "paid": True}},
+                        },
+                    }
+                ],
+            },
+        },
+        {"id": "pause", "wait": {"for": "200ms"}},
+        {"id": "again", "code": {"language": "javascript", "source": PRICE}},
+    ],
+}
+
+
+class Client:
+    """One tenant's API; every call must succeed."""
+
+    def __init__(self, running: Running, tenant: str = "acme") -> None:
+        running.tenant(tenant)
+        self._client = running.api(tenant)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        answer = self._client.request(method, PREFIX + path, json=body, **more)
+        assert answer.is_success, (method, path, answer.text)
+        return answer.json()["data"]
+
+
+@pytest.fixture(scope="module")
+def url(cluster: Cluster) -> str:
+    return cluster.make_database()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture
+def on_postgresql(url: str, folder: Path) -> Iterator[Running]:
+    """An appliance over the module's database: every test meets what the ones before it left there."""
+    live = start(make_config(folder, storage__database=url))
+    yield live
+    live.stop()
+
+
+def prepare(client: Client) -> None:
+    client.ask("POST", "/datapool", COLLECTION)
+    client.ask("PUT", "/processes/intake", {"definition": PROCESS})
+    client.ask("POST", "/processes/intake/publish", {})
+
+
+def test_a_process_with_code_entities_a_loop_and_a_wait(on_postgresql: Running) -> None:
+    assert not db.is_sqlite()
+    with Client(on_postgresql) as client:
+        prepare(client)
+        lines = [{"sku": f"sku-{number}", "total": f"{number}.50"} for number in range(8)]
+        done = client.ask("POST", "/processes/intake/execute", {"lines": lines}, params={"wait": 60})
+        assert (done["status"], done.get("output")) == ("succeeded", {"before": 0, "after": 8, "seen": 8}), done
+        steps = client.ask("GET", f"/processes/intake/executions/{done['execution_id']}/steps")
+        assert {step["status"] for step in steps} == {"succeeded"}
+        assert client.ask("GET", f"/processes/intake/executions/{done['execution_id']}/journal")
+        query = {"aggregate": {"sum": {"fn": "sum", "field": "total"}}}
+        assert client.ask("POST", "/datapool/lines/query", query) == [{"sum": "32.00"}]
+
+
+def test_many_at_once_and_all_of_it_counted(on_postgresql: Running) -> None:
+    with Client(on_postgresql, "globex") as client:
+        prepare(client)
+
+        def execute(number: int) -> str:
+            body = {"lines": [{"sku": f"sku-{number}", "total": "1.00"}, {"sku": "shared", "total": f"{number}.00"}]}
+            return str(client.ask("POST", "/processes/intake/execute", body, params={"wait": 60})["status"])
+
+        with ThreadPoolExecutor(8) as threads:
+            assert list(threads.map(execute, range(24))) == ["succeeded"] * 24
+        found = client.ask("GET", "/datapool/lines/entities", params={"limit": 100, "sort": "sku"})
+        assert [row["sku"] for row in found] == sorted(["shared", *(f"sku-{number}" for number in range(24))])
+        verdict = client.ask("GET", "/logs/audit/verify")
+        assert verdict["intact"], verdict
+        total = client.ask("GET", "/logs/analytics")["total"]
+        assert total["count"] == 24, total
+
+
+def test_a_restart_finds_everything_again(on_postgresql: Running) -> None:
+    with Client(on_postgresql) as client:
+        assert len(client.ask("GET", "/processes/intake/executions")) == 1
+        assert len(client.ask("GET", "/datapool/lines/entities")) == 8
+        headers = {"Idempotency-Key": "once"}
+        first, second = (client.ask("POST", "/processes/intake/execute", {"lines": []}, headers=headers) for _ in range(2))
+        assert first["execution_id"] == second["execution_id"]
+        client.ask("PUT", "/secrets/token", {"value": "s3cret-value"})
+        assert [secret["name"] for secret in client.ask("GET", "/secrets")] == ["token"]
+        assert client.ask("GET", "/logs", params={"text": "100%_"}) == []
