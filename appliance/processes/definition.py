@@ -139,8 +139,10 @@ class _Parser(Reader):
             blocks = self.branch(value[kind], at, inner_path, depth)
         elif kind == "for_each":
             settings, templates, blocks = self.for_each(value[kind], at, inner_path, depth)
-        else:
+        elif isinstance(value[kind], dict):
             settings, templates = READERS[kind](self, value[kind], at)
+        else:
+            self.problem(at, "this must be an object")
         if "input" in value:
             templates["step_input"] = self.template(value["input"], f"{pointer}/input")
         return Step(

@@ -24,6 +24,7 @@ def read_rule(reader: Reader, value: Any, pointer: str) -> Parsed:
     given = reader.mapping(value, pointer, ("expression", "decision", "input"))
     if ("expression" in given) == ("decision" in given):
         reader.problem(pointer, "a rule has either `expression` or `decision`")
+        return {}, {}
     if "expression" in given:
         if "input" in given:
             reader.problem(f"{pointer}/input", "only a decision has an input; an expression sees every name")

@@ -1,0 +1,215 @@
+"""Definitions: what is accepted, and every problem at once with its place."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from appliance.connectors.schemas import compile_schema
+from appliance.processes.definition import DefinitionProblems, parse_definition
+from appliance.processes.nodes import Retry
+from appliance.processes.schema import process_schema
+from appliance.processes.template import TemplateInvalid, compile_template, resolve_path
+
+RULE = {"id": "a", "rule": {"expression": "= 1"}}
+FILES = {"steps/a.ts": "export default () => 1", "rules/r.json": "{}"}
+
+
+def problems(data: Any) -> dict[str, str]:
+    try:
+        parse_definition(data, FILES)
+    except DefinitionProblems as error:
+        return {problem.pointer: problem.message for problem in error.problems}
+    return {}
+
+
+def of_step(step: Any, **more: Any) -> dict[str, str]:
+    return problems({"id": "p", "steps": [step], **more})
+
+
+def test_every_problem_is_told_at_once() -> None:
+    found = problems(
+        {
+            "id": "Not A Slug", "nmae": "x", "timeout": "soon", "grants": {"datapool": {"orders": ["red"]}},
+            "steps": [
+                {"id": "1a", "rule": {"expression": "1"}},
+                {"id": "b", "code": {"language": "cobol", "file": "steps/none.ts"}},
+                {"id": "b", "wait": {"for": "1 day"}},
+                {"id": "c"},
+                7,
+            ],
+        }
+    )  # fmt: skip
+    assert {
+        "/id", "/nmae", "/timeout", "/grants/datapool/orders", "/steps/0/id", "/steps/0/rule/expression", "/steps/1/code/language",
+        "/steps/1/code/file", "/steps/2/id", "/steps/2/wait/for", "/steps/3", "/steps/4",
+    } == set(found)  # fmt: skip
+    assert "/steps/1" in found["/steps/2/id"], "a duplicate says where the first one is"
+
+
+@pytest.mark.parametrize("kind", ["parallel", "human", "file", "ocr", "llm", "agent", "process", "stop"])
+def test_kinds_of_later_releases_are_refused_by_name(kind: str) -> None:
+    assert of_step({"id": "x", kind: {}}) == {f"/steps/0/{kind}": f"'{kind}' is not offered by this release"}
+
+
+@pytest.mark.parametrize("member", ["triggers", "concurrency", "on_failure"])
+def test_members_of_later_releases_are_refused_by_name(member: str) -> None:
+    assert of_step(RULE, **{member: {}}) == {f"/{member}": f"'{member}' is not offered by this release"}
+
+
+def test_other_words_of_later_releases_are_refused_by_name() -> None:
+    assert "not offered" in of_step({"id": "w", "wait": {"event": "x"}})["/steps/0/wait/event"]
+    assert "not offered" in of_step({"id": "c", "code": {"language": "php", "source": "x"}})["/steps/0/code/language"]
+    assert "not offered" in of_step(RULE, grants={"secrets": ["x"]})["/grants/secrets"]
+
+
+@pytest.mark.parametrize(
+    ("step", "pointer"),
+    [
+        ({"id": "a", "code": {"language": "typescript", "file": {}}}, "/steps/0/code/file"),
+        ({"id": "a", "code": {"language": {}, "source": "x"}}, "/steps/0/code/language"),
+        ({"id": "a", "code": {"language": "typescript"}}, "/steps/0/code"),
+        ({"id": "a", "code": "x"}, "/steps/0/code"),
+        ({"id": "a", "rule": {"decision": 5}}, "/steps/0/rule/decision"),
+        ({"id": "a", "rule": {"decision": "rules/none.json"}}, "/steps/0/rule/decision"),
+        ({"id": "a", "rule": {}}, "/steps/0/rule"),
+        ({"id": "a", "integration": {"use": "x"}}, "/steps/0/integration/action"),
+        ({"id": "a", "datapool": {"collection": "c", "create": {"values": {}}, "find": {"id": "x"}}}, "/steps/0/datapool"),
+        ({"id": "a", "datapool": {"collection": "c", "create": {}}}, "/steps/0/datapool/create/values"),
+        ({"id": "a", "datapool": {"collection": "c", "update": 5}}, "/steps/0/datapool/update"),
+        ({"id": "a", "wait": {}}, "/steps/0/wait"),
+        ({"id": "a", "wait": {"until": 5}}, "/steps/0/wait/until"),
+        ({"id": "a", "wait": {"for": "999999999999999d"}}, "/steps/0/wait/for"),
+        ({"id": "a", "branch": []}, "/steps/0/branch"),
+        ({"id": "a", "branch": [{"steps": [{**RULE, "id": "c"}]}, {"when": "= 1", "steps": [{**RULE, "id": "b"}]}]}, "/steps/0/branch/0"),
+        ({"id": "a", "for_each": {"items": 5, "steps": [{**RULE, "id": "b"}]}}, "/steps/0/for_each/items"),
+        ({"id": "a", "for_each": {"items": [], "as": "class", "steps": [{**RULE, "id": "b"}]}}, "/steps/0/for_each/as"),
+        ({"id": "a", "for_each": {"items": [], "as": "input", "steps": [{**RULE, "id": "b"}]}}, "/steps/0/for_each/as"),
+        ({"id": "a", "for_each": {"items": [], "concurrency": True, "steps": [{**RULE, "id": "b"}]}}, "/steps/0/for_each/concurrency"),
+        ({"id": "a", "for_each": {"items": [], "steps": []}}, "/steps/0/for_each/steps"),
+        ({**RULE, "retry": {"max_attempts": 0}}, "/steps/0/retry/max_attempts"),
+        ({**RULE, "retry": {"max_attempts": 2, "classes": ["bad luck"]}}, "/steps/0/retry/classes/0"),
+        ({**RULE, "retry": {}}, "/steps/0/retry/max_attempts"),
+        ({**RULE, "timeout": "16m"}, "/steps/0/timeout"),
+        ({**RULE, "timeout": "0s"}, "/steps/0/timeout"),
+        ({**RULE, "timeout": "1s", "limits": {"time": "1s"}}, "/steps/0/timeout"),
+        ({**RULE, "limits": {"memory_mb": 4096}}, "/steps/0/limits/memory_mb"),
+        ({**RULE, "when": "true"}, "/steps/0/when"),
+        ({**RULE, "when": "="}, "/steps/0/when"),
+        ({**RULE, "input": {"a": ["= "]}}, "/steps/0/input/a/0"),
+        ({"id": "a", "for_each": {"items": [], "steps": [{**RULE, "id": "b"}]}, "retry": {"max_attempts": 2}}, "/steps/0/retry"),
+    ],
+)  # fmt: skip
+def test_a_wrong_member_is_told_with_its_place(step: Any, pointer: str) -> None:
+    assert list(of_step(step)) == [pointer]
+
+
+@pytest.mark.parametrize("data", [None, [], "x", 5, {}, {"id": "p"}, {"id": "p", "steps": []}, {"id": 5, "steps": [RULE]}])
+def test_what_is_no_definition_at_all_is_refused(data: Any) -> None:
+    assert problems(data)
+
+
+def test_depth_and_number_of_steps_are_bounded() -> None:
+    step: dict[str, Any] = RULE
+    for depth in range(9):
+        step = {"id": f"d{depth}", "branch": [{"steps": [step]}]}
+    assert any("nested at most 8" in message for message in of_step(step).values())
+    many = problems({"id": "p", "steps": [{**RULE, "id": f"s{i}"} for i in range(1001)]})
+    assert many == {"/steps": "a process has at most 1000 steps, this one has 1001"}
+
+
+def test_paths_join_the_ids_and_grants_are_read() -> None:
+    inner = {"id": "in", "branch": [{"steps": [RULE]}]}
+    data = {
+        "id": "p", "steps": [{"id": "out", "for_each": {"items": "= input.x", "steps": [inner]}}], "timeout": "10m",
+        "grants": {"integrations": {"erp": "*", "crm": ["read"]}, "datapool": {"orders": ["read"]}},
+    }  # fmt: skip
+    definition = parse_definition(data, FILES)
+    assert [step.path for step in definition.all_steps()] == ["out", "out/in", "out/in/a"]
+    assert definition.timeout_ms == 600_000
+    grants = definition.grants
+    assert grants.allows_action("erp", "anything")
+    assert [grants.allows_action("crm", action) for action in ("read", "write")] == [True, False]
+    assert [grants.allows_data("orders", access) for access in ("read", "write")] == [True, False]
+    assert not grants.allows_action("other", "read")
+
+
+def test_delays_grow_to_their_most_and_are_spread_over_the_upper_half() -> None:
+    plain = Retry(max_attempts=9, initial_ms=1000, max_ms=5000, jitter=False)
+    assert [plain.delay_ms(attempt, 0.5) for attempt in range(1, 6)] == [1000, 2000, 4000, 5000, 5000]
+    assert Retry(backoff="constant", jitter=False).delay_ms(7, 0) == 1000
+    assert [Retry(initial_ms=1000).delay_ms(1, fraction) for fraction in (0.0, 0.999)] == [500, 999]
+    assert Retry(max_ms=10).delay_ms(100, 0.9) <= 10
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["= input.x", "a", "", "typescript", "1s", "steps/a.ts", "= ", "\\="]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["id", "steps", "rule", "code", "wait", "branch", "for_each", "datapool", "integration", "when", "retry", "items",
+                         "as", "expression", "decision", "language", "file", "source", "use", "action", "create", "limits", "grants", "for",
+                         "until", "timeout", "input", "collect", "max_attempts", "classes", "integrations", "x"]), inner, max_size=5),
+    max_leaves=25,
+)  # fmt: skip
+SCHEMA = compile_schema(process_schema())
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=JSON, steps=st.lists(JSON, max_size=3))
+def test_no_document_breaks_the_parser_and_what_it_takes_suits_the_published_schema(data: Any, steps: list[Any]) -> None:
+    for document in (data, {"id": "p", "steps": steps}):
+        if not problems(document):
+            assert SCHEMA.problems(document) == []
+
+
+# -- templates
+
+
+def test_texts_with_expressions_are_found_and_literals_kept() -> None:
+    template = compile_template({"a": "= input.x", "b": ["x {{ input.y }} z", "\\= x", "{{ input.z }}", "plain"]}, "/t")
+    assert [(e.text, e.pointer) for e in template.expressions] == [
+        ("input.x", "/t/a"),
+        ("input.y", "/t/b/0"),
+        ("input.z", "/t/b/2"),
+    ]
+    filled = template.fill({e: e.text.upper() for e in template.expressions})
+    assert filled == {"a": "INPUT.X", "b": ["x INPUT.Y z", "= x", "INPUT.Z", "plain"]}
+
+
+def test_values_in_texts_are_written_as_javascript_would() -> None:
+    template = compile_template("{{ a }}|{{ b }}|{{ c }}|{{ d }}|{{ e }}", "")
+    values = dict(zip(template.expressions, [None, True, 2.0, [1, "x"], "t"], strict=True))
+    assert template.fill(values) == '|true|2|[1,"x"]|t'
+
+
+def test_filling_does_not_touch_the_template() -> None:
+    template = compile_template({"a": {"b": "= x", "c": []}}, "")
+    first = template.fill({template.expressions[0]: {"n": 1}})
+    first["a"]["c"].append(1)
+    assert template.fill({template.expressions[0]: 2}) == {"a": {"b": 2, "c": []}}
+
+
+def test_an_overlong_or_too_deep_value_is_refused() -> None:
+    value: Any = "= x"
+    for _ in range(70):
+        value = [value]
+    for bad in (value, "= " + "x" * 10_001):
+        with pytest.raises(TemplateInvalid):
+            compile_template(bad, "/x")
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "value"),
+    [
+        ("input.a[1].b", True, 7), ("input.a.length", False, None), ("input.a[5]", False, None), ("input.missing", False, None),
+        ("input.constructor", False, None), ("input.text.length", False, None), ("input", True, {"a": [0, {"b": 7}], "text": "x"}),
+        ("input.a['x']", None, None), ("true", False, None),
+    ],
+)  # fmt: skip
+def test_a_plain_path_is_resolved_where_json_can_tell(text: str, found: bool | None, value: Any) -> None:
+    expression = compile_template(f"= {text}", "").expressions[0]
+    if found is None:
+        assert expression.path is None
+        return
+    assert expression.path is not None
+    assert resolve_path(expression.path, {"input": {"a": [0, {"b": 7}], "text": "x"}}) == (found, value)
