@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db
+from appliance.core import db, migrations
 from appliance.core.queue import TaskQueue
 
 
@@ -34,12 +34,20 @@ class Inbox:
 
 
 @pytest.fixture
+def database(store_url: str) -> Iterator[None]:
+    db.open_database(store_url)
+    migrations.migrate()
+    yield
+    db.close_database()
+
+
+@pytest.fixture
 def inbox() -> Inbox:
     return Inbox()
 
 
 @pytest.fixture
-def queue(database: Path, inbox: Inbox) -> Iterator[TaskQueue]:
+def queue(database: None, inbox: Inbox) -> Iterator[TaskQueue]:
     queue = TaskQueue(db.database.obj)
     queue.declare("wake", inbox.take)
     yield queue

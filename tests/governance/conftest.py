@@ -1,7 +1,6 @@
 """One world per test."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -9,6 +8,6 @@ from tests.integrations.world import World, open_world
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with open_world(tmp_path) as world:
+def world(store_url: str) -> Iterator[World]:
+    with open_world(store_url) as world:
         yield world

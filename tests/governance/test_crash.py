@@ -17,11 +17,10 @@ from tests.integrations.world import open_world
 ROOT = Path(__file__).parents[2]
 CHILD = """
 import sys
-from pathlib import Path
 from tests.governance.test_crash import push
 from tests.integrations.world import open_world
 
-with open_world(Path(sys.argv[1])) as world:
+with open_world(sys.argv[1]) as world:
     push(world.executor.execute, world.one, sys.argv[2])
 """
 
@@ -40,7 +39,7 @@ def server() -> Iterator[LoopbackServer]:
     server.close()
 
 
-def kill_while_sending(folder: Path, server: LoopbackServer, action: str) -> None:
+def kill_while_sending(url: str, server: LoopbackServer, action: str) -> None:
     """Kill -9 a process whose request has arrived and is not answered."""
     arrived, killed = threading.Event(), threading.Event()
 
@@ -50,10 +49,10 @@ def kill_while_sending(folder: Path, server: LoopbackServer, action: str) -> Non
         return Answer(201)
 
     server.answers["/orders"] = hold
-    with open_world(folder) as world:
+    with open_world(url) as world:
         settings = {"base_url": server.url, "retries": {"attempts": 1}}
         world.integrations.create_integration(world.one, "erp", Spec("http", settings))
-    child = subprocess.Popen([sys.executable, "-c", CHILD, str(folder), action], cwd=ROOT)
+    child = subprocess.Popen([sys.executable, "-c", CHILD, url, action], cwd=ROOT)
     try:
         assert arrived.wait(20)
     finally:
@@ -63,18 +62,18 @@ def kill_while_sending(folder: Path, server: LoopbackServer, action: str) -> Non
     server.answer("/orders", 201)
 
 
-def test_a_write_is_not_repeated(tmp_path: Path, server: LoopbackServer) -> None:
-    kill_while_sending(tmp_path, server, "post")
-    with open_world(tmp_path, "instance-2") as world:
+def test_a_write_is_not_repeated(store_url: str, server: LoopbackServer) -> None:
+    kill_while_sending(store_url, server, "post")
+    with open_world(store_url, "instance-2") as world:
         for _ in range(2):
             with pytest.raises(OutcomeUnknown):
                 push(world.executor.execute, world.one, "post")
     assert len(server.received) == 1
 
 
-def test_an_idempotent_call_is_repeated_with_its_key(tmp_path: Path, server: LoopbackServer) -> None:
-    kill_while_sending(tmp_path, server, "put")
-    with open_world(tmp_path, "instance-2") as world:
+def test_an_idempotent_call_is_repeated_with_its_key(store_url: str, server: LoopbackServer) -> None:
+    kill_while_sending(store_url, server, "put")
+    with open_world(store_url, "instance-2") as world:
         push(world.executor.execute, world.one, "put")
         push(world.executor.execute, world.one, "put")
     assert [received.headers["idempotency-key"] for received in server.received] == ["exe_1.push"] * 2

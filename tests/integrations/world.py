@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from appliance.connectors import contract
@@ -113,10 +112,10 @@ class World:
 
 
 @contextmanager
-def open_world(folder: Path, instance: str = "instance-1") -> Iterator[World]:
-    """The appliance over the database in `folder`, made when there is none yet."""
+def open_world(url: str, instance: str = "instance-1") -> Iterator[World]:
+    """The appliance over the database of `url`, made when there is none yet."""
     Ledger.reset()
-    db.open_database(f"sqlite:///{folder}/gos.db")
+    db.open_database(url)
     migrate()
     there = {row.id for row in tenants.list_tenants()}
     for tenant in sorted({"one", "two"} - there):
