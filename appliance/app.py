@@ -41,7 +41,7 @@ from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
 from appliance.sandbox.runtimes import default_folder
 from appliance.sites.demo import make_demo
-from appliance.sites.front import App, Front
+from appliance.sites.front import App, Front, host_of
 from appliance.sites.static import StaticFiles
 from appliance.sites.tls import ca_certificate, internal_certificate, make_server_config
 from appliance.solutions.planning import Tools as SolutionTools
@@ -217,6 +217,9 @@ async def _refuse(error: Exception) -> Response:
 
 
 async def _metrics() -> Response:
+    """Of the whole appliance, so on the base host only: a tenant's host says nothing about the others."""
+    if host_of(cast(dict[str, Any], request.scope)).kind != "base":
+        raise NotFound("there is no /metrics here; the base host serves it")
     return Response(metrics.render(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
 

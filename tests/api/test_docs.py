@@ -1,0 +1,72 @@
+"""/api-docs/: the contract as data and as an explorer that needs no other host; and what lies beside the API."""
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import jsonschema_rs
+import pytest
+
+from appliance.testing.running import Running
+
+
+@pytest.fixture
+def visitor(running: Running) -> Iterator[httpx.Client]:
+    with running.client("acme.localhost") as client:
+        yield client
+
+
+def test_the_explorer_asks_no_other_host(visitor: httpx.Client) -> None:
+    page = visitor.get("/api-docs/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    policy = page.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    addresses = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert len(addresses) >= 5
+    for address in addresses:
+        assert address.startswith("/")
+        assert not address.startswith("//")
+    assert "<script>" not in page.text
+    assert " on" not in re.sub(r">[^<]*<", "><", page.text).replace(" only", "")
+
+
+@pytest.mark.parametrize("path", ["/api-docs/", "/api-docs/openapi.json", "/api-docs/process.schema.json"])
+def test_the_contract_needs_no_key(visitor: httpx.Client, path: str) -> None:
+    assert visitor.get(path).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/api-docs", "/console"])
+def test_a_forgotten_slash_is_forgiven(visitor: httpx.Client, path: str) -> None:
+    answer = visitor.get(path)
+    assert answer.status_code in (301, 302, 303, 307, 308)
+    assert answer.headers["location"].endswith(f"{path}/")
+
+
+def test_the_document_names_this_host_and_its_schemas_are_schemas(visitor: httpx.Client, running: Running) -> None:
+    document = visitor.get("/api-docs/openapi.json").json()
+    assert document["openapi"] == "3.1.0"
+    assert document["servers"] == [{"url": f"http://acme.localhost{running.config.port_suffix}"}]
+    for name, schema in document["components"]["schemas"].items():
+        jsonschema_rs.meta.validate({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
+        assert name
+    text = str(document)
+    references = set(re.findall(r"#/components/schemas/(\w+)", text))
+    assert references <= set(document["components"]["schemas"])
+
+
+def test_the_schema_of_processes_is_a_schema(visitor: httpx.Client) -> None:
+    schema = visitor.get("/api-docs/process.schema.json").json()
+    jsonschema_rs.meta.validate(schema)
+    check = jsonschema_rs.validator_for(schema)
+    assert check.is_valid({"id": "a", "steps": [{"id": "x", "rule": {"expression": "= 1"}}]})
+    assert not check.is_valid({"id": "a", "steps": [{"id": "x", "nonsense": {}}]})
+
+
+def test_metrics_are_told_on_the_base_host_only(running: Running, visitor: httpx.Client) -> None:
+    assert visitor.get("/metrics").status_code == 404
+    with running.client("localhost") as client:
+        answer = client.get("/metrics")
+        assert answer.status_code == 200
+        assert "gos_http_requests_total{" in answer.text
+        assert "acme" not in answer.text
