@@ -13,8 +13,10 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, LiteralString
 
 import httpx
+import psycopg
 
 from appliance.core.config import load_config
 from appliance.testing.running import free_port
@@ -69,17 +71,21 @@ class Report:
 
 
 class Chaos:
-    """One data folder, started and killed again and again."""
+    """One data folder, and a database beside it or on a server, started and killed again and again."""
 
-    def __init__(self, folder: Path, control: str, seed: int) -> None:
+    def __init__(self, folder: Path, control: str, seed: int, database: str = "") -> None:
         self.folder = folder
+        self.database = database
         self.control = control
         self.random = random.Random(seed)  # noqa: S311
         self.port = free_port()
         self.report = Report()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._log = (folder / "appliance.log").open("ab")
-        folder.joinpath("config.yaml").write_text(f"server: {{port: {self.port}}}\nlogs: {{level: warning}}\nqueue: {{workers: 4}}\n")
+        settings = {
+            "server": {"port": self.port}, "logs": {"level": "warning"}, "queue": {"workers": 4}, "storage": {"database": database},
+        }  # fmt: skip
+        folder.joinpath("config.yaml").write_text(json.dumps(settings))
         self.key = ""
 
     # -- life and death
@@ -222,14 +228,19 @@ class Chaos:
             time.sleep(0.1)
         return left
 
-    def _rows(self, sql: str) -> list[tuple[object, ...]]:
+    def _rows(self, sql: LiteralString) -> list[tuple[Any, ...]]:
+        if self.database:
+            with psycopg.connect(self.database) as server:
+                return server.execute(sql).fetchall()
         with sqlite3.connect(f"file:{self.folder / 'gos.db'}?mode=ro", uri=True, timeout=20) as connection:
             return connection.execute(sql).fetchall()
 
 
-def run_chaos(folder: Path, *, control: str = "none", rounds: int = 20, count: int = 200, seed: int = 1) -> Report:
-    """`rounds` kills while `count` executions each are accepted and run."""
-    chaos = Chaos(folder, control, seed)
+def run_chaos(
+    folder: Path, *, control: str = "none", rounds: int = 20, count: int = 200, seed: int = 1, database: str = ""
+) -> Report:
+    """`rounds` kills while `count` executions each are accepted and run; `database` is a server's URL, or empty for SQLite."""
+    chaos = Chaos(folder, control, seed, database)
     chaos.prepare()
     chaos.start()
     try:
@@ -247,7 +258,7 @@ if __name__ == "__main__":
     import dataclasses
     import tempfile
 
-    options = dict(part.split("=") for part in sys.argv[1:])
+    options = dict(part.split("=", 1) for part in sys.argv[1:])
     with tempfile.TemporaryDirectory() as where:
         found = run_chaos(
             Path(where),
@@ -255,6 +266,7 @@ if __name__ == "__main__":
             rounds=int(options.get("rounds", "20")),
             count=int(options.get("count", "200")),
             seed=int(options.get("seed", "1")),
+            database=options.get("database", ""),
         )
         print(json.dumps(dataclasses.asdict(found), indent=1))
         if options.get("log"):

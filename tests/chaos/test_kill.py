@@ -4,18 +4,29 @@ from pathlib import Path
 
 import pytest
 
+from tests.store.cluster import Cluster
+
 from .harness import run_chaos
 
 
-def test_nothing_is_lost_or_done_twice_when_everything_is_killed(tmp_path: Path) -> None:
-    report = run_chaos(tmp_path, rounds=2, count=60, seed=7)
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str:
+    """The URL of a server's database; empty for SQLite."""
+    if request.param == "sqlite":
+        return ""
+    cluster: Cluster = request.getfixturevalue("cluster")
+    return cluster.make_database()
+
+
+def test_nothing_is_lost_or_done_twice_when_everything_is_killed(tmp_path: Path, database: str) -> None:
+    report = run_chaos(tmp_path, rounds=2, count=60, seed=7, database=database)
     assert (report.lost, report.duplicated, report.missing) == ([], [], [])
     assert report.accepted == 120
 
 
 @pytest.mark.chaos
-def test_twenty_rounds_of_two_hundred(tmp_path: Path) -> None:
-    report = run_chaos(tmp_path, rounds=20, count=200, seed=1)
+def test_twenty_rounds_of_two_hundred(tmp_path: Path, database: str) -> None:
+    report = run_chaos(tmp_path, rounds=20, count=200, seed=1, database=database)
     assert (report.lost, report.duplicated, report.missing) == ([], [], [])
     assert report.accepted == 4000
     assert report.reclaimed > 0, "no execution was ever interrupted: the kills came at the wrong time"
@@ -23,6 +34,6 @@ def test_twenty_rounds_of_two_hundred(tmp_path: Path) -> None:
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("control", ["fence", "sweeper"])
-def test_without_a_defence_the_same_run_fails(tmp_path: Path, control: str) -> None:
-    report = run_chaos(tmp_path, control=control, rounds=20, count=200, seed=1)
+def test_without_a_defence_the_same_run_fails(tmp_path: Path, control: str, database: str) -> None:
+    report = run_chaos(tmp_path, control=control, rounds=20, count=200, seed=1, database=database)
     assert report.lost or report.duplicated, f"removing the {control} was not noticed"
