@@ -57,7 +57,9 @@ def test_execute_answers_the_result_or_the_place_in_the_queue(acme: httpx.Client
 
 
 def test_an_execution_that_failed_in_time_is_200_with_the_error(acme: httpx.Client, make: Make) -> None:
-    source = "type T = {a: string}\nexport default async (input: any) => {\n  const t: T = {a: 'x'}\n  throw new TypeError('bad ' + t.a)\n}"
+    head = ("type T = {a: string}", "export default async (input: any) => {", "  const t: T = {a: 'x'}")
+    lines = (*head, "  throw new TypeError(`bad ${t.a}`)", "}")
+    source = "\n".join(lines)
     address = make([{"id": "boom", "code": {"language": "typescript", "source": source}}])
     view = data(acme.post(f"{address}/execute?wait=10", json={}))
     assert view["status"] == "failed"
@@ -72,7 +74,11 @@ def test_an_execution_that_failed_in_time_is_200_with_the_error(acme: httpx.Clie
 
 
 def test_steps_journal_and_logs_are_read_and_belong_to_their_tenant(acme: httpx.Client, globex: httpx.Client, make: Make) -> None:
-    body = "api.log.info('hello', {n: 1}); console.warn('careful'); return api.datapool.query('none-such', {}).catch((e: any) => e.code)"
+    body = """
+      api.log.info('hello', {n: 1});
+      console.warn('careful');
+      return api.datapool.query('none-such', {}).catch((e: any) => e.code);
+    """
     address = make([code("a", body), rule("b", "= steps.a")], grants={"datapool": {"none-such": ["read"]}})
     view = data(acme.post(f"{address}/execute?wait=10", json={}))
     assert view["output"] == "not_found"
@@ -93,7 +99,9 @@ def test_steps_journal_and_logs_are_read_and_belong_to_their_tenant(acme: httpx.
 
 def test_grants_calls_of_later_releases_and_unknown_calls_are_refused_with_a_sentence(acme: httpx.Client, make: Make) -> None:
     body = """
-      const told = async (call: () => Promise<unknown>) => { try { await call(); return 'done' } catch (e: any) { return [e.code, e.message] } };
+      const told = async (call: () => Promise<unknown>) => {
+        try { await call(); return 'done'; } catch (e: any) { return [e.code, e.message]; }
+      };
       return [
         await told(() => api.datapool.create('secret-things', {})),
         await told(() => api.integrations.execute('erp', 'post', {})),
@@ -227,7 +235,8 @@ def test_problems_of_a_yaml_draft_carry_lines(acme: httpx.Client, wrapped: bool)
     [
         ("{", "application/json", 400), ("[]", "application/json", 422), ("a: [", "application/yaml", 400),
         ("a: &a [*a]", "application/yaml", 400), ("x", "text/plain", 415), ('{"definition": 5}', "application/json", 422),
-        ('{"definition": {"steps": []}, "filez": {}}', "application/json", 422), ('{"id": "other", "steps": []}', "application/json", 422),
+        ('{"definition": {"steps": []}, "filez": {}}', "application/json", 422),
+        ('{"id": "other", "steps": []}', "application/json", 422),
         ('{"definition": {"steps": []}, "files": {"../x": ""}}', "application/json", 422),
     ],
 )  # fmt: skip

@@ -13,6 +13,7 @@ from appliance.processes.schema import process_schema
 from appliance.processes.template import TemplateInvalid, compile_template, resolve_path
 
 RULE = {"id": "a", "rule": {"expression": "= 1"}}
+INNER = [{**RULE, "id": "b"}]
 FILES = {"steps/a.ts": "export default () => 1", "rules/r.json": "{}"}
 
 
@@ -82,11 +83,11 @@ def test_other_words_of_later_releases_are_refused_by_name() -> None:
         ({"id": "a", "wait": {"until": 5}}, "/steps/0/wait/until"),
         ({"id": "a", "wait": {"for": "999999999999999d"}}, "/steps/0/wait/for"),
         ({"id": "a", "branch": []}, "/steps/0/branch"),
-        ({"id": "a", "branch": [{"steps": [{**RULE, "id": "c"}]}, {"when": "= 1", "steps": [{**RULE, "id": "b"}]}]}, "/steps/0/branch/0"),
-        ({"id": "a", "for_each": {"items": 5, "steps": [{**RULE, "id": "b"}]}}, "/steps/0/for_each/items"),
-        ({"id": "a", "for_each": {"items": [], "as": "class", "steps": [{**RULE, "id": "b"}]}}, "/steps/0/for_each/as"),
-        ({"id": "a", "for_each": {"items": [], "as": "input", "steps": [{**RULE, "id": "b"}]}}, "/steps/0/for_each/as"),
-        ({"id": "a", "for_each": {"items": [], "concurrency": True, "steps": [{**RULE, "id": "b"}]}}, "/steps/0/for_each/concurrency"),
+        ({"id": "a", "branch": [{"steps": [{**RULE, "id": "c"}]}, {"when": "= 1", "steps": INNER}]}, "/steps/0/branch/0"),
+        ({"id": "a", "for_each": {"items": 5, "steps": INNER}}, "/steps/0/for_each/items"),
+        ({"id": "a", "for_each": {"items": [], "as": "class", "steps": INNER}}, "/steps/0/for_each/as"),
+        ({"id": "a", "for_each": {"items": [], "as": "input", "steps": INNER}}, "/steps/0/for_each/as"),
+        ({"id": "a", "for_each": {"items": [], "concurrency": True, "steps": INNER}}, "/steps/0/for_each/concurrency"),
         ({"id": "a", "for_each": {"items": [], "steps": []}}, "/steps/0/for_each/steps"),
         ({**RULE, "retry": {"max_attempts": 0}}, "/steps/0/retry/max_attempts"),
         ({**RULE, "retry": {"max_attempts": 2, "classes": ["bad luck"]}}, "/steps/0/retry/classes/0"),
@@ -98,7 +99,7 @@ def test_other_words_of_later_releases_are_refused_by_name() -> None:
         ({**RULE, "when": "true"}, "/steps/0/when"),
         ({**RULE, "when": "="}, "/steps/0/when"),
         ({**RULE, "input": {"a": ["= "]}}, "/steps/0/input/a/0"),
-        ({"id": "a", "for_each": {"items": [], "steps": [{**RULE, "id": "b"}]}, "retry": {"max_attempts": 2}}, "/steps/0/retry"),
+        ({"id": "a", "for_each": {"items": [], "steps": INNER}, "retry": {"max_attempts": 2}}, "/steps/0/retry"),
     ],
 )  # fmt: skip
 def test_a_wrong_member_is_told_with_its_place(step: Any, pointer: str) -> None:
@@ -143,14 +144,16 @@ def test_delays_grow_to_their_most_and_are_spread_over_the_upper_half() -> None:
     assert Retry(max_ms=10).delay_ms(100, 0.9) <= 10
 
 
+TEXTS = ["= input.x", "a", "", "typescript", "1s", "steps/a.ts", "= ", "\\="]
+WORDS = (
+    "id steps rule code wait branch for_each datapool integration when retry items as expression decision language file source use "
+    "action create limits grants for until timeout input collect max_attempts classes integrations x"
+)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["= input.x", "a", "", "typescript", "1s", "steps/a.ts", "= ", "\\="]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["id", "steps", "rule", "code", "wait", "branch", "for_each", "datapool", "integration", "when", "retry", "items",
-                         "as", "expression", "decision", "language", "file", "source", "use", "action", "create", "limits", "grants", "for",
-                         "until", "timeout", "input", "collect", "max_attempts", "classes", "integrations", "x"]), inner, max_size=5),
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(TEXTS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS.split()), inner, max_size=5),
     max_leaves=25,
-)  # fmt: skip
+)
 SCHEMA = compile_schema(process_schema())
 
 

@@ -41,23 +41,22 @@ def power_cut(number: int, when: When) -> Iterator[None]:
             raise PowerCut
         return result
 
-    db.write = write_until_dark
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(db, "write", write_until_dark)
         yield
-    finally:
-        db.write = write
 
 
 @contextmanager
 def cut_after_first_mark() -> Iterator[None]:
-    """The process dies when its first journal entry is durable, whatever else is under way."""
+    """The process dies when the answer of a create is durable, whatever else is under way."""
     append = store.append_journal
     wrote = threading.Event()
     write = db.write
 
-    def note(*args: Any) -> None:
-        append(*args)
-        wrote.set()
+    def note(claim: Any, run_key: Any, entries: list[Any]) -> None:
+        append(claim, run_key, entries)
+        if any(entry.method == "datapool.create" for entry in entries):
+            wrote.set()
 
     def write_until_dark(fn: Callable[[], Any]) -> Any:
         result = write(fn)
@@ -65,11 +64,10 @@ def cut_after_first_mark() -> Iterator[None]:
             raise PowerCut
         return result
 
-    journal.append_journal, db.write = note, write_until_dark
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "append_journal", note)
+        patch.setattr(db, "write", write_until_dark)
         yield
-    finally:
-        journal.append_journal, db.write = append, write
 
 
 def drive(world: World, execution: str) -> None:
@@ -239,7 +237,11 @@ def test_code_that_asks_something_else_than_before_fails_as_nondeterministic(idl
 
 def test_a_second_attempt_has_a_journal_and_dice_of_its_own(idle_world: World) -> None:
     world = idle_world
-    body = "await api.datapool.create('marks', {what: String(Math.random())}); if (api.execution.attempt < 2) throw new Error('once'); return 1"
+    body = """
+      await api.datapool.create('marks', {what: String(Math.random())});
+      if (api.execution.attempt < 2) throw new Error('once');
+      return 1;
+    """
     retry = {"max_attempts": 2, "initial": "1ms", "classes": ["user_code"]}
     execution = world.start(world.publish([code("a", body, retry=retry)]), soon=False)
     drive(world, execution)

@@ -148,12 +148,13 @@ class World:
         db.write(lambda: db.execute("UPDATE execution SET owner = 'wrk_dead' WHERE id = ?", (execution_id,)))
 
     def wait_for_status(self, execution_id: str, status: str) -> Execution:
-        """The execution as soon as an event says that it has this status."""
-        return wait_until(lambda: row if (row := self.get(execution_id)).status == status else None)
+        """The execution once it has this status."""
+        wait_until(lambda: self.get(execution_id).status == status)
+        return self.get(execution_id)
 
 
 def wait_until(found: Any, seconds: float = 15.0) -> Any:
-    """The first true value of `found()`; asked again at every change of the pause, never taken for granted."""
+    """The first true value of `found()`; asked again until there is one."""
     pause = threading.Event()
     for _ in range(int(seconds / 0.02)):
         value = found()
