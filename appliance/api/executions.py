@@ -225,11 +225,11 @@ def get_execution(call: Call, process_id: str, execution_id: str) -> ExecutionVi
     return execution_view(executions.get_execution(call.scope, execution_id, process_id))
 
 
-@route("GET", f"{_ONE}/steps", scope="processflow.read", returns=StepRunView, listed=True, query=NoQuery)
+@route("GET", f"{_ONE}/steps", scope="processflow.read", returns=StepRunView, listed=True)
 def list_steps(call: Call, process_id: str, execution_id: str) -> Page[StepRunView]:
     """List the step runs of an execution in the order in which they began."""
     row = executions.get_execution(call.scope, execution_id, process_id)
-    return Page([step_view(run) for run in executions.list_steps(call.scope, row)])
+    return executions.page_steps(call.scope, row, call.query.page).map(step_view)
 
 
 @route("GET", f"{_ONE}/logs", scope="processflow.read", returns=LogLineView, listed=True)

@@ -166,6 +166,13 @@ def list_steps(scope: TenantScope, execution: Execution) -> list[StepRunRow]:
     return list(query.order_by(StepRunRow.started_at, StepRunRow.path, StepRunRow.iteration))
 
 
+def page_steps(scope: TenantScope, execution: Execution, page: PageRequest) -> Page[StepRunRow]:
+    """The same, a page at a time: a for_each has thousands."""
+    query = scope.select(StepRunRow).where(StepRunRow.execution_id == execution.id)
+    fields = {"started_at": StepRunRow.started_at, "path": StepRunRow.path, "iteration": StepRunRow.iteration}
+    return paginate(query, page, fields, default="started_at,path,iteration", tie="iteration")
+
+
 def list_journal(scope: TenantScope, execution: Execution, page: PageRequest) -> Page[JournalRow]:
     """The host calls of an execution, oldest first."""
     query = scope.select(JournalRow).where(JournalRow.execution_id == execution.id)

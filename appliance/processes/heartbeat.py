@@ -1,5 +1,6 @@
 """Shows steps that take long as running, and keeps their executions claimed, while the runner waits for them."""
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from .store import Fenced
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.1
+TICKS_PER_LOOK = 10
 SHOWN_AFTER_SECONDS = 0.3
 
 
@@ -35,7 +37,11 @@ class Heartbeat:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(TICK_SECONDS):
+        for tick in itertools.count(1):
+            if self._stop.wait(TICK_SECONDS):
+                return
+            if tick % TICKS_PER_LOOK == 0 and self._active:
+                self._look_for_cancels()
             for job in list(self._active.values()):
                 try:
                     self.beat(job)
@@ -43,6 +49,18 @@ class Heartbeat:
                     job.cancel.set()  # somebody else has it: let the code stop at its next call; its commit is refused
                 except Exception:
                     log.exception("a heartbeat of %s failed; the next one tries again", job.claim.execution_id)
+
+    def _look_for_cancels(self) -> None:
+        """Another process takes requests too; what it was asked to cancel may be in progress here."""
+        try:
+            found = db.rows("SELECT id FROM execution WHERE status = 'cancelling'")
+        except Exception:
+            log.exception("could not look for executions to cancel; the next look tries again")
+            return
+        for (execution_id,) in found:
+            job = self._active.get(execution_id)
+            if job is not None:
+                job.cancel.set()
 
     def beat(self, job: Job) -> None:
         """Note in the rows what has been under way for a while; Fenced when the claim is no longer held."""

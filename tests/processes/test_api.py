@@ -97,6 +97,21 @@ def test_steps_journal_and_logs_are_read_and_belong_to_their_tenant(acme: httpx.
         assert error(foreign, 404)["code"] == error(unknown, 404)["code"]
 
 
+def test_steps_of_a_long_for_each_come_in_pages(acme: httpx.Client, make: Make) -> None:
+    address = make([{"id": "each", "for_each": {"items": "= input.items", "concurrency": 8, "steps": [rule("a", "= item")]}}])
+    view = data(acme.post(f"{address}/execute?wait=20", json={"items": list(range(70))}))
+    found: list[Any] = []
+    cursor = ""
+    while True:
+        page = acme.get(f"{view['links']['steps']}?limit=30{cursor}").json()
+        found += page["data"]
+        if "next_cursor" not in page["meta"]:
+            break
+        cursor = f"&cursor={page['meta']['next_cursor']}"
+    assert [run["step"] for run in found] == ["each"] + ["a"] * 70
+    assert {run.get("iteration") for run in found} == {None, *map(str, range(70))}
+
+
 def test_grants_calls_of_later_releases_and_unknown_calls_are_refused_with_a_sentence(acme: httpx.Client, make: Make) -> None:
     body = """
       const told = async (call: () => Promise<unknown>) => {

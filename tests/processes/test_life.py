@@ -36,6 +36,13 @@ def test_a_step_that_waits_for_a_host_call_is_cancelled_at_once(world: World) ->
         cancel(world, execution)
 
 
+def test_a_cancel_that_another_process_took_reaches_the_step_in_progress(world: World) -> None:
+    execution = world.start(world.publish([code("a", EVERLASTING)]))
+    wait_until(lambda: world.pool.health()["busy"])
+    db.write(lambda: executions.cancel_rows(world.scope, execution, None))
+    assert world.finish(execution, 5).status == "cancelled"
+
+
 def test_a_for_each_in_progress_is_cancelled_with_all_its_items(world: World) -> None:
     inner = code("a", "return await api.integrations.execute('bell', 'hold', {})")
     each = {"id": "each", "for_each": {"items": [1, 2, 3, 4], "concurrency": 2, "steps": [inner]}}
