@@ -96,8 +96,9 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         try:
             encoding = self.execute_sql("SHOW server_encoding").fetchone()[0]
             bytewise = self.execute_sql("SELECT 'a' > 'B' AND 'a-b' < 'aa'").fetchone()[0]
-        except peewee.OperationalError as error:
-            raise ConfigInvalid(f"storage.database: the server does not let us in: {' '.join(str(error).split())}") from error
+        except Overloaded as error:
+            reason = " ".join(str(error.__cause__).split())
+            raise ConfigInvalid(f"storage.database: the server does not let us in: {reason}") from error
         finally:
             self.close_readers()
         if encoding != "UTF8" or not bytewise:
@@ -116,7 +117,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
             connection.adapters.register_dumper(bool, _FlagDumper)
             connection.execute(_EVERYWHERE + settings)
         except psycopg.OperationalError as error:
-            raise peewee.OperationalError(str(error)) from error
+            raise Overloaded("the database server does not answer; try again in a moment") from error
         return connection
 
     def _connect(self) -> Any:

@@ -68,6 +68,13 @@ class Client:
         assert answer.is_success, (method, path, answer.text)
         return answer.json()["data"]
 
+    def follow(self, path: str) -> Any:
+        """The execution at `path` once its stream of events has ended."""
+        with self._client.stream("GET", f"{PREFIX}{path}/events") as answer:
+            for _ in answer.iter_lines():
+                pass
+        return self.ask("GET", path)
+
 
 @pytest.fixture(scope="module")
 def url(cluster: Cluster) -> str:
@@ -135,3 +142,15 @@ def test_a_restart_finds_everything_again(on_postgresql: Running) -> None:
         client.ask("PUT", "/secrets/token", {"value": "s3cret-value"})
         assert [secret["name"] for secret in client.ask("GET", "/secrets")] == ["token"]
         assert client.ask("GET", "/logs", params={"text": "100%_"}) == []
+
+
+def test_a_restart_of_the_server_interrupts_and_loses_nothing(on_postgresql: Running, cluster: Cluster) -> None:
+    with Client(on_postgresql) as client:
+        body = {"lines": [{"sku": f"late-{number}", "total": "1.00"} for number in range(40)]}
+        begun = [client.ask("POST", "/processes/intake/execute", body)["execution_id"] for _ in range(4)]
+        cluster.stop("immediate")
+        cluster.start()
+        for execution in begun:
+            found = client.follow(f"/processes/intake/executions/{execution}")
+            assert found["status"] == "succeeded", found
+        assert len(client.ask("GET", "/datapool/lines/entities", params={"filter": '{"sku": {"_starts_with": "late"}}'})) == 40
