@@ -69,7 +69,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"gos: {error.filename or 'the system'}: {error.strerror or error}; check the path and its rights", file=sys.stderr)
         return 1
     except DatabaseError as error:
-        print(f"gos: the database cannot be used ({error}); put the file back from a backup, or name another data folder with --data", file=sys.stderr)
+        print(
+            f"gos: the database cannot be used ({error}); restore it from a backup, or name another folder with --data",
+            file=sys.stderr,
+        )
         return 1
     except Exception as error:  # noqa: BLE001  the last resort: a person gets a sentence, the rest goes into a file
         print(f"gos: this is a bug ({type(error).__name__}); {_keep(error)} helps whoever mends it", file=sys.stderr)
