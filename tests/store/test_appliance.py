@@ -89,7 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def on_postgresql(url: str, folder: Path) -> Iterator[Running]:
     """An appliance over the module's database: every test meets what the ones before it left there."""
-    live = start(make_config(folder, storage__database=url))
+    live = start(make_config(folder, storage__database=url, queue__lease_seconds=2))
     yield live
     live.stop()
 

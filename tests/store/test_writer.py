@@ -218,7 +218,11 @@ def test_writers_of_several_processes_take_turns(store: str) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
     for child in children:
-        child.communicate("go\n", timeout=60)
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for child in children:
+        child.communicate(timeout=60)
     assert [child.returncode for child in children] == [0, 0, 0]
     assert committed() == [f"{number:04d}" for number in range(660)]
 
