@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import peewee
 
+from . import clock
 from .errors import ConfigInvalid, StorageFull, UnscopedQuery
 
 T = TypeVar("T")
@@ -26,12 +27,12 @@ log = logging.getLogger(__name__)
 
 database = peewee.DatabaseProxy()
 BATCH = 128
+BUSY_SECONDS = 20
 
 _READER_PRAGMAS = ("PRAGMA query_only=1",)
 _PRAGMAS = (
-    "PRAGMA journal_mode=WAL",
-    "PRAGMA synchronous=FULL",
     "PRAGMA busy_timeout=20000",
+    "PRAGMA synchronous=FULL",
     "PRAGMA foreign_keys=1",
     "PRAGMA temp_store=MEMORY",
     "PRAGMA cache_size=-8000",
@@ -46,6 +47,7 @@ class _Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no
 
     def _add_conn_hooks(self, conn: sqlite3.Connection) -> None:
         super()._add_conn_hooks(conn)
+        _use_wal(conn)
         for pragma in _PRAGMAS + (() if _writer_state.inside else _READER_PRAGMAS):
             conn.execute(pragma)
 
@@ -67,6 +69,21 @@ class _Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no
         """End the writer's transaction, unless SQLite has done it."""
         if self.connection().in_transaction:
             self.execute_sql("ROLLBACK")
+
+
+def _use_wal(conn: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log; SQLite does not wait for another process that does so at the same moment, so we do."""
+    ends = clock.monotonic() + BUSY_SECONDS
+    while conn.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            conn.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError:
+            if clock.monotonic() > ends:
+                raise
+            _pause.wait(0.01)
+
+
+_pause = threading.Event()
 
 
 class _WriterState(threading.local):

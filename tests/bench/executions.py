@@ -43,7 +43,7 @@ asyncio.run(serve(app, config))
 def load(port: int, path: str, headers: dict[str, str], concurrency: int, count: int) -> tuple[float, list[float]]:
     """(requests per second, sorted latencies in ms) of `count` POSTs by a client process of its own."""
     plan = json.dumps([port, path, headers, concurrency, count])
-    done = subprocess.run([sys.executable, "-m", "tests.bench.client", plan], cwd=ROOT, capture_output=True, check=True)  # noqa: S603
+    done = subprocess.run([sys.executable, "-m", "tests.bench.client", plan], cwd=ROOT, capture_output=True, check=True)
     seconds, latencies = json.loads(done.stdout)
     return count / seconds, sorted(latencies)
 
@@ -53,7 +53,7 @@ def served(folder: Path, port: int) -> Iterator[float]:
     """A `gos serve` process; yields the seconds from start to ready."""
     began = time.perf_counter()
     line = [sys.executable, "-m", "appliance", "--data", str(folder), "serve", "--port", str(port)]
-    process = subprocess.Popen(line, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
+    process = subprocess.Popen(line, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         wait_ready(port)
         yield time.perf_counter() - began
@@ -76,9 +76,9 @@ def wait_ready(port: int) -> None:
 
 def memory_mb(port: int) -> float:
     """Proportional set size of the server and its children: shared pages are counted once."""
-    found = subprocess.run(["pgrep", "-f", f"serve --port {port}"], capture_output=True, text=True, check=True)  # noqa: S607
+    found = subprocess.run(["pgrep", "-f", f"serve --port {port}"], capture_output=True, text=True, check=True)
     server = int(found.stdout.split()[0])
-    children = subprocess.run(["pgrep", "-P", str(server)], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    children = subprocess.run(["pgrep", "-P", str(server)], capture_output=True, text=True, check=False)
     total = 0
     for pid in (server, *map(int, children.stdout.split())):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
@@ -104,7 +104,7 @@ def floor_sqlite(folder: Path) -> float:
 def floor_hypercorn() -> float:
     """Milliseconds of one request to a bare ASGI application."""
     port = free_port()
-    process = subprocess.Popen([sys.executable, "-c", BARE, str(port)], stderr=subprocess.DEVNULL)  # noqa: S603
+    process = subprocess.Popen([sys.executable, "-c", BARE, str(port)], stderr=subprocess.DEVNULL)
     try:
         wait_ready(port)
         return statistics.median(load(port, "/", {}, 1, 300)[1])
@@ -117,10 +117,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, port = Path(name), free_port()
         environment = {"GOS_PORT": str(port), **os.environ}
-        subprocess.run([sys.executable, "-m", "appliance", "--data", name, "init"], cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+        line = [sys.executable, "-m", "appliance", "--data", name]
+        subprocess.run([*line, "init"], cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
         first = json.loads((folder / "first-run.json").read_text())
-        key = subprocess.run(  # noqa: S603
-            [sys.executable, "-m", "appliance", "--data", name, "key", "add", "--tenant", "demo", "--name", "bench", "--quiet"],
+        key = subprocess.run(
+            [*line, "key", "add", "--tenant", "demo", "--name", "bench", "--quiet"],
             cwd=ROOT, capture_output=True, text=True, check=True,
         ).stdout.strip()  # fmt: skip
         raise_rate(folder)

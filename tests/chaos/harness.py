@@ -23,6 +23,7 @@ from appliance.testing.running import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 ITEMS = 3
+ITEM = {"run": "= input.run", "what": "item {{ n }}"}
 PROCESS = {
     "id": "chaos",
     "grants": {"datapool": {"marks": ["read", "write"]}},
@@ -46,7 +47,7 @@ export default async function (input: {run: string}, api: any) {
                 "items": [1, 2, 3],
                 "as": "n",
                 "concurrency": 2,
-                "steps": [{"id": "mark", "datapool": {"collection": "marks", "create": {"values": {"run": "= input.run", "what": "item {{ n }}"}}}}],
+                "steps": [{"id": "mark", "datapool": {"collection": "marks", "create": {"values": ITEM}}}],
             },
         },
         {"id": "pause", "wait": {"for": "30ms"}},
@@ -112,7 +113,7 @@ class Chaos:
     def _spawn(self, command: str) -> "subprocess.Popen[bytes]":
         line = [sys.executable, "-m", "tests.chaos.launcher", self.control, "--data", str(self.folder), command]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("GOS_")}
-        return subprocess.Popen(line, cwd=ROOT, env=environment, stderr=self._log, start_new_session=True)  # noqa: S603
+        return subprocess.Popen(line, cwd=ROOT, env=environment, stderr=self._log, start_new_session=True)
 
     def kill(self) -> None:
         """kill -9 of both process groups."""
@@ -199,7 +200,7 @@ class Chaos:
         counted = self._marks(names[0].split("-")[0] + "-")
         self.report.duplicated += [name for name in names if counted[name] > MARKS_PER_RUN]
         self.report.missing += [name for name in names if counted[name] < MARKS_PER_RUN]
-        self.report.reclaimed = self._rows("SELECT count(*) FROM execution WHERE fence > 2")[0][0]
+        self.report.reclaimed = int(str(self._rows("SELECT count(*) FROM execution WHERE fence > 2")[0][0]))
 
     def _marks(self, prefix: str) -> Counter[str]:
         """How many marks each run of a round has left in DataPool."""

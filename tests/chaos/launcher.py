@@ -13,7 +13,8 @@ def remove_fence() -> None:
     """Claims and commits no longer ask who holds the execution."""
 
     def claim(scope: Any, execution_id: str, owner: str, fence: int, lease_until: int) -> bool:
-        sql = "UPDATE execution SET status = 'running', owner = ?, lease_until = ?, fence = fence + 1 WHERE tenant_id = ? AND id = ?"
+        sql = "UPDATE execution SET status = 'running', owner = ?, lease_until = ?, fence = fence + 1 "
+        sql += "WHERE tenant_id = ? AND id = ?"
         return db.execute(sql, (owner, lease_until, scope.tenant_id, execution_id)) == 1
 
     def settle(claim: Any, status: str, active_ms: int, changes: dict[str, Any]) -> None:
@@ -26,10 +27,9 @@ def remove_fence() -> None:
     store.check_fence = lambda claim: None
     store.progress = lambda claim, lease_until, active_ms: False
     Runner._claimable = lambda self, row: True  # type: ignore[method-assign]
-    from appliance.processes import journal, outcome
+    from appliance.processes import journal
 
     journal.check_fence = lambda claim: None  # type: ignore[attr-defined]
-    assert outcome.store is store
 
     def requeue(self: sweeper.Sweeper, found: list[tuple[str, str, int]]) -> None:
         for tenant_id, execution_id, _ in found:
