@@ -233,6 +233,13 @@ def test_a_draft_is_kept_unfinished_and_refused_at_publish_with_every_problem(ac
     assert any("steps/b.ts:" in d["message"] for d in refused["details"])
 
 
+def test_problems_of_structure_and_of_code_are_reported_together(acme: httpx.Client) -> None:
+    steps = [{"id": "a", "rule": {"expression": "= 1 +"}}, code("b", "return 1 +"), {"id": "c", "wait": {"for": "soon"}}]
+    data(acme.put(f"{BASE}/two-kinds", json={"steps": steps}), 201)
+    found = data(acme.post(f"{BASE}/two-kinds/validate"))["problems"]
+    assert {p["pointer"] for p in found} == {"/steps/0/rule/expression", "/steps/1/code", "/steps/2/wait/for"}
+
+
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_problems_of_a_yaml_draft_carry_lines(acme: httpx.Client, wrapped: bool) -> None:
     text = "id: in-yaml\nsteps:\n  - id: a\n    rule:\n      expression: '= 1'\n  - id: a\n    wait: {for: soon}\n"
@@ -274,8 +281,9 @@ def test_bad_parameters_of_execute_are_refused(acme: httpx.Client, query: str) -
 
 def test_scheduled_executions_are_listed_and_cancelled(acme: httpx.Client, make: Make) -> None:
     address = make([rule("a", "= 1")])
-    view = data(acme.post(f"{address}/execute?run_at={clock.rfc3339(clock.now_ms() + 3_600_000)}", json={}), 202)
-    assert view["status"] == "scheduled"
+    run_at = clock.rfc3339(clock.now_ms() + 3_600_000)
+    view = data(acme.post(f"{address}/execute?run_at={run_at}", json={}), 202)
+    assert (view["status"], view["run_at"]) == ("scheduled", run_at)
     assert data(acme.post(f"{view['links']['self']}/cancel", json={}))["status"] == "cancelled"
 
 

@@ -1,5 +1,6 @@
 """Who may run an execution: claims, fences, dead workers, stops; the test drives the flow itself."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,32 @@ def test_a_worker_that_lost_its_claim_writes_nothing(idle_world: World) -> None:
     world.runner.run(old)
     assert world.get(execution).status == "succeeded"
     assert len(world.marks()) == 1
+
+
+def test_a_worker_that_loses_its_claim_in_the_middle_of_a_step_writes_no_more(idle_world: World) -> None:
+    world = idle_world
+    body = """
+      await api.datapool.create('marks', {what: 'a'});
+      await api.integrations.execute('bell', 'hold', {});
+      await api.datapool.create('marks', {what: 'b'});
+      await api.datapool.create('marks', {what: 'c'});
+    """
+    execution = world.start(world.publish([code("a", body)]), soon=False)
+    old = world.runner.claim("acme", execution)
+    assert old is not None
+    slow = threading.Thread(target=world.runner.run, args=(old,))
+    slow.start()
+    assert Bell.arrived.acquire(timeout=10)
+    world.lose_worker(execution)
+    new = world.runner.claim("acme", execution)
+    assert new is not None
+    assert new.fence == old.fence + 1
+    Bell.go_on.set()
+    slow.join()
+    assert [what for what, _ in world.marks()] == ["a"], "the old one stopped where it lost its claim"
+    world.runner.run(new)
+    assert world.get(execution).status == "succeeded"
+    assert [what for what, _ in world.marks()] == ["a", "b", "c"]
 
 
 def test_messages_that_come_twice_or_for_nothing_are_harmless(idle_world: World) -> None:

@@ -191,6 +191,29 @@ def test_a_clock_read_before_a_call_still_in_flight_is_read_again_after_the_cras
     assert world.marks() == [("x", str(row.output[1]))]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_clock_values_of_calls_begun_together_keep_their_order(idle_world: World, when: When) -> None:
+    world = idle_world
+    body = """
+      const tick = () => { const now = Date.now(); while (Date.now() === now) {} return Date.now(); };
+      const first = tick();
+      const made = api.datapool.create('marks', {what: String(first)});
+      const second = tick();
+      const [, rung] = await Promise.all([made, api.integrations.execute('bell', 'ring', {second})]);
+      return [first, rung.rung.second];
+    """
+    process = world.publish([code("a", body)])
+    for number in range(2, 9):
+        world.wipe()
+        Bell.forget()
+        execution = world.start(process, soon=False)
+        crash_and_drive(world, execution, [(number, when)])
+        row = world.get(execution)
+        assert row.status == "succeeded", (number, row.error)
+        assert [what for what, _ in world.marks()] == [str(row.output[0])]
+        assert {given["second"] for _, given in Bell.rung} == {row.output[1]}
+
+
 def test_answers_are_replayed_in_the_order_in_which_they_came(idle_world: World) -> None:
     world = idle_world
     body = """
@@ -266,7 +289,9 @@ def test_an_integration_step_that_mentions_the_clock_sends_the_same_again_after_
     assert 3 < number < MOST_WRITES
 
 
-OPERATIONS = st.lists(st.sampled_from(["create", "update", "read", "random", "now", "ring", "both"]), min_size=1, max_size=8)
+OPERATIONS = st.lists(
+    st.sampled_from(["create", "update", "read", "random", "now", "ring", "both", "pair"]), min_size=1, max_size=8
+)
 CUTS = st.lists(st.tuples(st.integers(1, 14), st.sampled_from(["before", "after"])), min_size=1, max_size=3)
 INTERPRETER = """
 const ids: string[] = [], seen: unknown[] = [];
@@ -283,6 +308,15 @@ for (const [i, op] of input.ops.entries()) {
     seen.push(Date.now());
     const made = await api.datapool.create('marks', {what: `b${i}`, note: note()});
     seen.push((await ring).rung.now);
+    ids.push(made.id);
+  }
+  if (op === 'pair') {
+    const now = Date.now();
+    const note = JSON.stringify([now]);
+    const [made, rung] = await Promise.all([
+      api.datapool.create('marks', {what: `p${i}`, note}), api.integrations.execute('bell', 'ring', {i, now: Date.now()}),
+    ]);
+    seen.push(now, rung.rung.now);
     ids.push(made.id);
   }
 }
@@ -309,6 +343,9 @@ def expected_marks(operations: list[str], seen: list[Any]) -> list[tuple[str, st
             count += 1
             marks.append((f"b{index}", note()))
             count += 1
+        elif operation == "pair":
+            marks.append((f"p{index}", f"[{seen[count]}]"))
+            count += 2
     return marks
 
 
@@ -330,6 +367,6 @@ def test_whatever_a_step_does_and_whenever_it_crashes_the_data_is_that_of_one_ru
     row = world.get(execution)
     assert row.status == "succeeded", row.error
     assert sorted(world.marks()) == sorted(expected_marks(operations, row.output))
-    rings = sum(operation in ("ring", "both") for operation in operations)
+    rings = sum(operation in ("ring", "both", "pair") for operation in operations)
     assert len({key for key, _ in Bell.rung}) == rings
     assert len({json.dumps(given) for _, given in Bell.rung}) == rings, "a repeated call asks the same"
