@@ -69,6 +69,7 @@ class ExecutionView(View):
     queue: PlaceView | None = None
     label: str | None = None
     retry_of: str | None = None
+    run_at: str | None = None
     created_at: str
     started_at: str | None = None
     finished_at: str | None = None
@@ -130,6 +131,7 @@ def execution_view(row: Execution) -> ExecutionView:
         execution_id=row.id, process_id=row.process_id, version=row.version, status=row.status, wait_reason=row.wait_reason,
         waiting_for=row.waiting_for, input=row.input, output=row.output, error=row.error, label=row.label_text,
         retry_of=row.retry_of, queue=place_view(place) if place else None,
+        run_at=clock.optional_rfc3339(row.next_run_at) if row.status == "scheduled" else None,
         created_at=clock.rfc3339(row.created_at), started_at=clock.optional_rfc3339(row.started_at),
         finished_at=clock.optional_rfc3339(row.finished_at),
         duration_ms=row.finished_at - row.started_at if row.finished_at and row.started_at else None,

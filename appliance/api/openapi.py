@@ -71,7 +71,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         operation["x-scope"] = route.scope
         operation["description"] = f"{operation.get('description', '')}\n\nNeeds the scope `{route.scope}`.".strip()
     if route.body is not None:
-        operation["requestBody"] = {"required": True, "content": _body_content(route, schemas)}
+        operation["requestBody"] = {"required": route.needs_body, "content": _body_content(route, schemas)}
     return operation
 
 

@@ -26,6 +26,8 @@ def parse_body(route: Route, raw: bytes, content_type: str, max_depth: int) -> A
         if raw.strip() in (b"", b"{}"):
             return None
         raise InvalidRequest("this call takes no body; send none, or {}")
+    if not raw and not route.needs_body:
+        raw, media = b"{}", "application/json"
     if media != "application/json" and not media.endswith("+json"):
         raise UnsupportedMediaType("send the body as application/json" + _or_yaml(route))
     data = load_json(raw, max_depth)

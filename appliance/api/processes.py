@@ -157,7 +157,7 @@ def delete_process(call: Call, process_id: str) -> DeletedView:
 
 @route(
     "POST", "/processes/{process_id}/validate", scope="processflow.read", returns=ValidationView, atomic=False,
-    body=Json("document", "A draft to check instead of the stored one; `{}` checks the stored one."),
+    body=Json("document", "A draft to check instead of the stored one; without one, or with `{}`, the stored one.", optional=True),
 )  # fmt: skip
 def validate_process(call: Call, process_id: str) -> ValidationView:
     """Check a draft: every error at once, with pointer, and line where it is known."""

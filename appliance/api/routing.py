@@ -52,10 +52,14 @@ class View(BaseModel):
 
 @dataclass(frozen=True)
 class Json:
-    """Marks a body that is any JSON object (`kind="object"`) or a definition in JSON or YAML (`kind="document"`)."""
+    """Marks a body that is any JSON object (`kind="object"`) or a definition in JSON or YAML (`kind="document"`).
+
+    An `optional` one may be left out; the handler then gets an empty object.
+    """
 
     kind: Literal["object", "document", "archive", "lines"] = "object"
     description: str = ""
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,13 @@ class Route:
     def parameters(self) -> list[str]:
         """Names in the path, in order."""
         return re.findall(r"{(\w+)}", self.path)
+
+    @property
+    def needs_body(self) -> bool:
+        """Whether the call is refused without a body; a POST that may send `{}` may as well send nothing."""
+        if self.body is None or isinstance(self.body, Json):
+            return self.body is not None and not self.body.optional
+        return self.method != "POST" or any(member.is_required() for member in self.body.model_fields.values())
 
 
 ROUTES: list[Route] = []

@@ -188,6 +188,14 @@ def test_a_call_without_a_body_takes_none(acme: httpx.Client) -> None:
     assert acme.request("DELETE", f"{KEYS}/{key}", content=b"{}", headers=JSON).is_success
 
 
+def test_a_body_of_optional_members_may_be_left_out(acme: httpx.Client) -> None:
+    key = acme.post(KEYS, json=GOOD_KEY).json()["data"]["id"]
+    assert acme.post(f"{KEYS}/{key}/rotate").status_code == 201
+    error(acme.post(KEYS), 415, "unsupported_media_type")
+    error(acme.post(f"{PROCESSES}/none/execute"), 415, "unsupported_media_type")
+    error(acme.patch(f"{PROCESSES.removesuffix('processes')}logs/failures/none"), 415, "unsupported_media_type")
+
+
 def test_a_refused_body_leaves_nothing(acme: httpx.Client) -> None:
     before = acme.get(KEYS, params={"count": "exact", "limit": 1}).json()["meta"]["total"]
     for body in ({}, {"name": "n"}, GOOD_KEY | {"x": 1}, GOOD_KEY | {"scopes": ["nope"]}):
