@@ -48,7 +48,7 @@ def parse_definition(data: Any, files: Mapping[str, str]) -> Definition:
     parser = _Parser(files)
     definition = parser.process(data)
     if parser.problems or definition is None:
-        raise DefinitionProblems(parser.problems)
+        raise DefinitionProblems(parser.problems, definition)
     return definition
 
 

@@ -10,12 +10,12 @@ from .journal import failure_class_of
 from .store import JournalEntry
 
 NEXT = {
-    "user_code": "correct the step's code, publish, and retry the execution from the failed step",
+    "user_code": "correct the step's code, publish, and retry from the failed step with the published version",
     "connector": "see whether the foreign system answers (test the integration), then retry from the failed step",
-    "policy": "grant what the step needs in the definition, publish, and retry",
-    "memory": "raise limits.memory_mb of the step or let it handle less at once, publish, and retry",
-    "timeout": "raise limits.time of the step or let it do less at once, publish, and retry",
-    "validation": "correct the input or the expression that the message names, then retry",
+    "policy": "grant what the step needs in the definition, publish, and retry with the published version",
+    "memory": "raise limits.memory_mb of the step or let it handle less at once, publish, and retry with the published version",
+    "timeout": "raise limits.time of the step or let it do less at once, publish, and retry with the published version",
+    "validation": "correct what the message names; a changed definition takes a publish and a retry with the published version",
     "system": "retry from the failed step; if it happens again, tell the operator the execution id",
 }
 

@@ -124,8 +124,9 @@ def _walk(steps: tuple[Step, ...]) -> Iterator[Step]:
 
 
 class DefinitionProblems(Exception):
-    """Everything that is wrong with a definition."""
+    """Everything that is wrong with a definition, and what of it could be read (to look for more of them)."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[Problem], partial: Definition | None = None) -> None:
         super().__init__(problems[0].message if problems else "")
         self.problems = problems
+        self.partial = partial

@@ -118,26 +118,33 @@ def problems_of(pool: Pool, tenant_id: str, draft: Draft) -> tuple[Definition | 
     try:
         definition = parse_definition(dict(draft.definition), draft.files)
     except DefinitionProblems as error:
-        return None, error.problems
+        broken = [problem.pointer for problem in error.problems]
+        return None, error.problems + (_deeper_problems(pool, tenant_id, error.partial, draft, broken) if error.partial else [])
+    return definition, _deeper_problems(pool, tenant_id, definition, draft, [])
+
+
+def _deeper_problems(pool: Pool, tenant_id: str, definition: Definition, draft: Draft, broken: list[str]) -> list[Problem]:
+    """What only the sandbox sees, leaving out the steps at or around a `broken` pointer."""
     problems = []
     if definition.input_schema is not None:
         try:
             compile_schema(definition.input_schema)
         except SchemaInvalid as error:
             problems.append(Problem("/input", "schema_invalid", f"the input's JSON Schema is not valid: {error}"))
-    for expression in _expressions(definition):
+    steps = [step for step in definition.all_steps() if not any(f"{p}/".startswith(f"{step.pointer}/") for p in broken)]
+    for expression in _expressions(definition, steps):
         failure = pool.check_expression(expression.text) if expression.path is None else None
         if failure is not None:
             column = failure.position.column if failure.position else None
             problems.append(Problem(expression.pointer, "expression_invalid", failure.message, column=column))
-    for step in definition.all_steps():
+    for step in steps:
         problems += _step_problems(pool, tenant_id, step, draft.files)
-    return definition, problems
+    return problems
 
 
-def _expressions(definition: Definition) -> list[Expression]:
+def _expressions(definition: Definition, steps: list[Step]) -> list[Expression]:
     found: list[Template | None] = [definition.output]
-    for step in definition.all_steps():
+    for step in steps:
         found += [step.when, *step.templates.values(), *(b.when for b in step.blocks), *(b.collect for b in step.blocks)]
     return [expression for template in found if template is not None for expression in template.expressions]
 
