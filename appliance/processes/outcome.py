@@ -7,7 +7,7 @@ from typing import Any
 
 from appliance.core import clock, db
 from appliance.core.scope import TenantScope
-from appliance.monitor import failures, tally
+from appliance.monitor import failures, metrics, tally
 from appliance.monitor import logs as log_lines
 
 from . import store
@@ -15,6 +15,16 @@ from .engine import Decision, History, StepRun
 from .failing import make_error
 from .job import Performed
 from .store import Claim
+
+EXECUTIONS = metrics.registry.counter("gos_executions_total", "Executions that ended.", ("status",))
+EXECUTION_SECONDS = metrics.registry.histogram("gos_execution_seconds", "From acceptance to the end.", ("status",))
+STEPS = metrics.registry.counter("gos_steps_total", "Step runs that ended.", ("kind",))
+STEP_SECONDS = metrics.registry.histogram("gos_step_seconds", "From the first attempt to the end.", ("kind",))
+
+
+def _count(counter: metrics.Counter, seconds: metrics.Histogram, label: str, took_ms: int) -> None:
+    counter.inc(1, label)
+    seconds.observe(took_ms / 1000, label)
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,9 @@ def write_step(claim: Claim, performed: Performed) -> None:
     """Inside a commit: the step run, its journal, its log lines and an event."""
     run, result, attempt = performed.run, performed.result, performed.attempt
     store.save_run(claim.scope, claim.execution_id, run)
+    if run.started_at is not None and run.finished_at is not None:
+        took = run.finished_at - run.started_at
+        db.after_commit(lambda: _count(STEPS, STEP_SECONDS, run.kind, took))
     if result.journal:
         store.append_journal(claim, (run.path, run.iteration, attempt), result.journal)
     if result.logs:
@@ -112,7 +125,9 @@ def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
         store.close_runs(claim.scope, claim.execution_id, "failed" if end.error else "cancelled")
     note_status(claim.scope, claim.execution_id, end.status, end.error)
     if finished:
-        tally.add(claim.scope, "execution", f"{claim.process_id}:{end.status}", max(0, now - claim.created_at))
+        took = max(0, now - claim.created_at)
+        tally.add(claim.scope, "execution", f"{claim.process_id}:{end.status}", took)
+        db.after_commit(lambda: _count(EXECUTIONS, EXECUTION_SECONDS, end.status, took))
     if end.error is not None:
         error = end.error
         failures.record_failure(
