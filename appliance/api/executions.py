@@ -106,7 +106,7 @@ class LogLineView(View):
 
 
 class JournalView(View):
-    """One recorded host call; `position` is the order in which the code received the answers."""
+    """One recorded host call; `position` is the order in which the code received the answers, -1 while there is none."""
 
     path: str
     iteration: str | None = None
@@ -124,12 +124,17 @@ def place_view(place: executions.QueuePlace) -> PlaceView:
     return PlaceView(position=place.position, ahead=place.ahead, enqueued_at=clock.rfc3339(place.enqueued_at))
 
 
+def _told(row: Execution | StepRunRow) -> Any:
+    """The output; once there is one it is told, though it be null."""
+    return NULL if row.output is None and row.status in ("succeeded", "skipped") else row.output
+
+
 def execution_view(row: Execution) -> ExecutionView:
     place = executions.queue_place(row)
     base = f"/api/v1/processes/{row.process_id}/executions/{row.id}"
     return ExecutionView(
         execution_id=row.id, process_id=row.process_id, version=row.version, status=row.status, wait_reason=row.wait_reason,
-        waiting_for=row.waiting_for, input=row.input, output=row.output, error=row.error, label=row.label_text,
+        waiting_for=row.waiting_for, input=row.input, output=_told(row), error=row.error, label=row.label_text,
         retry_of=row.retry_of, queue=place_view(place) if place else None,
         run_at=clock.optional_rfc3339(row.next_run_at) if row.status == "scheduled" else None,
         created_at=clock.rfc3339(row.created_at), started_at=clock.optional_rfc3339(row.started_at),
@@ -142,7 +147,7 @@ def execution_view(row: Execution) -> ExecutionView:
 def step_view(row: StepRunRow) -> StepRunView:
     return StepRunView(
         step=row.step, path=row.path, iteration=row.iteration or None, kind=row.kind, status=row.status, attempt=row.attempt,
-        result_source=row.result_source, input=row.input, output=row.output, error=row.error,
+        result_source=row.result_source, input=row.input, output=_told(row), error=row.error,
         started_at=clock.optional_rfc3339(row.started_at), finished_at=clock.optional_rfc3339(row.finished_at),
         duration_ms=row.finished_at - row.started_at if row.finished_at and row.started_at else None,
         next_run_at=clock.optional_rfc3339(row.next_run_at),
@@ -152,7 +157,7 @@ def step_view(row: StepRunRow) -> StepRunView:
 def journal_view(row: JournalRow) -> JournalView:
     return JournalView(
         path=row.path, iteration=row.iteration or None, attempt=row.attempt, call=row.call, position=row.position,
-        method=row.method, args=row.args, ok=bool(row.ok), answer=row.answer, at=clock.rfc3339(row.at),
+        method=row.method, args=row.args, ok=bool(row.ok), answer=NULL if row.answer is None else row.answer, at=clock.rfc3339(row.at),
     )  # fmt: skip
 
 

@@ -233,6 +233,13 @@ def test_a_draft_is_kept_unfinished_and_refused_at_publish_with_every_problem(ac
     assert any("steps/b.ts:" in d["message"] for d in refused["details"])
 
 
+def test_an_output_of_null_is_told(acme: httpx.Client, make: Make) -> None:
+    address = make([code("nothing", "await api.datapool.find('none', 'x').catch(() => 0)"), rule("never", "= 1") | {"when": "= false"}])
+    done = data(acme.post(f"{address}/execute?wait=20", json={}))
+    assert (done["status"], done["output"]) == ("succeeded", None)
+    assert [step["output"] for step in data(acme.get(done["links"]["steps"]))] == [None, None]
+
+
 def test_problems_of_structure_and_of_code_are_reported_together(acme: httpx.Client) -> None:
     steps = [{"id": "a", "rule": {"expression": "= 1 +"}}, code("b", "return 1 +"), {"id": "c", "wait": {"for": "soon"}}]
     data(acme.put(f"{BASE}/two-kinds", json={"steps": steps}), 201)

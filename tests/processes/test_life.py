@@ -286,3 +286,4 @@ def test_a_step_whose_process_dies_every_time_fails_as_system_in_the_end(world: 
     row = world.get(execution)
     assert (row.status, row.error["code"], row.failure_class) == ("failed", "sandbox_lost", "system")
     assert len(Bell.rung) == 1
+    wait_until(lambda: world.pool.health()["processes"] == 2)
