@@ -15,7 +15,7 @@ from appliance.processes import executions, outcome, versions
 from appliance.processes.executions import Execution, ExecutionFilter, JournalRow, StartRequest, StepRunRow
 from appliance.processes.store import FINISHED
 
-from .routing import Answer, Body, Call, Events, Json, ListQuery, Query, View, route
+from .routing import NULL, Answer, Body, Call, Events, Json, ListQuery, Query, View, route
 from .tenants import NoQuery
 
 POLL_SECONDS = 0.2
@@ -157,7 +157,8 @@ def step_view(row: StepRunRow) -> StepRunView:
 def journal_view(row: JournalRow) -> JournalView:
     return JournalView(
         path=row.path, iteration=row.iteration or None, attempt=row.attempt, call=row.call, position=row.position,
-        method=row.method, args=row.args, ok=bool(row.ok), answer=NULL if row.answer is None else row.answer, at=clock.rfc3339(row.at),
+        method=row.method, args=row.args, ok=bool(row.ok), answer=NULL if row.answer is None else row.answer,
+        at=clock.rfc3339(row.at),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, RootModel, TypeAdapter
 
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
@@ -48,6 +48,13 @@ class View(BaseModel):
     """Base of answers."""
 
     model_config = ConfigDict(frozen=True)
+
+
+class Null(RootModel[None]):
+    """A null that is told; a member that is None is left out, which says that there is nothing yet."""
+
+
+NULL = Null(None)
 
 
 @dataclass(frozen=True)
