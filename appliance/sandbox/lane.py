@@ -156,6 +156,9 @@ class Lane:
         for each in remaining:
             each.condemned = True
             each.end()
+        while not self._ended.empty():  # condemned while the stop was on its way
+            if (late := self._ended.get()) is not None:
+                late.end()
 
     def _add_in_time(self, pause: float) -> bool:
         return not self._stopping.wait(pause) and self._add()

@@ -26,6 +26,7 @@ def remove_fence() -> None:
     store.settle = settle
     store.check_fence = lambda claim: None
     store.progress = lambda claim, lease_until, active_ms: False
+    store.prolong = lambda claim, lease_until, active_ms: False
     Runner._claimable = lambda self, row: True  # type: ignore[method-assign]
     from appliance.processes import journal
 
