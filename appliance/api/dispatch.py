@@ -62,7 +62,7 @@ async def _unknown_path(services: Services, rest: str) -> Response:
     error: ApplianceError = NotFound(f"there is no {PREFIX}/{rest[:100]}; GET /api-docs/ lists every path")
     if allowed:
         error = MethodNotAllowed(
-            f"{request.method} is not possible here, {' and '.join(allowed)} is", headers={"Allow": ", ".join(allowed)}
+            f"{request.method} is not possible here; possible: {', '.join(allowed)}", headers={"Allow": ", ".join(allowed)}
         )
     return _response(_refuse(error, _front()["gos.request_id"], request.headers.get("Accept", "")))
 

@@ -5,14 +5,17 @@ from typing import Any
 
 from appliance.core import config as settings
 
-from .output import opened_store
+from .output import add_json, opened_store, say
 
 
 def add_commands(commands: Any) -> None:
     parser = commands.add_parser("config", help="check the configuration, or print every setting")
     parser.add_argument("what", choices=["check", "example"])
+    add_json(parser)
     parser.set_defaults(run=run_config)
-    commands.add_parser("migrate", help="bring the database to this release's schema").set_defaults(run=run_migrate)
+    migrate = commands.add_parser("migrate", help="bring the database to this release's schema")
+    add_json(migrate)
+    migrate.set_defaults(run=run_migrate)
 
 
 def run_config(args: argparse.Namespace) -> int:
@@ -20,11 +23,13 @@ def run_config(args: argparse.Namespace) -> int:
         print(settings.example(), end="")
         return 0
     config = args.load()
-    print(f"good: data in {config.data}, listening on {config.server.host}:{config.server.port}, base host {config.domains.base}")
+    address = f"{config.server.host}:{config.server.port}"
+    sentence = f"good: data in {config.data}, listening on {address}, base host {config.domains.base}"
+    say(args, sentence, good=True, data=str(config.data), address=address, base=config.domains.base)
     return 0
 
 
 def run_migrate(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
-        print("the database has this release's schema")
+        say(args, "the database has this release's schema", migrated=True)
     return 0

@@ -9,20 +9,25 @@ from appliance.core import db, migrations
 from appliance.core.config import Config
 from appliance.tenants import service
 
-from .output import opened_store
+from .output import add_json, opened_store, show
 
 
 def add_commands(commands: Any) -> None:
-    commands.add_parser("doctor", help="check this installation").set_defaults(run=run_doctor)
+    parser = commands.add_parser("doctor", help="check this installation")
+    add_json(parser)
+    parser.set_defaults(run=run_doctor)
 
 
 def run_doctor(args: argparse.Namespace) -> int:
     config: Config = args.load()
-    worst = 0
+    findings = []
     for level, text in checks(config):
-        print(f"{level:5} {text}")
-        worst = max(worst, {"ok": 0, "note": 0, "FAIL": 1}[level])
-    return worst
+        findings.append({"level": level, "text": text})
+        if not args.json:
+            print(f"{level:5} {text}", flush=True)
+    if args.json:
+        show(args, findings)
+    return int(any(finding["level"] == "FAIL" for finding in findings))
 
 
 def checks(config: Config) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from appliance.core.crypto import Sealer
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The flag every listing command has."""
+    """The flag that every command has which answers."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

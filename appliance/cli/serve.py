@@ -1,12 +1,15 @@
 """`gos serve` and `gos worker`."""
 
 import argparse
+import errno
 import signal
+import socket
 import threading
 from typing import Any
 
 from appliance.core import logs
 from appliance.core.config import Config
+from appliance.core.errors import Conflict
 
 
 def add_commands(commands: Any) -> None:
@@ -23,9 +26,25 @@ def run_serve(args: argparse.Namespace) -> int:
 
     args.flags = {"server.host": args.host, "server.port": args.port}
     config: Config = args.load()
+    refuse_taken_address(config.server.host, config.server.port)
     logs.configure_logs(config.logs.level, config.logs.format)
     app.serve_forever(config, lambda: announce(config))
     return 0
+
+
+def refuse_taken_address(host: str, port: int) -> None:
+    """Before anything is started: Conflict when another program listens there."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    with socket.socket(family, kind, protocol) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise Conflict(
+                f"port {port} of {host} is in use; stop what listens there, or choose another by --port or GOS_PORT"
+            ) from error
 
 
 def announce(config: Config) -> None:

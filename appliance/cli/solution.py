@@ -17,6 +17,7 @@ from appliance.solutions.definition import read_solution, refuse
 from appliance.solutions.folder import read_folder, write_folder
 
 from .calling import add_connection, connected
+from .output import add_json, say
 
 ZIP = {"Content-Type": "application/zip"}
 MARKS = {"create": "+", "update": "~", "unchanged": "=", "missing": "!"}
@@ -55,10 +56,12 @@ def _add_solution_commands(commands: Any) -> None:
     pull = commands.add_parser("pull", help="write a tenant back as a solution folder")
     pull.add_argument("dir", type=Path)
     pull.add_argument("--drafts", action="store_true", help="the drafts of all processes instead of published versions")
+    add_json(pull)
     add_connection(pull)
     pull.set_defaults(run=run_pull)
     check = commands.add_parser("check", help="check a solution folder without an appliance")
     check.add_argument("dir", type=Path)
+    add_json(check)
     check.set_defaults(run=run_check)
 
 
@@ -89,6 +92,9 @@ def run_pull(args: argparse.Namespace) -> int:
     with connected(args) as caller:
         response = caller.call("GET", "/solutions/export", params={"drafts": str(args.drafts).lower()})
     changed = write_folder(args.dir, read_archive(response.content, ArchiveLimits(10_000)))
+    if args.json:
+        print(json.dumps({"changed": list(changed)}, ensure_ascii=False, indent=2))
+        return 0
     for name in changed:
         print(name)
     print(f"{len(changed)} files written to {args.dir}", file=sys.stderr)
@@ -99,8 +105,9 @@ def run_check(args: argparse.Namespace) -> int:
     solution = read_solution(read_folder(args.dir))
     with _sandbox(args) as pool:
         refuse(service.check_solution(service.Checks(load_registry(), pool), solution))
-    print(f"{solution.name}: {len(solution.processes)} processes, {len(solution.collections)} collections, "
-          f"{len(solution.integrations)} integrations, no problem found")  # fmt: skip
+    counts = {name: len(getattr(solution, name)) for name in ("processes", "collections", "integrations")}
+    counted = ", ".join(f"{count} {name}" for name, count in counts.items())
+    say(args, f"{solution.name}: {counted}, no problem found", solution=solution.name, **counts)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -163,6 +164,21 @@ def test_the_configuration_is_checked(gos: Gos, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("GOS_SEVER_PORT", "1")
     code, _, errors = gos("config", "check")
     assert (code, "GOS_SEVER_PORT" in errors) == (1, True)
+
+
+def test_checks_answer_in_json(gos: Gos, acme: str) -> None:
+    assert data(gos("config", "check", "--json"))["good"] is True
+    assert data(gos("migrate", "--json")) == {"migrated": True}
+    assert {finding["level"] for finding in json.loads(gos("doctor", "--json")[1])} <= {"ok", "note", "FAIL"}
+
+
+def test_a_taken_port_is_said_before_anything_starts(gos: Gos, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, out, errors = gos("serve", "--host", "127.0.0.1", "--port", port)
+    assert (code, out) == (1, "")
+    assert f"port {port} of 127.0.0.1 is in use" in errors
+    assert not (tmp_path / "data" / "gos.db").exists()
 
 
 def test_migrating_again_changes_nothing(gos: Gos) -> None:
