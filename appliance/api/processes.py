@@ -145,7 +145,8 @@ def put_process(call: Call, process_id: str) -> Answer:
     the one of that ETag.
     """
     row, new = versions.save_draft(call.scope, process_id, read_draft(call.body), if_match=call.if_match)
-    return Answer(process_view(row), status=201 if new else 200, etag=row.draft_digest)
+    headers = {"Location": f"/api/v1/processes/{row.id}"} if new else {}
+    return Answer(process_view(row), status=201 if new else 200, headers=headers, etag=row.draft_digest)
 
 
 @route("DELETE", "/processes/{process_id}", scope="processflow.write", query=DeleteQuery, returns=DeletedView)

@@ -225,7 +225,8 @@ def test_versions_are_published_pinned_executed_and_rolled_back(acme: httpx.Clie
 def test_a_draft_is_kept_unfinished_and_refused_at_publish_with_every_problem(acme: httpx.Client) -> None:
     address = f"{BASE}/unfinished"
     draft = {"definition": {"steps": [{"id": "a", "rule": {"expression": "= 1 +"}}, code("b", "return 1 +")]}, "files": {}}
-    data(acme.put(address, json=draft), 201)
+    made = acme.put(address, json=draft)
+    assert (made.status_code, made.headers["Location"]) == (201, address)
     assert error(acme.post(f"{address}/execute", json={}), 409)["code"] == "not_published"
     refused = error(acme.post(f"{address}/publish", json={}), 422)
     assert refused["code"] == "definition_invalid"
