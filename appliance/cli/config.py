@@ -30,6 +30,6 @@ def run_config(args: argparse.Namespace) -> int:
 
 
 def run_migrate(args: argparse.Namespace) -> int:
-    with opened_store(args.load()):
+    with opened_store(args.load(), create=True):
         say(args, "the database has this release's schema", migrated=True)
     return 0

@@ -9,6 +9,7 @@ from typing import Any
 from appliance.core import db
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
+from appliance.core.errors import ConfigInvalid
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +38,15 @@ def show(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 @contextmanager
-def opened_store(config: Config) -> Iterator[Sealer]:
-    """The data folder's database for the length of a command; works beside a running appliance."""
+def opened_store(config: Config, *, create: bool = False) -> Iterator[Sealer]:
+    """The data folder's database for the length of a command; works beside a running appliance.
+
+    ConfigInvalid when the folder holds no data yet, unless the command is one that may begin it (`create`).
+    """
     from appliance.app import open_store
 
+    if not create and not (config.data / "key").exists():
+        raise ConfigInvalid(f"there is no appliance's data in {config.data}; name the folder with --data, or begin with `gos init`")
     sealer = open_store(config)
     try:
         yield sealer

@@ -38,7 +38,7 @@ def run_init(args: argparse.Namespace) -> int:
         (config.data / "config.yaml").write_text(SECTIONS.format(port=config.server.port), "utf8")
         config = args.load()
     first_run = config.data / "first-run.json"
-    with opened_store(config) as sealer:
+    with opened_store(config, create=True) as sealer:
         if not any(tenant.id == TENANT for tenant in service.list_tenants()):
             write_private(first_run, make_demo(config, sealer))
     if first_run.exists():

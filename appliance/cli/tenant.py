@@ -41,7 +41,7 @@ def add_commands(commands: Any) -> None:
 
 
 def run_add(args: argparse.Namespace) -> int:
-    with opened_store(args.load()):
+    with opened_store(args.load(), create=True):
         row = service.create_tenant(args.id, args.name or args.id)
     say(args, f"tenant {row.id} added; next: gos key add --tenant {row.id} --name first", id=row.id, name=row.name)
     return 0

@@ -125,16 +125,18 @@ class Member:
 
 
 def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = False) -> Member:
-    """Give an existing user a role, or change it; never a role that may more than the one who gives it."""
+    """Give an existing user a role, or change it; neither the new nor the old one may more than the one who gives it."""
     if role not in ROLES:
         raise ValidationFailed(f"{role!r} is not a role; known are {', '.join(ROLES)}", pointer="/role")
-    if excess := sorted(scopes_of_role(role) - scope.scopes):
-        raise ScopeMissing(f"you cannot make somebody {role}: you do not hold {', '.join(excess[:5])}")
+    _refuse_wider(scope, role, f"make somebody {role}")
     tenant_id = scope.tenant_id
 
     def add() -> Member:
         person = find_user(login)
         now = clock.now_ms()
+        held = _role_in(tenant_id, person.id)
+        if held is not None:
+            _refuse_wider(scope, held, f"change the role of somebody who is {held}")
         if role != "owner":
             _refuse_last_owner(tenant_id, person.id)
         Membership.delete().where((Membership.tenant_id == tenant_id) & (Membership.user_id == person.id)).execute()
@@ -157,19 +159,26 @@ def list_members(scope: TenantScope) -> list[Member]:
 
 
 def remove_member(scope: TenantScope, user_id: str) -> None:
-    """Take a user's role; the last owner stays."""
+    """Take a user's role, unless it may more than the one who takes it; the last owner stays."""
 
     def remove() -> None:
         mine = Membership.tenant_id == scope.tenant_id
         row = Membership.get_or_none(mine & (Membership.user_id == user_id))
         if row is None:
             raise NotFound(f"there is no member {user_id[:80]!r} here")
+        _refuse_wider(scope, row.role, f"remove somebody who is {row.role}")
         _refuse_last_owner(scope.tenant_id, user_id)
         Membership.delete().where(mine & (Membership.user_id == user_id)).execute()
         Session.delete().where((Session.user_id == user_id) & (Session.tenant_id == scope.tenant_id)).execute()
         audit.record(scope, "member.remove", user_id)
 
     db.write(remove)
+
+
+def _refuse_wider(scope: TenantScope, role: str, what: str) -> None:
+    """ScopeMissing when the role may more than the one who gives, changes or takes it."""
+    if excess := sorted(scopes_of_role(role) - scope.scopes):
+        raise ScopeMissing(f"you cannot {what}: you do not hold {', '.join(excess[:5])}")
 
 
 def _refuse_last_owner(tenant_id: str, user_id: str) -> None:

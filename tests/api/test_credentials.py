@@ -11,7 +11,7 @@ import pytest
 from appliance.core import db
 from appliance.tenants import keys as tenant_keys
 from appliance.tenants.keys import is_key_text, make_key_text
-from appliance.tenants.scopes import SCOPES
+from appliance.tenants.scopes import SCOPES, scopes_of_role
 from appliance.testing.running import Running
 from tests.api.test_bodies import error
 
@@ -216,6 +216,9 @@ def test_a_last_owner_stays_and_nobody_is_raised_above_the_caller(running: Runni
         error(client.delete(f"{members}/{first}"), 409, "conflict")
         error(client.post(members, json={"login": "first@owned.test", "role": "viewer"}), 409, "conflict")
         assert client.post(members, json={"login": "second@owned.test", "role": "owner"}).status_code == 201
+        with running.api("owned", ["keys.write", *sorted(scopes_of_role("viewer"))]) as narrow:
+            error(narrow.post(members, json={"login": "first@owned.test", "role": "viewer"}), 403, "scope_missing")
+            error(narrow.delete(f"{members}/{first}"), 403, "scope_missing")
         assert client.post(members, json={"login": "first@owned.test", "role": "viewer"}).status_code == 201
         assert [row["role"] for row in client.get(members).json()["data"]] == ["viewer", "owner"]
         assert client.delete(f"{members}/{first}").is_success

@@ -192,10 +192,15 @@ def test_a_data_folder_that_is_none_is_said_to_be_so(gos: Gos, tmp_path: Path) -
     assert str(tmp_path / "data") in errors
 
 
+def test_a_folder_without_data_is_not_filled_by_looking(gos: Gos, tmp_path: Path) -> None:
+    code, _, errors = gos("tenant", "list")
+    assert (code, "begin with `gos init`" in errors, (tmp_path / "data").exists()) == (1, True, False)
+
+
 def test_a_file_that_is_no_database_is_said_to_be_so(gos: Gos, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "gos.db").write_bytes(b"not a database" * 1000)
-    code, _, errors = gos("tenant", "list")
+    code, _, errors = gos("migrate")
     assert (code, len(errors.splitlines())) == (1, 1)
     assert "the database cannot be used" in errors
 
