@@ -123,6 +123,11 @@ class TaskQueue:
         """Messages that nobody has taken yet."""
         return int(self._huey.storage.queue_size())
 
+    def waiting(self, name: str) -> set[tuple[str | int, ...]]:
+        """The arguments of every message of the task `name` that nobody has taken yet; reads the whole queue."""
+        messages = [json.loads(data) for data in self._huey.storage.enqueued_items()]
+        return {tuple(args) for _, task, args in messages if task == f"gos.{name}"}
+
     def start(self, workers: int) -> None:
         """Begin working messages off in `workers` threads of this process."""
         logging.getLogger("huey").setLevel(logging.WARNING)

@@ -20,11 +20,10 @@ from .journal import Actions, Data
 from .models import Execution, ProcessVersion
 from .runner import Runner, claim_of
 from .store import Claim
-from .sweeper import Sweeper
+from .sweeper import WAKE, Sweeper
 from .task import Tools
 from .timers import Timers
 
-WAKE = "execution"
 MAX_LABEL = 200
 
 
@@ -54,7 +53,7 @@ class ProcessFlow:
         )  # fmt: skip
         self._timers = Timers(self._wake_due)
         self.runner = Runner(config, presence, tools, self._timers)
-        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self._wake, queue.depth)
+        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self._wake, queue)
         self._sweeper.is_running_here = self.runner.active.__contains__
         queue.declare(WAKE, self.runner.drive)
 

@@ -6,22 +6,25 @@ from collections.abc import Callable
 
 from appliance.core import clock, db
 from appliance.core.presence import Presence
+from appliance.core.queue import TaskQueue
 
 log = logging.getLogger(__name__)
 LOST_AFTER_MS = 1_000
+BACKLOG_LOST_AFTER_MS = 10_000
+BACKLOG_SECONDS = 10.0
+WAKE = "execution"
 BATCH = 200
 
 
 class Sweeper:
     """One thread per process; every round is a few reads of a small index, and a write only when something was found."""
 
-    def __init__(
-        self, presence: Presence, interval_ms: int, wake: Callable[[str, str], None], queue_depth: Callable[[], int]
-    ) -> None:
+    def __init__(self, presence: Presence, interval_ms: int, wake: Callable[[str, str], None], queue: TaskQueue) -> None:
         self._presence = presence
         self._interval = interval_ms / 1000
         self._wake = wake
-        self._queue_depth = queue_depth
+        self._queue = queue
+        self._backlog_looked_at = clock.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
         self.is_running_here: Callable[[str], bool] = lambda execution_id: False
@@ -77,11 +80,21 @@ class Sweeper:
 
     def _forgotten(self) -> list[tuple[str, str, int]]:
         """Queued executions whose message was taken by a worker that died before it claimed them."""
-        if self._queue_depth() > 0:
+        if self._queue.depth() == 0:
+            return self._queued_before(clock.now_ms() - LOST_AFTER_MS)
+        # Behind a backlog the messages themselves are read: seldom, and for what has waited longest.
+        if clock.monotonic() - self._backlog_looked_at < BACKLOG_SECONDS:
             return []
+        self._backlog_looked_at = clock.monotonic()
+        oldest = self._queued_before(clock.now_ms() - BACKLOG_LOST_AFTER_MS)
+        held = self._queue.waiting(WAKE) if oldest else set()
+        return [found for found in oldest if found[:2] not in held]
+
+    @staticmethod
+    def _queued_before(moment: int) -> list[tuple[str, str, int]]:
         rows = db.rows(
             "SELECT tenant_id, id, fence FROM execution WHERE status = 'queued' AND enqueued_at < ? ORDER BY enqueued_at LIMIT ?",
-            (clock.now_ms() - LOST_AFTER_MS, BATCH),
+            (moment, BATCH),
         )
         return [(row[0], row[1], row[2]) for row in rows]
 
