@@ -12,7 +12,15 @@ from typing import Any, cast
 from quart import Blueprint, Response, request
 
 from appliance.core import db, logs
-from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, PayloadTooLarge, ValidationFailed
+from appliance.core.errors import (
+    ApplianceError,
+    IdempotencyInFlight,
+    IdempotencyMismatch,
+    MethodNotAllowed,
+    NotFound,
+    PayloadTooLarge,
+    ValidationFailed,
+)
 from appliance.solutions.services import Services
 from appliance.tenants import idempotency
 from appliance.tenants.idempotency import KeptAnswer, RequestKey
@@ -210,6 +218,10 @@ def _settle(route: Route, call: Call, perform: Callable[[], Answer], arrived: Ar
 
 
 def _keep_refusal(call: Call, error: ApplianceError, arrived: Arrived) -> None:
+    """A refusal is the first answer, unless it is about the key itself or says that trying again may help."""
+    if isinstance(error, IdempotencyMismatch | IdempotencyInFlight) or error.extra.get("retryable"):
+        db.write(lambda: idempotency.forget(call.scope, _key(call)))
+        return
     sent = _refuse(error, arrived.request_id, arrived.headers.get("accept", ""))
     db.write(lambda: idempotency.finish(call.scope, _key(call), _kept(sent)))
 

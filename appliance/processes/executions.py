@@ -8,12 +8,14 @@ from appliance.core import clock, db, ids
 from appliance.core.errors import (
     Conflict,
     ExecutionFinished,
+    IdempotencyMismatch,
     NotFound,
     NotPublished,
     ValidationFailed,
 )
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.tenants.idempotency import KEEP_MS
 
 from . import outcome, store
 from .compiled import Compiled
@@ -81,13 +83,26 @@ class Birth:
     retry_of: str | None = None
 
 
+def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execution | None:
+    """The execution of the same request, while its Idempotency-Key is kept; IdempotencyMismatch for another input."""
+    found = scope.find(Execution, idempotency=request.token)
+    if found is None:
+        return None
+    if now - found.created_at >= KEEP_MS:
+        scope.update(Execution, idempotency=None).where(Execution.id == found.id).execute()
+        return None
+    if found.input != request.input:
+        raise IdempotencyMismatch("this Idempotency-Key was used with another body; take a new key for a new request")
+    return found
+
+
 def insert_execution(
     scope: TenantScope, process_id: str, version: int, request: StartRequest, birth: Birth
 ) -> tuple[Execution, bool]:
     """Inside a write: the row of a new execution, and whether it is new."""
-    if request.token and (found := scope.find(Execution, idempotency=request.token)) is not None:
-        return found, False
     now = clock.now_ms()
+    if request.token and (found := _find_repeated(scope, request, now)) is not None:
+        return found, False
     later = request.run_at is not None and request.run_at > now
     status = "scheduled" if later else "running" if birth.owner else "queued"
     row = Execution(

@@ -2,7 +2,7 @@
 
 import queue
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -314,10 +314,3 @@ def failure_class_of(error: ApplianceError) -> str:
 def recorded_clock(recorded: list[JournalEntry]) -> list[int]:
     """Every clock value the recorded run read before its last recorded call, in order."""
     return [value for entry in sorted(recorded, key=lambda e: e.call) for value in entry.clock]
-
-
-def as_mapping(value: Any, what: str) -> Mapping[str, Any]:
-    """`value`, when it is an object; ValidationFailed names what should have been one."""
-    if isinstance(value, Mapping):
-        return value
-    raise ValidationFailed(f"{what} must be an object")

@@ -1,7 +1,7 @@
 """What one can do with processes and executions.  Every verb takes a TenantScope first."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -224,8 +224,3 @@ def _claim_at_birth(scope: TenantScope, row: Execution) -> Claim:
     """The claim of an execution that was inserted as running by this process."""
     claim = claim_of(TenantScope(scope.tenant_id, f"execution:{row.id}", request_id=scope.request_id), row)
     return Claim(**{**claim.__dict__, "fence": row.fence})
-
-
-def retry_failed(flow: ProcessFlow, scope: TenantScope, execution_ids: list[str]) -> Mapping[str, str]:
-    """Retry several executions from their failed step; answers old id -> new id."""
-    return {old: flow.retry_execution(scope, old).id for old in execution_ids}

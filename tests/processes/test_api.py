@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.core import clock
+from appliance.core import clock, db
 from appliance.testing.running import Running
 
 from .world import code, rule, wait_until
@@ -204,6 +204,30 @@ def test_the_same_idempotency_key_is_the_same_execution(acme: httpx.Client, make
     assert len(data(acme.get(f"{address}/executions"))) == 1
     other = acme.post(f"{address}/execute?wait=10", json={"x": 2}, headers={"Idempotency-Key": "k-1"})
     assert error(other, 422)["code"] == "idempotency_mismatch"
+
+
+def test_after_a_day_an_idempotency_key_is_new_again(acme: httpx.Client, make: Make) -> None:
+    path = f"{make([rule('a', '= 1')])}/execute?wait=10"
+    once = {"Idempotency-Key": "every-day"}
+    first = data(acme.post(path, json={"n": 1}, headers=once))
+
+    def age() -> None:
+        db.execute("UPDATE idempotency SET created_at = created_at - 86400001 WHERE key = 'every-day'")
+        db.execute("UPDATE execution SET created_at = created_at - 86400001 WHERE id = ?", (first["execution_id"],))
+
+    db.write(age)
+    second = data(acme.post(path, json={"n": 2}, headers=once))
+    assert second["execution_id"] != first["execution_id"]
+    assert second["input"] == {"n": 2}
+
+
+def test_a_key_whose_record_is_gone_still_refuses_another_input(acme: httpx.Client, make: Make) -> None:
+    path = f"{make([rule('a', '= 1')])}/execute?wait=10"
+    once = {"Idempotency-Key": "caller-left"}
+    first = data(acme.post(path, json={"n": 1}, headers=once))
+    db.write(lambda: db.execute("DELETE FROM idempotency WHERE key = 'caller-left'"))
+    assert error(acme.post(path, json={"n": 2}, headers=once), 422)["code"] == "idempotency_mismatch"
+    assert data(acme.post(path, json={"n": 1}, headers=once))["execution_id"] == first["execution_id"]
 
 
 def test_versions_are_published_pinned_executed_and_rolled_back(acme: httpx.Client, make: Make) -> None:
