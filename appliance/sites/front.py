@@ -64,7 +64,7 @@ class Front:
         try:
             await self._route(scope, headers, receive, noting)
         finally:
-            area = scope["path"].split("/", 2)[1]
+            area = scope["path"].removeprefix("/").partition("/")[0]
             area = area if area in AREAS else "other"
             REQUESTS.inc(1, area, str(status))
             SECONDS.observe(clock.monotonic() - began, area)

@@ -1,10 +1,12 @@
 """Hosts, methods, request ids, forms of errors and conditional writes."""
 
 import http.client
+from typing import Any
 
 import httpx
 import pytest
 
+from appliance.sites import front
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.api.test_bodies import error
@@ -179,3 +181,20 @@ def test_a_forwarded_address_counts_from_a_trusted_proxy_only(running: Running) 
     key = running.key("acme", allowed_ips=["192.0.2.7"])
     with running.client("acme.localhost", {"X-API-Key": key, "X-Forwarded-For": "192.0.2.7"}) as client:
         error(client.get(KEYS), 403, "address_not_allowed")
+
+
+async def test_a_target_that_is_no_path_is_answered_and_counted(running: Running) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await front.answer(send, 404, b"", [])
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("nobody reads a body here")
+
+    scope = {"type": "http", "method": "OPTIONS", "path": "*", "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1)}
+    await front.Front(app, running.config, lambda: True)(scope, receive, send)
+    assert sent[0]["status"] == 404
