@@ -24,6 +24,14 @@ LOST_CODES = ("sandbox_lost", "sandbox_busy")
 LONGEST_RETRY_AFTER_S = 86_400
 
 
+class _Undone(Exception):
+    """A write whose step fails all the same: its answer cannot be kept, so it must not stay either."""
+
+    def __init__(self, recorded: Performed) -> None:
+        super().__init__(recorded.run.path)
+        self.recorded = recorded
+
+
 class Attempts:
     """Performs what the engine found ready; thread-safe."""
 
@@ -62,7 +70,12 @@ class Attempts:
         try:
             with db.savepoint():
                 output = each.result.in_commit()
-            return self._record(each.run, replace(each.result, output=output, in_commit=None))
+                recorded = self._record(each.run, replace(each.result, output=output, in_commit=None))
+                if recorded.run.status == "failed":
+                    raise _Undone(recorded)
+            return recorded
+        except _Undone as undone:
+            return undone.recorded
         except StorageFull:
             raise
         except ApplianceError as error:

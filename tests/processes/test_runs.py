@@ -204,3 +204,11 @@ def test_texts_that_utf8_cannot_hold_do_not_break_the_commit(world: World) -> No
     done = world.run([code("a", "await api.datapool.create('marks', {what: '\\ud800x'}); return '\\udfff'")])
     assert done.status in ("succeeded", "failed")
     assert (done.error or {}).get("code") != "internal"
+
+
+def test_a_write_whose_answer_is_too_large_is_undone(world: World) -> None:
+    values = {"what": "big", "note": "= 'x'.repeat(400000)"}
+    operations = [{"op": "create", "collection": "marks", "values": values} for _ in range(3)]
+    execution = world.run([{"id": "many", "datapool": {"batch": {"operations": operations}}}])
+    assert (execution.status, execution.error["code"]) == ("failed", "output_too_large")
+    assert [mark for mark in world.marks() if mark[0] == "big"] == []
