@@ -31,7 +31,7 @@ __all__ = ["Definition", "DefinitionProblems", "Problem", "Step", "parse_definit
 # Words of the contract whose turn comes in a later release: they are refused by name, never silently ignored.
 LATER_KINDS = ("parallel", "human", "file", "ocr", "llm", "agent", "process", "stop")
 LATER_MEMBERS = ("triggers", "concurrency", "on_failure")
-LATER_GRANTS = ("documents", "processes", "secrets", "llm", "human")
+LATER_GRANTS = ("documents", "llm")
 _STEP_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _SEEN_NAMES = frozenset({"input", "steps", "execution", "tenant", "index", "error", "secrets"})
 _JAVASCRIPT_WORDS = frozenset({
@@ -94,7 +94,8 @@ class _Parser(Reader):
     def grants(self, value: Any, pointer: str) -> Grants:
         if value is None:
             return Grants()
-        given = self.mapping(value, pointer, ("integrations", "datapool"), (), LATER_GRANTS)
+        known = ("integrations", "datapool", "processes", "secrets", "human")
+        given = self.mapping(value, pointer, known, (), LATER_GRANTS)
         integrations: dict[str, frozenset[str]] = {}
         for slug, actions in self.open_mapping(given.get("integrations", {}), f"{pointer}/integrations").items():
             at = f"{pointer}/integrations/{pointer_token(slug)}"
@@ -103,7 +104,11 @@ class _Parser(Reader):
         for name, access in self.open_mapping(given.get("datapool", {}), f"{pointer}/datapool").items():
             at = f"{pointer}/datapool/{pointer_token(name)}"
             data[name] = frozenset(self.choice(word, at, ("read", "write")) for word in self.texts(access, at))
-        return Grants(integrations, data)
+        human = given.get("human", False)
+        if not isinstance(human, bool):
+            self.problem(f"{pointer}/human", "this must be true or false")
+        names = [frozenset(self.texts(given.get(name, []), f"{pointer}/{name}")) for name in ("processes", "secrets")]
+        return Grants(integrations, data, *names, human is True)
 
     # -- steps
 

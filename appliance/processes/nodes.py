@@ -90,6 +90,9 @@ class Grants:
 
     integrations: Mapping[str, frozenset[str]] = field(default_factory=dict)
     datapool: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    processes: frozenset[str] = frozenset()
+    secrets: frozenset[str] = frozenset()
+    human: bool = False
 
     def allows_action(self, integration: str, action: str) -> bool:
         actions = self.integrations.get(integration, frozenset())

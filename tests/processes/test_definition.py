@@ -62,7 +62,7 @@ def test_members_of_later_releases_are_refused_by_name(member: str) -> None:
 def test_other_words_of_later_releases_are_refused_by_name() -> None:
     assert "not offered" in of_step({"id": "w", "wait": {"event": "x"}})["/steps/0/wait/event"]
     assert "not offered" in of_step({"id": "c", "code": {"language": "php", "source": "x"}})["/steps/0/code/language"]
-    assert "not offered" in of_step(RULE, grants={"secrets": ["x"]})["/grants/secrets"]
+    assert "not offered" in of_step(RULE, grants={"llm": ["x"]})["/grants/llm"]
 
 
 @pytest.mark.parametrize(
@@ -216,3 +216,9 @@ def test_a_plain_path_is_resolved_where_json_can_tell(text: str, found: bool | N
         return
     assert expression.path is not None
     assert resolve_path(expression.path, {"input": {"a": [0, {"b": 7}], "text": "x"}}) == (found, value)
+
+
+def test_grants_name_secrets_processes_and_asking_people() -> None:
+    definition = parse_definition({"id": "p", "steps": [RULE], "grants": {"secrets": ["a"], "processes": ["b"], "human": True}}, {})
+    assert (definition.grants.secrets, definition.grants.processes, definition.grants.human) == ({"a"}, {"b"}, True)
+    assert "/grants/human" in of_step(RULE, grants={"human": "yes"})
