@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from appliance.sandbox.vm import VM
 
 _EXTENSIONS = (".ts", ".js", ".mts", ".mjs", ".json")
-_FRAME = re.compile(r"([^\s()]+):(\d+):(\d+)")
+# The look behind lets a match begin only where a word does: otherwise a long word costs the square of its length.
+_FRAME = re.compile(r"(?<![^\s()])([^\s()]+):(\d+):(\d+)")
 
 
 def resolve(names: Iterable[str], importer: str, specifier: str) -> str:
@@ -58,7 +59,7 @@ class Artefact:
     def load_into(self, vm: VM) -> int:
         """Evaluate all modules; answers the promise of the entry's namespace."""
         if self.circular:
-            return vm.load_source(self.modules[self.entry].source.encode(), self.entry)
+            return vm.load_source(self.modules[self.entry].source.encode("utf-8", "replace"), self.entry)
         promise = 0
         for module in self.modules.values():
             promise = vm.load(module.bytecode)

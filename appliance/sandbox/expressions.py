@@ -25,11 +25,13 @@ class ExpressionRun:
         self._engine, self._now = engine, now
         self._wall_ms, self._heap, self._output_bytes = limits.wall_ms, limits.memory_mb << 20, limits.output_bytes
         self._end = time.monotonic() + self._wall_ms / 1000
+        self._keys: set[str] = set()
         self._values: dict[str, bytes] = {}
         self._failures: dict[str, Failure] = {}
 
     def run(self, request: bytes, keys: list[str]) -> tuple[dict[str, bytes], dict[str, Failure]]:
         """Values as JSON, and failures, by key; what stops the instance fails every key that has no value yet."""
+        self._keys = set(keys)
         stopped: Failure | None = None
         try:
             with self._engine.ticker, VM(self._engine, self, self._heap) as vm:
@@ -55,6 +57,8 @@ class ExpressionRun:
             return None
         name, body = message[1:].split(b"\n", 1)
         key = name.decode("utf-8", "replace")
+        if key not in self._keys:  # an expression can tamper with the list it is read from
+            return None
         try:
             raw = tidy_json(body)
         except (ValueError, RecursionError):
@@ -68,7 +72,9 @@ class ExpressionRun:
             self._values[key] = raw
         return None
 
-    def _describe(self, fault: dict[str, Any]) -> Failure:
+    def _describe(self, fault: Any) -> Failure:
+        if not isinstance(fault, dict):
+            return _failure("what was thrown cannot be described")
         name, message = str(fault.get("name", "Error")), str(fault.get("message", ""))
         if name == "InternalError" and message == "out of memory":
             return self._stopped(OutOfMemory("memory"))

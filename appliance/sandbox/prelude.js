@@ -12,7 +12,10 @@
 
   // ---- faults
   const inner = /<prelude>|\(native\)/;
-  const trace = (stack) => Text(stack).split("\n").filter((line) => line && !inner.test(line)).join("\n");
+  // More than the host keeps of a message or of a stack; methods are taken now, before code can replace them.
+  const { call: callOf } = FunctionOf.prototype, sliceOf = callOf.bind(Text.prototype.slice);
+  const cut = (text) => (text.length > 16000 ? sliceOf(text, 0, 16000) : text);
+  const trace = (stack) => cut(Text(stack)).split("\n").filter((line) => line && !inner.test(line)).join("\n");
   const show = (value) => {
     try {
       if (typeof value === "string") return value;
@@ -25,17 +28,17 @@
   };
   const describe = (thrown) => {
     try {
-      if (typeof thrown !== "object" || thrown === null) return { name: "Thrown", message: show(thrown), stack: "" };
+      if (typeof thrown !== "object" || thrown === null) return { name: "Thrown", message: cut(show(thrown)), stack: "" };
       const isFault = thrown instanceof Fault;
-      const message = thrown.message === undefined ? show(thrown) : Text(thrown.message);
+      const message = cut(thrown.message === undefined ? show(thrown) : Text(thrown.message));
       return {
-        name: isFault ? Text(thrown.name) : "Thrown",
+        name: isFault ? cut(Text(thrown.name)) : "Thrown",
         message,
         stack: isFault ? trace(thrown.stack) : "",
-        code: typeof thrown.code === "string" ? thrown.code : undefined,
+        code: typeof thrown.code === "string" ? cut(thrown.code) : undefined,
         retryable: thrown.retryable === true,
         failure_class: typeof thrown.failure_class === "string" ? thrown.failure_class : undefined,
-        cause: thrown.cause === undefined ? undefined : show(thrown.cause),
+        cause: thrown.cause === undefined ? undefined : cut(show(thrown.cause)),
       };
     } catch {
       return { name: "Error", message: "what was thrown cannot be described", stack: "" };

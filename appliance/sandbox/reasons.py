@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from appliance.sandbox.artefact import Artefact
-from appliance.sandbox.outcome import FAILURE_CLASSES, Failure
+from appliance.sandbox.outcome import FAILURE_CLASSES, STACK_CHARACTERS, Failure
 from appliance.sandbox.program import Limits
 
 OVER_WALL, OVER_CPU, ABORTED = "timeout", "cpu", "aborted"
@@ -86,7 +86,7 @@ class Reasons:
         name, message = str(fault.get("name", "Error")), str(fault.get("message", ""))
         if name == "InternalError" and message == "out of memory":
             return self.memory()
-        lines = str(fault.get("stack") or "").splitlines()
+        lines = str(fault.get("stack") or "")[:STACK_CHARACTERS].splitlines()
         own = "\n".join(line for line in lines if line and not any(each in line for each in _INNER))
         stack, position = artefact.locate(own)
         if fault.get("cause") is not None:

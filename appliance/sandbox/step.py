@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from dataclasses import dataclass
@@ -22,10 +23,14 @@ CLOCK_READS, CLOCK_COARSE = 10_000, 100
 # Calls that wait for a place before the host, all together.
 BACKLOG_BYTES = 16 << 20
 LOG_LINE_BYTES = 64
+# What is told of something thrown; the prelude keeps far below it.
+FAULT_BYTES = 1 << 20
 # Far below what exhausts a reader's stack, wherever the data goes next.
 DEPTH = 200
 _METHOD = re.compile(rb"[a-z]+\.[a-z_]+\Z")
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# Only such a number can be more than a double holds (JSON.rawJSON writes any); nobody could store the infinity it becomes.
+_HUGE = re.compile(rb"[eE]\+?0*[1-9][0-9]{2}|[0-9]{309}")
 
 
 class LimitReached(Exception):
@@ -38,6 +43,13 @@ class LimitReached(Exception):
 
 def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:40]} is no number that can be kept")
+    return value
 
 
 def _check_depth(value: Any) -> None:
@@ -53,7 +65,8 @@ def _check_depth(value: Any) -> None:
 
 def tidy_json(raw: bytes) -> bytes:
     """The text if it is JSON that everybody can read and store: checked for syntax and depth, lone surrogates replaced."""
-    value = json.loads(raw, parse_constant=_refuse_constant)
+    given = {"parse_float": _finite} if _HUGE.search(raw) else {}
+    value = json.loads(raw, parse_constant=_refuse_constant, **given)
     if raw.count(b"[") + raw.count(b"{") > DEPTH:
         _check_depth(value)
     if _LONE_SURROGATE.search(raw):
@@ -142,10 +155,13 @@ class StepRun:
         vm.start(promise, self._request.facts + b"\n" + self._request.input)
         while not self._finished():
             if not self._calls and not self._outstanding:
-                return self._reasons.never_settled()
+                return self._unhandled(vm) or self._reasons.never_settled()
             self._exchange(vm)
         if self._thrown is not None:
             return self._reasons.thrown(self._thrown, self._request.artefact)
+        return self._unhandled(vm)
+
+    def _unhandled(self, vm: VM) -> Failure | None:
         for _, reason in vm.rejections.values():
             return self._reasons.thrown(vm.describe(reason), self._request.artefact)
         return None
@@ -181,7 +197,7 @@ class StepRun:
         elif kind == b"d":
             self._on_done(body)
         elif kind == b"f":
-            self._thrown = json.loads(self._checked(body, "What was thrown"))
+            self._on_fault(body)
         elif kind == b"s":
             return spread_seed(self._request.seed)
         return None
@@ -197,7 +213,9 @@ class StepRun:
         if len(raw) > self._limits.output_bytes or self._backlog_bytes > BACKLOG_BYTES:
             raise LimitReached(self._reasons.call_too_large(method.decode()))
         clock, self._clock_told = self._clock[self._clock_told :], len(self._clock)
-        raw = self._checked(raw, "The parameters of a call")
+        raw = self._checked(raw, "What a call was given")
+        if raw.lstrip()[:1] != b"[":  # the guest can say how its arrays become JSON; the appliance would take it for our fault
+            raise LimitReached(self._reasons.not_json("What a call was given"))
         self._calls.append(_Call(self._calls_made, method.decode(), clock, raw))
 
     def _on_log(self, body: bytes) -> None:
@@ -206,9 +224,16 @@ class StepRun:
         if self._log_bytes > self._limits.log_bytes:
             raise LimitReached(self._reasons.too_much_log())
         entry = json.loads(self._checked(raw, "A log line"))
+        if not isinstance(entry, list) or not entry:
+            raise LimitReached(self._reasons.not_json("A log line"))
         message = str(entry[0]).replace("\0", "\ufffd")
         fields = entry[1] if len(entry) > 1 else None
         self._logs.append([clock.now_ms(), level.decode("ascii", "replace"), message, fields])
+
+    def _on_fault(self, body: bytes) -> None:
+        large = len(body) > FAULT_BYTES
+        fault = None if large else json.loads(self._checked(body, "What was thrown"))
+        self._thrown = fault if isinstance(fault, dict) else {"message": "what was thrown cannot be described"}
 
     def _on_done(self, body: bytes) -> None:
         if len(body) > self._limits.output_bytes:

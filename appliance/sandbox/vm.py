@@ -283,7 +283,7 @@ class VM:
         if source is None:
             self._throw(f"module '{name}' does not exist; a step can import only files of its own process")
             return 0
-        data = source.encode()
+        data = source.encode("utf-8", "replace")
         pointer = self.allocate(data)
         self.write(length_at, len(data).to_bytes(4, "little"))
         return pointer
