@@ -65,8 +65,7 @@ def _check_depth(value: Any) -> None:
 
 def tidy_json(raw: bytes) -> bytes:
     """The text if it is JSON that everybody can read and store: checked for syntax and depth, lone surrogates replaced."""
-    given = {"parse_float": _finite} if _HUGE.search(raw) else {}
-    value = json.loads(raw, parse_constant=_refuse_constant, **given)
+    value = json.loads(raw, parse_constant=_refuse_constant, parse_float=_finite if _HUGE.search(raw) else None)
     if raw.count(b"[") + raw.count(b"{") > DEPTH:
         _check_depth(value)
     if _LONE_SURROGATE.search(raw):
