@@ -107,8 +107,8 @@ class _Parser(Reader):
         human = given.get("human", False)
         if not isinstance(human, bool):
             self.problem(f"{pointer}/human", "this must be true or false")
-        names = [frozenset(self.texts(given.get(name, []), f"{pointer}/{name}")) for name in ("processes", "secrets")]
-        return Grants(integrations, data, *names, human is True)
+        processes, secrets = (frozenset(self.texts(given.get(n, []), f"{pointer}/{n}")) for n in ("processes", "secrets"))
+        return Grants(integrations, data, processes, secrets, human is True)
 
     # -- steps
 

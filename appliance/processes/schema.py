@@ -41,6 +41,9 @@ def _grants() -> dict[str, Any]:
         "properties": {
             "integrations": {"type": "object", "additionalProperties": actions},
             "datapool": {"type": "object", "additionalProperties": access},
+            "processes": {"type": "array", "items": {"type": "string"}},
+            "secrets": {"type": "array", "items": {"type": "string"}},
+            "human": {"type": "boolean"},
         },
     }
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from appliance.connectors.schemas import compile_schema
 from appliance.processes.definition import DefinitionProblems, parse_definition
-from appliance.processes.nodes import Retry
+from appliance.processes.nodes import Grants, Retry
 from appliance.processes.schema import process_schema
 from appliance.processes.template import TemplateInvalid, compile_template, resolve_path
 
@@ -220,5 +220,5 @@ def test_a_plain_path_is_resolved_where_json_can_tell(text: str, found: bool | N
 
 def test_grants_name_secrets_processes_and_asking_people() -> None:
     definition = parse_definition({"id": "p", "steps": [RULE], "grants": {"secrets": ["a"], "processes": ["b"], "human": True}}, {})
-    assert (definition.grants.secrets, definition.grants.processes, definition.grants.human) == ({"a"}, {"b"}, True)
+    assert definition.grants == Grants(processes=frozenset({"b"}), secrets=frozenset({"a"}), human=True)
     assert "/grants/human" in of_step(RULE, grants={"human": "yes"})
