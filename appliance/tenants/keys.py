@@ -120,6 +120,15 @@ def get_key(scope: TenantScope, key_id: str) -> ApiKey:
     return row
 
 
+def person_behind(scope: TenantScope, actor: str) -> str | None:
+    """The id of the user who acts, or who made the key that acts; None when no person did."""
+    kind, _, name = actor.partition(":")
+    while kind == "key":
+        row: ApiKey | None = ApiKey.get_or_none((ApiKey.tenant_id == scope.tenant_id) & (ApiKey.id == name))
+        kind, _, name = (row.created_by if row else "").partition(":")
+    return name if kind == "user" else None
+
+
 def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds: int) -> tuple[ApiKey, str]:
     """A new key with the same grants; the old one lives for `overlap_seconds` more, at most as long as it would have.
 

@@ -158,6 +158,11 @@ def list_members(scope: TenantScope) -> list[Member]:
     return [Member(r["user_id"], r["login"], r["role"], bool(r["approver"]), r["created_at"]) for r in query.dicts()]
 
 
+def find_member(scope: TenantScope, user_id: str) -> Member | None:
+    """This user's role in this tenant, or None."""
+    return next((member for member in list_members(scope) if member.user_id == user_id), None)
+
+
 def remove_member(scope: TenantScope, user_id: str) -> None:
     """Take a user's role, unless it may more than the one who takes it; the last owner stays."""
 
