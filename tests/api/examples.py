@@ -65,7 +65,7 @@ def _integration(tenant: Resources) -> str:
 _plain(
     "get_tenant", "list_members", "list_secrets", "list_keys", "list_processes", "search_executions", "list_collections",
     "list_connectors", "list_integrations", "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit",
-    "verify_audit", "export_solution",
+    "verify_audit", "export_solution", "list_approvals",
 )  # fmt: skip
 
 _about("remove_member", user_id=Resources.member)
@@ -80,6 +80,7 @@ _about("delete_collection", collection=Resources.collection)
 _about("get_integration test_integration list_calls", slug=_integration)
 _about("delete_integration", slug=Resources.integration)
 _about("get_connector", connector=lambda _: "http")
+_about("get_approval", approval_id=Resources.approval)
 _about("get_failure retry_failures", failure_id=Resources.failure)
 
 

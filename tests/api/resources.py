@@ -9,6 +9,8 @@ import httpx
 
 from appliance.core import db
 from appliance.core.scope import TenantScope
+from appliance.governance import approvals
+from appliance.governance.approvals import Origin, parse_request
 from appliance.testing.running import Running
 
 PREFIX = "/api/v1"
@@ -70,6 +72,12 @@ class Resources:
         process = self.process(steps=[{"id": "broken", "rule": {"expression": "= input.nothing.here"}}])
         self.execution(process)
         return str(self.ask("GET", f"/logs/failures?process={process}")[0]["id"])
+
+    def approval(self, kind: str = "approval", **given: Any) -> str:
+        """What a waiting execution asks of people."""
+        process, execution = self.waiting_execution()
+        asked = parse_request({"kind": kind, "title": fresh("Shall"), **given}, Origin(execution, process, "pause", "pause"), 0)
+        return str(db.write(lambda: approvals.request_approval(self.scope, asked)).id)
 
     def collection(self) -> str:
         name = fresh("things")

@@ -1,0 +1,83 @@
+"""/api/v1/approvals: what executions ask of people.  Deciding has no route: only a signed-in person decides, in the console."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from appliance.core import clock
+from appliance.core.pages import Page
+from appliance.governance import approvals
+from appliance.governance.approvals import Approval, ApprovalFilter
+
+from .routing import NULL, Call, ListQuery, View, route
+
+Status = Literal["pending", "approved", "rejected", "answered", "expired", "cancelled"]
+
+
+class ApprovalsQuery(ListQuery):
+    status: Status | None = None
+    execution_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
+
+
+class ApprovalView(View):
+    """`schema` describes the answer to an `input`; `requested_by` is the actor that started the execution;
+    `digest` is SHA-256 of what is asked, which the audit trail names with the decision; `decided_by` is a login."""
+
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True)  # `schema` is a name that pydantic keeps for itself
+
+    id: str
+    kind: Literal["approval", "input", "choice"]
+    title: str
+    reason: str | None = None
+    details: Any = None
+    answer_schema: Annotated[dict[str, Any] | None, Field(serialization_alias="schema")] = None
+    choices: list[str] | None = None
+    approvers: list[str]
+    status: Status
+    digest: str
+    execution_id: str
+    process_id: str
+    step: str
+    path: str
+    iteration: str | None = None
+    attempt: int
+    requested_by: str
+    created_at: str
+    expires_at: str | None = None
+    closed_at: str | None = None
+    decided_by: str | None = None
+    answer: Any = None
+    comment: str | None = None
+    review_url: str
+
+
+def approval_view(call: Call, row: Approval) -> ApprovalView:
+    asked, origin = row.request, row.origin
+    base = call.services.config.tenant_url(call.scope.tenant_id)
+    return ApprovalView(
+        id=row.id, kind=asked.kind, title=asked.title, reason=asked.reason or None, details=asked.details,
+        answer_schema=dict(asked.schema) if asked.schema is not None else None, choices=list(asked.choices) or None,
+        approvers=list(asked.approvers), status=row.status, digest=row.digest, execution_id=origin.execution_id,
+        process_id=origin.process_id, step=origin.step, path=origin.path, iteration=origin.iteration or None,
+        attempt=origin.attempt, requested_by=row.requested_by, created_at=clock.rfc3339(row.created_at),
+        expires_at=clock.optional_rfc3339(asked.expires_at), closed_at=clock.optional_rfc3339(row.closed_at),
+        decided_by=row.decided_login, answer=NULL if row.status == "answered" and row.answer is None else row.answer,
+        comment=row.comment or None, review_url=f"{base}/console/approvals/{row.id}",
+    )  # fmt: skip
+
+
+@route("GET", "/approvals", scope="approvals.read", returns=ApprovalView, listed=True, query=ApprovalsQuery)
+def list_approvals(call: Call) -> Page[ApprovalView]:
+    """List what executions ask, or asked, of people, newest first.
+
+    People decide at `review_url`, signed in; an API key never does.
+    """
+    query: ApprovalsQuery = call.query
+    wanted = ApprovalFilter(query.status, query.execution_id)
+    return approvals.list_approvals(call.scope, wanted, query.page).map(lambda row: approval_view(call, row))
+
+
+@route("GET", "/approvals/{approval_id}", scope="approvals.read", returns=ApprovalView)
+def get_approval(call: Call, approval_id: str) -> ApprovalView:
+    """Show one request to a person and, once it is decided, the decision."""
+    return approval_view(call, approvals.get_approval(call.scope, approval_id))

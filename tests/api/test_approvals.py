@@ -1,0 +1,53 @@
+"""What executions ask of people, as keys see it."""
+
+from typing import Any
+
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.governance import approvals
+from appliance.governance.approvals import ApprovalFilter, Decision
+from appliance.tenants.people import SignedIn
+from appliance.tenants.scopes import scopes_of_role
+from tests.api.resources import PREFIX, Resources, fresh
+
+SCHEMA = {"type": ["integer", "null"], "minimum": 1}
+
+
+def answer(tenant: Resources, approval_id: str, value: Any) -> None:
+    """As an owner who is signed in."""
+    login = f"{fresh('decider')}@{tenant.tenant}.test"
+    user_id = tenant.running.user(login, "a long enough password", tenant.tenant)
+    scope = TenantScope(tenant.tenant, f"user:{user_id}", scopes_of_role("owner"))
+    approvals.decide_approval(scope, SignedIn(user_id, login, "owner", scope), approval_id, Decision("answer", value, "so be it"))
+
+
+def test_a_request_is_read_with_its_answer(ours: Resources) -> None:
+    asked = ours.approval("input", schema=SCHEMA, reason="why", approvers=["role:owner"])
+    before = ours.ask("GET", f"/approvals/{asked}")
+    assert (before["kind"], before["status"], before["schema"], before["reason"]) == ("input", "pending", SCHEMA, "why")
+    assert before["review_url"].endswith(f"//acme.localhost{ours.running.config.port_suffix}/console/approvals/{asked}")
+    assert not {"answer", "choices", "decided_by", "answer_schema"} & before.keys()
+    answer(ours, asked, None)
+    after = ours.ask("GET", f"/approvals/{asked}")
+    assert (after["status"], after["answer"], after["comment"]) == ("answered", None, "so be it")
+    assert after["decided_by"].startswith("decider-")
+
+
+def test_the_list_is_narrowed_by_state_and_execution(ours: Resources) -> None:
+    first, second = ours.approval(), ours.approval("choice", choices=["a", "b"])
+    execution = ours.ask("GET", f"/approvals/{second}")["execution_id"]
+    listed = ours.ask("GET", "/approvals?limit=2")
+    assert [row["id"] for row in listed] == [second, first]
+    assert [row["id"] for row in ours.ask("GET", f"/approvals?execution_id={execution}&status=pending")] == [second]
+    assert ours.ask("GET", f"/approvals?execution_id={execution}&status=approved") == []
+    assert ours.client.get(f"{PREFIX}/approvals?status=open").status_code == 400
+
+
+def test_a_key_cannot_decide(ours: Resources) -> None:
+    asked = ours.approval()
+    for method, path in (("POST", f"/approvals/{asked}/decide"), ("POST", f"/approvals/{asked}"), ("PATCH", f"/approvals/{asked}")):
+        refused = ours.client.request(method, PREFIX + path, json={"verdict": "approve"})
+        assert refused.status_code in (404, 405)
+    scope = ours.scope.acting("key:any")
+    pending = approvals.list_approvals(scope, ApprovalFilter("pending"), PageRequest())
+    assert asked in {row.id for row in pending.items}
