@@ -1,11 +1,12 @@
 """Runs untrusted code: steps, expressions and decisions, in WebAssembly inside processes that hold nothing."""
 
-from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position, Problem
+from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position, Problem, Snapshot
 from appliance.sandbox.pool import Pool, Settings
 from appliance.sandbox.process import StartFailed
-from appliance.sandbox.program import Entropy, Host, HostCall, Limits, NoHost, Program, Settled, WatchfulHost
+from appliance.sandbox.program import SUSPEND, Entropy, Host, HostCall, Limits, NoHost, Program, Settled, Suspend, WatchfulHost
 
 __all__ = [
+    "SUSPEND",
     "Entropy",
     "Evaluated",
     "Failure",
@@ -21,6 +22,8 @@ __all__ = [
     "Program",
     "Settings",
     "Settled",
+    "Snapshot",
     "StartFailed",
+    "Suspend",
     "WatchfulHost",
 ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from appliance.sandbox.compiled import Compiled
 from appliance.sandbox.process import Slot
-from appliance.sandbox.program import Host, HostCall, WatchfulHost
+from appliance.sandbox.program import Host, HostCall, Settled, Suspend, WatchfulHost
 from appliance.sandbox.reasons import ABORTED, OVER_WALL
 from appliance.sandbox.wire import Disconnected, Header, encode_json
 
@@ -26,16 +26,17 @@ class Lost(Exception):
 
 
 class Conversation:
-    """One request over one slot, by the thread that holds it. `calls`: how many the host was given.
-    `in_step`: the process waits for the next request."""
+    """One request over one slot, by the thread that holds it. `calls`, `answers`: how many the host was given, and gave.
+    `in_step`: the process waits for the next request. `open`: the calls without an answer."""
 
-    def __init__(self, slot: Slot, seconds: float) -> None:
+    def __init__(self, slot: Slot, seconds: float, pending: Iterable[int] = ()) -> None:
         self._slot, self._channel = slot, slot.channel
         self.seconds = seconds
         self._deadline = time.monotonic() + seconds
         self._end = self._deadline + GRACE_SECONDS
         self.in_step = False
-        self.calls = 0
+        self.calls = self.answers = 0
+        self.open = set(pending)
         self._poll: Callable[[], None] | None = None
         self._computes = False
 
@@ -92,14 +93,22 @@ class Conversation:
     def _answer(self, header: Header, parts: list[bytes], host: Host) -> None:
         for call, clock in _calls(header, parts):
             self.calls += 1
+            self.open.add(call.id)
             host.submit(call, clock)
-        settled = None
+        settled: Settled | Suspend | None = None
         while settled is None:
             remaining = self._deadline - time.monotonic()
             if remaining <= 0:
                 self._send({"op": "abort", "reason": OVER_WALL})
                 return
             settled = host.wait(remaining)
+        if isinstance(settled, Suspend):
+            self._send({"op": "suspend"})
+            return
+        if settled.id not in self.open:
+            raise ValueError(f"the host answered call {settled.id}, which has its answer or was never made")
+        self.open.remove(settled.id)
+        self.answers += 1
         text = encode_json(settled.value)
         self._send({"op": "settle", "id": settled.id, "ok": settled.ok}, text)
 

@@ -34,6 +34,7 @@ export_get = _bind(_quick, "wasmtime_instance_export_get", c_bool, c_void_p, c_v
 memory_data = _bind(_quick, "wasmtime_memory_data", c_void_p, c_void_p, c_void_p)
 memory_size = _bind(_quick, "wasmtime_memory_data_size", c_size_t, c_void_p, c_void_p)
 global_get = _bind(_quick, "wasmtime_global_get", None, c_void_p, c_void_p, c_void_p)
+memory_grow = _bind(_quick, "wasmtime_memory_grow", c_void_p, c_void_p, c_void_p, c_uint64, c_void_p)
 trap_new = _bind(_quick, "wasmtime_trap_new", c_void_p, c_char_p, c_size_t)
 error_new = _bind(_quick, "wasmtime_error_new", c_void_p, c_char_p)
 

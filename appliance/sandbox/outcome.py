@@ -76,8 +76,24 @@ class LogLine:
 
 
 @dataclass(frozen=True)
+class Snapshot:
+    """A suspended step: goes on in any process, once, with the same program and memory limit.
+
+    `template`: the digest of the template that `data` is a delta of; `pending`: the calls without an answer.
+    `data` checks itself against damage, not against forgery, and holds what the step knows: keep it sealed.
+    """
+
+    template: str
+    data: bytes
+    pending: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """How a step ended: `failure` is None exactly when it succeeded. `clock` are all clock values it read, in order."""
+    """How a visit to the sandbox ended: `failure` is None exactly when the step succeeded or, with `snapshot`, sleeps.
+
+    Logs, figures and `clock`, all clock values that were read, in order, are of this visit.
+    """
 
     failure: Failure | None
     output_json: bytes = b"null"
@@ -87,6 +103,7 @@ class Outcome:
     wall_ms: float = 0.0
     memory_bytes: int = 0
     host_calls: int = 0
+    snapshot: Snapshot | None = None
 
     @cached_property
     def output(self) -> Any:

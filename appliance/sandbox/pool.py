@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from appliance.sandbox import confinement, runtimes
 from appliance.sandbox.compiled import Compiled, CompiledPrograms
 from appliance.sandbox.conversation import Conversation, Lost, Overdue
 from appliance.sandbox.lane import Busy, Lane
-from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position, Problem
+from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position, Problem, Snapshot
 from appliance.sandbox.process import Slot, StartFailed
 from appliance.sandbox.program import Entropy, Host, Limits, NoHost, Program
+from appliance.sandbox.snapshot import Unusable, check
 from appliance.sandbox.wire import Header, encode_json
 
 COMPILE_SECONDS = 12.0
@@ -34,12 +35,27 @@ class Settings:
     queue_seconds: float = 60.0
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """One call of `Pool.run`; `text` is the input or the snapshot, `pending` and `used_ms` are what a snapshot brings along."""
+
+    program: Program
+    limits: Limits
+    host: Host
+    header: Header
+    facts: bytes
+    text: bytes
+    pending: tuple[int, ...] = ()
+    used_ms: float = 0.0
+
+
 class Pool:
     """Sandbox processes and everything they can do; thread-safe. `start` before use, `stop` at the end."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         prepared = runtimes.load(self.settings.runtimes or runtimes.default_folder())
+        self.template = prepared.digests[runtimes.TEMPLATE]
         self._code = Lane("code", self._code_settings(prepared), self.settings.processes, self.settings.slots)
         # A decision may hold its whole process all its time: decisions get one of their own, started when first needed.
         decisions = {"role": "decisions", "address_space": confinement.DECISION_ADDRESS_SPACE}
@@ -54,6 +70,7 @@ class Pool:
             "quickjs": str(prepared.verified(runtimes.QUICKJS)),
             "swc": str(prepared.verified(runtimes.SWC)),
             "boot": asdict(prepared.boot),
+            "template": self.template,
         }
 
     def start(self) -> None:
@@ -83,9 +100,12 @@ class Pool:
         api: Mapping[str, Any] | bytes = b"{}",
         limits: Limits | None = None,
         entropy: Entropy | None = None,
+        resume: Snapshot | None = None,
     ) -> Outcome:
         """Run one step. `input` and `api` (it becomes api.execution) may be JSON already, as bytes.
 
+        With `resume` it goes on where it was suspended: input, api and seed are those it has, `host.wait` may answer its
+        pending calls, `entropy.clock` are values read since, limits count from its beginning.
         What the step does never raises here, it is in the outcome; what `host` raises ends the step and passes through.
         Long because every part of one run is named here.
         """
@@ -97,32 +117,40 @@ class Pool:
             "limits": astuple(limits),
             "seed": entropy.seed & 0xFFFFFFFFFFFFFFFF,
             "clock": list(entropy.clock),
+            "resume": resume is not None,
         }
-        request = (header, facts, encode_json(input))
-        outcome = self._attempt(program, request, host or NoHost(), limits)
-        if _was_lost(outcome.failure) and not outcome.host_calls:
+        asked = _Asked(program, limits, host or NoHost(), header, facts, encode_json(input))
+        if resume is not None:
+            try:
+                used_ms = check(resume, program, limits, self.template).carried.wall_ms
+            except Unusable as unusable:
+                return Outcome(unusable.failure)
+            asked = replace(asked, text=resume.data, pending=resume.pending, used_ms=used_ms)
+        outcome, begun = self._attempt(asked)
+        if _was_lost(outcome.failure) and not begun:
             # Nothing has happened yet, and most likely the process was dead before: this need not cost an attempt.
-            outcome = self._attempt(program, request, host or NoHost(), limits)
+            outcome, _ = self._attempt(asked)
         return outcome
 
-    def _attempt(self, program: Program, request: tuple[Header, bytes, bytes], host: Host, limits: Limits) -> Outcome:
+    def _attempt(self, asked: _Asked) -> tuple[Outcome, bool]:
+        """How it ended, and whether the host has been asked or has answered."""
         try:
             with self._code.slot(self.settings.queue_seconds) as slot:
-                compiled = self._compile(slot, program)
+                compiled = self._compile(slot, asked.program)
                 if compiled.failures:
-                    return Outcome(compiled.failures[0])
-                return self._converse(slot, Conversation(slot, limits.wall_ms / 1000), request, compiled, host)
+                    return Outcome(compiled.failures[0]), False
+                talk = Conversation(slot, (asked.limits.wall_ms - asked.used_ms) / 1000, asked.pending)
+                return self._converse(slot, talk, asked, compiled), bool(talk.calls or talk.answers)
         except Busy as busy:
-            return Outcome(_busy(busy))
+            return Outcome(_busy(busy)), False
 
-    def _converse(
-        self, slot: Slot, talk: Conversation, request: tuple[Header, bytes, bytes], compiled: Compiled, host: Host
-    ) -> Outcome:
+    def _converse(self, slot: Slot, talk: Conversation, asked: _Asked, compiled: Compiled) -> Outcome:
         try:
-            return _outcome(*talk.run(*request, compiled, host))
+            end, parts = talk.run(asked.header, asked.facts, asked.text, compiled, asked.host)
+            return _outcome(end, parts, self.template, talk.open)
         except Overdue:
             self._code.condemn(slot.process)
-            return Outcome(_overdue(talk.seconds))
+            return Outcome(_overdue(asked.limits.wall_ms / 1000))
         except Lost:
             self._code.condemn(slot.process)
             return Outcome(_lost(), host_calls=talk.calls)
@@ -280,12 +308,15 @@ def _within(text: str, failure: Failure) -> Failure:
     return Failure(failure.failure_class, failure.name, "the expression ends too early", code=failure.code, position=end)
 
 
-def _outcome(end: Header, parts: list[bytes]) -> Outcome:
+def _outcome(end: Header, parts: list[bytes], template: str, pending: set[int]) -> Outcome:
     """The outcome of a final frame; Lost when it is not what a process of ours would send."""
     try:
         failure = None if end["failure"] is None else Failure.from_wire(end["failure"])
         if end["op"] == "fault":
             return Outcome(failure)
+        sleeps = end["pending"] is not None
+        if sleeps and (not pending or end["pending"] != sorted(pending) or failure is not None):
+            raise Lost
         return Outcome(
             failure=failure,
             output_json=parts[0],
@@ -295,6 +326,7 @@ def _outcome(end: Header, parts: list[bytes]) -> Outcome:
             wall_ms=end["wall"],
             memory_bytes=end["memory"],
             host_calls=end["calls"],
+            snapshot=Snapshot(template, parts[1], tuple(end["pending"])) if sleeps else None,
         )
     except (KeyError, TypeError, IndexError, ValueError) as fault:
         raise Lost from fault

@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 Language = Literal["typescript", "javascript"]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one step may use. `in_flight` calls are before the host at once; further ones wait in the sandbox."""
+    """What one step may use, over all its visits to the sandbox when it is suspended in between.
+
+    `in_flight` calls are before the host at once; further ones wait in the sandbox. `snapshot_bytes`: compressed.
+    """
 
     wall_ms: int = 30_000
     cpu_ms: int = 30_000
@@ -22,6 +26,7 @@ class Limits:
     host_calls: int = 1000
     in_flight: int = 64
     log_bytes: int = 256 << 10
+    snapshot_bytes: int = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -74,14 +79,27 @@ class Settled:
     value: Any
 
 
+class Suspend(Enum):
+    """What a host answers instead of a `Settled` when the step shall sleep."""
+
+    SUSPEND = "suspend"
+
+
+# Store the step and free its process; calls that have no answer yet stay open, their answers are given after the resume.
+SUSPEND: Final = Suspend.SUSPEND
+
+
 class Host(Protocol):
     """Answers the calls of one step; both methods run on the thread that called `Pool.run`."""
 
     def submit(self, call: HostCall, clock: list[int]) -> None:
         """Take a call; `clock` are the clock values (ms) that the step read since the previous call."""
 
-    def wait(self, timeout: float) -> Settled | None:
-        """The next answer, in the order the host chooses; None after `timeout` seconds. An exception ends the step."""
+    def wait(self, timeout: float) -> Settled | Suspend | None:
+        """The next answer, in the order the host chooses; None after `timeout` seconds; SUSPEND stores the step.
+
+        An exception ends the step.
+        """
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ from appliance.sandbox.engine import Engine
 from appliance.sandbox.expressions import ExpressionRun
 from appliance.sandbox.program import Limits
 from appliance.sandbox.runtimes import Boot
+from appliance.sandbox.snapshot import Image, Stored
 from appliance.sandbox.step import Request, StepRun
 from appliance.sandbox.typescript import TypeScript
 from appliance.sandbox.wire import Channel, Header, Verb
@@ -55,6 +56,7 @@ class Programs:
     def __init__(self, settings: dict[str, Any]) -> None:
         path, boot = settings["quickjs"], Boot(**settings["boot"])
         self._engine = Engine(lambda wasm: wasmtime.Module.deserialize_file(wasm, path), settings["slots"] + 1, boot)
+        self._image = Image.of(self._engine, settings["template"])
         self._typescript = TypeScript(Path(settings["swc"]), self._engine.ticker)
         self._artefacts = Artefacts()
         self.verbs: dict[str, Verb] = {"run": self._run, "evaluate": self._evaluate, "compile": self._compile}
@@ -68,10 +70,18 @@ class Programs:
             artefact = Artefact.from_wire(answer, modules)
             self._artefacts.put(key, artefact)
         request = Request(
-            artefact, Limits(*header["limits"]), header["seed"], header["clock"], header["serial"], parts[0], parts[1]
+            artefact,
+            key,
+            Limits(*header["limits"]),
+            header["seed"],
+            header["clock"],
+            header["serial"],
+            facts=parts[0],
+            input=parts[1],
+            stored=Stored.parse(parts[1]) if header["resume"] else None,
         )
-        end, output = StepRun(self._engine, request, channel).run()
-        channel.send(end, output)
+        end, results = StepRun(self._engine, self._image, request, channel).run()
+        channel.send(end, *results)
 
     def _evaluate(self, channel: Channel, header: Header, parts: list[bytes]) -> None:
         run = ExpressionRun(self._engine, Limits(*header["limits"]), header["now"])

@@ -66,6 +66,10 @@ class Reasons:
         text = f"The step returned {_size(count)}, more than {_size(self._limits.output_bytes)}"
         return _limit("output_limit", f"{text}; store the data in DataPool and return a reference.")
 
+    def snapshot_too_large(self) -> Failure:
+        text = f"The step holds more than {_size(self._limits.snapshot_bytes)}, compressed, while it waits; keep less in variables"
+        return Failure("memory", "LimitReached", f"{text}, such as a reference to data in DataPool.", code="snapshot_too_large")
+
     # ---- mistakes
 
     def too_deep(self, what: str) -> Failure:

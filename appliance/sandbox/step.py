@@ -15,6 +15,7 @@ from appliance.sandbox.engine import Engine
 from appliance.sandbox.outcome import Failure
 from appliance.sandbox.program import Limits
 from appliance.sandbox.reasons import ABORTED, OVER_CPU, OVER_WALL, Reasons
+from appliance.sandbox.snapshot import Carried, Image, Stored, TooLarge, Unusable, freeze
 from appliance.sandbox.vm import VM, OutOfMemory, Stopped, Thrown, Trapped
 from appliance.sandbox.wire import Channel, Header
 
@@ -88,15 +89,17 @@ def spread_seed(seed: int) -> bytes:
 
 @dataclass(frozen=True)
 class Request:
-    """What the appliance asks to be run; `facts` and `input` are JSON."""
+    """What the appliance asks to be run: from its start with `facts` and `input`, which are JSON, or on from `stored`."""
 
     artefact: Artefact
+    program: str
     limits: Limits
     seed: int
     clock: list[int]
     serial: int
     facts: bytes
     input: bytes
+    stored: Stored | None = None
 
 
 @dataclass(frozen=True)
@@ -108,28 +111,33 @@ class _Call:
 
 
 class StepRun:
-    """Runs one request over a channel; `run` answers the header and the output of the final frame."""
+    """Runs one request over a channel; `run` answers the header and the parts of the final frame."""
 
-    def __init__(self, engine: Engine, request: Request, channel: Channel) -> None:
-        self._engine, self._request, self._channel = engine, request, channel
+    def __init__(self, engine: Engine, image: Image, request: Request, channel: Channel) -> None:
+        self._engine, self._image, self._request, self._channel = engine, image, request, channel
         self._limits = request.limits
         self._reasons = Reasons(request.limits)
+        self._before = before = request.stored.carried if request.stored else Carried(seed=request.seed)
         self._began, self._cpu_began = time.monotonic(), time.thread_time()
-        self._wall_end = self._began + self._limits.wall_ms / 1000
-        self._cpu_end = self._cpu_began + self._limits.cpu_ms / 1000
+        self._wall_end = self._began + (self._limits.wall_ms - before.wall_ms) / 1000
+        self._cpu_end = self._cpu_began + (self._limits.cpu_ms - before.cpu_ms) / 1000
         self._clock: list[int] = []
-        self._clock_reads = self._clock_told = 0
+        self._clock_last = before.clock_last
+        self._clock_coarse = self._clock_told = 0
         self._calls: list[_Call] = []
-        self._calls_made = self._outstanding = self._backlog_bytes = 0
+        self._calls_made = before.calls_made
+        self._pending = set(before.pending)
+        self._backlog_bytes = 0
         self._logs: list[list[Any]] = []
-        self._log_bytes = 0
+        self._log_bytes = before.log_bytes
         self._output: bytes | None = None
         self._thrown: dict[str, Any] | None = None
         self._memory = 0
+        self._frozen: bytes | None = None
 
     # ---- the run
 
-    def run(self) -> tuple[Header, bytes]:
+    def run(self) -> tuple[Header, list[bytes]]:
         failure: Failure | None = None
         try:
             with self._engine.ticker, VM(self._engine, self, self._limits.memory_mb << 20) as vm:
@@ -137,8 +145,10 @@ class StepRun:
                     failure = self._drive(vm)
                 finally:
                     self._memory = vm.measure()
-        except LimitReached as reached:
-            failure = reached.failure
+        except (LimitReached, Unusable) as ended:
+            failure = ended.failure
+        except TooLarge:
+            failure = self._reasons.snapshot_too_large()
         except OutOfMemory:
             failure = self._reasons.memory()
         except Stopped as stopped:
@@ -147,15 +157,20 @@ class StepRun:
             failure = self._reasons.thrown(thrown.fault, self._request.artefact)
         except Trapped as trapped:
             failure = self._reasons.trapped(str(trapped))
-        return self._end(failure), (self._output or b"null") if failure is None else b"null"
+        return self._end(failure), [(self._output or b"null") if failure is None else b"null", self._frozen or b""]
 
     def _drive(self, vm: VM) -> Failure | None:
-        promise = self._request.artefact.load_into(vm)
-        vm.start(promise, self._request.facts + b"\n" + self._request.input)
+        if self._request.stored is None:
+            promise = self._request.artefact.load_into(vm)
+            vm.start(promise, self._request.facts + b"\n" + self._request.input)
+        else:
+            self._take_up(vm, self._request.stored.restore(vm, self._image))
         while not self._finished():
-            if not self._calls and not self._outstanding:
+            if not self._calls and not self._pending:
                 return self._unhandled(vm) or self._reasons.never_settled()
             self._exchange(vm)
+        if self._frozen is not None:
+            return None
         if self._thrown is not None:
             return self._reasons.thrown(self._thrown, self._request.artefact)
         return self._unhandled(vm)
@@ -167,23 +182,57 @@ class StepRun:
 
     def _finished(self) -> bool:
         """Calls nobody awaited are still answered: a write that was begun is not left half done."""
-        if self._thrown is not None:
+        if self._thrown is not None or self._frozen is not None:
             return True
-        return self._output is not None and not self._outstanding and not self._calls
+        return self._output is not None and not self._pending and not self._calls
 
     def _exchange(self, vm: VM) -> None:
-        """Tell the appliance of new calls, take one answer and let the guest go on with it."""
-        room = self._limits.in_flight - self._outstanding
+        """Tell the appliance of new calls, take one answer and let the guest go on with it, or store it."""
+        room = max(0, self._limits.in_flight - len(self._pending))
         ready, self._calls = self._calls[:room], self._calls[room:]
-        self._outstanding += len(ready)
+        self._pending.update(call.id for call in ready)
         self._backlog_bytes -= sum(len(call.raw) for call in ready)
         header = {"op": "calls", "calls": [[call.id, call.method, call.clock] for call in ready]}
         self._channel.send(header, *(call.raw for call in ready))
         answer, parts = self._channel.receive()
+        if answer["op"] == "suspend":
+            self._suspend(vm)
+            return
         if answer["op"] != "settle":
             raise Stopped(str(answer.get("reason")))
-        self._outstanding -= 1
+        self._pending.remove(answer["id"])
         vm.send(vm.boot.message, b"%d\n%d\n%s" % (answer["id"], 1 if answer["ok"] else 0, parts[0]))
+
+    # ---- sleep
+
+    def _suspend(self, vm: VM) -> None:
+        """The clock values of calls that were not shown yet go with the outcome of this visit, and are not told again."""
+        vm.call("qjs_run_gc")
+        carried = Carried(
+            template=self._image.template,
+            program=self._request.program,
+            memory_mb=self._limits.memory_mb,
+            seed=self._before.seed,
+            wall_ms=self._before.wall_ms + (time.monotonic() - self._began) * 1000,
+            cpu_ms=self._before.cpu_ms + (time.thread_time() - self._cpu_began) * 1000,
+            calls_made=self._calls_made,
+            log_bytes=self._log_bytes,
+            clock_count=self._before.clock_count + len(self._clock),
+            clock_last=self._clock_last,
+            pending=sorted(self._pending),
+            calls=[[call.id, call.method] for call in self._calls],
+            rejections=[[identity, *handles] for identity, handles in vm.rejections.items()],
+            returned=self._output is not None,
+            output=self._output or b"",
+            raws=[call.raw for call in self._calls],
+        )
+        self._frozen = freeze(vm, self._image, carried, self._limits.snapshot_bytes)
+
+    def _take_up(self, vm: VM, carried: Carried) -> None:
+        vm.rejections = {identity: (promise, reason) for identity, promise, reason in carried.rejections}
+        self._calls = [_Call(number, method, [], raw) for (number, method), raw in zip(carried.calls, carried.raws, strict=True)]
+        self._backlog_bytes = sum(map(len, carried.raws))
+        self._output = carried.output if carried.returned else None
 
     # ---- what the guest says
 
@@ -198,7 +247,7 @@ class StepRun:
         elif kind == b"f":
             self._on_fault(body)
         elif kind == b"s":
-            return spread_seed(self._request.seed)
+            return spread_seed(self._before.seed)
         return None
 
     def _on_call(self, body: bytes) -> None:
@@ -250,15 +299,18 @@ class StepRun:
     # ---- what the guest asks
 
     def read_clock(self) -> int:
-        """Recorded values first, then the clock; each value is recorded again."""
-        self._clock_reads += 1
-        count = len(self._clock)
-        if count >= CLOCK_READS:
-            return self._clock[-1] + (self._clock_reads - CLOCK_READS) // CLOCK_COARSE
-        recorded = self._request.clock
-        value = recorded[count] if count < len(recorded) else clock.now_ms()
-        self._clock.append(value)
-        return value
+        """Recorded values first, then the clock, which never goes back; each value is recorded again.
+
+        The first of a visit always is: the step may have slept for days.
+        """
+        count, recorded = len(self._clock), self._request.clock
+        if count and self._before.clock_count + count >= CLOCK_READS:
+            self._clock_coarse += 1
+            self._clock_last = self._clock[-1] + self._clock_coarse // CLOCK_COARSE
+        else:
+            self._clock_last = recorded[count] if count < len(recorded) else max(clock.now_ms(), self._clock_last)
+            self._clock.append(self._clock_last)
+        return self._clock_last
 
     def module_source(self, name: str) -> str | None:
         return self._request.artefact.source(name)
@@ -282,5 +334,6 @@ class StepRun:
             "cpu": round((time.thread_time() - self._cpu_began) * 1000, 3),
             "wall": round((time.monotonic() - self._began) * 1000, 3),
             "memory": self._memory,
-            "calls": self._calls_made,
+            "calls": self._calls_made - self._before.calls_made,
+            "pending": None if self._frozen is None else sorted(self._pending),
         }

@@ -14,6 +14,7 @@ DEFAULT_HEAP = 64 << 20
 STACK = 256 << 10
 SCRATCH, ARGV, NAME, MAILBOX, MAILBOX_END = 64, 80, 512, 4096, 640 << 10
 TYPE_MODULE = 1
+WASM_PAGE = 65536
 
 
 class Stopped(Exception):
@@ -169,11 +170,26 @@ class VM:
         self.size = int(native.memory_size(self._context, addressof(self._memory)))
         return self.size
 
-    def snapshot(self) -> tuple[bytes, int]:
-        """All memory, and the stack pointer."""
+    def grow_to(self, size: int) -> bool:
+        """Give the instance that much memory, if it may have it; memory never shrinks."""
+        missing = size - self.measure()
+        if missing <= 0:
+            return missing == 0
+        former = c_uint64()
+        error = native.memory_grow(self._context, addressof(self._memory), missing // WASM_PAGE, addressof(former))
+        if error:
+            native.describe_error(error)
+        return self.measure() == size
+
+    def stack_pointer(self) -> int:
         pointer, value = self._look_up("__stack_pointer"), (c_uint64 * 4)()
         native.global_get(self._context, addressof(pointer), addressof(value))
-        return string_at(self._base, self.measure()), int(value[1]) & 0xFFFFFFFF
+        return int(value[1]) & 0xFFFFFFFF
+
+    def snapshot(self) -> tuple[bytes, int]:
+        """All memory, and the stack pointer: below it lies nothing that an instance at rest needs, and so it is zero."""
+        pointer = self.stack_pointer()
+        return bytes(pointer) + string_at(self._base + pointer, self.measure() - pointer), pointer
 
     # ---- values
 

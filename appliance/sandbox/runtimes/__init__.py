@@ -13,7 +13,7 @@ from pathlib import Path
 from appliance.core.errors import ConfigInvalid
 
 MANIFEST = "manifest.json"
-QUICKJS, SWC = "quickjs.cwasm", "swc.cwasm"
+QUICKJS, SWC, TEMPLATE = "quickjs.cwasm", "swc.cwasm", "template.wasm"
 ASSETS = "assets/swagger-ui"
 # Part of what compiled code depends on: whoever changes `engine.configuration` or a size in `vm` counts this up.
 CONFIGURATION = "quickjs-1"

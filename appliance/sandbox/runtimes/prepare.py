@@ -118,11 +118,12 @@ def prepare(modules: Path, out: Path) -> None:
         template, boot = make_template((modules / "quickjs-wasi" / "quickjs.wasm").read_bytes())
     # The configuration with places and the one without compile to the same code; places are of the running engine only.
     engine = wasmtime.Engine(configuration(slots=1))
+    (out / runtimes.TEMPLATE).write_bytes(template)
     for name, binary in ((runtimes.QUICKJS, template), (runtimes.SWC, _swc_binary(modules / "@swc/wasm-typescript"))):
         with _step(f"compiling {name}"):
             compiled = wasmtime.Module(engine, binary).serialize()
             (out / name).write_bytes(compiled)
-    files = [runtimes.QUICKJS, runtimes.SWC, *_copy_assets(modules, out)]
+    files = [runtimes.QUICKJS, runtimes.SWC, runtimes.TEMPLATE, *_copy_assets(modules, out)]
     runtimes.save(out, boot, packages, files)
 
 

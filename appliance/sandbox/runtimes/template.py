@@ -28,6 +28,7 @@ KEEP = frozenset(
         "qjs_is_exception",
         "qjs_new_error",
         "qjs_new_string",
+        "qjs_run_gc",
         "qjs_set_memory_limit",
         "qjs_set_prop_string",
         "qjs_throw",
