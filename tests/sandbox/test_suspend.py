@@ -1,0 +1,387 @@
+"""A step that sleeps: everything it held is there when it goes on, and nothing else ever runs in its place."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.sandbox import (
+    SUSPEND,
+    Entropy,
+    HostCall,
+    Limits,
+    Outcome,
+    Pool,
+    Program,
+    Settings,
+    Settled,
+    Snapshot,
+    Suspend,
+)
+
+MakeProgram = Callable[..., Program]
+RICH = (Path(__file__).parent / "rich_step.ts").read_text()
+LIBRARY = "export const tag = (n: number) => `t${n}`; export const later = new Map<string, number>();"
+
+
+class SleepyHost:
+    """Answers reads at once, keeps all other calls open, and lets the step sleep when nothing is left to answer."""
+
+    def __init__(self, *answers: Settled) -> None:
+        self.calls: list[HostCall] = []
+        self.clocks: list[list[int]] = []
+        self._answers = list(answers)
+
+    def submit(self, call: HostCall, clock: list[int]) -> None:
+        self.calls.append(call)
+        self.clocks.append(clock)
+        if call.method == "datapool.query":
+            page = call.args[1]["page"]
+            self._answers.append(Settled(call.id, True, {"items": [page * 10 + 1, page * 10 + 2]}))
+
+    def wait(self, timeout: float) -> Settled | Suspend | None:
+        return self._answers.pop(0) if self._answers else SUSPEND
+
+
+def suspended(outcome: Outcome) -> Snapshot:
+    assert outcome.failure is None
+    assert outcome.snapshot is not None
+    return outcome.snapshot
+
+
+def finished(outcome: Outcome) -> Any:
+    assert outcome.failure is None
+    assert outcome.snapshot is None
+    return outcome.output
+
+
+def failed(outcome: Outcome) -> tuple[str, str | None]:
+    assert outcome.failure is not None
+    assert outcome.snapshot is None
+    return outcome.failure.failure_class, outcome.failure.code
+
+
+@pytest.fixture
+def rich(make_program: MakeProgram) -> Program:
+    return make_program(RICH, {"steps/lib.ts": LIBRARY}, "acme")
+
+
+def answers(snapshot: Snapshot, *values: Any) -> Sequence[Settled]:
+    return [Settled(number, True, value) for number, value in zip(snapshot.pending, values, strict=True)]
+
+
+EXPECTED = {
+    "tag": "t8",
+    "total": "132",
+    "next": 12,
+    "weak": "weak",
+    "floats": [1.5, 2.5],
+    "expression": "a2",
+    "closure": 42,
+    "memo": [["k", {"deep": [1, 2, {"x": 3}]}], ["answer", {"approved": True}], ["finally", True]],
+    "other": {"slow": 1},
+    "date": "2020-02-02T00:00:00.000Z",
+    "set": ["a", "b"],
+    "view": [1, 2, 255, 4],
+    "proxy": "seen x",
+    "symbol": "described",
+    "later": 7,
+    "caught": "late",
+    "input": {"order": 5},
+    "execution": "exe_1",
+}
+
+
+@pytest.fixture
+def another_pool(prepared: None) -> Iterator[Pool]:
+    made = Pool(Settings(processes=1, slots=2))
+    made.start()
+    yield made
+    made.stop()
+
+
+def sleep_richly(pool: Pool, rich: Program) -> Snapshot:
+    outcome = pool.run(rich, {"order": 5}, SleepyHost(), api={"id": "exe_1"}, entropy=Entropy(seed=7))
+    snapshot = suspended(outcome)
+    assert snapshot.pending == (1, 4)
+    return snapshot
+
+
+def wake_richly(pool: Pool, rich: Program, snapshot: Snapshot) -> Any:
+    output = finished(pool.run(rich, None, SleepyHost(*answers(snapshot, {"slow": 1}, {"approved": True})), resume=snapshot))
+    return {name: value for name, value in output.items() if name in EXPECTED}
+
+
+def test_everything_a_step_holds_is_there_when_it_goes_on(pool: Pool, rich: Program) -> None:
+    assert wake_richly(pool, rich, sleep_richly(pool, rich)) == EXPECTED
+
+
+def test_it_goes_on_in_a_process_that_never_saw_it(pool: Pool, another_pool: Pool, rich: Program) -> None:
+    assert wake_richly(another_pool, rich, sleep_richly(pool, rich)) == EXPECTED
+
+
+_ELSEWHERE = """
+import sys
+from appliance.sandbox import Pool, Program, Settings, Settled, Snapshot
+from tests.sandbox.test_suspend import SleepyHost
+source, library, template, path = sys.argv[1:]
+program = Program("typescript", "steps/step.ts", {"steps/step.ts": source, "steps/lib.ts": library}, "acme")
+pool = Pool(Settings(processes=1, slots=1)); pool.start()
+snapshot = Snapshot(template, open(path, "rb").read(), (1, 4))
+host = SleepyHost(Settled(4, True, {"approved": True}), Settled(1, True, {"slow": 1}))
+print(pool.run(program, None, host, resume=snapshot).output["memo"][1]); pool.stop()
+"""
+
+
+def test_it_goes_on_in_another_appliance(pool: Pool, rich: Program, tmp_path: Path) -> None:
+    snapshot = sleep_richly(pool, rich)
+    stored = tmp_path / "snapshot"
+    stored.write_bytes(snapshot.data)
+    command = [sys.executable, "-c", _ELSEWHERE, RICH, LIBRARY, snapshot.template, str(stored)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['answer', {'approved': True}]"
+
+
+def test_one_snapshot_wakes_alike_however_often(pool: Pool, rich: Program) -> None:
+    snapshot = sleep_richly(pool, rich)
+    assert [wake_richly(pool, rich, snapshot) for _ in range(5)] == [EXPECTED] * 5
+
+
+def test_a_step_may_sleep_again_and_again(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("""export default async function (input, api) {
+      const seen = [];
+      for (let k = 0; k < 5; k++) seen.push(await api.human.request({k}), Math.floor(Math.random() * 1e9));
+      return seen }""")
+    outcome = pool.run(program, None, SleepyHost(), entropy=Entropy(seed=3))
+    for turn in range(5):
+        snapshot = suspended(outcome)
+        assert snapshot.pending == (turn + 1,)
+        outcome = pool.run(program, None, SleepyHost(*answers(snapshot, turn)), resume=snapshot, entropy=Entropy(seed=99))
+    straight = pool.run(program, None, AwakeHost(), entropy=Entropy(seed=3))
+    assert finished(outcome) == straight.output
+
+
+class AwakeHost(SleepyHost):
+    """Answers every call with its number, counted from zero."""
+
+    def wait(self, timeout: float) -> Settled | Suspend | None:
+        number = self.calls[-1].id
+        return Settled(number, True, number - 1)
+
+
+def test_calls_that_waited_for_their_turn_are_made_after_the_sleep(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("""export default async function (input, api) {
+      Date.now();
+      const all = await Promise.all(Array.from({length: 6}, (_, k) => (Date.now(), api.human.request({k}))));
+      return [...all, await api.human.request({k: 6})] }""")
+    limits, first = Limits(in_flight=2), SleepyHost()
+    outcome = pool.run(program, None, first, limits=limits)
+    snapshot = suspended(outcome)
+    assert ([call.id for call in first.calls], snapshot.pending) == ([1, 2], (1, 2))
+    assert len(outcome.clock) == 7
+    second = AnsweringHost(snapshot.pending)
+    output = finished(pool.run(program, None, second, limits=limits, resume=snapshot))
+    assert output == [1, 2, 3, 4, 5, 6, 7]
+    assert [(call.id, call.args) for call in second.calls] == [(k + 1, [{"k": k}]) for k in range(2, 7)]
+    assert second.clocks == [[]] * 5
+
+
+class AnsweringHost(SleepyHost):
+    """Answers every open call with its number, the oldest first."""
+
+    def __init__(self, pending: Sequence[int]) -> None:
+        super().__init__()
+        self._open = list(pending)
+
+    def submit(self, call: HostCall, clock: list[int]) -> None:
+        super().submit(call, clock)
+        self._open.append(call.id)
+
+    def wait(self, timeout: float) -> Settled | Suspend | None:
+        number = self._open.pop(0)
+        return Settled(number, True, number)
+
+
+def test_the_output_of_a_step_that_did_not_await_its_call_is_kept(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("export default async function (input, api) { api.human.request({}); return {done: true} }")
+    snapshot = suspended(pool.run(program, None, SleepyHost()))
+    assert finished(pool.run(program, None, SleepyHost(*answers(snapshot, 1)), resume=snapshot)) == {"done": True}
+
+
+def test_a_rejection_nobody_handled_is_remembered_and_one_that_is_handled_later_is_forgotten(
+    pool: Pool, make_program: MakeProgram
+) -> None:
+    source = """export default async function (input, api) {
+      const bad = Promise.reject(new Error('lost'));
+      await api.human.request({});
+      HANDLE
+      return 1 }"""
+    for handling, expected in (("", "lost"), ("await bad.catch(() => 0);", None)):
+        program = make_program(source.replace("HANDLE", handling))
+        snapshot = suspended(pool.run(program, None, SleepyHost()))
+        outcome = pool.run(program, None, SleepyHost(*answers(snapshot, 1)), resume=snapshot)
+        assert (outcome.failure and outcome.failure.message) == expected
+
+
+def test_a_refusal_after_the_sleep_is_thrown_where_the_call_was_made(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("export default async function (input, api) {\n  await api.human.request({});\n}")
+    snapshot = suspended(pool.run(program, None, SleepyHost()))
+    fault = {"code": "rejected", "message": "no", "retryable": False}
+    failure = pool.run(program, None, SleepyHost(Settled(1, False, fault)), resume=snapshot).failure
+    assert failure is not None
+    assert (failure.code, failure.position and failure.position.line) == ("rejected", 2)
+
+
+# ---- clock and limits
+
+
+CLOCKED = """export default async function (input, api) {
+  const first = Date.now(); await api.human.request({});
+  return [Date.now() - first, Date.now(), Date.now()] }"""
+
+
+def test_the_clock_of_a_visit_is_told_and_a_rerun_after_a_crash_reads_it_again(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program(CLOCKED)
+    before = pool.run(program, None, SleepyHost(), entropy=Entropy(clock=[1000]))
+    snapshot = suspended(before)
+    assert before.clock == [1000]
+    rerun = Entropy(clock=[87_000, 90_000])
+    outcome = pool.run(program, None, SleepyHost(*answers(snapshot, 1)), resume=snapshot, entropy=rerun)
+    output = finished(outcome)
+    assert output[:2] == [86_000, 90_000]
+    assert output[2] > 1_700_000_000_000
+    assert outcome.clock == [87_000, 90_000, output[2]]
+
+
+def test_a_step_that_read_the_clock_too_often_still_sees_that_it_slept(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("""export default async function (input, api) {
+      let t; for (let k = 0; k < 20000; k++) t = Date.now();
+      await api.human.request({}); return [t, Date.now(), Date.now()] }""")
+    snapshot = suspended(pool.run(program, None, SleepyHost(), entropy=Entropy(clock=[5] * 10_000)))
+    woken = Entropy(clock=[1_000_000])
+    outcome = pool.run(program, None, SleepyHost(*answers(snapshot, 1)), resume=snapshot, entropy=woken)
+    assert (finished(outcome), outcome.clock) == ([105, 1_000_000, 1_000_000], [1_000_000])
+
+
+def test_limits_count_over_the_whole_life_of_a_step(pool: Pool, make_program: MakeProgram) -> None:
+    calls = make_program("""export default async function (input, api) {
+      for (let k = 0; k < 4; k++) await api.human.request({k}) }""")
+    logs = make_program("""export default async function (input, api) {
+      for (let k = 0; k < 4; k++) { api.log.info('x'.repeat(300)); await api.human.request({k}) } }""")
+    cpu = make_program("""export default async function (input, api) {
+      const spin = () => { for (let k = 0; k < 3e6; k++); };
+      for (let k = 0; k < 200; k++) { spin(); await api.human.request({k}) } }""")
+    expected = [
+        (calls, Limits(host_calls=3), "host_call_limit"),
+        (logs, Limits(log_bytes=1000), "log_limit"),
+        (cpu, Limits(cpu_ms=300), "cpu_limit"),
+        (cpu, Limits(wall_ms=300), "time_limit"),
+    ]
+    for program, limits, code in expected:
+        outcome = pool.run(program, None, SleepyHost(), limits=limits)
+        visits = 1
+        while outcome.snapshot is not None:
+            host = SleepyHost(*answers(outcome.snapshot, 1))
+            outcome = pool.run(program, None, host, limits=limits, resume=outcome.snapshot)
+            visits += 1
+        assert failed(outcome)[1] == code
+        assert visits > 2
+
+
+def test_logs_and_figures_are_of_the_visit(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("""export default async function (input, api) {
+      api.log.info('before'); await api.human.request({}); api.log.info('after') }""")
+    first = pool.run(program, None, SleepyHost())
+    second = pool.run(program, None, SleepyHost(*answers(suspended(first), 1)), resume=first.snapshot)
+    assert [[line.message for line in each.logs] for each in (first, second)] == [["before"], ["after"]]
+    assert [each.host_calls for each in (first, second)] == [1, 0]
+
+
+# ---- what is refused
+
+
+def test_another_program_or_tenant_or_size_of_heap_cannot_go_on(pool: Pool, make_program: MakeProgram) -> None:
+    source = "export default async function (input, api) { return [await api.human.request({}), 'own'] }"
+    program = make_program(source, namespace="acme")
+    snapshot = suspended(pool.run(program, None, SleepyHost()))
+    host = SleepyHost(*answers(snapshot, 1))
+    for other in (make_program(source + " ", namespace="acme"), make_program(source, namespace="evil")):
+        assert failed(pool.run(other, None, host, resume=snapshot)) == ("system", "snapshot_program_changed")
+    larger = pool.run(program, None, host, limits=Limits(memory_mb=65), resume=snapshot)
+    assert failed(larger) == ("system", "snapshot_program_changed")
+    assert finished(pool.run(program, None, host, resume=snapshot)) == [1, "own"]
+
+
+def test_any_altered_byte_is_refused(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("export default async function (input, api) { await api.human.request({}); return 1 }")
+    snapshot = suspended(pool.run(program, None, SleepyHost()))
+    data, host = snapshot.data, SleepyHost(*answers(snapshot, 1))
+    places = [*range(64), *range(64, len(data), 97), len(data) - 1]
+    altered = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in places]
+    for each in (*altered, b"", data[:-1], data + b"\0", data[: len(data) // 2]):
+        outcome = pool.run(program, None, host, resume=replace(snapshot, data=each))
+        assert failed(outcome) == ("system", "snapshot_damaged")
+    for other in (replace(snapshot, pending=(2,)), replace(snapshot, pending=())):
+        assert failed(pool.run(program, None, host, resume=other)) == ("system", "snapshot_damaged")
+
+
+def test_a_snapshot_of_an_unknown_template_is_refused(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("export default async function (input, api) { await api.human.request({}); return 1 }")
+    snapshot = suspended(pool.run(program, None, SleepyHost()))
+    other = replace(snapshot, template=hashlib.sha256(b"other").hexdigest())
+    assert failed(pool.run(program, None, SleepyHost(), resume=other)) == ("system", "snapshot_template_missing")
+
+
+def test_a_step_that_holds_too_much_is_told_what_to_do(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("""export default async function (input, api) {
+      const held = Array.from({length: 300000}, () => Math.random()); await api.human.request({}); return held.length }""")
+    outcome = pool.run(program, None, SleepyHost(), limits=Limits(snapshot_bytes=1 << 20))
+    assert failed(outcome) == ("memory", "snapshot_too_large")
+    assert outcome.failure is not None
+    assert "DataPool" in outcome.failure.message
+
+
+def test_an_answer_to_no_open_call_is_the_hosts_fault(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("export default async function (input, api) { await api.human.request({}); return 1 }")
+    snapshot = suspended(pool.run(program, None, SleepyHost()))
+    with pytest.raises(ValueError, match="call 2"):
+        pool.run(program, None, SleepyHost(Settled(2, True, 1)), resume=snapshot)
+
+
+# ---- memory
+
+
+def test_memory_that_grew_is_there_and_nothing_of_a_former_instance(another_pool: Pool, make_program: MakeProgram) -> None:
+    """The places of the pool hold a dirty instance each before every wake-up."""
+    dirty = make_program("""export default async function () {
+      const a = []; for (let k = 0; k < 40; k++) a.push(new Uint8Array(1 << 20).fill(0xab)); return a.length }""")
+    grown = make_program("""export default async function (input, api) {
+      const mine = new Uint32Array(1 << 20).map((_, k) => k * 7); await api.human.request({});
+      let good = 0; for (let k = 0; k < mine.length; k++) if (mine[k] === k * 7) good++;
+      return [good, new Uint32Array(2 << 20).indexOf(0xabababab)] }""")
+    first = another_pool.run(grown, None, SleepyHost())
+    snapshot = suspended(first)
+    assert first.memory_bytes > 4 << 20
+    for _ in range(3):
+        assert finished(another_pool.run(dirty, None)) == 40
+        outcome = another_pool.run(grown, None, SleepyHost(*answers(snapshot, 1)), resume=snapshot)
+        assert finished(outcome) == [1 << 20, -1]
+
+
+def test_a_hundred_sleepers_hold_no_place(another_pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("""export default async function (input, api) {
+      const secret = `mine ${input}`; return [secret, await api.human.request({})] }""")
+    asleep = [suspended(another_pool.run(program, number, SleepyHost())) for number in range(100)]
+    assert another_pool.health()["busy"] == 0
+    assert len({each.data for each in asleep}) == 100
+    assert sum(len(each.data) for each in asleep) < 100 * (32 << 10)
+    for number in reversed(range(100)):
+        outcome = another_pool.run(program, None, SleepyHost(*answers(asleep[number], number)), resume=asleep[number])
+        assert finished(outcome) == [f"mine {number}", number]
