@@ -113,7 +113,10 @@ def build(config: Config) -> Appliance:
     datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
     presence = open_presence(config.data / "workers")
     queue = TaskQueue(db.database.obj)
-    pool = Pool(PoolSettings(config.sandbox.processes, config.sandbox.slots, runtimes_folder(config)))
+    sandbox = config.sandbox
+    pool = Pool(
+        PoolSettings(sandbox.processes, sandbox.slots, runtimes_folder(config), sandbox.queue_seconds, sandbox.first_user)
+    )
     integrations = make_integrations(config, sealer)
     executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))

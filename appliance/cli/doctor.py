@@ -53,12 +53,14 @@ def _runtimes(config: Config) -> Iterator[tuple[str, str]]:
     from appliance.app import runtimes_folder
     from appliance.sandbox import Pool, Program, Settings
 
-    pool = Pool(Settings(1, 1, runtimes_folder(config)))
+    pool = Pool(Settings(1, 1, runtimes_folder(config), first_user=config.sandbox.first_user))
     pool.start()
     try:
         outcome = pool.run(Program("javascript", "s.js", {"s.js": "export default () => 6 * 7"}), {})
         good = outcome.failure is None and outcome.output == 42
         yield ("ok" if good else "FAIL", f"the sandbox {'runs' if good else 'does not run'} step code")
+        for holds, text in pool.protections().lines():
+            yield ("ok" if holds else "note", text)
     finally:
         pool.stop()
 

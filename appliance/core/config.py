@@ -64,6 +64,12 @@ class Sandbox:
     runtimes: str = _setting("", "Folder of the prepared WebAssembly runtimes; empty means the installed one.")
     processes: int = _setting(2, "Sandbox processes; one per processor core is a good number.")
     slots: int = _setting(8, "Steps one sandbox process runs at once.")
+    queue_seconds: int = _setting(60, "How long a step waits for a place in a sandbox process before it is tried again later.")
+    first_user: int = _setting(
+        65_100,
+        "Started as root, each sandbox process becomes a user of its own: the first of 400 numbers that nobody else uses. "
+        "0: they stay root, without capabilities.",
+    )
 
 
 @dataclass(frozen=True)

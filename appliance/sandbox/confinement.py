@@ -1,4 +1,7 @@
-"""What a sandbox process gives up before it runs anything; its environment is empty already."""
+"""What a sandbox process gives up before it runs anything; its environment is empty already.
+
+Everything here but the limits holds for the calling thread and those it makes later, so it comes before them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,15 @@ import ctypes
 import os
 import resource
 import signal
+from contextlib import suppress
+from pathlib import Path
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+# Linux UAPI linux/capability.h: the third layout, two words of each set; there are at most 64 capabilities.
+CAPABILITY_VERSION, CAPABILITIES = 0x20080522, 64
+# When memory runs out, the kernel looks here first: a step can be tried again, the appliance cannot.
+OOM_SCORE = "800"
 # Wasmtime reserves 4 GiB of addresses and guards for each place; none of it is memory until it is used.
 ADDRESS_SPACE = 1 << 40
 DECISION_ADDRESS_SPACE = 1 << 30
@@ -24,6 +34,8 @@ def die_with_parent(parent: int) -> None:
 
 def confine(address_space: int = ADDRESS_SPACE) -> None:
     """Lower every limit that nothing here needs."""
+    with suppress(OSError):  # somebody wants us ended even sooner, or /proc cannot be written: then it stays
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     os.chdir("/")
     os.umask(0o077)
     # Whoever stops the appliance lets it finish; its sandboxes end with it, not before.
@@ -34,6 +46,10 @@ def confine(address_space: int = ADDRESS_SPACE) -> None:
         resource.RLIMIT_NOFILE: OPEN_FILES,
         resource.RLIMIT_FSIZE: WRITTEN_BYTES,
         resource.RLIMIT_AS: address_space,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_NICE: 0,
+        resource.RLIMIT_RTPRIO: 0,
     }
     for kind, value in limits.items():
         _, hard = resource.getrlimit(kind)
@@ -43,12 +59,45 @@ def confine(address_space: int = ADDRESS_SPACE) -> None:
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
+def become_nobody(user: int | None) -> int | None:
+    """Give up all capabilities and, as root, become a user and group that nobody else is; answers that user's number.
+
+    None when this process was not root, was to stay it, or lies in a user namespace that does not know the number.
+    """
+    for capability in range(CAPABILITIES):
+        if _library().prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
+            break  # beyond the last one, or not ours to drop
+    became = user if user is not None and os.geteuid() == 0 and _change_user(user) else None
+    _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
+    if _library().capset(header, (ctypes.c_uint32 * 6)()):
+        raise OSError(ctypes.get_errno(), "capset")
+    return became
+
+
+def _change_user(user: int) -> bool:
+    parent = os.getppid()
+    try:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    except OSError:
+        return False
+    # The kernel forgets both when a process changes its user.
+    _prctl(PR_SET_DUMPABLE, 0)
+    die_with_parent(parent)
+    return True
+
+
 def forbid_processes() -> None:
-    """No further thread or process, when all threads are there; without effect for root."""
+    """No further thread or process, when all threads are there; the kernel exempts root, which `become_nobody` ends."""
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
 
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _prctl(option: int, value: int) -> None:
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(option, value, 0, 0, 0):
+    if _library().prctl(option, value, 0, 0, 0):
         raise OSError(ctypes.get_errno(), f"prctl({option})")

@@ -15,6 +15,8 @@ from appliance.sandbox.wire import Disconnected, Header, encode_json
 
 # What a process gets beyond its own deadline before it is ended.
 GRACE_SECONDS = 0.25
+# While the host is asked for an answer, how often it is looked whether there is still somebody to give it to.
+LOOK_SECONDS = 0.1
 
 
 class Overdue(Exception):
@@ -101,7 +103,9 @@ class Conversation:
             if remaining <= 0:
                 self._send({"op": "abort", "reason": OVER_WALL})
                 return
-            settled = host.wait(remaining)
+            settled = host.wait(min(remaining, LOOK_SECONDS))
+            if settled is None and self._channel.is_gone():
+                raise Lost
         if isinstance(settled, Suspend):
             self._send({"op": "suspend"})
             return

@@ -121,18 +121,27 @@ def configuration(slots: int = 0) -> wasmtime.Config:
 
 
 class Ticker:
-    """Advances the epoch while somebody runs, so that an idle process sleeps."""
+    """Advances the epoch while somebody runs, so that an idle process sleeps; its thread starts when first needed."""
 
     def __init__(self) -> None:
         self._engines: list[wasmtime.Engine] = []
         self._condition = threading.Condition()
         self._running = 0
-        threading.Thread(target=self._tick, name="ticker", daemon=True).start()
+        self._started = False
 
     def add(self, engine: wasmtime.Engine) -> None:
         self._engines.append(engine)
 
+    def start(self) -> None:
+        """Start the thread now, where later none may be made."""
+        with self._condition:
+            if not self._started:
+                threading.Thread(target=self._tick, name="ticker", daemon=True).start()
+                self._started = True
+
     def __enter__(self) -> None:
+        if not self._started:
+            self.start()
         with self._condition:
             self._running += 1
             if self._running == 1:

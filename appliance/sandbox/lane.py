@@ -6,13 +6,16 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 from appliance.sandbox import process as processes
 from appliance.sandbox.process import Process, Slot, StartFailed
+from appliance.sandbox.protections import Protections
+from appliance.sandbox.waiting import Waiter, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -20,30 +23,49 @@ log = logging.getLogger(__name__)
 HEALTHY_SECONDS, SLOWEST_SECONDS = 2.0, 2.0
 
 
+# Why a process was ended: it did not answer in time, it was gone, or it held too much memory.
+Reason = Literal["overdue", "lost", "memory"]
+
+
 class Busy(Exception):
-    """No slot became free in time."""
+    """No slot became free in time, or too many wait for one already."""
 
 
-class _Waiter:
-    def __init__(self) -> None:
-        self.ready = threading.Event()
-        self.slot: Slot | None = None
+class Observer(Protocol):
+    """Told of what happens, on the thread to which it happens; it must be quick."""
+
+    def waited(self, lane: str, seconds: float) -> None: ...
+    def replaced(self, lane: str, reason: Reason) -> None: ...
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """`places`: how many may wait at once. A process that holds more than `idle_bytes` of its own memory, and
+    `busy_bytes` for each step in it, is replaced; that is looked at every `watch_seconds`."""
+
+    places: int = 256
+    idle_bytes: int = 512 << 20
+    busy_bytes: int = 600 << 20
+    watch_seconds: float = 5.0
 
 
 class Lane:
-    """`count` processes with `slots` places each; thread-safe. Whoever waits is served in the order of arrival."""
+    """`count` processes with `slots` places each; thread-safe. Tenants that wait take turns."""
 
-    def __init__(self, name: str, settings: dict[str, Any], count: int, slots: int) -> None:
+    def __init__(self, name: str, settings: dict[str, Any], count: int, slots: int, bounds: Bounds | None = None) -> None:
         self.name, self._settings, self._count, self._slots = name, settings, count, slots
+        self._bounds = bounds or Bounds()
+        self.observer: Observer | None = None
         self._lock = threading.Lock()
         self._processes: list[Process] = []
-        self._waiters: deque[_Waiter] = deque()
+        self._drained: list[Process] = []
+        self._waiting = Waiting(self._bounds.places)
         self._ended: queue.SimpleQueue[Process | None] = queue.SimpleQueue()
         self._keeper: threading.Thread | None = None
         self._all_started = threading.Event()
         self._stopping = threading.Event()
         self._start_failure: str | None = None
-        self._restarts = 0
+        self._restarts: Counter[Reason] = Counter()
 
     def start(self, timeout: float = processes.START_SECONDS) -> None:
         """Start all processes and wait for them; a second call only waits."""
@@ -65,64 +87,91 @@ class Lane:
             keeper.join()
 
     @contextmanager
-    def slot(self, timeout: float) -> Iterator[Slot]:
-        slot = self._acquire(timeout)
+    def slot(self, timeout: float, namespace: str = "") -> Iterator[Slot]:
+        """A place for the caller alone; Busy when there is none within `timeout` seconds."""
+        slot = self._acquire(timeout, namespace)
         try:
             yield slot
         finally:
             self._release(slot)
 
-    def _acquire(self, timeout: float) -> Slot:
+    def _acquire(self, timeout: float, namespace: str) -> Slot:
         if not self._all_started.is_set():
             self.start()
-        claimed = self._claim()
-        return claimed if isinstance(claimed, Slot) else self._await(claimed, timeout)
+        began = time.monotonic()
+        claimed = self._claim(namespace)
+        slot = claimed if isinstance(claimed, Slot) else self._await(claimed, timeout)
+        if self.observer is not None:
+            self.observer.waited(self.name, time.monotonic() - began)
+        return slot
 
-    def _claim(self) -> Slot | _Waiter:
+    def _claim(self, namespace: str) -> Slot | Waiter:
         """A place in the process that has most of them, or a place in the queue."""
         with self._lock:
             process = max(self._processes, key=lambda each: len(each.free), default=None)
             if process is not None and process.free:
                 return process.free.pop()
-            waiter = _Waiter()
-            self._waiters.append(waiter)
+            waiter = self._waiting.add(namespace)
+            if waiter is None:
+                raise Busy(f"the queue before the sandbox is full ({self._bounds.places} waiting)")
             return waiter
 
-    def _await(self, waiter: _Waiter, timeout: float) -> Slot:
+    def _await(self, waiter: Waiter, timeout: float) -> Slot:
         waiter.ready.wait(timeout)
         with self._lock:
             if waiter.slot is None:
-                self._waiters.remove(waiter)
+                self._waiting.leave(waiter)
                 raise Busy(f"no sandbox became free within {timeout:g} s")
             return waiter.slot
 
     def _release(self, slot: Slot) -> None:
+        process = slot.process
         with self._lock:
-            if not slot.process.condemned:
+            if process.condemned:
+                return
+            if process not in self._drained:
                 self._hand_out(slot)
+                return
+            process.free.append(slot)
+            is_empty = len(process.free) == len(process.slots)
+        if is_empty:
+            self.condemn(process, "memory")
 
     def _hand_out(self, slot: Slot) -> None:
-        if self._waiters:
-            waiter = self._waiters.popleft()
+        waiter = self._waiting.take()
+        if waiter is None:
+            slot.process.free.append(slot)
+        else:
             waiter.slot = slot
             waiter.ready.set()
-        else:
-            slot.process.free.append(slot)
 
-    def condemn(self, process: Process) -> None:
+    def condemn(self, process: Process, reason: Reason = "lost") -> None:
         """End a process that is overdue or gone; the others inside fail, a new one is started in the background."""
         with self._lock:
             if process.condemned:
                 return
             process.condemned = True
+            self._restarts[reason] += 1
             if process in self._processes:
                 self._processes.remove(process)
         process.child.kill()
         self._ended.put(process)
+        if self.observer is not None:
+            self.observer.replaced(self.name, reason)
 
     def process_ids(self) -> list[int]:
         with self._lock:
             return [each.child.pid for each in self._processes]
+
+    def protections(self) -> list[Protections]:
+        """What holds each of the processes."""
+        with self._lock:
+            return [each.protections for each in self._processes]
+
+    def restarts(self) -> dict[Reason, int]:
+        """How many processes were ended, by the reason why."""
+        with self._lock:
+            return dict(self._restarts)
 
     def health(self) -> dict[str, int]:
         with self._lock:
@@ -132,9 +181,10 @@ class Lane:
                 "processes": len(self._processes),
                 "slots": total,
                 "busy": total - free,
-                "restarts": self._restarts,
-                "queued": len(self._waiters),
-                "confined": sum(each.confined for each in self._processes),
+                "restarts": self._restarts.total(),
+                "queued": len(self._waiting),
+                "oldest_wait_ms": round(self._waiting.oldest_seconds() * 1000),
+                "confined": sum(each.protections.seccomp for each in self._processes),
             }
 
     # ---- the keeper: the only thread that starts processes, for they end with it
@@ -146,19 +196,53 @@ class Lane:
             if missing:
                 missing -= self._add_in_time(SLOWEST_SECONDS)
                 continue
-            ended = self._ended.get()
+            try:
+                ended = self._ended.get(timeout=self._bounds.watch_seconds)
+            except queue.Empty:
+                missing += self._replace_grown()
+                continue
             if ended is not None:
-                ended.end()
-                self._restarts += 1
-                missing += not self._add_in_time(0.0 if time.monotonic() - ended.started > HEALTHY_SECONDS else 0.1)
+                missing += self._replace(ended)
         with self._lock:
-            remaining, self._processes = self._processes, []
+            remaining, self._processes, self._drained = self._processes + self._drained, [], []
         for each in remaining:
             each.condemned = True
             each.end()
         while not self._ended.empty():  # condemned while the stop was on its way
             if (late := self._ended.get()) is not None:
                 late.end()
+
+    def _replace(self, ended: Process) -> int:
+        """Bury a process and start another one; answers how many are missing then."""
+        ended.end()
+        with self._lock:
+            if ended in self._drained:
+                self._drained.remove(ended)
+                return 0  # its successor works already
+        return int(not self._add_in_time(0.0 if time.monotonic() - ended.started > HEALTHY_SECONDS else 0.1))
+
+    def _replace_grown(self) -> int:
+        """Give no more work to a process that holds too much memory; it ends with the last step in it."""
+        with self._lock:
+            processes = list(self._processes)
+        drained = [each for each in processes if self._is_grown(each) and self._drain(each)]
+        return sum(not self._add() for _ in drained)
+
+    def _is_grown(self, process: Process) -> bool:
+        bounds, busy = self._bounds, len(process.slots) - len(process.free)
+        return process.own_bytes() > bounds.idle_bytes + busy * bounds.busy_bytes
+
+    def _drain(self, process: Process) -> bool:
+        with self._lock:
+            if process.condemned:
+                return False
+            self._processes.remove(process)
+            self._drained.append(process)
+            is_empty = len(process.free) == len(process.slots)
+        log.info("sandbox process %d holds too much memory and is replaced", process.child.pid)
+        if is_empty:
+            self.condemn(process, "memory")
+        return True
 
     def _add_in_time(self, pause: float) -> bool:
         return not self._stopping.wait(pause) and self._add()

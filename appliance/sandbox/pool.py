@@ -12,10 +12,11 @@ from typing import Any
 from appliance.sandbox import confinement, runtimes
 from appliance.sandbox.compiled import Compiled, CompiledPrograms
 from appliance.sandbox.conversation import Conversation, Lost, Overdue
-from appliance.sandbox.lane import Busy, Lane
+from appliance.sandbox.lane import Bounds, Busy, Lane, Observer, Reason
 from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position, Problem, Snapshot
-from appliance.sandbox.process import Slot, StartFailed
+from appliance.sandbox.process import FIRST_USER, Slot, StartFailed
 from appliance.sandbox.program import Entropy, Host, Limits, NoHost, Program
+from appliance.sandbox.protections import Protections, least
 from appliance.sandbox.snapshot import Unusable, check
 from appliance.sandbox.wire import Header, encode_json
 
@@ -27,12 +28,17 @@ _NAME = re.compile(r"[A-Za-z_$][\w$]*\Z", re.ASCII)
 
 @dataclass(frozen=True)
 class Settings:
-    """`runtimes`: where the prepared ones lie (None: where a checkout keeps them); `queue_seconds`: patience."""
+    """`runtimes`: where the prepared ones lie (None: where a checkout keeps them); `queue_seconds`: patience;
+    `queue_places`: how many may wait for a place at once; `idle_mb`: a process that holds more between steps is replaced;
+    `first_user`: the first of the 400 user numbers that processes take when started as root (0: they stay root)."""
 
     processes: int = 2
     slots: int = 8
     runtimes: Path | None = None
     queue_seconds: float = 60.0
+    queue_places: int = 256
+    idle_mb: int = 512
+    first_user: int = FIRST_USER
 
 
 @dataclass(frozen=True)
@@ -56,16 +62,22 @@ class Pool:
         self.settings = settings or Settings()
         prepared = runtimes.load(self.settings.runtimes or runtimes.default_folder())
         self.template = prepared.digests[runtimes.TEMPLATE]
-        self._code = Lane("code", self._code_settings(prepared), self.settings.processes, self.settings.slots)
+        bounds = Bounds(self.settings.queue_places, self.settings.idle_mb << 20)
+        self._code = Lane("code", self._code_settings(prepared), self.settings.processes, self.settings.slots, bounds)
         # A decision may hold its whole process all its time: decisions get one of their own, started when first needed.
-        decisions = {"role": "decisions", "address_space": confinement.DECISION_ADDRESS_SPACE}
-        self._decisions = Lane("decisions", decisions, 1, 1)
+        decisions = {
+            "role": "decisions",
+            "address_space": confinement.DECISION_ADDRESS_SPACE,
+            "first_user": self.settings.first_user,
+        }
+        self._decisions = Lane("decisions", decisions, 1, 1, bounds)
         self._compiled = CompiledPrograms()
 
     def _code_settings(self, prepared: runtimes.Runtimes) -> dict[str, Any]:
         return {
             "role": "code",
             "address_space": confinement.ADDRESS_SPACE,
+            "first_user": self.settings.first_user,
             "slots": self.settings.slots,
             "quickjs": str(prepared.verified(runtimes.QUICKJS)),
             "swc": str(prepared.verified(runtimes.SWC)),
@@ -82,8 +94,21 @@ class Pool:
         self._decisions.stop()
 
     def health(self) -> dict[str, int]:
-        """{"processes", "slots", "busy", "restarts", "queued", "confined"} of the processes that run code."""
+        """{"processes", "slots", "busy", "restarts", "queued", "oldest_wait_ms", "confined"} of those that run code."""
         return self._code.health()
+
+    def restarts(self) -> dict[Reason, int]:
+        """How many processes that run code were ended and replaced, by the reason why."""
+        return self._code.restarts()
+
+    def observe(self, observer: Observer) -> None:
+        """Tell `observer` from now on who waits how long, and which processes are replaced."""
+        for lane in (self._code, self._decisions):
+            lane.observer = observer
+
+    def protections(self) -> Protections:
+        """What holds every one of the processes that run code: of each protection, the least that one of them has."""
+        return least(self._code.protections())
 
     def process_ids(self) -> list[int]:
         """The operating system's ids of the processes that run code."""
@@ -135,7 +160,7 @@ class Pool:
     def _attempt(self, asked: _Asked) -> tuple[Outcome, bool]:
         """How it ended, and whether the host has been asked or has answered."""
         try:
-            with self._code.slot(self.settings.queue_seconds) as slot:
+            with self._code.slot(self.settings.queue_seconds, asked.program.namespace) as slot:
                 compiled = self._compile(slot, asked.program)
                 if compiled.failures:
                     return Outcome(compiled.failures[0]), False
@@ -149,14 +174,14 @@ class Pool:
             end, parts = talk.run(asked.header, asked.facts, asked.text, compiled, asked.host)
             return _outcome(end, parts, self.template, talk.open)
         except Overdue:
-            self._code.condemn(slot.process)
+            self._code.condemn(slot.process, "overdue")
             return Outcome(_overdue(asked.limits.wall_ms / 1000))
         except Lost:
             self._code.condemn(slot.process)
             return Outcome(_lost(), host_calls=talk.calls)
         except BaseException:
             if not talk.in_step:
-                self._code.condemn(slot.process)
+                self._code.condemn(slot.process, "overdue")
             raise
 
     # ---- programs
@@ -164,7 +189,7 @@ class Pool:
     def compile(self, program: Program) -> list[Failure]:
         """Every syntax error of the files that the entry reaches; empty when the program can run. Kept for `run`."""
         try:
-            with self._code.slot(self.settings.queue_seconds) as slot:
+            with self._code.slot(self.settings.queue_seconds, program.namespace) as slot:
                 return self._compile(slot, program).failures
         except Busy as busy:
             return [_busy(busy)]
@@ -274,7 +299,7 @@ def _ask(lane: Lane, slot: Slot, seconds: float, header: Header, *parts: bytes) 
     try:
         answer, found = Conversation(slot, seconds).ask(header, *parts)
     except Overdue:
-        lane.condemn(slot.process)
+        lane.condemn(slot.process, "overdue")
         return {}, [], _overdue(seconds)
     except Lost:
         lane.condemn(slot.process)

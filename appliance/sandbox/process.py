@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -13,9 +15,11 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
-from appliance.sandbox.wire import ORDER, READY_CONFINED, READY_OPEN, Channel
+from appliance.sandbox.protections import Protections
+from appliance.sandbox.wire import ORDER, READY_BYTES, Channel
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +29,9 @@ POLL_MICROSECONDS, SEND_SECONDS = 100_000, 5
 _BOOT = "import sys; sys.path[:] = {path!r}; from appliance.sandbox.worker import main; main(sys.argv[1:])"
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2"}
 _TAIL = 2000
+# Debian and systemd leave these numbers to nobody, and containers that know only 65,536 numbers know them.
+FIRST_USER, USERS = 65_100, 400
+_users = itertools.count(os.getpid())
 
 
 class StartFailed(Exception):
@@ -42,7 +49,15 @@ class Process:
     free: list[Slot] = field(default_factory=list)
     slots: list[Slot] = field(default_factory=list)
     condemned: bool = False
-    confined: bool = False
+    protections: Protections = field(default_factory=Protections)
+
+    def own_bytes(self) -> int:
+        """Memory that is this process's own; 0 when it is gone or the system keeps that to itself."""
+        try:
+            _, resident, shared, *_ = Path(f"/proc/{self.child.pid}/statm").read_text().split()
+        except OSError:
+            return 0
+        return (int(resident) - int(shared)) * resource.getpagesize()
 
     def end(self) -> None:
         """Kill it, if it still lives, and say why it ended when that was not our wish."""
@@ -90,6 +105,11 @@ def _pair() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
+def _next_user(first: int) -> int | None:
+    """The user that the next process becomes when it is started as root; one after another, so that no two are equal."""
+    return first + next(_users) % USERS if first else None
+
+
 def start(settings: dict[str, Any], slots: int) -> Process:
     """Start a process and wait until it is ready. The thread that calls must outlive it: its end kills it."""
     control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -97,6 +117,7 @@ def start(settings: dict[str, Any], slots: int) -> Process:
     theirs = [each for _, each in pairs]
     given = settings | {
         "parent": os.getpid(),
+        "user": _next_user(settings.get("first_user", FIRST_USER)),
         "control": their_control.fileno(),
         "descriptors": [each.fileno() for each in theirs],
     }
@@ -127,12 +148,9 @@ def start(settings: dict[str, Any], slots: int) -> Process:
     process.free = list(process.slots)
     control.settimeout(START_SECONDS)
     try:
-        ready = control.recv(len(READY_CONFINED))
-    except OSError:
-        ready = b""
-    process.confined = ready == READY_CONFINED
-    if ready not in (READY_CONFINED, READY_OPEN):
+        process.protections = Protections(**json.loads(control.recv(READY_BYTES)))
+    except (OSError, ValueError):
         last = _last_words(errors)
         process.end()
-        raise StartFailed(f"a sandbox process did not start: {last[-400:] or 'no answer'}")
+        raise StartFailed(f"a sandbox process did not start: {last[-400:] or 'no answer'}") from None
     return process

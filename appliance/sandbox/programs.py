@@ -61,6 +61,10 @@ class Programs:
         self._artefacts = Artefacts()
         self.verbs: dict[str, Verb] = {"run": self._run, "evaluate": self._evaluate, "compile": self._compile}
 
+    def begin(self) -> None:
+        """Start the thread that measures time."""
+        self._engine.ticker.start()
+
     def _run(self, channel: Channel, header: Header, parts: list[bytes]) -> None:
         key = header["key"]
         artefact = self._artefacts.get(key)

@@ -11,8 +11,8 @@ from typing import Any
 # What a sandbox process may say at once; one that says more is not ours any more.
 FRAME_BYTES = 96 << 20
 _CHUNK = 64 << 10
-# What a process says once, when it is ready: with its system calls confined, or where the kernel cannot do that.
-READY_CONFINED, READY_OPEN = b"ready", b"open!"
+# What a process may say once, when it is ready: its protections, as JSON.
+READY_BYTES = 500
 # What it may be told later, apart from all requests: which slot shall stop which request.
 ORDER = struct.Struct(">HI")
 _SIZES = "b"
@@ -107,6 +107,15 @@ class Channel:
             if not data:
                 raise Disconnected("the other side is gone")
             return data
+
+    def is_gone(self) -> bool:
+        """Whether the other side is gone, without waiting for what it says."""
+        try:
+            return self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def close(self) -> None:
         self.socket.close()

@@ -7,26 +7,33 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
-from appliance.sandbox import confinement
+from appliance.sandbox import confinement, landlock
 from appliance.sandbox.outcome import Failure
+from appliance.sandbox.protections import Protections
 from appliance.sandbox.syscalls import confine_calls
-from appliance.sandbox.wire import ORDER, READY_CONFINED, READY_OPEN, Channel, Disconnected, Verb
+from appliance.sandbox.wire import ORDER, Channel, Disconnected, Verb
 
 THREAD_STACK = 16 << 20
 
 
-def _verbs(settings: dict[str, Any]) -> dict[str, Verb]:
-    """Loads everything that the role needs, and only that: later no file can be opened."""
+def _load(settings: dict[str, Any]) -> tuple[dict[str, Verb], Callable[[], None]]:
+    """Loads everything that the role needs, and only that: later no file can be opened.
+
+    Answers what the role can do and what starts its own threads, which must not run before they are confined.
+    """
     if settings["role"] == "code":
         from appliance.sandbox.programs import Programs
 
-        return Programs(settings).verbs
+        programs = Programs(settings)
+        return programs.verbs, programs.begin
     from appliance.sandbox.decisions import VERBS, warm_up
 
     warm_up()
-    return VERBS
+    return VERBS, lambda: None
 
 
 def _own_fault(fault: Exception) -> Failure:
@@ -62,7 +69,11 @@ def main(arguments: list[str]) -> None:
     confinement.confine(settings["address_space"])
     sys.setswitchinterval(0.0005)
     threading.stack_size(THREAD_STACK)
-    verbs = _verbs(settings)
+    verbs, begin = _load(settings)
+    was_root = os.geteuid() == 0
+    user = confinement.become_nobody(settings["user"])
+    version = landlock.reach_nothing()
+    begin()
     channels = [Channel(socket.socket(fileno=descriptor)) for descriptor in settings["descriptors"]]
     for channel in channels:
         threading.Thread(target=serve, args=(channel, verbs), daemon=True).start()
@@ -70,8 +81,8 @@ def main(arguments: list[str]) -> None:
     makes_threads = settings["role"] == "decisions"
     if not makes_threads:
         confinement.forbid_processes()
-    confined = confine_calls(makes_threads)
-    control.sendall(READY_CONFINED if confined else READY_OPEN)
+    protections = Protections(confine_calls(makes_threads), version, user, was_root)
+    control.sendall(json.dumps(asdict(protections)).encode())
     obey(control, channels)
     os._exit(0)
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from appliance.sandbox import HostCall, Limits, Outcome, Pool, Program, Settings, Settled
+from appliance.sandbox import Limits, Pool, Program, Settings
+from tests.sandbox.held import CALLING, Running, until
 
 Make = Callable[..., Program]
 
@@ -29,59 +30,12 @@ def small(prepared: None) -> Iterator[Pool]:
     made.stop()
 
 
-class Meeting:
-    """A host whose call stays open until the test has done something."""
-
-    def __init__(self) -> None:
-        self.called = threading.Event()
-        self.go_on = threading.Event()
-        self._call: HostCall | None = None
-
-    def submit(self, call: HostCall, clock: list[int]) -> None:
-        self._call = call
-        self.called.set()
-
-    def wait(self, timeout: float) -> Settled | None:
-        if not self.go_on.wait(timeout) or self._call is None:
-            return None
-        return Settled(self._call.id, True, None)
-
-
-class Running:
-    """A step that runs on a thread of its own, stopped in the middle of a call."""
-
-    def __init__(self, pool: Pool, program: Program, **given: Any) -> None:
-        self.host = Meeting()
-        self.outcome: Outcome | None = None
-        self._thread = threading.Thread(target=self._run, args=(pool, program, given))
-        self._thread.start()
-
-    def _run(self, pool: Pool, program: Program, given: Any) -> None:
-        self.outcome = pool.run(program, {}, self.host, **given)
-
-    def finish(self) -> Outcome:
-        self.host.go_on.set()
-        self._thread.join(10)
-        assert self.outcome is not None
-        return self.outcome
-
-
-CALLING = "export default async (input, api) => { await api.datapool.find('o', 1); return 'done' }"
-
-
 def state_of(number: int) -> str:
     """The kernel's letter for the state of a process; "Z" also when there is none."""
     try:
         return Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return "Z"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        threading.Event().wait(0.01)
 
 
 def test_a_killed_process_fails_only_its_steps_and_is_replaced(small: Pool, make_program: Make) -> None:

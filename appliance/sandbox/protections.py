@@ -1,0 +1,54 @@
+"""What holds a sandbox process, as it reported it when it was ready, and as an operator reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Protections:
+    """`user`: the user number it took for itself as root; `was_root`: whether it was started as root.
+    `landlock`: its version, 0 where the kernel has none; `seccomp`: whether system calls are filtered."""
+
+    seccomp: bool = False
+    landlock: int = 0
+    user: int | None = None
+    was_root: bool = False
+
+    def lines(self) -> Iterator[tuple[bool, str]]:
+        """(holds, sentence) for each of them."""
+        yield (
+            self.seccomp,
+            "seccomp: a sandbox process can only compute and talk to the appliance"
+            if self.seccomp
+            else "seccomp: this kernel or processor has no filter for system calls; WebAssembly alone holds step code",
+        )
+        yield (
+            self.landlock > 0,
+            f"landlock: no path and no port is in its reach (version {self.landlock})"
+            if self.landlock
+            else "landlock: this kernel does not offer it, which leaves the filter of system calls",
+        )
+        yield self.user is not None or not self.was_root, self._user_line()
+        yield True, "privileges: no capabilities, no new privileges, descriptors of its sockets and runtimes only"
+
+    def _user_line(self) -> str:
+        if self.user is not None:
+            return f"user: each sandbox process is a user of its own (now {self.user}), which owns nothing"
+        if self.was_root:
+            return "user: sandbox processes stay root without capabilities; run the appliance as an ordinary user"
+        return "user: sandbox processes are the appliance's own user, who is not root"
+
+
+def least(found: Sequence[Protections]) -> Protections:
+    """What all of them have."""
+    if not found:
+        return Protections()
+    users = [each.user for each in found]
+    return Protections(
+        seccomp=all(each.seccomp for each in found),
+        landlock=min(each.landlock for each in found),
+        user=None if None in users else users[0],
+        was_root=any(each.was_root for each in found),
+    )

@@ -1,0 +1,61 @@
+"""Steps held in the middle of a call until the test lets them go."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from appliance.sandbox import HostCall, Outcome, Pool, Program, Settled
+
+
+class Meeting:
+    """A host whose call stays open until the test has done something."""
+
+    def __init__(self) -> None:
+        self.called = threading.Event()
+        self.go_on = threading.Event()
+        self._call: HostCall | None = None
+
+    def submit(self, call: HostCall, clock: list[int]) -> None:
+        self._call = call
+        self.called.set()
+
+    def wait(self, timeout: float) -> Settled | None:
+        if not self.go_on.wait(timeout) or self._call is None:
+            return None
+        return Settled(self._call.id, True, None)
+
+
+class Running:
+    """A step that runs on a thread of its own, stopped in the middle of a call."""
+
+    def __init__(self, pool: Pool, program: Program, **given: Any) -> None:
+        self.host = Meeting()
+        self.outcome: Outcome | None = None
+        self._thread = threading.Thread(target=self._run, args=(pool, program, given))
+        self._thread.start()
+
+    def _run(self, pool: Pool, program: Program, given: Any) -> None:
+        self.outcome = pool.run(program, {}, self.host, **given)
+
+    def finish(self) -> Outcome:
+        self.host.go_on.set()
+        return self.ended(10)
+
+    def ended(self, seconds: float) -> Outcome:
+        """The outcome, when the step ends by itself."""
+        self._thread.join(seconds)
+        assert self.outcome is not None
+        return self.outcome
+
+
+CALLING = "export default async (input, api) => { await api.datapool.find('o', 1); return 'done' }"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        threading.Event().wait(0.01)

@@ -1,0 +1,216 @@
+"""Who waits for a sandbox process: tenants take turns, the queue is bounded, and whoever waits for the dead is told at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from appliance.sandbox import HostCall, Limits, Pool, Program, Settings, Settled
+from appliance.sandbox.lane import Bounds, Busy, Lane
+from appliance.sandbox.waiting import Waiting
+from tests.sandbox.held import CALLING, Running, until
+
+Make = Callable[..., Program]
+
+
+@contextmanager
+def started(**settings: Any) -> Any:
+    made = Pool(Settings(processes=1, **settings))
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def test_tenants_take_turns_however_many_steps_one_of_them_has() -> None:
+    waiting = Waiting(100)
+    for namespace in ["a"] * 5 + ["b"] * 2 + ["c"]:
+        assert waiting.add(namespace) is not None
+    order = []
+    while (waiter := waiting.take()) is not None:
+        order.append(waiter.namespace)
+    assert order == ["a", "b", "c", "a", "b", "a", "a", "a"]
+    assert len(waiting) == 0
+    assert waiting.oldest_seconds() == 0
+
+
+def test_whoever_leaves_is_passed_over() -> None:
+    waiting = Waiting(3)
+    first, second, third = (waiting.add(name) for name in "aba")
+    assert waiting.add("c") is None
+    assert first is not None
+    waiting.leave(first)
+    assert waiting.oldest_seconds() > 0
+    assert [waiting.take(), waiting.take(), waiting.take()] == [third, second, None]
+
+
+def test_a_step_of_another_tenant_overtakes_the_queue_of_the_first(prepared: None, make_program: Make) -> None:
+    ended: list[str] = []
+    with started(slots=1) as pool:
+        holding = Running(pool, make_program(CALLING, namespace="ten_a"))
+        holding.host.called.wait(10)
+
+        def work(namespace: str) -> None:
+            assert pool.run(make_program("export default () => 1", namespace=namespace), {}).output == 1
+            ended.append(namespace)
+
+        threads = []
+        for number, namespace in enumerate(["ten_a"] * 6 + ["ten_b"]):
+            threads.append(threading.Thread(target=work, args=(namespace,)))
+            threads[-1].start()
+            until(lambda number=number: pool.health()["queued"] == number + 1)  # type: ignore[misc]
+        assert pool.health()["oldest_wait_ms"] > 0
+        holding.finish()
+        for each in threads:
+            each.join(10)
+    assert ended.index("ten_b") in (1, 2)  # second in turn; who says so first is up to the threads
+
+
+def test_a_full_queue_refuses_at_once_and_says_when_to_come_again(prepared: None, make_program: Make) -> None:
+    step = make_program(CALLING)
+    with started(slots=1, queue_places=1, queue_seconds=30) as pool:
+        running = Running(pool, step)
+        running.host.called.wait(10)
+        waiting = Running(pool, step)
+        until(lambda: pool.health()["queued"] == 1)
+        began = time.monotonic()
+        failure = pool.run(step, {}).failure
+        assert time.monotonic() - began < 1
+        assert failure is not None
+        assert (failure.code, failure.failure_class, failure.retryable) == ("sandbox_busy", "system", True)
+        assert failure.message == "the queue before the sandbox is full (1 waiting); try again later"
+        assert [each.finish().output for each in (running, waiting)] == ["done", "done"]
+
+
+def test_steps_of_two_tenants_that_wait_for_an_answer_learn_at_once_that_their_process_died(
+    prepared: None, make_program: Make
+) -> None:
+    with started(slots=2) as pool:
+        steps = [Running(pool, make_program(CALLING, namespace=namespace)) for namespace in ("ten_a", "ten_b")]
+        for each in steps:
+            each.host.called.wait(10)
+        (victim,) = pool.process_ids()
+        killed = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        # Their calls are never answered: nothing but the death of the process can end them before the limit of 30 s.
+        failures = [each.ended(2).failure for each in steps]
+        assert time.monotonic() - killed < 0.5
+        assert [(each.code, each.retryable) for each in failures if each is not None] == [("sandbox_lost", True)] * 2
+        until(lambda: pool.health()["processes"] == 1)
+        assert pool.restarts() == {"lost": 1}
+        assert pool.run(make_program("export default () => 1", namespace="ten_a"), {}).output == 1
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.waits: list[tuple[str, float]] = []
+        self.replacements: list[tuple[str, str]] = []
+
+    def waited(self, lane: str, seconds: float) -> None:
+        self.waits.append((lane, seconds))
+
+    def replaced(self, lane: str, reason: str) -> None:
+        self.replacements.append((lane, reason))
+
+
+def test_an_observer_is_told_of_waits_and_replacements(prepared: None, make_program: Make) -> None:
+    seen = Seen()
+    with started(slots=1) as pool:
+        pool.observe(seen)
+        step = make_program("export default () => { for (;;); }")
+        assert pool.compile(step) == []
+        (victim,) = pool.process_ids()
+        threading.Timer(0.1, os.kill, (victim, signal.SIGSTOP)).start()
+        assert pool.run(step, {}, limits=Limits(wall_ms=300)).failure is not None
+        until(lambda: pool.health()["processes"] == 1)
+        assert pool.restarts() == {"overdue": 1}
+    assert [lane for lane, _ in seen.waits] == ["code", "code"]
+    assert all(0 <= seconds < 1 for _, seconds in seen.waits)
+    assert seen.replacements == [("code", "overdue")]
+
+
+def make_lane(pool: Pool, **bounds: Any) -> Lane:
+    """A lane of one process whose memory is looked at all the time."""
+    lane = Lane("code", pool._code._settings, 1, 2, Bounds(watch_seconds=0.05, **bounds))
+    lane.start()
+    return lane
+
+
+def test_an_idle_process_that_holds_too_much_memory_is_replaced(pool: Pool) -> None:
+    lane = make_lane(pool, idle_bytes=1)
+    try:
+        until(lambda: lane.restarts().get("memory", 0) >= 1)
+        with lane.slot(5) as slot:
+            assert slot.process.own_bytes() > 1 << 20
+    finally:
+        lane.stop()
+
+
+def test_a_process_that_holds_too_much_finishes_its_steps_and_gets_no_more(pool: Pool) -> None:
+    lane = make_lane(pool, idle_bytes=1, busy_bytes=0)
+    try:
+        with lane.slot(5) as slot:
+            old = slot.process
+            until(lambda: old not in lane._processes)
+            assert old.child.poll() is None
+            assert not slot.channel.is_gone()
+        until(lambda: old.condemned)
+        until(lambda: not lane._drained)
+    finally:
+        lane.stop()
+    assert old.child.returncode == -signal.SIGKILL
+
+
+def test_a_process_of_ordinary_size_is_kept(pool: Pool) -> None:
+    lane = make_lane(pool)
+    try:
+        (number,) = lane.process_ids()
+        for _ in range(10):
+            with lane.slot(5):
+                threading.Event().wait(0.02)
+        assert lane.process_ids() == [number]
+        assert lane.restarts() == {}
+    finally:
+        lane.stop()
+
+
+class LateHost:
+    """Answers when the process is dead already."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._call: HostCall | None = None
+
+    def submit(self, call: HostCall, clock: list[int]) -> None:
+        self._call = call
+
+    def wait(self, timeout: float) -> Settled | None:
+        assert self._call is not None
+        for number in self._pool.process_ids():
+            os.kill(number, signal.SIGKILL)
+        return Settled(self._call.id, True, None)
+
+
+def test_an_answer_that_comes_too_late_finds_nobody(prepared: None, make_program: Make) -> None:
+    with started(slots=1) as pool:
+        failure = pool.run(make_program(CALLING), {}, LateHost(pool)).failure
+        assert failure is not None
+        assert failure.code == "sandbox_lost"
+
+
+def test_who_waits_too_long_for_a_lane_is_told(pool: Pool) -> None:
+    lane = make_lane(pool)
+    try:
+        with lane.slot(5), lane.slot(5), pytest.raises(Busy, match=r"no sandbox became free within 0\.05 s"), lane.slot(0.05):
+            pass
+        assert lane.health()["queued"] == 0
+    finally:
+        lane.stop()
