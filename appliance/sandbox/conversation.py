@@ -15,8 +15,6 @@ from appliance.sandbox.wire import Disconnected, Header, encode_json
 
 # What a process gets beyond its own deadline before it is ended.
 GRACE_SECONDS = 0.25
-# While the host is asked for an answer, how often it is looked whether there is still somebody to give it to.
-LOOK_SECONDS = 0.1
 
 
 class Overdue(Exception):
@@ -103,7 +101,7 @@ class Conversation:
             if remaining <= 0:
                 self._send({"op": "abort", "reason": OVER_WALL})
                 return
-            settled = host.wait(min(remaining, LOOK_SECONDS))
+            settled = host.wait(remaining)
             if settled is None and self._channel.is_gone():
                 raise Lost
         if isinstance(settled, Suspend):

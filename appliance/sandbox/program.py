@@ -96,9 +96,10 @@ class Host(Protocol):
         """Take a call; `clock` are the clock values (ms) that the step read since the previous call."""
 
     def wait(self, timeout: float) -> Settled | Suspend | None:
-        """The next answer, in the order the host chooses; None after `timeout` seconds; SUSPEND stores the step.
+        """The next answer, in the order the host chooses; None when there is none yet; SUSPEND stores the step.
 
-        An exception ends the step.
+        A call may take `timeout` seconds. Whenever None is said it is looked whether the process still lives, so a host
+        says it several times a second. An exception ends the step.
         """
 
 

@@ -16,6 +16,7 @@ class Meeting:
     def __init__(self) -> None:
         self.called = threading.Event()
         self.go_on = threading.Event()
+        self.timeouts: list[float] = []
         self._call: HostCall | None = None
 
     def submit(self, call: HostCall, clock: list[int]) -> None:
@@ -23,7 +24,8 @@ class Meeting:
         self.called.set()
 
     def wait(self, timeout: float) -> Settled | None:
-        if not self.go_on.wait(timeout) or self._call is None:
+        self.timeouts.append(timeout)
+        if not self.go_on.wait(min(timeout, 0.1)) or self._call is None:
             return None
         return Settled(self._call.id, True, None)
 
