@@ -13,12 +13,14 @@ from appliance.core.pages import Page
 from appliance.monitor import logs
 from appliance.processes import executions, outcome, versions
 from appliance.processes.executions import Execution, ExecutionFilter, JournalRow, StartRequest, StepRunRow
+from appliance.processes.shortening import shorten
 from appliance.processes.store import FINISHED
 
 from .routing import NULL, Answer, Body, Call, Events, Json, ListQuery, Query, View, route
 from .tenants import NoQuery
 
 POLL_SECONDS = 0.2
+SHOWN_TIMES = 100
 Status = Literal[
     "scheduled", "queued", "running", "waiting", "cancelling", "succeeded", "failed", "cancelled", "timed_out", "expired"
 ]
@@ -106,7 +108,12 @@ class LogLineView(View):
 
 
 class JournalView(View):
-    """One recorded host call; `position` is the order in which the code received the answers, -1 while there is none."""
+    """One recorded host call; `position` is the order in which the code received the answers, -1 while there is none.
+
+    `clock` are the times that the code read before the call.  The line with `call` 0 and the method `end` closes an
+    attempt: its answer has the `seed` of Math.random, its `clock` what was read after the last call.
+    What is long is shown by its beginning; `shortened` names the size of the whole: bytes, or times of the clock.
+    """
 
     path: str
     iteration: str | None = None
@@ -117,6 +124,8 @@ class JournalView(View):
     args: Any
     ok: bool
     answer: Any = None
+    clock: list[str]
+    shortened: dict[str, int] | None = None
     at: str
 
 
@@ -155,10 +164,14 @@ def step_view(row: StepRunRow) -> StepRunView:
 
 
 def journal_view(row: JournalRow) -> JournalView:
+    args, args_size = shorten(row.args)
+    answer, answer_size = shorten(row.answer)
+    sizes = {"args": args_size, "answer": answer_size, "clock": len(row.clock) if len(row.clock) > SHOWN_TIMES else None}
     return JournalView(
         path=row.path, iteration=row.iteration or None, attempt=row.attempt, call=row.call, position=row.position,
-        method=row.method, args=row.args, ok=bool(row.ok), answer=NULL if row.answer is None else row.answer,
-        at=clock.rfc3339(row.at),
+        method=row.method, args=args, ok=bool(row.ok), answer=NULL if answer is None else answer,
+        clock=[clock.rfc3339(value) for value in row.clock[:SHOWN_TIMES]],
+        shortened={name: size for name, size in sizes.items() if size is not None} or None, at=clock.rfc3339(row.at),
     )  # fmt: skip
 
 
@@ -257,7 +270,7 @@ def log_line_view(line: logs.Line) -> LogLineView:
 
 @route("GET", f"{_ONE}/journal", scope="processflow.read", returns=JournalView, listed=True)
 def list_journal(call: Call, process_id: str, execution_id: str) -> Page[JournalView]:
-    """List the recorded host calls of an execution with their answers."""
+    """List the recorded host calls of an execution with their answers, clock values and seeds."""
     row = executions.get_execution(call.scope, execution_id, process_id)
     return executions.list_journal(call.scope, row, call.query.page).map(journal_view)
 

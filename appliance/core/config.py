@@ -94,6 +94,7 @@ class Limits:
     step_seconds: int = _setting(30, "Wall time of a step that sets none (at most 15 minutes).")
     step_memory_mb: int = _setting(64, "Memory of a step that sets none (at most 512).")
     step_output_kb: int = _setting(1024, "Largest output of a step.")
+    step_answer_kb: int = _setting(8192, "Largest answer to a host call of a step; it is kept in the journal.")
     step_host_calls: int = _setting(1000, "Most host calls of a step.")
     execution_minutes: int = _setting(60, "Active time of an execution that sets none.")
     waiting_days: int = _setting(90, "Longest wait of an execution.")

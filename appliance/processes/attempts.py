@@ -9,9 +9,10 @@ from appliance.core import clock, db, logs
 from appliance.core.errors import ApplianceError, StorageFull
 
 from . import outcome
+from .closing import with_moment
 from .engine import Close, Ready, StepRun
 from .evaluation import fill, is_true
-from .failing import StepFailed, from_coded, make_error
+from .failing import LOST_CODES, StepFailed, from_coded, make_error
 from .job import Begun, Job, Performed
 from .journal import Cancelled
 from .nodes import Step
@@ -20,7 +21,6 @@ from .task import Result, Task, Tools
 
 LOST_RETRIES = 5
 LOST_DELAY_MS = 100
-LOST_CODES = ("sandbox_lost", "sandbox_busy")
 LONGEST_RETRY_AFTER_S = 86_400
 
 
@@ -51,17 +51,20 @@ class Attempts:
         try:
             with logs.log_context(execution_id=job.claim.execution_id, step=step.path):
                 result = self._perform(job, ready, run, now)
+            performed = Performed(run, result, run.attempt) if result.in_commit else self._record(run, result)
         except Cancelled:
             return Performed(replace(run, status="cancelled", finished_at=clock.now_ms()), Result(status="cancelled"), run.attempt)
         except StepFailed as failed:
-            return _failed(step, run, failed)
+            performed = _failed(step, run, failed)
         except StorageFull:
             raise
         except ApplianceError as error:
-            return _failed(step, run, from_coded(error))
+            performed = _failed(step, run, from_coded(error))
         finally:
             del job.attempts[key]
-        return Performed(run, result, run.attempt) if result.in_commit else self._record(run, result)
+        if now != run.started_at and _is_moment_due(ready, performed):
+            performed.result.journal = with_moment(performed.result.journal, now)
+        return performed
 
     def perform_in_commit(self, job: Job, each: Performed) -> Performed:
         """A DataPool write inside the commit that records its step."""
@@ -83,11 +86,12 @@ class Attempts:
 
     def close(self, job: Job, close: Close) -> Performed:
         """Finish a branch, a for_each or a wait whose time has come."""
-        run = replace(close.run, status="succeeded", output=close.output, finished_at=clock.now_ms())
+        now = clock.now_ms()
+        run = replace(close.run, status="succeeded", output=close.output, finished_at=now)
         if close.step.kind == "for_each":
             names = job.names(close.iteration, close.step.path)
             try:
-                run.output = for_each.collect(self._tools, close, job.history, names)
+                run.output = for_each.collect(self._tools, close, job.history, names, now)
             except StepFailed as failed:
                 error = _located(failed.error, run)
                 return Performed(replace(run, status="failed", output=None, error=error), Result(), run.attempt)
@@ -114,8 +118,8 @@ class Attempts:
     def _fill(self, job: Job, run: StepRun, names: Mapping[str, Any], now: int) -> dict[str, Any]:
         """The step's settings with their expressions evaluated.
 
-        What is sent to a foreign system and depends on the clock is made durable before: after a crash the
-        same is sent again, under the same key.
+        What is sent to a foreign system, or given to code, and depends on the clock is made durable before: after a
+        crash the same is sent again, under the same key, and code begins as it did.
         """
         step = job.compiled.steps[run.path]
         if run.state and "filled" in run.state:
@@ -123,7 +127,7 @@ class Attempts:
             return kept
         templates = {name: template for name, template in step.templates.items() if name != "expression"}
         filled = fill(self._tools.pool, templates, names, now)
-        if step.kind == "integration" and step.is_volatile:
+        if step.kind in ("integration", "code") and step.is_volatile:
             run.state = {"filled": filled}
             db.write(lambda: outcome.write_begun(job.claim, run))
         return filled
@@ -140,7 +144,7 @@ class Attempts:
         closed = result.status in ("succeeded", "skipped")
         after = replace(
             run, status=result.status, output=result.output, state=result.state, next_run_at=result.next_run_at,
-            finished_at=clock.now_ms() if closed else None,
+            finished_at=(run.finished_at or clock.now_ms()) if closed else None,
         )  # fmt: skip
         return Performed(after, result, run.attempt)
 
@@ -163,6 +167,14 @@ def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:
         return Performed(replace(run, status="failed", state=None, error=error, finished_at=now), result, run.attempt)
     again = replace(run, status="retrying", attempt=run.attempt + 1, state=None, error=error, next_run_at=now + delay)
     return Performed(again, result, run.attempt)
+
+
+def _is_moment_due(ready: Ready, performed: Performed) -> bool:
+    """Whether to note when this attempt's expressions were evaluated: not while it goes on, and not when an earlier
+    visit has evaluated them and kept what came of it."""
+    kept = ready.run is not None and ready.run.state is not None and "lost" not in ready.run.state
+    goes_on = performed.run.status == "retrying" and performed.run.attempt == performed.attempt
+    return not (kept or goes_on or performed.run.status == "waiting")
 
 
 def _retry_delay(step: Step, attempt: int, error: Mapping[str, Any]) -> int | None:

@@ -189,16 +189,17 @@ def page_steps(scope: TenantScope, execution: Execution, page: PageRequest) -> P
 
 
 def list_journal(scope: TenantScope, execution: Execution, page: PageRequest) -> Page[JournalRow]:
-    """The host calls of an execution, oldest first."""
+    """The host calls of an execution with their closing lines, oldest first."""
     query = scope.select(JournalRow).where(JournalRow.execution_id == execution.id)
     fields = {
         "at": JournalRow.at,
         "path": JournalRow.path,
         "iteration": JournalRow.iteration,
         "attempt": JournalRow.attempt,
+        "position": JournalRow.position,
         "call": JournalRow.call,
     }
-    return paginate(query, page, fields, default="at,path,iteration,attempt,call", tie="call")
+    return paginate(query, page, fields, default="at,path,iteration,attempt,position,call", tie="call")
 
 
 def events_after(scope: TenantScope, execution_id: str, after: int) -> list[EventRow]:

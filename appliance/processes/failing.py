@@ -20,6 +20,10 @@ NEXT = {
 }
 
 
+# The sandbox was lost, not the attempt: it runs again.
+LOST_CODES = ("sandbox_lost", "sandbox_busy")
+
+
 class StepFailed(Exception):
     """A step run's failure: the error object without step and attempt, and what the attempt logged and asked."""
 

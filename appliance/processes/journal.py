@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from appliance.core import db
-from appliance.core.errors import ApplianceError, ConnectorFailed, PolicyDenied, TimedOut, ValidationFailed
-from appliance.sandbox import HostCall, Settled
+from appliance.core.errors import ApplianceError, ConnectorFailed, PayloadTooLarge, PolicyDenied, TimedOut, ValidationFailed
+from appliance.sandbox import HostCall, Outcome, Settled
 
+from .closing import close_code
 from .nodes import Grants
 from .store import Claim, JournalEntry, append_journal, check_fence
 
@@ -63,6 +64,7 @@ class Reach:
     actions: Actions
     submit_io: Callable[[Callable[[], Any]], "Future[Any]"]
     is_cancelled: Callable[[], bool]
+    answer_bytes: int = 8 << 20
 
 
 class StepHost:
@@ -81,6 +83,7 @@ class StepHost:
         self._new: deque[HostCall] = deque()
         self._live: queue.SimpleQueue[tuple[HostCall, Future[Any]]] = queue.SimpleQueue()
         self._clock: dict[int, list[int]] = {}
+        self._told = 0
         self._position = len(answered)
         self.unwritten: list[JournalEntry] = []
         self.retry_after: float | None = None
@@ -90,6 +93,7 @@ class StepHost:
     def submit(self, call: HostCall, clock: list[int]) -> None:
         """Take a call: a recorded one is checked against the journal, another is to be answered live."""
         entry = self._recorded.get(call.id)
+        self._told += len(clock)
         if entry is None:
             self._clock[call.id] = clock
         elif (entry.method, entry.args) != (call.method, call.args):
@@ -125,6 +129,12 @@ class StepHost:
         if missing:
             entry = self._recorded[missing[0]]
             raise Nondeterministic(f"call {entry.call} was {entry.method} in the recorded run and is not made now")
+
+    def close(self, outcome: Outcome, seed: int, wall_ms: int) -> None:
+        """The attempt is over: what the journal does not have yet of its clock, and its dice."""
+        earlier = [value for number in sorted(self._clock) for value in self._clock[number]]
+        lines = close_code(outcome, seed, wall_ms, self._position, [*earlier, *outcome.clock[self._told :]])
+        self.unwritten += lines
 
     def _replay(self, number: int) -> Settled:
         entry = self._recorded[number]
@@ -195,7 +205,7 @@ class StepHost:
         if call.method not in READS:
             raise _unavailable(call.method)
         self._need_data(call, "read")
-        return self._reach.data.perform(self._reach.claim, call.method, call.args)
+        return self._kept(call, self._reach.data.perform(self._reach.claim, call.method, call.args))
 
     def _write(self, call: HostCall) -> Settled:
         """The write and its journal entry in one commit, under the fence."""
@@ -204,7 +214,7 @@ class StepHost:
             check_fence(self._reach.claim)
             try:
                 with db.savepoint():
-                    ok, value = True, self._reach.data.perform(self._reach.claim, call.method, call.args)
+                    ok, value = True, self._kept(call, self._reach.data.perform(self._reach.claim, call.method, call.args))
             except ApplianceError as error:
                 ok, value = False, fault_of(error)
             entry = self._entry(call, ok, value)
@@ -220,6 +230,14 @@ class StepHost:
         self.unwritten.clear()
         return Settled(call.id, entry.ok, entry.answer)
 
+    def _kept(self, call: HostCall, value: Any) -> Any:
+        """The answer, if the journal can keep it whole: what is shortened could not be given again after a crash."""
+        size, most = len(db.dump_json(value)), self._reach.answer_bytes
+        if size <= most:
+            return value
+        done = "it was done all the same" if call.method == ACTION else "ask for fewer records or fields"
+        raise PayloadTooLarge(f"api.{call.method} answered {size} bytes, a step is given at most {most}; {done}")
+
     def _begin_action(self, call: HostCall, seconds: float) -> None:
         """Foreign systems are slow: they are asked in a thread, so that calls in flight overlap."""
         path, iteration, _ = self._reach.run_key
@@ -227,7 +245,8 @@ class StepHost:
 
         def ask() -> tuple[bool, Any]:
             try:
-                return True, self._reach.actions.execute(self._reach.claim, self._action_call(call, where), seconds)
+                answer = self._reach.actions.execute(self._reach.claim, self._action_call(call, where), seconds)
+                return True, self._kept(call, answer)
             except ApplianceError as error:
                 self.retry_after = error.extra.get("retry_after")
                 return False, fault_of(error)

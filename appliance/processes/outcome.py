@@ -29,22 +29,23 @@ def _count(counter: metrics.Counter, seconds: metrics.Histogram, label: str, too
 
 @dataclass(frozen=True)
 class Ending:
-    """The execution's next status with what belongs to it."""
+    """The execution's next status with what belongs to it; `at` is when its output was evaluated."""
 
     status: str
     output: Any = None
     error: dict[str, Any] | None = None
+    at: int | None = None
     wait_reason: str | None = None
     waiting_for: dict[str, Any] | None = None
     next_run_at: int | None = None
 
 
-def succeeded(output: Any) -> Ending:
-    return Ending("succeeded", output)
+def succeeded(output: Any, at: int) -> Ending:
+    return Ending("succeeded", output, at=at)
 
 
-def failed(error: dict[str, Any]) -> Ending:
-    return Ending("failed", error=error)
+def failed(error: dict[str, Any], at: int | None = None) -> Ending:
+    return Ending("failed", error=error, at=at)
 
 
 def cancelled() -> Ending:
@@ -106,7 +107,7 @@ def _log_failure(claim: Claim, run: StepRun) -> None:
 
 def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
     """Inside a commit: the execution's new status, and for a finished one its failure group and tally."""
-    now = clock.now_ms()
+    now = end.at or clock.now_ms()
     finished = end.status in store.FINISHED
     changes: dict[str, Any] = {
         "wait_reason": end.wait_reason,

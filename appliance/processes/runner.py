@@ -77,7 +77,8 @@ class Runner:
             row = scope.find(Execution, id=execution_id)
             if row is None or not self._claimable(row):
                 return None
-            if not store.claim(scope, execution_id, self.presence.instance, row.fence, self.lease()):
+            row.started_at = row.started_at or clock.now_ms()  # what expressions see now, they see after a crash
+            if not store.claim(scope, execution_id, self.presence.instance, row.fence, self.lease(), row.started_at):
                 return None
             store.add_event(scope, execution_id, "running", {"status": "running"})
             return claim_of(scope, row)
@@ -222,12 +223,13 @@ class Runner:
     def _finish(self, job: Job, last: object) -> outcome.Ending:
         """The process's own output, or its last step's."""
         template = job.compiled.definition.output
+        now = clock.now_ms()
         if template is None:
-            return outcome.succeeded(last)
+            return outcome.succeeded(last, now)
         try:
-            return outcome.succeeded(fill(self.tools.pool, {"output": template}, job.names(""), clock.now_ms())["output"])
+            return outcome.succeeded(fill(self.tools.pool, {"output": template}, job.names(""), now)["output"], now)
         except StepFailed as failed:
-            return outcome.failed(failed.error)
+            return outcome.failed(failed.error, now)
 
     # -- commit
 
@@ -267,8 +269,8 @@ class Runner:
 
 
 def claim_of(scope: TenantScope, row: Execution) -> Claim:
-    """The claim on a row as it was just before `store.claim` raised its fence."""
+    """The claim on a row that has begun, as it was just before `store.claim` raised its fence."""
     return Claim(
         scope, row.id, row.process_id, row.version, row.fence + 1, row.input, row.label_text, row.created_at,
-        row.started_at or clock.now_ms(), row.active_ms, bool(row.cancel_requested), row.request_id, row.claims,
+        row.started_at, row.active_ms, bool(row.cancel_requested), row.request_id, row.claims,
     )  # fmt: skip

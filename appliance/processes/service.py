@@ -49,7 +49,8 @@ class ProcessFlow:
         limits = config.limits
         tools = Tools(
             pool, ports.data, ports.actions, self._submit_io, limits.step_seconds * 1000, limits.step_memory_mb,
-            limits.step_output_kb << 10, limits.step_host_calls, limits.waiting_days * 86_400_000, limits.execution_steps - 1,
+            limits.step_output_kb << 10, limits.step_answer_kb << 10, limits.step_host_calls,
+            limits.waiting_days * 86_400_000, limits.execution_steps - 1,
         )  # fmt: skip
         self._timers = Timers(self._wake_due)
         self.runner = Runner(config, presence, tools, self._timers)

@@ -12,6 +12,7 @@ from .engine import StepRun
 
 OPEN = ("scheduled", "queued", "running", "waiting", "cancelling")
 FINISHED = ("succeeded", "failed", "cancelled", "timed_out", "expired")
+CLOSING = 0  # the number of a journal's closing line; calls count from 1
 
 
 class Fenced(Exception):
@@ -40,7 +41,7 @@ class Claim:
 @dataclass(frozen=True)
 class JournalEntry:
     """One host call of a step run and its answer.  `position` is the order in which answers were handed to the code,
-    -1 for a call that was sent and has no answer yet."""
+    -1 for a call that was sent and has no answer yet.  The line with the number CLOSING is no call, see `closing`."""
 
     call: int
     position: int
@@ -51,9 +52,8 @@ class JournalEntry:
     clock: Sequence[int]
 
 
-def claim(scope: TenantScope, execution_id: str, owner: str, fence: int, lease_until: int) -> bool:
-    """Take the execution whose fence is still `fence`."""
-    now = clock.now_ms()
+def claim(scope: TenantScope, execution_id: str, owner: str, fence: int, lease_until: int, now: int) -> bool:
+    """Take the execution whose fence is still `fence`; `now` is when it began, unless it was begun before."""
     changed = db.execute(
         "UPDATE execution SET status = CASE WHEN cancel_requested = 1 THEN 'cancelling' ELSE 'running' END, owner = ?, "
         "lease_until = ?, fence = fence + 1, claims = claims + 1, started_at = COALESCE(started_at, ?), "
@@ -176,6 +176,11 @@ def append_journal(claim: Claim, run_key: tuple[str, str, int], entries: Sequenc
 
 def load_journal(scope: TenantScope, execution_id: str, run_key: tuple[str, str, int]) -> list[JournalEntry]:
     """The recorded host calls of (path, iteration, attempt) in the order of their answers."""
+    return [entry for entry in load_lines(scope, execution_id, run_key) if entry.call != CLOSING]
+
+
+def load_lines(scope: TenantScope, execution_id: str, run_key: tuple[str, str, int]) -> list[JournalEntry]:
+    """The same with the closing line, once the attempt is over."""
     found = db.rows(
         "SELECT call, position, method, args, ok, answer, clock FROM journal WHERE tenant_id = ? AND execution_id = ? "
         "AND path = ? AND iteration = ? AND attempt = ? ORDER BY position",

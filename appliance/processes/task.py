@@ -24,6 +24,7 @@ class Tools:
     default_time_ms: int
     default_memory_mb: int
     output_bytes: int
+    answer_bytes: int
     host_calls: int
     longest_wait_ms: int
     most_items: int

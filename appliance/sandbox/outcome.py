@@ -92,7 +92,8 @@ class Snapshot:
 class Outcome:
     """How a visit to the sandbox ended: `failure` is None exactly when the step succeeded or, with `snapshot`, sleeps.
 
-    Logs, figures and `clock`, all clock values that were read, in order, are of this visit.
+    Logs, figures and `clock`, all clock values that were read, in order, are of this visit;
+    `random` says whether the step has asked for its seed by then.
     """
 
     failure: Failure | None
@@ -104,6 +105,7 @@ class Outcome:
     memory_bytes: int = 0
     host_calls: int = 0
     snapshot: Snapshot | None = None
+    random: bool = False
 
     @cached_property
     def output(self) -> Any:

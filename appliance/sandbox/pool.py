@@ -352,6 +352,7 @@ def _outcome(end: Header, parts: list[bytes], template: str, pending: set[int]) 
             memory_bytes=end["memory"],
             host_calls=end["calls"],
             snapshot=Snapshot(template, parts[1], tuple(end["pending"])) if sleeps else None,
+            random=end.get("random") is True,
         )
     except (KeyError, TypeError, IndexError, ValueError) as fault:
         raise Lost from fault

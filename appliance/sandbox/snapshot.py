@@ -67,6 +67,7 @@ class Carried:
     pending: list[int] = field(default_factory=list)
     calls: list[list[Any]] = field(default_factory=list)
     rejections: list[list[int]] = field(default_factory=list)
+    seeded: bool = False
     returned: bool = False
     output: bytes = b""
     raws: list[bytes] = field(default_factory=list)

@@ -128,6 +128,7 @@ class StepRun:
         self._calls_made = before.calls_made
         self._pending = set(before.pending)
         self._backlog_bytes = 0
+        self._seeded = before.seeded
         self._logs: list[list[Any]] = []
         self._log_bytes = before.log_bytes
         self._output: bytes | None = None
@@ -222,6 +223,7 @@ class StepRun:
             pending=sorted(self._pending),
             calls=[[call.id, call.method] for call in self._calls],
             rejections=[[identity, *handles] for identity, handles in vm.rejections.items()],
+            seeded=self._seeded,
             returned=self._output is not None,
             output=self._output or b"",
             raws=[call.raw for call in self._calls],
@@ -247,6 +249,7 @@ class StepRun:
         elif kind == b"f":
             self._on_fault(body)
         elif kind == b"s":
+            self._seeded = True
             return spread_seed(self._before.seed)
         return None
 
@@ -336,4 +339,5 @@ class StepRun:
             "memory": self._memory,
             "calls": self._calls_made - self._before.calls_made,
             "pending": None if self._frozen is None else sorted(self._pending),
+            "random": self._seeded,
         }

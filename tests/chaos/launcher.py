@@ -12,7 +12,7 @@ from appliance.processes.runner import Runner
 def remove_fence() -> None:
     """Claims and commits no longer ask who holds the execution."""
 
-    def claim(scope: Any, execution_id: str, owner: str, fence: int, lease_until: int) -> bool:
+    def claim(scope: Any, execution_id: str, owner: str, fence: int, lease_until: int, now: int) -> bool:
         sql = "UPDATE execution SET status = 'running', owner = ?, lease_until = ?, fence = fence + 1 "
         sql += "WHERE tenant_id = ? AND id = ?"
         return db.execute(sql, (owner, lease_until, scope.tenant_id, execution_id)) == 1

@@ -88,13 +88,32 @@ def test_steps_journal_and_logs_are_read_and_belong_to_their_tenant(acme: httpx.
         ("a", "code", "succeeded", "executed"), ("b", "rule", "succeeded", "executed"),
     ]  # fmt: skip
     journal = data(acme.get(f"{here}/journal"))
-    assert [(entry["method"], entry["ok"], entry["answer"]["code"]) for entry in journal] == [
-        ("datapool.query", False, "not_found")
-    ]
+    assert [(entry["method"], entry["ok"], entry["answer"].get("code")) for entry in journal] == [
+        ("datapool.query", False, "not_found"), ("end", True, None),
+    ]  # fmt: skip
     assert {line["message"] for line in data(acme.get(f"{here}/logs"))} >= {"hello", "careful"}
     for tail in ("", "/steps", "/journal", "/logs", "/events"):
         foreign, unknown = globex.get(f"{here}{tail}"), globex.get(f"{here[:-3]}abc{tail}")
         assert error(foreign, 404)["code"] == error(unknown, 404)["code"]
+
+
+def test_the_journal_shows_clock_and_seed_and_the_beginning_of_what_is_long(acme: httpx.Client, make: Make) -> None:
+    body = """
+      const first = api.now();
+      await api.datapool.query('none-such', {filter: 'x'.repeat(70_000)}).catch(() => null);
+      const times = Array.from({length: 150}, () => api.now());
+      return {first, last: times.slice(0, 100), dice: Math.random()};
+    """
+    address = make([code("a", body)])
+    view = data(acme.post(f"{address}/execute?wait=10", json={}))
+    call, end = data(acme.get(f"{view['links']['self']}/journal"))
+    assert (call["call"], call["clock"]) == (1, [view["output"]["first"]])
+    assert call["shortened"] == {"args": len('["none-such",{"filter":""}]') + 70_000}
+    assert call["args"].startswith('["none-such",{"filter":"xxx')
+    assert len(call["args"]) < 2_000
+    assert (end["call"], end["method"], end["clock"], end["shortened"]) == (0, "end", view["output"]["last"], {"clock": 150})
+    assert end["answer"]["random"] is True
+    assert end["answer"]["seed"].isdigit()
 
 
 def test_steps_of_a_long_for_each_come_in_pages(acme: httpx.Client, make: Make) -> None:

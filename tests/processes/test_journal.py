@@ -270,7 +270,7 @@ def test_a_second_attempt_has_a_journal_and_dice_of_its_own(idle_world: World) -
     drive(world, execution)
     assert world.get(execution).status == "succeeded"
     assert len({what for what, _ in world.marks()}) == 2
-    rows = db.rows("SELECT attempt, call FROM journal WHERE execution_id = ? ORDER BY attempt", (execution,))
+    rows = db.rows("SELECT attempt, call FROM journal WHERE execution_id = ? AND call > 0 ORDER BY attempt", (execution,))
     assert rows == [(1, 1), (2, 1)]
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from appliance.processes.failing import StepFailed, from_sandbox, make_error
+from appliance.processes.failing import LOST_CODES, StepFailed, from_sandbox, make_error
 from appliance.processes.journal import Nondeterministic, Reach, StepHost, recorded_clock
 from appliance.processes.store import load_journal
 from appliance.processes.task import Result, Task, Tools
@@ -14,7 +14,7 @@ def perform(tools: Tools, task: Task) -> Result:
     recorded = load_journal(task.claim.scope, task.claim.execution_id, task.run_key) if task.is_rerun else []
     reach = Reach(
         task.claim, task.run_key, task.step.grants or task.compiled.definition.grants, tools.data, tools.actions,
-        tools.submit_io, task.is_cancelled,
+        tools.submit_io, task.is_cancelled, tools.answer_bytes,
     )  # fmt: skip
     host = StepHost(reach, recorded)
     try:
@@ -25,6 +25,8 @@ def perform(tools: Tools, task: Task) -> Result:
         raise StepFailed(
             make_error("nondeterministic", "user_code", f"after a crash the code did something else than before: {error}")
         ) from error
+    if outcome.failure is None or outcome.failure.code not in LOST_CODES:
+        host.close(outcome, seed_of(task), task.wall_ms(tools.default_time_ms))
     if outcome.failure is not None:
         error_object = from_sandbox(outcome.failure).error
         if error_object["failure_class"] == "connector" and host.retry_after:

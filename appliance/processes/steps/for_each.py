@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from appliance.core import clock
 from appliance.processes.engine import Close, History
 from appliance.processes.evaluation import fill
 from appliance.processes.failing import failed_validation
@@ -23,14 +22,13 @@ def perform(tools: Tools, task: Task) -> Result:
     return Result(status="running", state={"items": items})
 
 
-def collect(tools: Tools, close: Close, history: History, names: Mapping[str, Any]) -> list[Any]:
+def collect(tools: Tools, close: Close, history: History, names: Mapping[str, Any], now: int) -> list[Any]:
     """The step's output: the last output of each iteration, or what `collect` makes of the iteration."""
     template = close.step.blocks[0].collect
     outputs: list[Any] = close.output
     if template is None:
         return outputs
     collected = []
-    now = clock.now_ms()
     for index, item in enumerate(close.run.state["items"]):
         inner = f"{close.iteration}.{index}" if close.iteration else str(index)
         seen = {**names, "steps": history.outputs_for(inner), close.step.settings["as"]: item, "index": index}
