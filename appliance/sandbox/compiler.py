@@ -13,7 +13,7 @@ from appliance.sandbox.artefact import Artefact, Module, resolve
 from appliance.sandbox.engine import Engine
 from appliance.sandbox.outcome import Failure, Position
 from appliance.sandbox.sourcemap import SourceMap
-from appliance.sandbox.typescript import SyntaxFault, TypeScript
+from appliance.sandbox.typescript import Occupied, SyntaxFault, TypeScript
 from appliance.sandbox.vm import VM, OutOfMemory, Stopped, Thrown, Trapped
 
 SECONDS = 10.0
@@ -36,9 +36,8 @@ class _Failed(Exception):
 class _Linking:
     """Owner of an instance that compiles: notes what is imported, and answers with its source, or an empty module."""
 
-    def __init__(self, known: Collection[str], sources: Mapping[str, str] = _NOTHING) -> None:
-        self._known, self._sources = known, sources
-        self._end = time.monotonic() + SECONDS
+    def __init__(self, end: float, known: Collection[str], sources: Mapping[str, str] = _NOTHING) -> None:
+        self._end, self._known, self._sources = end, known, sources
         self.imports: list[tuple[str, str]] = []
 
     def on_message(self, message: bytes) -> bytes | None:
@@ -72,6 +71,8 @@ class Compiler:
         self._broken: set[str] = set()
         self._imports: dict[str, list[tuple[str, str]]] = {}
         self._circular = False
+        # One for all files and all their stages: whoever waits for us knows no other, and would end the process.
+        self._end = time.monotonic() + SECONDS
         self._failures: list[Failure] = []
 
     def compile(self) -> tuple[Artefact | None, list[Failure]]:
@@ -92,7 +93,7 @@ class Compiler:
     def _link(self) -> None:
         """Whether everything imported by name is exported, and the entry has a default export."""
         root = f'import entry from "{self._entry}"; import {{ {_NEVER} }} from "{_PROBE}"; entry({_NEVER})'
-        linking = _Linking({*self._files, _PROBE}, {each.name: each.source for each in self._modules.values()})
+        linking = _Linking(self._end, {*self._files, _PROBE}, {each.name: each.source for each in self._modules.values()})
         try:
             with self._engine.ticker, VM(self._engine, linking) as vm:
                 vm.load_source(root.encode("utf-8", "replace"), "<root>")
@@ -134,7 +135,7 @@ class Compiler:
 
     def _compile_file(self, name: str) -> tuple[Module, list[str]]:
         module = self._translate(name, self._files[name])
-        linking = _Linking(self._files)
+        linking = _Linking(self._end, self._files)
         try:
             with self._engine.ticker, VM(self._engine, linking) as vm:
                 module.bytecode = vm.compile(module.source.encode("utf-8", "replace"), name)
@@ -158,9 +159,12 @@ class Compiler:
         if not name.endswith((".ts", ".mts")) and (name.endswith((".js", ".mjs")) or self._language != "typescript"):
             return Module(name, text)
         try:
-            translation = self._typescript.translate(text, name)
+            translation = self._typescript.translate(text, name, self._end)
         except SyntaxFault as fault:
             raise _Failed(_syntax(_plainly(fault.message), Position(name, fault.line, fault.column))) from None
+        except Occupied:
+            text = "other files take long to compile at this moment; try again later"
+            raise _Failed(Failure("system", "SandboxBusy", text, code="sandbox_busy", retryable=True)) from None
         found = translation.map
         return Module(name, translation.code, map=SourceMap(found) if found else None, map_text=found)
 

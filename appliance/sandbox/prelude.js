@@ -51,8 +51,9 @@
   const call = (method, parameters) => {
     const at = new Fault().stack;
     return new PromiseOf((resolve, reject) => {
+      const body = stringify(parameters); // may make calls of its own, which then come first
       const id = last + 1;
-      host("c" + id + "\n" + method + "\n" + stringify(parameters));
+      host("c" + id + "\n" + method + "\n" + body);
       last = id;
       pending.set(id, [resolve, reject, at]);
     });

@@ -9,6 +9,8 @@ from appliance.sandbox.artefact import Artefact
 from appliance.sandbox.outcome import FAILURE_CLASSES, STACK_CHARACTERS, Failure
 from appliance.sandbox.program import Limits
 
+# What only the appliance may say; its retries go by these.
+_OURS = ("sandbox_lost", "sandbox_busy", "sandbox_fault", "aborted")
 OVER_WALL, OVER_CPU, ABORTED = "timeout", "cpu", "aborted"
 # What people expect from a browser or Node.js, and what they find here instead.
 _INSTEAD = {
@@ -29,6 +31,11 @@ class Reasons:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._system_failed = False
+
+    def hear(self, ok: bool, answer: bytes) -> None:
+        """Note what the host answered: code may pass on a failure of the appliance, but not make one up."""
+        self._system_failed |= not ok and b'"system"' in answer
 
     # ---- limits
 
@@ -88,7 +95,7 @@ class Reasons:
     def thrown(self, fault: dict[str, Any], artefact: Artefact) -> Failure:
         """What the code threw, at the positions its author knows."""
         name, message = str(fault.get("name", "Error")), str(fault.get("message", ""))
-        if name == "InternalError" and message == "out of memory":
+        if name == "InternalError" and message.startswith("out of memory"):  # also "… in regexp execution"
             return self.memory()
         lines = str(fault.get("stack") or "")[:STACK_CHARACTERS].splitlines()
         own = "\n".join(line for line in lines if line and not any(each in line for each in _INNER))
@@ -98,6 +105,8 @@ class Reasons:
         if name == "ReferenceError":
             message += _hint(message)
         given, code = fault.get("failure_class"), fault.get("code")
+        if code in _OURS or (given == "system" and not self._system_failed):
+            given, code = "user_code", None if code in _OURS else code
         return Failure(
             given if given in FAILURE_CLASSES else "user_code",
             name,

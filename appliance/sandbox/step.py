@@ -12,11 +12,10 @@ from typing import Any
 from appliance.core import clock
 from appliance.sandbox.artefact import Artefact
 from appliance.sandbox.engine import Engine
-from appliance.sandbox.freezer import Image, TooLarge, freeze, thaw
 from appliance.sandbox.outcome import Failure
 from appliance.sandbox.program import Limits
 from appliance.sandbox.reasons import ABORTED, OVER_CPU, OVER_WALL, Reasons
-from appliance.sandbox.snapshot import Carried, Stored, Unusable
+from appliance.sandbox.snapshot import Carried, Image, Stored, TooLarge, Unusable, freeze
 from appliance.sandbox.vm import VM, OutOfMemory, Stopped, Thrown, Trapped
 from appliance.sandbox.wire import Channel, Header
 
@@ -29,7 +28,7 @@ LOG_LINE_BYTES = 64
 FAULT_BYTES = 1 << 20
 # Far below what exhausts a reader's stack, wherever the data goes next.
 DEPTH = 200
-_METHOD = re.compile(rb"[a-z]+\.[a-z_]+\Z")
+_METHOD = re.compile(rb"[a-z]{1,40}\.[a-z_]{1,40}\Z")
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 # Only such a number can be more than a double holds (JSON.rawJSON writes any); nobody could store the infinity it becomes.
 _HUGE = re.compile(rb"[eE]\+?0*[1-9][0-9]{2}|[0-9]{309}")
@@ -166,7 +165,7 @@ class StepRun:
             promise = self._request.artefact.load_into(vm)
             vm.start(promise, self._request.facts + b"\n" + self._request.input)
         else:
-            self._take_up(vm, thaw(self._request.stored, vm, self._image))
+            self._take_up(vm, self._request.stored.restore(vm, self._image))
         while not self._finished():
             if not self._calls and not self._pending:
                 return self._unhandled(vm) or self._reasons.never_settled()
@@ -203,6 +202,7 @@ class StepRun:
         if answer["op"] != "settle":
             raise Stopped(str(answer.get("reason")))
         self._pending.remove(answer["id"])
+        self._reasons.hear(answer["ok"], parts[0])
         vm.send(vm.boot.message, b"%d\n%d\n%s" % (answer["id"], 1 if answer["ok"] else 0, parts[0]))
 
     # ---- sleep

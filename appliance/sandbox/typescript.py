@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ import wasmtime
 from appliance.sandbox.engine import TICK_SECONDS, Ticker, configuration
 
 MEMORY = 512 << 20
-SECONDS = 10.0
 
 
 class Undefined:
@@ -39,6 +39,10 @@ class SyntaxFault(Exception):
     def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
         super().__init__(message)
         self.message, self.line, self.column = message, line, column
+
+
+class Occupied(Exception):
+    """Other files were translated all the time; this one can be tried again."""
 
 
 class _Refused(Exception):
@@ -76,11 +80,11 @@ class _Table:
 class _Instance:
     """One fresh instance of swc; good for one translation."""
 
-    def __init__(self, engine: wasmtime.Engine, module: wasmtime.Module) -> None:
+    def __init__(self, engine: wasmtime.Engine, module: wasmtime.Module, seconds: float) -> None:
         self._table = _Table()
         self._store = wasmtime.Store(engine)
         self._store.set_limits(memory_size=MEMORY)
-        self._store.set_epoch_deadline(int(SECONDS / TICK_SECONDS))
+        self._store.set_epoch_deadline(max(1, int(seconds / TICK_SECONDS)))
         self._linker = wasmtime.Linker(engine)
         for each in module.imports:
             name = str(each.name)
@@ -257,22 +261,33 @@ class TypeScript:
         self._module = wasmtime.Module.deserialize_file(self._engine, str(path))
         ticker.add(self._engine)
 
-    def translate(self, source: str, name: str) -> Translation:
-        """JavaScript for one file; SyntaxFault when it is not TypeScript."""
-        with self._lock:
-            try:
-                return self._run(source, {"mode": "strip-only", "filename": name, "module": True})
-            except _Refused as refused:
-                if not (isinstance(refused.value, dict) and refused.value.get("code") == "UnsupportedSyntax"):
-                    raise _syntax_fault(refused.value) from None
-            try:
-                return self._run(source, {"mode": "transform", "filename": name, "module": True, "sourceMap": True})
-            except _Refused as refused:
-                raise _syntax_fault(refused.value) from None
+    def translate(self, source: str, name: str, end: float) -> Translation:
+        """JavaScript for one file, by the monotonic time `end`.
 
-    def _run(self, source: str, options: dict[str, Any]) -> Translation:
+        SyntaxFault when it is not TypeScript or takes longer, Occupied when the time went by with files of others.
+        """
+        if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
+            raise Occupied
         try:
-            with self._ticker, closing(_Instance(self._engine, self._module)) as instance:
+            return self._translate(source, name, end)
+        finally:
+            self._lock.release()
+
+    def _translate(self, source: str, name: str, end: float) -> Translation:
+        try:
+            return self._run(source, {"mode": "strip-only", "filename": name, "module": True}, end)
+        except _Refused as refused:
+            if not (isinstance(refused.value, dict) and refused.value.get("code") == "UnsupportedSyntax"):
+                raise _syntax_fault(refused.value) from None
+        try:
+            return self._run(source, {"mode": "transform", "filename": name, "module": True, "sourceMap": True}, end)
+        except _Refused as refused:
+            raise _syntax_fault(refused.value) from None
+
+    def _run(self, source: str, options: dict[str, Any], end: float) -> Translation:
+        seconds = end - time.monotonic()
+        try:
+            with self._ticker, closing(_Instance(self._engine, self._module, seconds)) as instance:
                 return instance.translate(source, options)
         except (wasmtime.Trap, wasmtime.WasmtimeError) as fault:
             raise SyntaxFault(_explain(str(fault))) from None

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
+import wasmtime
 
-from appliance.sandbox import Pool, Position, Program
+from appliance.sandbox import Pool, Position, Program, runtimes
+from appliance.sandbox import compiler as compilers
 from appliance.sandbox.compiled import Compiled, CompiledPrograms
+from appliance.sandbox.compiler import Compiler
+from appliance.sandbox.engine import Engine
+from appliance.sandbox.typescript import Occupied, TypeScript
 
 Make = Callable[..., Program]
 
@@ -106,3 +112,35 @@ def test_compiled_programs_are_kept_until_there_are_too_many() -> None:
     assert kept.get("0") is None
     assert kept.get("9") is not None
     assert sum(kept.get(str(number)) is not None for number in range(10)) == 4
+
+
+# ---- time
+
+
+@pytest.fixture(scope="module")
+def tools(prepared: None) -> tuple[Engine, TypeScript]:
+    """What a sandbox process compiles with."""
+    found = runtimes.load(runtimes.default_folder())
+    quickjs, swc = found.verified(runtimes.QUICKJS), found.verified(runtimes.SWC)
+    engine = Engine(lambda wasm: wasmtime.Module.deserialize_file(wasm, str(quickjs)), 2, found.boot)
+    return engine, TypeScript(swc, engine.ticker)
+
+
+def test_all_files_and_their_stages_share_one_deadline(tools: tuple[Engine, TypeScript], monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"v{number}" for number in range(8000)]
+    slow = f"enum E {{}}; export default () => {{ let {', '.join(names)}; return () => [{', '.join(names)}] }}"
+    imports = "".join(f"import './{number}.ts'; " for number in range(30))
+    files = {"s.ts": imports + "export default () => 1"} | {f"{number}.ts": slow for number in range(30)}
+    monkeypatch.setattr(compilers, "SECONDS", 0.5)
+    began = time.monotonic()
+    artefact, failures = Compiler(*tools, {"language": "typescript", "entry": "s.ts", "files": files}).compile()
+    assert artefact is None
+    assert failures
+    assert time.monotonic() - began < 1.5
+
+
+def test_who_waits_for_the_translator_in_vain_may_come_again(tools: tuple[Engine, TypeScript]) -> None:
+    typescript = tools[1]
+    with typescript._lock, pytest.raises(Occupied):
+        typescript.translate("export const a: number = 1", "a.ts", time.monotonic() + 0.05)
+    assert "export const a" in typescript.translate("export const a: number = 1", "a.ts", time.monotonic() + 5).code
