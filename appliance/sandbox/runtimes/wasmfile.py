@@ -145,15 +145,17 @@ def _memory_with(body: bytes, pages: int) -> bytes:
     return unsigned(1) + unsigned(flags) + unsigned(max(least, pages)) + body[at:]
 
 
-def _data_segments(memory: bytes, gap: int = 64) -> list[tuple[int, bytes]]:
+def _data_segments(memory: bytes, gap: int) -> list[tuple[int, bytes]]:
     """The stretches of `memory` that are not zero; those closer than `gap` bytes are one."""
     pattern = re.compile(rb"[^\0](?:(?!\0{%d})[\s\S])*" % gap)
     return [(match.start(), match.group()) for match in pattern.finditer(memory)]
 
 
-def preinitialise(binary: bytes, memory: bytes, global_values: dict[int, int], keep: frozenset[str]) -> bytes:
+def preinitialise(
+    binary: bytes, memory: bytes, global_values: dict[int, int], keep: frozenset[str], gap: int = 64
+) -> bytes:
     """A module that starts with `memory` and `global_values`; of its functions only `keep` stay exported."""
-    segments = _data_segments(memory)
+    segments = _data_segments(memory, gap)
     out = []
     for section in read_sections(binary):
         body = section.body
