@@ -13,16 +13,20 @@ from appliance.sandbox import confinement, runtimes
 from appliance.sandbox.compiled import Compiled, CompiledPrograms
 from appliance.sandbox.conversation import Conversation, Lost, Overdue
 from appliance.sandbox.lane import Bounds, Busy, Lane, Observer, Reason
+from appliance.sandbox.occasional import OccasionalLane
 from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position, Problem, Snapshot
 from appliance.sandbox.process import FIRST_USER, Slot, StartFailed
 from appliance.sandbox.program import Entropy, Host, Limits, NoHost, Program
 from appliance.sandbox.protections import Protections, least
 from appliance.sandbox.snapshot import Unusable, check
+from appliance.sandbox.typecheck import SECONDS as TYPES_SECONDS
+from appliance.sandbox.typecheck import Finding, KeptFindings, TypeCheck
 from appliance.sandbox.wire import Header, encode_json
 
 COMPILE_SECONDS = 12.0
 EXPRESSION_LIMITS = Limits(wall_ms=1_000, cpu_ms=1_000)
 DECISION_SECONDS = 1.0
+TYPES_IDLE_SECONDS = 180.0
 _NAME = re.compile(r"[A-Za-z_$][\w$]*\Z", re.ASCII)
 
 
@@ -71,6 +75,9 @@ class Pool:
             "first_user": self.settings.first_user,
         }
         self._decisions = Lane("decisions", decisions, 1, 1, bounds)
+        # The type checker is big, and whoever does not write TypeScript never needs it.
+        self._types = OccasionalLane(lambda: Lane("types", self._types_settings(prepared), 1, 1, bounds), TYPES_IDLE_SECONDS)
+        self._findings = KeptFindings()
         self._compiled = CompiledPrograms()
 
     def _code_settings(self, prepared: runtimes.Runtimes) -> dict[str, Any]:
@@ -85,6 +92,15 @@ class Pool:
             "template": self.template,
         }
 
+    def _types_settings(self, prepared: runtimes.Runtimes) -> dict[str, Any]:
+        return {
+            "role": "types",
+            "address_space": confinement.ADDRESS_SPACE,
+            "first_user": self.settings.first_user,
+            "checker": str(prepared.verified(runtimes.TYPES)),
+            "boot": prepared.parts["types"].facts["boot"],
+        }
+
     def start(self) -> None:
         """Start the processes and wait until they are ready; StartFailed says why they are not."""
         self._code.start()
@@ -92,6 +108,7 @@ class Pool:
     def stop(self) -> None:
         self._code.stop()
         self._decisions.stop()
+        self._types.stop()
 
     def health(self) -> dict[str, int]:
         """{"processes", "slots", "busy", "restarts", "queued", "oldest_wait_ms", "confined"} of those that run code."""
@@ -208,6 +225,17 @@ class Pool:
             self._compiled.put(program.digest, compiled)
         return compiled
 
+    def check_types(self, check: TypeCheck) -> list[Finding] | Failure:
+        """Everything that is wrong with the types of a process, and calls beyond its grants; or why it cannot be told."""
+        found = self._findings.get(check.digest)
+        if found is None:
+            _, parts, failure = self._question(self._types, TYPES_SECONDS, {"op": "types"}, check.wire, namespace=check.namespace)
+            if failure is not None:
+                return failure
+            found = [Finding.from_wire(each) for each in json.loads(parts[0])]
+            self._findings.put(check.digest, found)
+        return found
+
     # ---- expressions
 
     def evaluate(
@@ -274,11 +302,13 @@ class Pool:
             failure = Failure("memory", "OutOfMemory", text, code="memory_limit")
         return answer, found, failure
 
-    def _question(self, lane: Lane, seconds: float, header: Header, *parts: bytes) -> Answer:
+    def _question(
+        self, lane: Lane | OccasionalLane, seconds: float, header: Header, *parts: bytes, namespace: str = ""
+    ) -> Answer:
         """Ask for a place and then the process there; once more when that process was dead, for questions do nothing twice."""
         try:
             for _ in range(2):
-                with lane.slot(self.settings.queue_seconds) as slot:
+                with lane.slot(self.settings.queue_seconds, namespace) as slot:
                     answer, found, failure = _ask(lane, slot, seconds, header, *parts)
                 if not _was_lost(failure):
                     break
@@ -295,7 +325,7 @@ def _was_lost(failure: Failure | None) -> bool:
     return failure is not None and failure.name == _LOST
 
 
-def _ask(lane: Lane, slot: Slot, seconds: float, header: Header, *parts: bytes) -> Answer:
+def _ask(lane: Lane | OccasionalLane, slot: Slot, seconds: float, header: Header, *parts: bytes) -> Answer:
     """One question to a process, and the end of a process that has no answer."""
     try:
         answer, found = Conversation(slot, seconds).ask(header, *parts)

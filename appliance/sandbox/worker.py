@@ -30,6 +30,11 @@ def _load(settings: dict[str, Any]) -> tuple[dict[str, Verb], Callable[[], None]
 
         programs = Programs(settings)
         return programs.verbs, programs.begin
+    if settings["role"] == "types":
+        from appliance.sandbox.typecheck.checks import Checks
+
+        checks = Checks(settings)
+        return checks.verbs, checks.begin
     from appliance.sandbox.decisions import VERBS, warm_up
 
     warm_up()

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from appliance.sandbox import Pool, Settings, runtimes
+from appliance.sandbox.runtimes.prepare import prepare
 from appliance.sandbox.runtimes.wasmfile import MalformedWasm, read_sections, read_unsigned, signed, unsigned
 
 LOCK = Path(__file__).parents[2] / "packaging" / "runtimes" / "package-lock.json"
@@ -63,6 +65,40 @@ def test_runtimes_of_another_version_are_refused(copied: Path) -> None:
         Pool(Settings(runtimes=copied))
 
 
+def test_a_part_of_other_sources_is_refused_and_depends_on_its_own_sources_only(copied: Path) -> None:
+    part = runtimes.load(copied).parts["types"]
+    path = copied / runtimes.MANIFEST
+    path.write_text(path.read_text().replace(part.circumstances["sources"], "0" * 64))
+    with pytest.raises(runtimes.RuntimesMissing, match="another version or machine"):
+        Pool(Settings(runtimes=copied))
+    assert not any("prelude" in each or "vm.py" in each for part in runtimes.PARTS for each in part.sources)
+
+
+def test_what_is_not_stale_is_not_made_again(copied: Path) -> None:
+    """The part of another package version only is prepared anew, and all else stays."""
+    made: list[str] = []
+    path = copied / runtimes.MANIFEST
+    manifest = json.loads(path.read_text())
+    manifest["parts"]["types"]["packages"]["typescript"] = "5.9.2"
+    path.write_text(json.dumps(manifest))
+    modules = runtimes.default_folder() / "npm" / "node_modules"
+    for name in [each for each in manifest["files"] if not (copied / each).exists()]:
+        (copied / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(runtimes.default_folder() / name, copied / name)
+
+    def make(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
+        made.append("types")
+        (out / runtimes.TYPES).write_bytes(b"made")
+        return [runtimes.TYPES], {"boot": {}}
+
+    before = (copied / runtimes.QUICKJS).stat().st_mtime_ns
+    prepare(modules, copied, {"types": make})
+    prepare(modules, copied, {"types": make})
+    assert made == ["types"]
+    assert (copied / runtimes.QUICKJS).stat().st_mtime_ns == before
+    assert runtimes.load(copied).verified(runtimes.TYPES).read_bytes() == b"made"
+
+
 def test_missing_runtimes_say_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(runtimes.RuntimesMissing, match=r"python -m appliance\.sandbox\.runtimes\.prepare"):
         Pool(Settings(runtimes=tmp_path))
@@ -76,6 +112,8 @@ def test_the_explorer_and_the_licences_are_there(prepared: None) -> None:
         "quickjs-wasi.txt",
         "swc-wasm-typescript.txt",
         "swagger-ui-dist.txt",
+        "typescript.txt",
+        "typescript-ThirdPartyNoticeText.txt",
     }
 
 

@@ -7,13 +7,15 @@ import importlib.metadata
 import json
 import platform
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from appliance.core.errors import ConfigInvalid
 
 MANIFEST = "manifest.json"
 QUICKJS, SWC, TEMPLATE = "quickjs.cwasm", "swc.cwasm", "template.wasm"
+TYPES = "types.cwasm"
 ASSETS = "assets/swagger-ui"
 # Part of what compiled code depends on: whoever changes `engine.configuration` or a size in `vm` counts this up.
 CONFIGURATION = "quickjs-1"
@@ -34,6 +36,42 @@ class Boot:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A runtime that takes long to prepare: it is made anew only when one of its own sources or packages has changed.
+
+    `sources` are paths from the folder of the sandbox.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    packages: tuple[str, ...]
+
+    def circumstances(self) -> dict[str, str]:
+        """Everything besides its packages that it depends on."""
+        folder = Path(__file__).parents[1]
+        return {**_machine(), "sources": digest(b"".join((folder / each).read_bytes() for each in self.sources))}
+
+
+@dataclass(frozen=True)
+class PreparedPart:
+    """What the manifest says of a part: `facts` is what whoever loads its files has to know of them."""
+
+    circumstances: dict[str, str]
+    packages: dict[str, str]
+    files: dict[str, str]
+    facts: dict[str, Any]
+
+
+PARTS = (
+    Part(
+        "types",
+        ("typecheck/checker.js", "typecheck/template.py", "runtimes/entrypoints.py", "runtimes/wasmfile.py"),
+        ("quickjs-wasi", "typescript"),
+    ),
+)
+
+
+@dataclass(frozen=True)
 class Runtimes:
     """A folder of prepared runtimes; `digests` by file name, `engine` names what compiled code depends on."""
 
@@ -41,6 +79,7 @@ class Runtimes:
     engine: str
     boot: Boot
     digests: dict[str, str]
+    parts: dict[str, PreparedPart]
 
     def verified(self, name: str) -> Path:
         """The path of a file whose content is what was prepared; compiled code is loaded from nowhere else."""
@@ -68,8 +107,13 @@ def _processor() -> str:
     return platform.machine() + " " + digest(found.group(1).encode())[:16] if found else platform.machine()
 
 
+def _machine() -> dict[str, str]:
+    """What all compiled code depends on."""
+    return {"wasmtime": importlib.metadata.version("wasmtime"), "configuration": CONFIGURATION, "processor": _processor()}
+
+
 def circumstances() -> dict[str, str]:
-    """Everything besides the sources that compiled code depends on."""
+    """Everything besides the packages that the compiled code of JavaScript steps depends on."""
     sources = Path(__file__).parent
     ours = [
         sources / "template.py",
@@ -78,38 +122,43 @@ def circumstances() -> dict[str, str]:
         sources.parent / "prelude.js",
         sources.parent / "vm.py",
     ]
-    return {
-        "wasmtime": importlib.metadata.version("wasmtime"),
-        "configuration": CONFIGURATION,
-        "processor": _processor(),
-        "template": digest(b"".join(each.read_bytes() for each in ours)),
-    }
+    return {**_machine(), "template": digest(b"".join(each.read_bytes() for each in ours))}
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What the manifest says; empty where there is none, or none that can be read."""
+    try:
+        found = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def load(folder: Path) -> Runtimes:
     """The runtimes in `folder`, or RuntimesMissing when they are absent or fit other circumstances."""
-    path = folder / MANIFEST
-    try:
-        manifest = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        raise RuntimesMissing(f"no prepared runtimes in {folder}; run `python -m appliance.sandbox.runtimes.prepare`") from None
-    if manifest.get("circumstances") != circumstances():
+    manifest = read_manifest(folder)
+    if not manifest:
+        raise RuntimesMissing(f"no prepared runtimes in {folder}; run `python -m appliance.sandbox.runtimes.prepare`")
+    parts = {name: PreparedPart(**each) for name, each in manifest.get("parts", {}).items()}
+    stale = [part.name for part in PARTS if part.name not in parts or parts[part.name].circumstances != part.circumstances()]
+    if stale or manifest.get("circumstances") != circumstances():
         raise RuntimesMissing(
             f"the runtimes in {folder} were prepared for another version or machine; "
             "run `python -m appliance.sandbox.runtimes.prepare`"
         )
     engine = digest(json.dumps(manifest["circumstances"], sort_keys=True).encode() + manifest["files"][QUICKJS].encode())
-    return Runtimes(folder, engine, Boot(**manifest["boot"]), dict(manifest["files"]))
+    digests = dict(manifest["files"])
+    for each in parts.values():
+        digests |= each.files
+    return Runtimes(folder, engine, Boot(**manifest["boot"]), digests, parts)
 
 
-def save(folder: Path, boot: Boot, packages: dict[str, str], files: list[str]) -> None:
-    """Write the manifest last: whoever finds it finds everything it names."""
-    manifest = {
-        "circumstances": circumstances(),
-        "packages": packages,
-        "boot": asdict(boot),
-        "files": {name: digest((folder / name).read_bytes()) for name in files},
-    }
+def digests_of(folder: Path, files: list[str]) -> dict[str, str]:
+    return {name: digest((folder / name).read_bytes()) for name in files}
+
+
+def save(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write the manifest, last: whoever finds it finds everything it names."""
     temporary = folder / (MANIFEST + ".new")
     temporary.write_text(json.dumps(manifest, indent=1))
     temporary.replace(folder / MANIFEST)

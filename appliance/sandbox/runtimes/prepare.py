@@ -11,17 +11,21 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import wasmtime
 
 from appliance.sandbox import runtimes
 from appliance.sandbox.engine import configuration
 from appliance.sandbox.runtimes.template import make_template
+from appliance.sandbox.typecheck.template import make_template as make_checker
 
-PACKAGES = ("quickjs-wasi", "@swc/wasm-typescript", "swagger-ui-dist")
+PACKAGES = ("quickjs-wasi", "@swc/wasm-typescript", "swagger-ui-dist", "typescript")
+NOTICES = {"typescript": ("LICENSE.txt", "ThirdPartyNoticeText.txt")}
 ASSET_FILES = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png", "LICENSE", "NOTICE")
 LOCK = Path(__file__).resolve().parents[3] / "packaging" / "runtimes"
 
@@ -81,15 +85,8 @@ def _versions(modules: Path) -> dict[str, str]:
     return out
 
 
-def _is_ready(out: Path, packages: dict[str, str]) -> bool:
-    try:
-        ready = runtimes.load(out)
-        for name in ready.digests:
-            ready.verified(name)
-    except runtimes.RuntimesMissing:
-        return False
-    known: dict[str, str] = json.loads((out / runtimes.MANIFEST).read_bytes())["packages"]
-    return known == packages
+def _are_there(out: Path, files: dict[str, str]) -> bool:
+    return all((out / name).is_file() and runtimes.digest((out / name).read_bytes()) == known for name, known in files.items())
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -103,28 +100,65 @@ def _copy_assets(modules: Path, out: Path) -> list[str]:
         files.append(f"{runtimes.ASSETS}/{name}")
         _copy(modules / "swagger-ui-dist" / name, out / files[-1])
     for name in PACKAGES:
-        files.append(f"licenses/{name.replace('@', '').replace('/', '-')}.txt")
-        _copy(modules / name / "LICENSE", out / files[-1])
+        for notice in NOTICES.get(name, ("LICENSE",)):
+            label = "" if notice.startswith("LICENSE") else f"-{Path(notice).stem}"
+            files.append(f"licenses/{name.replace('@', '').replace('/', '-')}{label}.txt")
+            _copy(modules / name / notice, out / files[-1])
     return files
 
 
-def prepare(modules: Path, out: Path) -> None:
-    """Bring `out` to what `runtimes.load` accepts; does nothing when it already is."""
-    packages = _versions(modules)
-    if _is_ready(out, packages):
-        return
-    (out / runtimes.MANIFEST).unlink(missing_ok=True)
-    with _step("making the JavaScript template"):
-        template, boot = make_template((modules / "quickjs-wasi" / "quickjs.wasm").read_bytes())
+def _compile(out: Path, name: str, binary: bytes) -> None:
     # The configuration with places and the one without compile to the same code; places are of the running engine only.
     engine = wasmtime.Engine(configuration(slots=1))
+    with _step(f"compiling {name}"):
+        (out / name).write_bytes(wasmtime.Module(engine, binary).serialize())
+
+
+def _make_javascript(modules: Path, out: Path) -> dict[str, Any]:
+    """Everything that is not a part of its own."""
+    with _step("making the JavaScript template"):
+        template, boot = make_template((modules / "quickjs-wasi" / "quickjs.wasm").read_bytes())
     (out / runtimes.TEMPLATE).write_bytes(template)
-    for name, binary in ((runtimes.QUICKJS, template), (runtimes.SWC, _swc_binary(modules / "@swc/wasm-typescript"))):
-        with _step(f"compiling {name}"):
-            compiled = wasmtime.Module(engine, binary).serialize()
-            (out / name).write_bytes(compiled)
-    files = [runtimes.QUICKJS, runtimes.SWC, runtimes.TEMPLATE, *_copy_assets(modules, out)]
-    runtimes.save(out, boot, packages, files)
+    _compile(out, runtimes.QUICKJS, template)
+    _compile(out, runtimes.SWC, _swc_binary(modules / "@swc/wasm-typescript"))
+    files = [runtimes.TEMPLATE, runtimes.QUICKJS, runtimes.SWC, *_copy_assets(modules, out)]
+    return {"circumstances": runtimes.circumstances(), "boot": asdict(boot), "files": runtimes.digests_of(out, files)}
+
+
+def _make_types(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
+    with _step("making the template of the type checker"):
+        quickjs = (modules / "quickjs-wasi" / "quickjs.wasm").read_bytes()
+        template, boot = make_checker(quickjs, modules / "typescript" / "lib")
+    _compile(out, runtimes.TYPES, template)
+    return [runtimes.TYPES], {"boot": asdict(boot)}
+
+
+# From the packages' folder and the output's to the files and facts of a part.
+Maker = Callable[[Path, Path], tuple[list[str], dict[str, Any]]]
+MAKERS: Mapping[str, Maker] = {"types": _make_types}
+
+
+def prepare(modules: Path, out: Path, makers: Mapping[str, Maker] = MAKERS) -> None:
+    """Bring `out` to what `runtimes.load` accepts; what is so already stays as it is."""
+    packages = _versions(modules)
+    before = runtimes.read_manifest(out)
+    manifest = dict(before)
+    same = before.get("circumstances") == runtimes.circumstances() and before.get("packages") == packages
+    if not (same and _are_there(out, before["files"])):
+        manifest |= {**_make_javascript(modules, out), "packages": packages}
+    manifest["parts"] = {part.name: _prepare_part(modules, out, part, makers[part.name], before.get("parts", {})) for part in runtimes.PARTS}
+    if manifest != before:
+        runtimes.save(out, manifest)
+
+
+def _prepare_part(modules: Path, out: Path, part: runtimes.Part, make: Maker, before: dict[str, Any]) -> dict[str, Any]:
+    known = before.get(part.name, {})
+    packages = {name: version for name, version in _versions(modules).items() if name in part.packages}
+    wanted = {"circumstances": part.circumstances(), "packages": packages}
+    if {name: known.get(name) for name in wanted} == wanted and _are_there(out, known["files"]):
+        return dict(known)
+    files, facts = make(modules, out)
+    return {**wanted, "files": runtimes.digests_of(out, files), "facts": facts}
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -10,6 +12,8 @@ from typing import Any, Literal
 
 from appliance.sandbox.wire import encode_json
 
+# How long one check may take before its process is ended.
+SECONDS = 20.0
 Severity = Literal["error", "warning"]
 
 
@@ -48,7 +52,7 @@ class TypeCheck:
 
     `declarations` declare `interface Steps {[id]: {input, api}}`, the types of what a step's function is given; in a
     step's own file the names StepInput and Api stand for its own, elsewhere for what `declarations` say.
-    `grants` are those of modules that no step runs itself.
+    `grants` are those of modules that no step runs itself; `namespace` is the tenant, for a fair queue.
     """
 
     files: Mapping[str, str]
@@ -56,6 +60,7 @@ class TypeCheck:
     steps: Sequence[CodeStep]
     grants: Reach = field(default_factory=Reach)
     expressions: Sequence[TypedExpression] = ()
+    namespace: str = ""
 
     @cached_property
     def wire(self) -> bytes:
@@ -71,7 +76,7 @@ class TypeCheck:
 
     @cached_property
     def digest(self) -> str:
-        return hashlib.sha256(self.wire).hexdigest()
+        return hashlib.sha256(self.namespace.encode() + b"\0" + self.wire).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -104,3 +109,22 @@ class Finding:
             expression=wire.get("expression"),
             missing=(str(missing[0]), str(missing[1]), str(missing[2])) if missing else None,
         )
+
+
+class KeptFindings:
+    """The answers to the most recent checks: what validates a draft and then publishes it asks twice."""
+
+    def __init__(self, most: int = 64) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, list[Finding]] = OrderedDict()
+
+    def get(self, digest: str) -> list[Finding] | None:
+        with self._lock:
+            return self._kept.get(digest)
+
+    def put(self, digest: str, findings: list[Finding]) -> None:
+        with self._lock:
+            self._kept[digest] = findings
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)

@@ -1,0 +1,234 @@
+"""Type checks of a process's code: what is found, where, and what is left alone."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from appliance.sandbox import Failure, Pool, confinement
+from appliance.sandbox.lane import Lane
+from appliance.sandbox.occasional import OccasionalLane
+from appliance.sandbox.typecheck import CodeStep, Finding, Reach, TypeCheck, TypedExpression
+
+DECLARATIONS = """
+interface IntegrationsApi { execute(integration: "crm", action: "find", input: { q: string }): Promise<{ name: string }[]> }
+interface DataPoolApi { find(collection: "orders", id: string): Promise<any>; batch(operations: object[]): Promise<any> }
+interface HumanApi { request(what: object): Promise<any> }
+interface GosApi { integrations: IntegrationsApi; datapool: DataPoolApi; human: HumanApi }
+interface Steps { a: { input: { n: number; s?: string }; api: GosApi }; b: { input: { other: boolean }; api: GosApi } }
+type StepInput<Step extends keyof Steps = never> = [Step] extends [never] ? { n: number } : Steps[Step]["input"];
+type Api<Step extends keyof Steps = never> = GosApi;
+"""
+SETTINGS = {"role": "decisions", "address_space": confinement.DECISION_ADDRESS_SPACE, "first_user": 0}
+GRANTED = Reach(integrations={"crm": ["find"]}, datapool={"orders": ["read"]})
+
+
+def check(pool: Pool, files: dict[str, str], *steps: CodeStep, expressions: tuple[TypedExpression, ...] = ()) -> list[Finding]:
+    given = steps or (CodeStep("a", next(iter(files)), GRANTED),)
+    found = pool.check_types(TypeCheck(files, DECLARATIONS, given, GRANTED, expressions))
+    assert isinstance(found, list), found
+    return found
+
+
+def places(found: list[Finding]) -> list[tuple[str, int, int, int]]:
+    return [(each.file, each.line, each.column, each.code) for each in found]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "export default async function (input, api) {",
+        "export default async (input, api) => {",
+        "async function run(input, api) { return await inner(input, api); }\nexport default run;\nfunction inner(input: StepInput, api: Api) {",
+        "const run = async (input, api) => {",
+        "export default async function (input: StepInput, api: Api) {",
+        'export default async function (input: StepInput<"a">, api: Api<"a">) {',
+    ],
+)
+def test_a_step_has_its_types_whether_it_names_them_or_not(pool: Pool, head: str) -> None:
+    tail = "\nexport default run;" if head.startswith("const") else ""
+    source = f"{head}\n  const a: string = input.n;\n  return a;\n}}{tail}"
+    line = head.count("\n") + 2
+    assert places(check(pool, {"steps/a.ts": source})) == [("steps/a.ts", line, 9, 2322)]
+
+
+def test_what_stands_behind_an_unannotated_parameter_keeps_its_column(pool: Pool) -> None:
+    found = check(pool, {"steps/a.ts": "export default async (input, api) => input.nn;"})
+    assert places(found) == [("steps/a.ts", 1, 44, 2339)]
+    assert found[0].message == "Property 'nn' does not exist on type '{ n: number; s?: string | undefined; }'."
+    assert places(check(pool, {"steps/a.ts": "export default input => input.nn"})) == [("steps/a.ts", 1, 31, 2339)]
+    assert places(check(pool, {"steps/a.ts": "export default async ({ n, x }, api) => n;"})) == [("steps/a.ts", 1, 28, 2339)]
+
+
+def test_wrong_input_of_an_action_is_found_where_it_stands(pool: Pool) -> None:
+    source = """export default async function (input, api) {
+  const rows = await api.integrations.execute("crm", "find", {
+    q: input.n,
+  });
+  return rows.map((row) => row.nome);
+}"""
+    assert places(check(pool, {"steps/a.ts": source})) == [("steps/a.ts", 3, 5, 2322), ("steps/a.ts", 5, 32, 2339)]
+
+
+def test_an_implied_any_is_no_error(pool: Pool) -> None:
+    source = """export default async function (input, api) {
+  const parts = [];
+  parts.push(input.n);
+  function twice(x) { return x * 2; }
+  const byName = {};
+  return parts.map((each) => twice(each)).map(String).concat(byName["a"] ?? []);
+}"""
+    assert check(pool, {"steps/a.ts": source}) == []
+
+
+def test_what_the_sandbox_has_beyond_the_language_version_is_known(pool: Pool) -> None:
+    source = """export default async (input, api) => {
+  const groups = Object.groupBy([1, 2], (n) => (n % 2 ? "odd" : "even"));
+  return { groups, sorted: [2, 1].toSorted(), both: [...new Set([1]).union(new Set([2]))] };
+}"""
+    assert check(pool, {"steps/a.ts": source}) == []
+
+
+def test_imports_are_followed_and_their_errors_told_once(pool: Pool) -> None:
+    files = {
+        "steps/a.ts": "import { add } from '../lib/sum.ts';\nexport default async (input, api) => add(input.n, 'x');",
+        "steps/b.ts": "import { add } from '../lib/sum';\nimport data from '../lib/d.json';\n"
+        "export default async (input, api) => add(data.count, data.name);",
+        "lib/sum.ts": "export function add(a: number, b: number): number { return a + b; }\nexport const wrong: string = 1;",
+        "lib/d.json": '{"count": 1, "name": "x"}',
+        "lib/unused.ts": "export const never: string = 1;",
+    }
+    found = check(pool, files, CodeStep("a", "steps/a.ts", GRANTED), CodeStep("b", "steps/b.ts", GRANTED))
+    expected = [("lib/sum.ts", 2, 14, 2322), ("steps/a.ts", 2, 51, 2345), ("steps/b.ts", 3, 54, 2345)]
+    assert sorted(places(found)) == expected
+
+
+def test_a_file_of_two_steps_is_checked_for_both(pool: Pool) -> None:
+    files = {"steps/a.ts": "export default async (input, api) => {\n  const n: number = 'x';\n  return input.n;\n}"}
+    found = check(pool, files, CodeStep("a", "steps/a.ts", GRANTED), CodeStep("b", "steps/a.ts", GRANTED))
+    assert places(found) == [("steps/a.ts", 2, 9, 2322), ("steps/a.ts", 3, 16, 2339)]
+
+
+def test_a_parameter_that_asks_for_another_input_is_an_error(pool: Pool) -> None:
+    source = "\nexport default async function (input: { n: string }, api: any) { return input.n; }"
+    (found,) = check(pool, {"steps/a.ts": source})
+    assert (found.line, found.column, found.code) == (2, 32, 2322)
+    assert "Type 'number' is not assignable to type 'string'" in found.message
+    assert check(pool, {"steps/a.ts": source.replace("n: string", "n: number")}) == []
+
+
+def test_types_of_the_author_with_our_names_win(pool: Pool) -> None:
+    source = "export default async (input: { n: number }, api: Api) => api.log.info('x');\ninterface Api { log: { info(m: string): void } }"
+    (found,) = check(pool, {"steps/a.ts": source})
+    assert "'log' is missing" in found.message
+    own = source.replace("log: { info(m: string): void }", "human: { request(what: object): Promise<any> }").replace(
+        "api.log.info('x')", "api.human.request({})"
+    )
+    step = CodeStep("a", "steps/a.ts", Reach(human=True))
+    assert check(pool, {"steps/a.ts": own}, step) == []
+
+
+def test_calls_beyond_the_grants_are_errors_where_types_show_them(pool: Pool) -> None:
+    source = """export default async function (input, { integrations, ...api }) {
+  await integrations.execute("erp", "push", { q: 1 });
+  const name = "bills";
+  await api.datapool.find(name, "1");
+  await api.datapool.batch([{ op: "create", collection: "orders", values: {} }]);
+  await api.human.request({});
+  await integrations.execute("crm", "find", { q: "x" });
+}"""
+    found = check(pool, {"steps/a.ts": source})
+    told = [(each.line, each.column, each.missing, each.severity) for each in found]
+    assert told == [
+        (2, 30, ("integrations", "erp", "push"), "error"),
+        (4, 27, ("datapool", "bills", "read"), "error"),
+        (5, 28, ("datapool", "orders", "write"), "error"),
+        (6, 9, ("human", "", ""), "error"),
+    ]
+
+
+def test_javascript_is_not_type_checked_and_its_grants_are_looked_at(pool: Pool) -> None:
+    source = """import { later } from './b.js';
+export default async (input, api) => {
+  const n = 1; n.no.such.member;
+  await api.integrations.execute("crm", "find", { q: 1 });
+  await later(api);
+}"""
+    other = "export const later = (api) => api.secrets.get('token').then((t) => api.processes.execute('sub', { t }));"
+    found = check(pool, {"steps/a.js": source, "steps/b.js": other})
+    told = {(each.file, each.line, each.column, each.missing, each.severity) for each in found}
+    assert told == {
+        ("steps/b.js", 1, 47, ("secrets", "token", ""), "warning"),
+        ("steps/b.js", 1, 90, ("processes", "sub", ""), "warning"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("input.n + steps.a", None),
+        ("input.m", (1, 7, 2339)),
+        ("input.kind === 'x' ? input.left : input.right", None),
+        ("input.neither", (1, 7, 2339)),
+        ("item.anything.at.all", None),
+        ("steps.later.x", (1, 7, 2339)),
+        ("[1, 2]\n  .map((x) => y)", (2, 15, 2304)),
+        ("input.maybe.length", None),
+        ("Math.max(...input.list) as number", None),
+    ],
+)
+def test_expressions_are_held_against_what_they_see(pool: Pool, text: str, place: tuple[int, int, int] | None) -> None:
+    names = {
+        "input": "{ n: number; maybe?: string; list: number[] } & ({ kind: 'x'; left: 1 } | { kind: 'y'; right: 2 })",
+        "steps": "{ a: any }",
+        "item": "any",
+    }
+    found = check(pool, {"steps/a.ts": "export default () => 1"}, expressions=(TypedExpression("e", text, names),))
+    assert [(each.line, each.column, each.code) for each in found if each.expression == "e"] == ([place] if place else [])
+
+
+def test_code_that_is_too_much_for_the_compiler_is_refused_and_the_next_is_checked(pool: Pool) -> None:
+    deep = "type D = " + "[" * 20_000 + "1" + "]" * 20_000 + ";\nexport default () => 1;"
+    answer = pool.check_types(TypeCheck({"a.ts": deep}, DECLARATIONS, [CodeStep("a", "a.ts")]))
+    assert isinstance(answer, Failure)
+    assert (answer.failure_class, answer.code) == ("validation", "types_too_large")
+    assert places(check(pool, {"a.ts": "export default (input) => input.nn"})) == [("a.ts", 1, 33, 2339)]
+
+
+def test_nothing_of_one_check_is_seen_by_the_next(pool: Pool) -> None:
+    first = {"a.ts": "declare global { var residue: number }\nglobalThis.residue = 1;\nexport default () => residue;"}
+    assert check(pool, first) == []
+    assert places(check(pool, {"a.ts": "export default () => residue;"})) == [("a.ts", 1, 22, 2304)]
+
+
+def test_the_same_question_is_answered_once(pool: Pool) -> None:
+    asked = TypeCheck({"a.ts": "export default () => 1"}, DECLARATIONS, [CodeStep("a", "a.ts")])
+    assert pool.check_types(asked) is pool.check_types(asked)
+
+
+def test_an_idle_lane_ends_its_process_and_starts_another_when_asked() -> None:
+    made: list[Lane] = []
+
+    def make() -> Lane:
+        made.append(Lane("decisions", SETTINGS, 1, 1))
+        return made[-1]
+
+    lane = OccasionalLane(make, 0.2)
+    assert lane.process_ids() == []
+    with lane.slot(20.0) as slot:
+        first = slot.process.child
+        in_use_beyond_idle = threading.Event().wait(0.5)
+        assert not in_use_beyond_idle
+        assert first.poll() is None
+    deadline = time.monotonic() + 10
+    while first.poll() is None and time.monotonic() < deadline:
+        os.sched_yield()
+    assert first.poll() is not None
+    with lane.slot(20.0) as slot:
+        assert slot.process.child.pid != first.pid
+    assert len(made) == 2
+    lane.stop()
+    assert lane.process_ids() == []
