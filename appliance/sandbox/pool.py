@@ -302,9 +302,7 @@ class Pool:
             failure = Failure("memory", "OutOfMemory", text, code="memory_limit")
         return answer, found, failure
 
-    def _question(
-        self, lane: Lane | OccasionalLane, seconds: float, header: Header, *parts: bytes, namespace: str = ""
-    ) -> Answer:
+    def _question(self, lane: Lane | OccasionalLane, seconds: float, header: Header, *parts: bytes, namespace: str = "") -> Answer:
         """Ask for a place and then the process there; once more when that process was dead, for questions do nothing twice."""
         try:
             for _ in range(2):

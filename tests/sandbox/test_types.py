@@ -42,7 +42,7 @@ def places(found: list[Finding]) -> list[tuple[str, int, int, int]]:
     [
         "export default async function (input, api) {",
         "export default async (input, api) => {",
-        "async function run(input, api) { return await inner(input, api); }\nexport default run;\nfunction inner(input: StepInput, api: Api) {",
+        "export default run;\nfunction run(input, api) { return inner(input, api); }\nfunction inner(input: StepInput, api: Api) {",
         "const run = async (input, api) => {",
         "export default async function (input: StepInput, api: Api) {",
         'export default async function (input: StepInput<"a">, api: Api<"a">) {',
@@ -121,7 +121,8 @@ def test_a_parameter_that_asks_for_another_input_is_an_error(pool: Pool) -> None
 
 
 def test_types_of_the_author_with_our_names_win(pool: Pool) -> None:
-    source = "export default async (input: { n: number }, api: Api) => api.log.info('x');\ninterface Api { log: { info(m: string): void } }"
+    head = "export default async (input: { n: number }, api: Api) => "
+    source = head + "api.log.info('x');\ninterface Api { log: { info(m: string): void } }"
     (found,) = check(pool, {"steps/a.ts": source})
     assert "'log' is missing" in found.message
     own = source.replace("log: { info(m: string): void }", "human: { request(what: object): Promise<any> }").replace(

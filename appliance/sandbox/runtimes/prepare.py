@@ -146,7 +146,9 @@ def prepare(modules: Path, out: Path, makers: Mapping[str, Maker] = MAKERS) -> N
     same = before.get("circumstances") == runtimes.circumstances() and before.get("packages") == packages
     if not (same and _are_there(out, before["files"])):
         manifest |= {**_make_javascript(modules, out), "packages": packages}
-    manifest["parts"] = {part.name: _prepare_part(modules, out, part, makers[part.name], before.get("parts", {})) for part in runtimes.PARTS}
+    manifest["parts"] = {
+        part.name: _prepare_part(modules, out, part, makers[part.name], before.get("parts", {})) for part in runtimes.PARTS
+    }
     if manifest != before:
         runtimes.save(out, manifest)
 

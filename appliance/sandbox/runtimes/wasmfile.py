@@ -151,9 +151,7 @@ def _data_segments(memory: bytes, gap: int) -> list[tuple[int, bytes]]:
     return [(match.start(), match.group()) for match in pattern.finditer(memory)]
 
 
-def preinitialise(
-    binary: bytes, memory: bytes, global_values: dict[int, int], keep: frozenset[str], gap: int = 64
-) -> bytes:
+def preinitialise(binary: bytes, memory: bytes, global_values: dict[int, int], keep: frozenset[str], gap: int = 64) -> bytes:
     """A module that starts with `memory` and `global_values`; of its functions only `keep` stay exported."""
     segments = _data_segments(memory, gap)
     out = []
