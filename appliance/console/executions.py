@@ -16,6 +16,7 @@ from . import outline
 from .people import Names
 from .routing import Answer, Download, Page, Redirect, Visit, page, token_of
 from .timeline import make_timeline
+from .waiting import waits_of
 
 STATES = ("running", "queued", "waiting", "scheduled", "succeeded", "failed", "cancelled", "timed_out")
 LOG_LINES = 300
@@ -67,6 +68,7 @@ def _execution_page(visit: Visit, row: Execution, problem: ApplianceError | None
         "more_lines": lines.next_cursor is not None, "is_open": is_open, "every": every, "problem": problem,
         "live_url": f"/console/executions/{row.id}?part=live", "queue": executions.queue_place(row),
         "names": Names(visit), "token": secrets.token_urlsafe(16), "step_count": len(steps), "newest": process.published_version,
+        "waits": waits_of(row) if row.status == "waiting" else [],
     }  # fmt: skip
     template = "execution_live.html" if visit.asked.is_fragment else "execution.html"
     return Page(template, values, problem.status if problem else 200)

@@ -7,6 +7,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from appliance.core.config import Config
+from appliance.governance import approvals
 
 from . import showing
 from .routing import Asked, Page, Visit
@@ -15,6 +16,7 @@ from .routing import Asked, Page, Visit
 MENU = (
     ("processes", "Processes", "processflow.read", "process"),
     ("executions", "Executions", "processflow.read", "execution"),
+    ("approvals", "Approvals", "approvals.read", "approval"),
     ("failures", "Failures", "logs.read", "failure"),
     ("logs", "Logs", "logs.read", "log"),
     ("datapool", "DataPool", "entities.read", "collection"),
@@ -50,10 +52,12 @@ class Renderer:
     def render(self, page: Page, asked: Asked, visit: Visit | None) -> str:
         """The HTML of a page; a visit gives it the frame of the tenant's console."""
         values: dict[str, Any] = {
-            "asked": asked, "request_id": asked.request_id, "visit": visit, "menu": [], "section": "", "tenant": asked.tenant or "",
-            "base_host": self._config.domains.base, **page.values,
+            "asked": asked, "request_id": asked.request_id, "visit": visit, "menu": [], "section": "", "counts": {},
+            "tenant": asked.tenant or "", "base_host": self._config.domains.base, **page.values,
         }  # fmt: skip
         if visit is not None:
             values["menu"] = [entry for entry in MENU if entry[2] is None or visit.may(entry[2])]
             values["section"] = [*asked.path.split("/"), "", ""][2]
+            if visit.may("approvals.read") and not asked.is_fragment:
+                values["counts"] = {"approvals": approvals.count_pending(visit.scope)}
         return self._environment.get_template(f"console/{page.template}").render(values)

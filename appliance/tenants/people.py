@@ -1,8 +1,10 @@
 """Users, memberships and sessions of the console."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
@@ -149,18 +151,22 @@ def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = Fa
 
 def list_members(scope: TenantScope) -> list[Member]:
     """Everybody with a role in this tenant, by login."""
-    query = (
-        Membership.select(Membership, Person.login)
-        .join(Person, on=(Person.id == Membership.user_id))
-        .where(Membership.tenant_id == scope.tenant_id)
-        .order_by(Person.login)
-    )
-    return [Member(r["user_id"], r["login"], r["role"], bool(r["approver"]), r["created_at"]) for r in query.dicts()]
+    return [_member(row) for row in _members(scope).order_by(Person.login).dicts()]
 
 
 def find_member(scope: TenantScope, user_id: str) -> Member | None:
     """This user's role in this tenant, or None."""
-    return next((member for member in list_members(scope) if member.user_id == user_id), None)
+    row = _members(scope).where(Membership.user_id == user_id).dicts().get_or_none()
+    return None if row is None else _member(row)
+
+
+def _members(scope: TenantScope) -> Any:
+    query = Membership.select(Membership, Person.login).join(Person, on=(Person.id == Membership.user_id))
+    return query.where(Membership.tenant_id == scope.tenant_id)
+
+
+def _member(row: Mapping[str, Any]) -> Member:
+    return Member(row["user_id"], row["login"], row["role"], bool(row["approver"]), row["created_at"])
 
 
 def remove_member(scope: TenantScope, user_id: str) -> None:

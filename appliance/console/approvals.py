@@ -1,0 +1,162 @@
+"""Pages of requests to people: the inbox, one request with what is asked, and the form that decides it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, Detail, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
+from appliance.governance import approvals
+from appliance.governance.approvals import Approval, ApprovalFilter, Decision, Verdict
+from appliance.governance.questions import FREE_TEXT
+from appliance.processes import versions
+
+from .forms import InputForm, read_form
+from .particulars import describe
+from .people import Names
+from .routing import Answer, Page, Redirect, Visit, page
+
+TABS = (("pending", "Waiting"), ("all", "All"))
+# The form speaks of the answer as a member of this name, because findings of the domain point to `/answer…`.
+MEMBER = "answer"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A request in the list; `is_mine` when the visitor may decide it now, `is_late` when its time is over."""
+
+    approval: Approval
+    is_mine: bool
+    is_late: bool
+
+
+@page("GET", "/approvals", scope="approvals.read")
+def list_approvals(visit: Visit) -> Answer:
+    """What waits for a person, the oldest first and what the visitor may decide above the rest; or everything, newest first."""
+    state = visit.asked.args.get("state", "pending")
+    if state not in dict(TABS):
+        raise InvalidRequest(f"{state[:40]!r} is not a state; choose one of the list")
+    pending = state == "pending"
+    wanted = ApprovalFilter("pending" if pending else None)
+    found = approvals.list_approvals(visit.scope, wanted, visit.page(sort="created_at" if pending else None))
+    rows = [Row(each, _is_mine(visit, each), is_late(each)) for each in found.items]
+    names = _process_names(visit, [row.approval for row in rows])
+    values = {
+        "mine": [row for row in rows if pending and row.is_mine], "state": state,
+        "others": [row for row in rows if not (pending and row.is_mine)], "tabs": TABS,
+        "next_cursor": found.next_cursor, "process_names": names,
+    }  # fmt: skip
+    return Page("approvals.html", values)
+
+
+def _process_names(visit: Visit, rows: Sequence[Approval]) -> dict[str, str]:
+    return {name: _process_name(visit, name) for name in {row.origin.process_id for row in rows}}
+
+
+def _process_name(visit: Visit, process_id: str) -> str:
+    try:
+        return str(versions.get_process(visit.scope, process_id).name)
+    except NotFound:
+        return process_id
+
+
+def is_late(approval: Approval) -> bool:
+    """Whether nobody may decide it any more, though nobody has closed it yet."""
+    ends = approval.request.expires_at
+    return approval.status == "pending" and ends is not None and ends <= clock.now_ms()
+
+
+def _is_mine(visit: Visit, approval: Approval) -> bool:
+    return approval.status == "pending" and not is_late(approval) and _refusal(visit, approval) is None
+
+
+def _refusal(visit: Visit, approval: Approval) -> str | None:
+    """Why this visitor may not decide; None when they may."""
+    try:
+        approvals.check_decider(visit.scope, visit.person, approval)
+    except PolicyDenied as error:
+        return error.message
+    return None
+
+
+@page("GET", "/approvals/<approval_id>", scope="approvals.read")
+def show_approval(visit: Visit, approval_id: str) -> Answer:
+    """One request: what is asked and why, by which execution, and the form for whoever may decide."""
+    approval = approvals.get_approval(visit.scope, approval_id)
+    return _approval_page(visit, approval, answer_form(approval))
+
+
+def _approval_page(visit: Visit, approval: Approval, form: InputForm | None, problem: ApplianceError | None = None) -> Page:
+    refusal = _refusal(visit, approval)
+    late = is_late(approval)
+    is_open = approval.status == "pending" and not late
+    own = is_open and refusal is None and approvals.check_decider(visit.scope, visit.person, approval)
+    values = {
+        "row": approval, "asked_for": approval.request, "form": form, "problem": problem, "refusal": refusal,
+        "is_open": is_open, "is_late": late, "is_own": own, "names": Names(visit),
+        "process_name": _process_name(visit, approval.origin.process_id),
+        "details": describe(approval.request.details) if approval.request.details is not None else None,
+        "answer": describe(approval.answer), "who": [_who(name) for name in approval.request.approvers],
+        "comment": visit.asked.field("comment"), "chosen": visit.asked.field("choice"),
+    }  # fmt: skip
+    return Page("approval.html", values, problem.status if problem else 200)
+
+
+def _who(name: str) -> str:
+    kind, _, value = name.partition(":")
+    return value if kind == "user" else "an owner" if value == "owner" else f"a member who is {value} or more"
+
+
+def answer_form(approval: Approval) -> InputForm | None:
+    """The fields of an `input`; None for what is decided by buttons."""
+    schema = approval.request.schema
+    if approval.request.kind != "input" or schema is None:
+        return None
+    is_yes_or_no = schema.get("type") == "boolean"
+    member = {**schema, "title": schema.get("title") or "Your answer"}
+    # A box that nobody ticked would be a no that nobody gave: a yes or no of its own is chosen, not ticked.
+    form = InputForm({"properties": {MEMBER: member}, "required": [] if is_yes_or_no else [MEMBER]})
+    answer = form.root.children[0]
+    answer.required = True
+    if schema == FREE_TEXT:
+        answer.kind = "prose"
+    form.fill(form.defaults())
+    return form
+
+
+@page("POST", "/approvals/<approval_id>", scope="approvals.read")
+def decide_approval(visit: Visit, approval_id: str) -> Answer:
+    """Decide; what is wrong with an answer is shown at its field."""
+    approval = approvals.get_approval(visit.scope, approval_id)
+    form = answer_form(approval)
+    try:
+        decision = _decision(visit, approval, form)
+        approvals.decide_approval(visit.scope, visit.person, approval_id, decision)
+    except NotFound:
+        raise
+    except ApplianceError as error:
+        if form is not None:
+            form.point_out([] if form.problems else [_spoken(detail, form) for detail in error.details])
+        return _approval_page(visit, approvals.get_approval(visit.scope, approval_id), form, error)
+    return Redirect(f"/console/approvals/{approval_id}")
+
+
+def _decision(visit: Visit, approval: Approval, form: InputForm | None) -> Decision:
+    asked = visit.asked
+    comment = asked.field("comment").replace("\r\n", "\n")
+    if approval.request.kind == "approval":
+        return Decision(cast(Verdict, asked.field("verdict")), comment=comment)
+    answer: Any = asked.field("choice")
+    if form is not None:
+        answer = read_form(form, asked.form).get(MEMBER)
+        if form.problems:
+            raise ValidationFailed("some of the answer cannot be read; see the fields below", details=form.problems)
+    return Decision("answer", answer, comment)
+
+
+def _spoken(detail: Detail, form: InputForm) -> Detail:
+    """A field of its own that was left empty has no type to complain about."""
+    answer = form.root.children[0]
+    if detail.pointer == answer.pointer and answer.kind != "group" and not answer.value.strip():
+        return Detail(detail.pointer, "required", "This is needed.")
+    return detail

@@ -1,0 +1,66 @@
+"""JSON as people read it: names with their values, tables of things alike, lists; nothing of it is left out."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+MOST_COLUMNS = 8
+MOST_NESTED = 3
+
+
+@dataclass(frozen=True)
+class Block:
+    """A value to be shown.
+
+    `text` for a plain value or the JSON of a deep one; `pairs` are names with blocks; a table has `columns` and `rows` of
+    texts; a list has `rows` of one text.
+    """
+
+    kind: Literal["text", "json", "pairs", "table", "list"]
+    text: str = ""
+    pairs: "list[tuple[str, Block]]" = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
+
+
+def describe(value: Any, depth: int = 0) -> Block:
+    """The block that shows a JSON value whole."""
+    if _is_plain(value):
+        return Block("text", text=_plain(value))
+    if depth < MOST_NESTED and isinstance(value, Mapping) and value:
+        return Block("pairs", pairs=[(heading(str(name)), describe(item, depth + 1)) for name, item in value.items()])
+    if isinstance(value, list) and value and all(_is_plain(item) for item in value):
+        return Block("list", rows=[[_plain(item)] for item in value])
+    if isinstance(value, list) and (columns := _columns(value)):
+        rows = [[_plain(item[name]) if name in item else "" for name in columns] for item in value]
+        return Block("table", columns=[heading(name) for name in columns], rows=rows)
+    return Block("json", text=json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def heading(name: str) -> str:
+    """`unit_price` as `Unit price`; other spellings stay."""
+    text = name.replace("_", " ").strip()
+    return f"{text[:1].upper()}{text[1:]}" or name
+
+
+def _columns(items: list[Any]) -> list[str]:
+    """The members of things alike, in the order in which they turn up; empty when a table would not hold them."""
+    names: dict[str, None] = {}
+    for item in items:
+        if not isinstance(item, Mapping) or not all(_is_plain(inner) for inner in item.values()):
+            return []
+        names |= dict.fromkeys(map(str, item))
+    return list(names) if len(names) <= MOST_COLUMNS else []
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "\N{EN DASH}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else json.dumps(value)

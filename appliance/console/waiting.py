@@ -1,0 +1,48 @@
+"""What an execution waits for, one line each: a person, a time, an event, another execution, the next try."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock
+from appliance.processes.executions import Execution
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One thing waited for; `url` leads to it, `until` is when it ends at the latest, in epoch milliseconds."""
+
+    text: str
+    what: str = ""
+    url: str = ""
+    step: str = ""
+    until: int | None = None
+
+
+def waits_of(row: Execution) -> list[Wait]:
+    """The waits of an execution in the order in which its steps began them."""
+    waiting = row.waiting_for if isinstance(row.waiting_for, Mapping) else {}
+    given = waiting.get("waits")
+    if isinstance(given, list) and given:
+        return [_wait(each) for each in given if isinstance(each, Mapping)]
+    text = {"timer": "for a time to come", "retry": "for the next try"}.get(row.wait_reason or "", f"for {row.wait_reason}")
+    return [Wait(text, step=str(waiting.get("step") or ""), until=row.next_run_at)]
+
+
+def _wait(given: Mapping[str, Any]) -> Wait:
+    text, what, url = "for something", "", ""
+    if given.get("kind") == "human":
+        text, what = "for a person to decide", str(given.get("title") or "the request")
+        url = f"/console/approvals/{given['approval_id']}" if given.get("approval_id") else ""
+    elif given.get("kind") == "event":
+        text, what = "for the event", str(given.get("name") or "")
+    elif given.get("kind") == "child":
+        text, what = "for the execution", str(given.get("execution_id") or "")
+        url = f"/console/executions/{what}" if what else ""
+    elif given.get("kind") in ("timer", "retry"):
+        text = "for a time to come" if given["kind"] == "timer" else "for the next try"
+    return Wait(text, what, url, str(given.get("step") or ""), _moment(given.get("until")))
+
+
+def _moment(until: Any) -> int | None:
+    return clock.parse_rfc3339(until) if isinstance(until, str) else until

@@ -1,0 +1,242 @@
+"""The inbox and the pages on which people decide."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.console.particulars import describe
+from appliance.console.waiting import Wait, waits_of
+from appliance.core import clock, db
+from appliance.governance import approvals
+from appliance.governance.approvals import Approval
+from appliance.processes.executions import Execution
+from appliance.testing.running import Running
+from tests.api.resources import Resources
+from tests.console.browser import Browser
+
+SignedIn = Callable[[str], Browser]
+ADDRESS = {
+    "type": "object",
+    "required": ["street", "floor"],
+    "additionalProperties": False,
+    "properties": {
+        "street": {"type": "string", "title": "Street", "default": "Main & High"},
+        "floor": {"type": "integer", "title": "Floor", "minimum": 0},
+        "lift": {"type": "boolean", "title": "Lift"},
+        "kind": {"enum": ["pallet", "parcel"], "title": "Kind"},
+        "when": {"type": "string", "format": "date", "title": "When"},
+        "contact": {"type": "object", "title": "Contact", "properties": {"name": {"type": "string", "title": "Name"}}},
+        "codes": {"type": "array", "items": {"type": "string"}, "title": "Codes"},
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def acme_things(staff: Running, acme: httpx.Client) -> Resources:
+    return Resources(staff, "acme", acme)
+
+
+Ask = Callable[..., str]
+
+
+@pytest.fixture
+def ask(acme_things: Resources) -> Ask:
+    """Ask something as an execution does, for 48 hours; answers the request's id."""
+
+    def make(kind: str = "approval", **given: Any) -> str:
+        asked = acme_things.approval(kind, **given)
+        soon = clock.now_ms() + 48 * 3_600_000
+        db.write(lambda: db.execute("UPDATE approval SET expires_at = ? WHERE id = ?", (soon, asked)))
+        return asked
+
+    return make
+
+
+def show(browser: Browser, asked: str) -> str:
+    page = browser.get(browser.at("acme", f"/console/approvals/{asked}"))
+    assert page.status_code == 200
+    return page.text
+
+
+def send(browser: Browser, asked: str, status: int = 200, **form: str) -> str:
+    page = browser.post(browser.at("acme", f"/console/approvals/{asked}"), {k.replace("__", "/"): v for k, v in form.items()})
+    assert page.status_code == status
+    return page.text
+
+
+def kept(acme_things: Resources, asked: str) -> Approval:
+    return approvals.get_approval(acme_things.scope, asked)
+
+
+def test_a_request_is_shown_whole_and_as_text(owner: Browser, ask: Ask) -> None:
+    asked = ask(
+        title="Ship <b>this</b>?", reason="two\nlines", approvers=["role:operator", "user:ann@acme.test"],
+        details={"order_total": "12 <i>", "lines": [{"sku": "a", "n": 1}, {"sku": "b"}], "urgent": True, "deep": [[1]]},
+    )  # fmt: skip
+    page = show(owner, asked)
+    for part in (
+        "Ship &lt;b&gt;this&lt;/b&gt;?", "two\nlines", "Order total", "12 &lt;i&gt;", "<td>b</td>", "yes", "Approve", "Reject",
+        "a member who is operator or more, ann@acme.test", "API key test", 'href="/console/executions/exe_', "in 1 d",
+    ):  # fmt: skip
+        assert part in page
+    assert "<b>this" not in page
+
+
+def test_the_inbox_counts_and_tells_what_is_ones_own(signed_in: SignedIn, ask: Ask, acme_things: Resources) -> None:
+    mine, others = ask("choice", title="For an operator", choices=["a"]), ask(title="For an approver")
+    operator = signed_in("operator@acme.test")
+    page = operator.get(operator.at("acme", "/console/approvals?limit=500")).text
+    pending = approvals.count_pending(acme_things.scope)
+    assert re.search(rf'<span class="count"[^>]*>{min(pending, 100)}', page)
+    above, _, below = page.partition("For others, or too late")
+    assert mine in above
+    assert others in below
+    everything = operator.get(operator.at("acme", "/console/approvals?state=all")).text
+    assert everything.index(others) < everything.index(mine)
+    assert operator.get(operator.at("acme", "/console/approvals?state=odd")).status_code == 400
+
+
+@pytest.mark.parametrize(("verdict", "status"), [("approve", "approved"), ("reject", "rejected")])
+def test_an_owner_decides_once(owner: Browser, ask: Ask, acme_things: Resources, verdict: str, status: str) -> None:
+    asked = ask()
+    page = send(owner, asked, verdict=verdict, comment="so\r\nbe it <!>")
+    assert owner.url.endswith(asked)
+    assert f"<strong>owner@acme.test</strong> {status} this." in page
+    assert "so\nbe it &lt;!&gt;" in page
+    assert (kept(acme_things, asked).status, kept(acme_things, asked).comment) == (status, "so\nbe it <!>")
+    assert "decided this already" in send(owner, asked, 409, verdict="approve")
+    assert "<form" not in show(owner, asked).partition('id="content"')[2]
+
+
+def test_a_choice_is_a_button(signed_in: SignedIn, ask: Ask, acme_things: Resources) -> None:
+    operator, asked = signed_in("operator@acme.test"), ask("choice", choices=["red & blue", "green"])
+    assert '<button class="button" name="choice" value="red &amp; blue">' in show(operator, asked)
+    assert "the answer is one of" in send(operator, asked, 422, choice="black").lower()
+    send(operator, asked, choice="red & blue")
+    assert kept(acme_things, asked).answer == "red & blue"
+
+
+def test_an_answer_is_given_in_the_fields_of_its_schema(owner: Browser, ask: Ask, acme_things: Resources) -> None:
+    asked = ask("input", schema=ADDRESS)
+    page = show(owner, asked)
+    for part in ('name="in/answer/street"', 'value="Main &amp; High"', 'type="date"', "<legend>Contact", 'name="in/answer/codes"'):
+        assert part in page
+    refused = send(owner, asked, 422, in__answer__street="High 1", in__answer__floor="x", comment="keep me")
+    for part in ('id="in/answer/floor-error"', "This must be a whole number.", 'value="High 1"', "keep me"):
+        assert part in refused
+    refused = send(owner, asked, 422, in__answer__street="", in__answer__floor="-1")
+    for part in ('id="in/answer/street-error"', "This member is required.", 'id="in/answer/floor-error"'):
+        assert part in refused
+    assert kept(acme_things, asked).status == "pending"
+    form = {
+        "street": "High 1", "floor": "2", "lift": "false", "kind": '"parcel"', "when": "2026-12-24", "contact__name": "Ann",
+        "codes": '["1", "2"]',
+    }  # fmt: skip
+    send(owner, asked, 200, **{f"in__answer__{name}": value for name, value in form.items()})
+    assert kept(acme_things, asked).answer == {
+        "street": "High 1", "floor": 2, "lift": False, "kind": "parcel", "when": "2026-12-24", "contact": {"name": "Ann"},
+        "codes": ["1", "2"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("schema", "marks", "text", "answer"),
+    [
+        (None, '<textarea id="in/answer" name="in/answer" rows="4" class="prose">', "two\r\nlines", "two\nlines"),
+        ({"type": "boolean"}, '<option value="false">no</option>', "false", False),
+        ({"type": "number", "title": "How much"}, ">How much</label>", "1.5", 1.5),
+        ({"enum": [1, "one"]}, '<option value="1">1</option>', '"one"', "one"),
+        ({"type": "array"}, '<textarea id="in/answer"', "[1]", [1]),
+        ({"type": "object"}, '<textarea id="in/answer"', '{"a": 1}', {"a": 1}),
+    ],
+)
+def test_an_answer_may_be_one_value(
+    owner: Browser, ask: Ask, acme_things: Resources, schema: Any, marks: str, text: str, answer: Any
+) -> None:
+    asked = ask("input", schema=schema)
+    assert marks in show(owner, asked)
+    assert 'id="in/answer-error">This is needed.' in send(owner, asked, 422, in__answer="")
+    send(owner, asked, in__answer=text)
+    assert kept(acme_things, asked).answer == answer
+
+
+def test_who_may_not_decide_sees_why_and_no_form(signed_in: SignedIn, ask: Ask, acme_things: Resources) -> None:
+    operator, asked = signed_in("operator@acme.test"), ask()
+    page = show(operator, asked)
+    assert "Not yours to decide" in page
+    assert "decided by an approver" in page
+    assert "<form" not in page.partition('id="content"')[2]
+    assert "decided by an approver" in send(operator, asked, 403, verdict="approve").lower()
+    assert kept(acme_things, asked).status == "pending"
+
+
+def test_a_strangers_request_is_not_there(signed_in: SignedIn, ask: Ask, acme_things: Resources) -> None:
+    stranger, asked = signed_in("owner@globex.test"), ask(title="Secret of acme")
+    for path in (asked, "apr_unknown"):
+        assert stranger.get(stranger.at("globex", f"/console/approvals/{path}")).status_code == 404
+        assert stranger.post(stranger.at("globex", f"/console/approvals/{path}"), {"verdict": "approve"}).status_code == 404
+    assert "Secret of acme" not in stranger.get(stranger.at("globex", "/console/approvals?state=all")).text
+    assert kept(acme_things, asked).status == "pending"
+
+
+def test_what_is_over_says_so(owner: Browser, ask: Ask, acme_things: Resources) -> None:
+    late, ended = ask(), ask()
+    db.write(lambda: db.execute("UPDATE approval SET expires_at = 1 WHERE id = ?", (late,)))
+    scope, execution = acme_things.scope, kept(acme_things, ended).origin.execution_id
+    db.write(lambda: approvals.close_for(scope, execution, "cancelled"))
+    for asked, text in ((late, "Nobody decided in time"), (ended, "The execution that asked has ended")):
+        page = show(owner, asked)
+        assert text in page
+        assert "<form" not in page.partition('id="content"')[2]
+        assert send(owner, asked, 409, verdict="approve")
+
+
+def test_an_execution_says_what_it_waits_for(owner: Browser, acme_things: Resources) -> None:
+    asked = acme_things.approval(title="Ship it?")
+    execution = kept(acme_things, asked).origin.execution_id
+    waits = [
+        {"kind": "human", "step": "approve", "call": 1, "approval_id": asked, "title": "Ship it?", "until": "2031-01-01T00:00:00Z"},
+        {"kind": "event", "step": "pay", "call": 2, "name": "paid"},
+    ]
+    told = db.dump_json({"step": "approve", "waits": waits})
+    # A new fence, for its runner may still be on the way to the same state.
+    sql = "UPDATE execution SET status = 'waiting', wait_reason = 'approval', waiting_for = ?, fence = fence + 9 WHERE id = ?"
+    db.write(lambda: db.execute(sql, (told, execution)))
+    page = owner.get(owner.at("acme", f"/console/executions/{execution}")).text
+    for part in (f'<a href="/console/approvals/{asked}">Ship it?</a>', "for the event:", " paid", "Asked by step approve."):
+        assert part in page
+
+
+def test_every_wait_is_told() -> None:
+    row = Execution(wait_reason="timer", waiting_for={"step": "pause", "until": "x"}, next_run_at=5)
+    assert waits_of(row) == [Wait("for a time to come", step="pause", until=5)]
+    row.waiting_for = {
+        "waits": [
+            {"kind": "timer", "step": "a", "until": "1970-01-01T00:00:01Z"},
+            {"kind": "child", "execution_id": "exe_2"},
+            {"kind": "retry"},
+            {"kind": "human"},
+            {"kind": "moon"},
+        ]
+    }
+    assert waits_of(row) == [
+        Wait("for a time to come", step="a", until=1000),
+        Wait("for the execution", "exe_2", "/console/executions/exe_2"),
+        Wait("for the next try"),
+        Wait("for a person to decide", "the request"),
+        Wait("for something"),
+    ]
+
+
+def test_details_are_told_whole() -> None:
+    shown = describe({"a_b": 1, "c": {"d": {"e": {"f": 2}}}, "g": [{"h": None}, {"i": "x"}], "j": [], "k": ["l", False]})
+    named = dict(shown.pairs)
+    assert (named["A b"].text, named["J"].text, named["K"].rows) == ("1", "[]", [["l"], ["no"]])
+    assert (named["G"].columns, named["G"].rows) == (["H", "I"], [["\N{EN DASH}", ""], ["", "x"]])
+    deepest = dict(dict(named["C"].pairs)["D"].pairs)["E"]
+    assert (deepest.kind, deepest.text) == ("json", '{\n  "f": 2\n}')
+    wide = describe([{str(n): n for n in range(9)}])
+    assert (wide.kind, "8" in wide.text) == ("json", True)
