@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
 from appliance.core import clock, db, migrations
@@ -12,7 +13,6 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals
 from appliance.governance.approvals import Approval, ApprovalFilter, Decision
-from appliance.governance.models import ApprovalRow
 from appliance.monitor import audit
 from appliance.tenants import keys, people
 from tests.governance.asking import SEALER, Town, found
@@ -204,13 +204,27 @@ def test_of_twenty_decisions_at_once_one_counts(one: Town) -> None:
     assert len(one.audited(asked.id)) == 2
 
 
-def test_between_look_and_write_the_row_decides(one: Town) -> None:
-    """As another process does it: the request is closed after this one has seen it open."""
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_a_decision_of_another_process_on_its_way_counts(one: Town, store_url: str) -> None:
+    """This process still sees the request open, waits for the other's commit, and then finds it decided."""
     asked = one.ask()
-    scope = one.scope
-    assert db.write(lambda: approvals._close(scope, asked.id, "approved", decided_by="user:x", decided_login="x"))
-    assert not db.write(lambda: approvals._close(scope, asked.id, "rejected"))
-    assert scope.get(ApprovalRow, id=asked.id).status == "approved"
+    results: list[str] = []
+
+    def decide() -> None:
+        try:
+            one.decide("eve", asked)
+        except Conflict as error:
+            results.append(error.message)
+
+    late = threading.Thread(target=decide)
+    with psycopg.connect(store_url) as other, psycopg.connect(store_url, autocommit=True) as watcher:
+        other.execute("UPDATE approval SET status = 'rejected', decided_login = 'ann' WHERE id = %s", (asked.id,))
+        late.start()
+        while not watcher.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall():
+            assert late.is_alive()
+    late.join()
+    assert results == ["ann decided this already: rejected"]
+    assert len(one.audited(asked.id)) == 1
 
 
 def test_a_listener_is_part_of_the_decision(one: Town) -> None:
