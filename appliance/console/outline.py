@@ -142,4 +142,7 @@ def grants_of(definition: Mapping[str, Any]) -> list[tuple[str, str]]:
         for name, what in members.items() if isinstance(members, Mapping) else ():
             allowed = "every action" if what == "*" else ", ".join(map(str, what)) if isinstance(what, list) else str(what)
             found.append((str(name), allowed))
-    return found
+    for kind, what in (("processes", "execute"), ("secrets", "read the secret")):
+        names = grants.get(kind)
+        found += [(str(name), what) for name in names] if isinstance(names, list) else []
+    return [*found, ("people", "ask")] if grants.get("human") is True else found

@@ -37,8 +37,9 @@ def _wait(given: Mapping[str, Any]) -> Wait:
     elif given.get("kind") == "event":
         text, what = "for the event", str(given.get("name") or "")
     elif given.get("kind") == "child":
-        text, what = "for the execution", str(given.get("execution_id") or "")
-        url = f"/console/executions/{what}" if what else ""
+        text, what = "for another execution", str(given.get("process_id") or "")
+        text = "for an execution of" if what else text
+        url = f"/console/executions/{given['execution_id']}" if given.get("execution_id") else ""
     elif given.get("kind") in ("timer", "retry"):
         text = "for a time to come" if given["kind"] == "timer" else "for the next try"
     return Wait(text, what, url, str(given.get("step") or ""), _moment(given.get("until")))

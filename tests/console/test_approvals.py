@@ -182,11 +182,10 @@ def test_a_strangers_request_is_not_there(signed_in: SignedIn, ask: Ask, acme_th
     assert kept(acme_things, asked).status == "pending"
 
 
-def test_what_is_over_says_so(owner: Browser, ask: Ask, acme_things: Resources) -> None:
+def test_what_is_over_says_so(owner: Browser, ask: Ask) -> None:
     late, ended = ask(), ask()
     db.write(lambda: db.execute("UPDATE approval SET expires_at = 1 WHERE id = ?", (late,)))
-    scope, execution = acme_things.scope, kept(acme_things, ended).origin.execution_id
-    db.write(lambda: approvals.close_for(scope, execution, "cancelled"))
+    db.write(lambda: db.execute("UPDATE approval SET status = 'cancelled', closed_at = 2 WHERE id = ?", (ended,)))
     for asked, text in ((late, "Nobody decided in time"), (ended, "The execution that asked has ended")):
         page = show(owner, asked)
         assert text in page
@@ -208,6 +207,10 @@ def test_an_execution_says_what_it_waits_for(owner: Browser, acme_things: Resour
     page = owner.get(owner.at("acme", f"/console/executions/{execution}")).text
     for part in (f'<a href="/console/approvals/{asked}">Ship it?</a>', "for the event:", " paid", "Asked by step approve."):
         assert part in page
+    assert "more" not in page.partition("Facts")[0].partition("for the event")[2]
+    told = db.dump_json({"waits": waits[1:] * 23})
+    db.write(lambda: db.execute(sql, (told, execution)))
+    assert "And 3 more." in owner.get(owner.at("acme", f"/console/executions/{execution}")).text
 
 
 def test_every_wait_is_told() -> None:
@@ -216,7 +219,8 @@ def test_every_wait_is_told() -> None:
     row.waiting_for = {
         "waits": [
             {"kind": "timer", "step": "a", "until": "1970-01-01T00:00:01Z"},
-            {"kind": "child", "execution_id": "exe_2"},
+            {"kind": "child", "execution_id": "exe_2", "process_id": "send-invoice"},
+            {"kind": "child"},
             {"kind": "retry"},
             {"kind": "human"},
             {"kind": "moon"},
@@ -224,7 +228,8 @@ def test_every_wait_is_told() -> None:
     }
     assert waits_of(row) == [
         Wait("for a time to come", step="a", until=1000),
-        Wait("for the execution", "exe_2", "/console/executions/exe_2"),
+        Wait("for an execution of", "send-invoice", "/console/executions/exe_2"),
+        Wait("for another execution"),
         Wait("for the next try"),
         Wait("for a person to decide", "the request"),
         Wait("for something"),

@@ -48,4 +48,6 @@ def test_a_draft_that_cannot_be_read_has_no_steps(definition: dict[str, Any]) ->
 def test_grants_are_named() -> None:
     grants = {"integrations": {"erp": "*", "crm": ["find", "create"]}, "datapool": {"orders": ["read"]}}
     assert grants_of({"grants": grants}) == [("erp", "every action"), ("crm", "find, create"), ("orders", "read")]
-    assert grants_of({"grants": {"integrations": 5}}) == grants_of({}) == []
+    more = {"processes": ["send-invoice"], "secrets": ["token"], "human": True}
+    assert grants_of({"grants": more}) == [("send-invoice", "execute"), ("token", "read the secret"), ("people", "ask")]
+    assert grants_of({"grants": {"integrations": 5, "secrets": "a", "human": 1}}) == grants_of({}) == []
