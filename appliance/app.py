@@ -5,7 +5,6 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,6 +33,7 @@ from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations
 from appliance.monitor import audit, failures, metrics, tally
 from appliance.monitor import logs as log_lines
+from appliance.monitor.sandbox import SandboxMetrics
 from appliance.processes import executions
 from appliance.processes.reach import ActionReach, DataPoolReach
 from appliance.processes.service import Ports, ProcessFlow
@@ -93,6 +93,10 @@ class Appliance:
         for each in self.upkeep:
             each.start()
         self.ready = True
+
+    def is_ready(self) -> bool:
+        """Whether requests can be served: between start and stop, unless no sandbox process is left."""
+        return self.ready and self.services.pool.is_alive()
 
     def stop(self) -> None:
         """Let work in progress finish within the configured time, then give everything back."""
@@ -177,15 +181,9 @@ def delete_expired(config: Config) -> None:
 
 
 def _gauges(services: Services) -> None:
-    health = services.pool.health
+    SandboxMetrics(metrics.registry).watch(services.pool)
     metrics.registry.gauge("gos_queue_messages", "Wake-ups nobody has taken yet.", lambda: float(services.queue.depth()))
     metrics.registry.gauge("gos_db_writer_waiting", "Functions waiting for the writer.", lambda: float(db.writer_depth()))
-    for name, text in (
-        ("busy", "Sandbox places in use."),
-        ("queued", "Steps waiting for a sandbox place."),
-        ("restarts", "Sandbox processes replaced."),
-    ):
-        metrics.registry.gauge(f"gos_sandbox_{name}", text, partial(lambda name: float(health()[name]), name))
     metrics.registry.gauge(
         "gos_executions_active", "Executions driven by this process.", lambda: float(len(services.processes.runner.active))
     )
@@ -207,7 +205,7 @@ def make_asgi(appliance: Appliance) -> Any:
     quart.add_url_rule("/metrics", "metrics", _metrics)
     assets = services.assets
     folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
-    return Front(StaticFiles(cast(App, quart), folders), appliance.config, lambda: appliance.ready)
+    return Front(StaticFiles(cast(App, quart), folders), appliance.config, appliance.is_ready)
 
 
 async def _refuse(error: Exception) -> Response:

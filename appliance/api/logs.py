@@ -188,6 +188,27 @@ def get_analytics(call: Call) -> AnalyticsView:
     )  # fmt: skip
 
 
+class ProtectionView(View):
+    """What holds every sandbox process; where one does not hold, `text` says what that means."""
+
+    holds: bool
+    text: str
+
+
+class SandboxView(View):
+    """The processes that run step code, of all tenants: places, who waits for one, and processes replaced since the start."""
+
+    processes: int
+    slots: int
+    busy: int
+    queued: int
+    oldest_wait_ms: int
+    restarts: int
+    restart_reasons: dict[str, int]
+    confined: int
+    protections: list[ProtectionView]
+
+
 class QueueView(View):
     """How busy the appliance is with this tenant's executions."""
 
@@ -198,12 +219,16 @@ class QueueView(View):
     scheduled: int
     workers: int
     lag_ms: float | None = None
+    sandbox: SandboxView
 
 
 @route("GET", "/logs/queues", scope="logs.read", returns=QueueView)
 def get_queues(call: Call) -> QueueView:
-    """Show the queue: depth, oldest age, what is in flight, waiting and scheduled, workers and lag."""
-    return QueueView.model_validate(call.services.processes.queue_state(call.scope))
+    """Show the queue: depth, oldest age, what is in flight, waiting and scheduled, workers and lag, and the sandbox."""
+    pool = call.services.pool
+    protections = [ProtectionView(holds=holds, text=text) for holds, text in pool.protections().lines()]
+    sandbox = SandboxView(**pool.health(), restart_reasons=dict(pool.restarts()), protections=protections)
+    return QueueView(**call.services.processes.queue_state(call.scope), sandbox=sandbox)
 
 
 class FailureQuery(ListQuery):

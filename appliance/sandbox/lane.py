@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from appliance.sandbox import process as processes
+from appliance.sandbox.observer import Observer, Reason, Unobserved
 from appliance.sandbox.process import Process, Slot, StartFailed
 from appliance.sandbox.protections import Protections
 from appliance.sandbox.waiting import Waiter, Waiting
@@ -23,30 +24,20 @@ log = logging.getLogger(__name__)
 HEALTHY_SECONDS, SLOWEST_SECONDS = 2.0, 2.0
 
 
-# Why a process was ended: it did not answer in time, it was gone, or it held too much memory.
-Reason = Literal["overdue", "lost", "memory"]
-
 
 class Busy(Exception):
     """No slot became free in time, or too many wait for one already."""
 
 
-class Observer(Protocol):
-    """Told of what happens, on the thread to which it happens; it must be quick."""
-
-    def waited(self, lane: str, seconds: float) -> None: ...
-    def replaced(self, lane: str, reason: Reason) -> None: ...
-
-
 @dataclass(frozen=True)
 class Bounds:
-    """`places`: how many may wait at once. A process that holds more than `idle_bytes` of its own memory, and
-    `busy_bytes` for each step in it, is replaced; that is looked at every `watch_seconds`."""
+    """`places`: how many may wait at once. A process that is gone, or holds more than `idle_bytes` of its own memory and
+    `busy_bytes` for each step in it, is replaced; that is looked at every `watch_seconds`, even when nobody uses it."""
 
     places: int = 256
     idle_bytes: int = 512 << 20
     busy_bytes: int = 600 << 20
-    watch_seconds: float = 5.0
+    watch_seconds: float = 1.0
 
 
 class Lane:
@@ -55,7 +46,7 @@ class Lane:
     def __init__(self, name: str, settings: dict[str, Any], count: int, slots: int, bounds: Bounds | None = None) -> None:
         self.name, self._settings, self._count, self._slots = name, settings, count, slots
         self._bounds = bounds or Bounds()
-        self.observer: Observer | None = None
+        self.observer: Observer = Unobserved()
         self._lock = threading.Lock()
         self._processes: list[Process] = []
         self._drained: list[Process] = []
@@ -101,8 +92,7 @@ class Lane:
         began = time.monotonic()
         claimed = self._claim(namespace)
         slot = claimed if isinstance(claimed, Slot) else self._await(claimed, timeout)
-        if self.observer is not None:
-            self.observer.waited(self.name, time.monotonic() - began)
+        self.observer.waited(self.name, time.monotonic() - began)
         return slot
 
     def _claim(self, namespace: str) -> Slot | Waiter:
@@ -156,8 +146,7 @@ class Lane:
                 self._processes.remove(process)
         process.child.kill()
         self._ended.put(process)
-        if self.observer is not None:
-            self.observer.replaced(self.name, reason)
+        self.observer.replaced(self.name, reason)
 
     def process_ids(self) -> list[int]:
         with self._lock:
@@ -199,7 +188,7 @@ class Lane:
             try:
                 ended = self._ended.get(timeout=self._bounds.watch_seconds)
             except queue.Empty:
-                missing += self._replace_grown()
+                missing += self._inspect()
                 continue
             if ended is not None:
                 missing += self._replace(ended)
@@ -221,10 +210,14 @@ class Lane:
                 return 0  # its successor works already
         return int(not self._add_in_time(0.0 if time.monotonic() - ended.started > HEALTHY_SECONDS else 0.1))
 
-    def _replace_grown(self) -> int:
-        """Give no more work to a process that holds too much memory; it ends with the last step in it."""
+    def _inspect(self) -> int:
+        """Find processes that are gone, and give no more work to one that holds too much memory: it ends with the last step
+        in it. Answers how many are missing then."""
         with self._lock:
             processes = list(self._processes)
+        for each in processes:
+            if each.child.poll() is not None:
+                self.condemn(each)
         drained = [each for each in processes if self._is_grown(each) and self._drain(each)]
         return sum(not self._add() for _ in drained)
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from appliance.sandbox.lane import Lane, Reason
+from appliance.sandbox.lane import Lane
+from appliance.sandbox.observer import Reason
 from appliance.sandbox.process import Process, Slot
 
 

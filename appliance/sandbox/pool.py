@@ -12,7 +12,8 @@ from typing import Any
 from appliance.sandbox import confinement, runtimes
 from appliance.sandbox.compiled import Compiled, CompiledPrograms
 from appliance.sandbox.conversation import Conversation, Lost, Overdue
-from appliance.sandbox.lane import Bounds, Busy, Lane, Observer, Reason
+from appliance.sandbox.lane import Bounds, Busy, Lane
+from appliance.sandbox.observer import Observer, Reason, Unobserved
 from appliance.sandbox.occasional import OccasionalLane
 from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position, Problem, Snapshot
 from appliance.sandbox.process import FIRST_USER, Slot, StartFailed
@@ -79,6 +80,7 @@ class Pool:
         self._types = OccasionalLane(lambda: Lane("types", self._types_settings(prepared), 1, 1, bounds), TYPES_IDLE_SECONDS)
         self._findings = KeptFindings()
         self._compiled = CompiledPrograms()
+        self._observer: Observer = Unobserved()
 
     def _code_settings(self, prepared: runtimes.Runtimes) -> dict[str, Any]:
         return {
@@ -114,12 +116,17 @@ class Pool:
         """{"processes", "slots", "busy", "restarts", "queued", "oldest_wait_ms", "confined"} of those that run code."""
         return self._code.health()
 
+    def is_alive(self) -> bool:
+        """Whether there is a process that runs code; while one is replaced, the others do its work."""
+        return self._code.health()["processes"] > 0
+
     def restarts(self) -> dict[Reason, int]:
         """How many processes that run code were ended and replaced, by the reason why."""
         return self._code.restarts()
 
     def observe(self, observer: Observer) -> None:
-        """Tell `observer` from now on who waits how long, and which processes are replaced."""
+        """Tell `observer` from now on who waits how long, which processes are replaced and how steps end."""
+        self._observer = observer
         for lane in (self._code, self._decisions):
             lane.observer = observer
 
@@ -172,6 +179,7 @@ class Pool:
         if _was_lost(outcome.failure) and not begun:
             # Nothing has happened yet, and most likely the process was dead before: this need not cost an attempt.
             outcome, _ = self._attempt(asked)
+        self._observer.stepped(program.language, outcome)
         return outcome
 
     def _attempt(self, asked: _Asked) -> tuple[Outcome, bool]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from appliance.sandbox import HostCall, Limits, Pool, Program, Settings, Settled
+from appliance.sandbox import HostCall, Limits, Outcome, Pool, Program, Settings, Settled
 from appliance.sandbox.lane import Bounds, Busy, Lane
 from appliance.sandbox.waiting import Waiting
 from tests.sandbox.held import CALLING, Running, until
@@ -114,12 +114,16 @@ class Seen:
     def __init__(self) -> None:
         self.waits: list[tuple[str, float]] = []
         self.replacements: list[tuple[str, str]] = []
+        self.steps: list[tuple[str, str | None]] = []
 
     def waited(self, lane: str, seconds: float) -> None:
         self.waits.append((lane, seconds))
 
     def replaced(self, lane: str, reason: str) -> None:
         self.replacements.append((lane, reason))
+
+    def stepped(self, language: str, outcome: Outcome) -> None:
+        self.steps.append((language, outcome.failure.code if outcome.failure else None))
 
 
 def test_an_observer_is_told_of_waits_and_replacements(prepared: None, make_program: Make) -> None:
@@ -136,6 +140,7 @@ def test_an_observer_is_told_of_waits_and_replacements(prepared: None, make_prog
     assert [lane for lane, _ in seen.waits] == ["code", "code"]
     assert all(0 <= seconds < 1 for _, seconds in seen.waits)
     assert seen.replacements == [("code", "overdue")]
+    assert seen.steps == [("typescript", "time_limit")]
 
 
 def make_lane(pool: Pool, **bounds: Any) -> Lane:

@@ -1,0 +1,55 @@
+"""A sandbox process that dies is seen in Monitor, replaced, and no reason to send callers elsewhere while another one lives."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.core import clock
+from appliance.testing.running import Running, make_config, start
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Running]:
+    made = start(make_config(tmp_path, sandbox__processes=2, sandbox__slots=3))
+    yield made
+    made.stop()
+
+
+def sandbox(client: httpx.Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/api/v1/logs/queues").json()["data"]["sandbox"]
+    return found
+
+
+def test_a_dead_process_is_replaced_and_seen_while_the_appliance_stays_ready(live: Running) -> None:
+    with live.api("acme") as client:
+        before = sandbox(client)
+        assert (before["processes"], before["slots"], before["busy"], before["restarts"]) == (2, 6, 0, 0)
+        assert before["confined"] == 2
+        assert {each["text"].split(":")[0] for each in before["protections"]} == {"seccomp", "landlock", "user", "privileges"}
+        os.kill(live.services.pool.process_ids()[0], signal.SIGKILL)
+        ends = clock.monotonic() + 10
+        while sandbox(client)["restarts"] == 0:
+            assert client.get("/readyz").status_code == 200
+            assert clock.monotonic() < ends
+        assert sandbox(client)["restart_reasons"] == {"lost": 1}
+
+
+def test_without_any_process_it_is_not_ready(live: Running) -> None:
+    pool = live.services.pool
+    seen: list[int] = []
+    with live.api("acme") as client:
+        assert client.get("/readyz").status_code == 200
+        # As it is between the death of the last one and the start of the next.
+        with pool._code._lock:
+            processes, pool._code._processes = pool._code._processes, []
+        seen.append(client.get("/readyz").status_code)
+        seen.append(client.get("/healthz").status_code)
+        with pool._code._lock:
+            pool._code._processes = processes
+        seen.append(client.get("/readyz").status_code)
+    assert seen == [503, 200, 200]
