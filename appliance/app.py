@@ -25,6 +25,7 @@ from appliance.core.presence import Presence, open_presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.governance import approvals
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor
 from appliance.integrations import history
@@ -84,6 +85,7 @@ class Appliance:
     services: Services
     presence: Presence
     upkeep: list[Periodic]
+    withdraw: Callable[[], None]
     ready: bool = False
 
     def start(self) -> None:
@@ -107,6 +109,7 @@ class Appliance:
         self.services.executor.stop()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
         self.services.pool.stop()
+        self.withdraw()
         self.presence.close()
         db.close_database()
 
@@ -124,14 +127,15 @@ def build(config: Config) -> Appliance:
     integrations = make_integrations(config, sealer)
     executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
-    flow = ProcessFlow(config, presence, pool, queue, Ports(DataPoolReach(), ActionReach(executor)))
+    flow = ProcessFlow(config, presence, pool, queue, Ports(DataPoolReach(), ActionReach(executor), sealer))
+    withdraw = approvals.on_decided(flow.answer_approval)
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, executor=executor,
         rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
     )  # fmt: skip
     _gauges(services)
-    return Appliance(config, services, presence, _upkeep(services))
+    return Appliance(config, services, presence, _upkeep(services), withdraw)
 
 
 def make_integrations(config: Config, sealer: Sealer) -> Integrations:

@@ -11,10 +11,11 @@ from appliance.core import clock
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.pages import Page
 from appliance.monitor import logs
-from appliance.processes import executions, outcome, versions
-from appliance.processes.executions import Execution, ExecutionFilter, JournalRow, StartRequest, StepRunRow
+from appliance.processes import ending, executions, versions
+from appliance.processes.executions import Execution, ExecutionFilter, JournalRow, Resumption, StartRequest, StepRunRow
 from appliance.processes.shortening import shorten
 from appliance.processes.store import FINISHED
+from appliance.processes.vault import SECRET
 
 from .routing import NULL, Answer, Body, Call, Events, Json, ListQuery, Query, View, route
 from .tenants import NoQuery
@@ -52,6 +53,11 @@ class Retry(Body):
     version: Literal["original", "published"] = "original"
 
 
+class Resume(Body):
+    token: Annotated[str, Field(min_length=1, max_length=100)]
+    input: Any = None
+
+
 class PlaceView(View):
     position: int
     ahead: int
@@ -71,6 +77,7 @@ class ExecutionView(View):
     queue: PlaceView | None = None
     label: str | None = None
     retry_of: str | None = None
+    parent: str | None = None
     run_at: str | None = None
     created_at: str
     started_at: str | None = None
@@ -144,7 +151,7 @@ def execution_view(row: Execution) -> ExecutionView:
     return ExecutionView(
         execution_id=row.id, process_id=row.process_id, version=row.version, status=row.status, wait_reason=row.wait_reason,
         waiting_for=row.waiting_for, input=row.input, output=_told(row), error=row.error, label=row.label_text,
-        retry_of=row.retry_of, queue=place_view(place) if place else None,
+        retry_of=row.retry_of, parent=row.parent, queue=place_view(place) if place else None,
         run_at=clock.optional_rfc3339(row.next_run_at) if row.status == "scheduled" else None,
         created_at=clock.rfc3339(row.created_at), started_at=clock.optional_rfc3339(row.started_at),
         finished_at=clock.optional_rfc3339(row.finished_at),
@@ -163,9 +170,14 @@ def step_view(row: StepRunRow) -> StepRunView:
     )  # fmt: skip
 
 
+def _told_answer(row: JournalRow) -> Any:
+    """What was answered; of a secret only that it was."""
+    return {"sealed": True} if row.method == SECRET and row.ok else row.answer
+
+
 def journal_view(row: JournalRow) -> JournalView:
     args, args_size = shorten(row.args)
-    answer, answer_size = shorten(row.answer)
+    answer, answer_size = shorten(_told_answer(row))
     sizes = {"args": args_size, "answer": answer_size, "clock": len(row.clock) if len(row.clock) > SHOWN_TIMES else None}
     return JournalView(
         path=row.path, iteration=row.iteration or None, attempt=row.attempt, call=row.call, position=row.position,
@@ -206,7 +218,7 @@ async def execute_process(call: Call, process_id: str) -> Answer:
         try:
             await asyncio.wait_for(over.wait(), wait)
         except TimeoutError:
-            outcome.finished.drop(row.id, callback)
+            ending.finished.drop(row.id, callback)
     if callback is not None:
         row = await in_thread(partial(executions.get_execution, call.scope, row.id))
     view = await in_thread(partial(execution_view, row)) if row.status == "queued" else execution_view(row)
@@ -332,3 +344,15 @@ def retry_execution(call: Call, process_id: str, execution_id: str) -> Answer:
     )  # fmt: skip
     view = execution_view(row)
     return Answer(view, headers={"Location": view.links["self"]})
+
+
+@route("POST", f"{_ONE}/resume", scope="processflow.execute", body=Resume, returns=ExecutionView, status=202)
+def resume_execution(call: Call, process_id: str, execution_id: str) -> Answer:
+    """Tell a waiting execution that its event has come.
+
+    `token` is the one that `waiting_for.waits` shows for the event; `input` becomes the answer of `api.events.wait`.
+    What a person has to decide is decided in the console.
+    """
+    body: Resume = call.body
+    row = call.services.processes.resume_execution(call.scope, execution_id, process_id, Resumption(body.token, body.input))
+    return Answer(execution_view(row))

@@ -152,15 +152,10 @@ def decide_approval(scope: TenantScope, person: SignedIn, approval_id: str, deci
     return db.write(decide)
 
 
-def close_for(scope: TenantScope, execution_id: str, reason: str) -> int:
-    """Inside a write: what an execution still asks is cancelled, for it no longer waits; answers how many requests."""
-    pending = (ApprovalRow.execution_id == execution_id) & (ApprovalRow.status == "pending")
-    count = 0
-    for approval_id in [row.id for row in scope.select(ApprovalRow, ApprovalRow.id).where(pending)]:
-        if _close(scope, approval_id, "cancelled"):
-            audit.record(scope, "approval.cancel", approval_id, {"execution_id": execution_id, "reason": reason})
-            count += 1
-    return count
+def withdraw_approval(scope: TenantScope, approval_id: str, reason: str) -> None:
+    """Inside a write: nobody waits for the answer any more; a request that is closed stays as it is."""
+    if _close(scope, approval_id, "cancelled"):
+        audit.record(scope, "approval.cancel", approval_id, {"reason": reason})
 
 
 def expire_approval(scope: TenantScope, approval_id: str) -> Approval:

@@ -8,7 +8,7 @@ from typing import Any
 from appliance.core import clock, db, logs
 from appliance.core.errors import ApplianceError, StorageFull
 
-from . import outcome
+from . import outcome, store, suspension
 from .closing import with_moment
 from .engine import Close, Ready, StepRun
 from .evaluation import fill, is_true
@@ -17,7 +17,7 @@ from .job import Begun, Job, Performed
 from .journal import Cancelled
 from .nodes import Step
 from .steps import for_each, perform
-from .task import Result, Task, Tools
+from .task import Result, Suspending, Task, Tools
 
 LOST_RETRIES = 5
 LOST_DELAY_MS = 100
@@ -67,7 +67,9 @@ class Attempts:
         return performed
 
     def perform_in_commit(self, job: Job, each: Performed) -> Performed:
-        """A DataPool write inside the commit that records its step."""
+        """A DataPool write, or a VM to be stored, inside the commit that records its step."""
+        if each.result.suspending is not None:
+            return self._suspend(job, each, each.result.suspending)
         if each.result.in_commit is None:
             return each
         try:
@@ -83,6 +85,14 @@ class Attempts:
             raise
         except ApplianceError as error:
             return _failed(job.compiled.steps[each.run.path], each.run, from_coded(error))
+
+    def _suspend(self, job: Job, each: Performed, suspending: Suspending) -> Performed:
+        run, claim = each.run, job.claim
+        key = (run.path, run.iteration, each.attempt)
+        suspension.keep_vm(claim, key, suspending.stored, self._tools.sealer)
+        # Its calls stand in the journal already: each was recorded when it began.
+        store.add_clock(claim, key, suspending.clock)
+        return replace(each, run=replace(run, state={"suspended": True}, next_run_at=suspending.next_due()))
 
     def close(self, job: Job, close: Close) -> Performed:
         """Finish a branch, a for_each or a wait whose time has come."""
@@ -102,7 +112,7 @@ class Attempts:
     def _perform(self, job: Job, ready: Ready, run: StepRun, now: int) -> Result:
         step = ready.step
         names = job.names(ready.iteration, step.path)
-        if step.when is not None:
+        if step.when is not None and not _is_suspended(run):
             filled = fill(self._tools.pool, {"when": step.when}, names, now)
             if not is_true(filled["when"]):
                 return Result(status="skipped")
@@ -149,6 +159,10 @@ class Attempts:
         return Performed(after, result, run.attempt)
 
 
+def _is_suspended(run: StepRun) -> bool:
+    return bool((run.state or {}).get("suspended"))
+
+
 def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:
     """Failed, or retrying when the step's policy says so.
 
@@ -160,7 +174,8 @@ def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:
     now = clock.now_ms()
     lost = (run.state or {}).get("lost", 0) + 1 if error["code"] in LOST_CODES else 0
     if 1 <= lost <= LOST_RETRIES:
-        again = replace(run, status="retrying", state={"lost": lost}, error=error, next_run_at=now + LOST_DELAY_MS * lost)
+        state = {**(run.state or {}), "lost": lost}
+        again = replace(run, status="retrying", state=state, error=error, next_run_at=now + LOST_DELAY_MS * lost)
         return Performed(again, result, run.attempt)
     delay = _retry_delay(step, run.attempt, error)
     if delay is None:

@@ -133,7 +133,7 @@ class History:
             if decision.wake_at is None or run.next_run_at < decision.wake_at:
                 decision.wake_at = run.next_run_at
                 decision.wake_reason = "retry" if run.status == "retrying" else "timer"
-        elif run.status == "waiting":
+        elif run.status == "waiting" and run.kind == "wait":
             decision.close.append(Close(step, iteration, run, run.output))
         else:
             decision.ready.append(Ready(step, iteration, run))

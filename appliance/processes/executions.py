@@ -11,13 +11,14 @@ from appliance.core.errors import (
     IdempotencyMismatch,
     NotFound,
     NotPublished,
+    PolicyDenied,
     ValidationFailed,
 )
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.tenants.idempotency import KEEP_MS
 
-from . import outcome, store
+from . import ending, store, suspension
 from .compiled import Compiled
 from .engine import FINISHED, StepRun
 from .models import EventRow, Execution, JournalRow, StepRunRow
@@ -76,11 +77,14 @@ def version_to_run(scope: TenantScope, process_id: str, wanted: int | None) -> i
 
 @dataclass(frozen=True)
 class Birth:
-    """Where a new execution comes from: claimed at once by `owner` until `lease_until`, or the retry of another."""
+    """Where a new execution comes from: claimed at once by `owner` until `lease_until`, the retry of another, or the child of a
+    `parent`, `depth` generations down."""
 
     owner: str | None = None
     lease_until: int = 0
     retry_of: str | None = None
+    parent: str | None = None
+    depth: int = 0
 
 
 def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execution | None:
@@ -111,16 +115,17 @@ def insert_execution(
         idempotency=request.token or None, created_at=now, enqueued_at=now, started_at=now if status == "running" else None,
         next_run_at=request.run_at if later else None, active_ms=0, owner=birth.owner if status == "running" else None,
         lease_until=birth.lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
-        cancel_requested=False, actor=scope.actor, request_id=scope.request_id,
+        cancel_requested=False, actor=scope.actor, request_id=scope.request_id, parent=birth.parent, depth=birth.depth,
     )  # fmt: skip
     db.execute(
         "INSERT INTO execution (tenant_id, id, process_id, version, status, input, label, retry_of, priority, idempotency, "
         "created_at, enqueued_at, started_at, next_run_at, active_ms, owner, lease_until, fence, claims, cancel_requested, "
-        "actor, request_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "actor, request_id, parent, depth) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             row.tenant_id, row.id, row.process_id, row.version, row.status, db.dump_json(row.input), row.label_text, row.retry_of,
             row.priority, row.idempotency, now, now, row.started_at, row.next_run_at, 0, row.owner, row.lease_until, row.fence,
-            row.claims, 0, row.actor, row.request_id,
+            row.claims, 0, row.actor, row.request_id, birth.parent, birth.depth,
         ),
     )  # fmt: skip
     store.add_event(scope, row.id, status, {"status": status})
@@ -213,16 +218,34 @@ def cancel_rows(scope: TenantScope, execution_id: str, process_id: str | None) -
     row = get_execution(scope, execution_id, process_id)
     if row.status in store.FINISHED:
         raise ExecutionFinished(f"the execution is {row.status} already", extra={"execution_status": row.status})
-    mine = Execution.id == execution_id
-    if row.status in ("queued", "scheduled", "waiting"):
-        now = clock.now_ms()
-        changes: dict[str, Any] = {"status": "cancelled", "finished_at": now, "next_run_at": None, "wait_reason": None}
-        scope.update(Execution, **changes, waiting_for=None, fence=row.fence + 1).where(mine).execute()
-        store.close_runs(scope, execution_id, "cancelled")
-        outcome.note_status(scope, execution_id, "cancelled")
-    else:
-        scope.update(Execution, cancel_requested=True, status="cancelling").where(mine).execute()
-        store.add_event(scope, execution_id, "cancelling", {"status": "cancelling"})
+    ending.cancel(scope, row)
+    return get_execution(scope, execution_id)
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """What an execution is told that waits for an event: under which `token`, and the event's data."""
+
+    token: str
+    input: Any = None
+
+
+def answer_event(scope: TenantScope, execution_id: str, process_id: str, answer: Resumption) -> Execution:
+    """Inside a write: the event has come.
+
+    NotFound when the execution does not wait under this token, Conflict when it has been answered, ExecutionFinished when
+    it is over, PolicyDenied for what only a person decides.
+    """
+    row = get_execution(scope, execution_id, process_id)
+    if row.status in store.FINISHED:
+        raise ExecutionFinished(f"the execution is {row.status} already", extra={"execution_status": row.status})
+    pending = suspension.find_call(scope, execution_id, answer.token)
+    if pending is not None and pending.kind in ("approval", "input"):
+        raise PolicyDenied("this is for a person to decide: open the request in the console")
+    if pending is None or pending.kind != "event":
+        raise NotFound("the execution does not wait under this token; `waiting_for` lists what it waits for")
+    if not suspension.answer_call(scope, answer.token, True, answer.input):
+        raise Conflict("this event has been answered already")
     return get_execution(scope, execution_id)
 
 

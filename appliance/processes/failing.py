@@ -6,7 +6,7 @@ from typing import Any
 from appliance.core.errors import ApplianceError
 from appliance.sandbox import Failure, LogLine
 
-from .journal import failure_class_of
+from .faults import failure_class_of
 from .store import JournalEntry
 
 NEXT = {

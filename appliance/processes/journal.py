@@ -2,24 +2,29 @@
 
 import queue
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from appliance.core import db
-from appliance.core.errors import ApplianceError, ConnectorFailed, PayloadTooLarge, PolicyDenied, TimedOut, ValidationFailed
-from appliance.sandbox import HostCall, Outcome, Settled
+from appliance.core import clock, db
+from appliance.core.errors import ApplianceError, PayloadTooLarge, PolicyDenied, ValidationFailed
+from appliance.sandbox import SUSPEND, HostCall, Outcome, Settled, Suspend
 
+from . import suspension, waits
 from .closing import close_code
+from .faults import fault_of
 from .nodes import Grants
 from .store import Claim, JournalEntry, append_journal, check_fence
+from .suspension import PendingCall, StoredVM
+from .vault import SECRET, Vault
+from .waits import Begun, Waits
 
 ACTION = "integrations.execute"
 BEGUN = -1  # the position of a call that was sent and has no answer yet
 READS = frozenset({"datapool.find", "datapool.query"})
 WRITES = frozenset({"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch"})
-SUSPENDING = ("human.", "wait.", "events.", "processes.", "llm.", "documents.", "secrets.")
+LATER = ("llm.", "documents.")
 
 
 class Data(Protocol):
@@ -64,6 +69,8 @@ class Reach:
     actions: Actions
     submit_io: Callable[[Callable[[], Any]], "Future[Any]"]
     is_cancelled: Callable[[], bool]
+    waits: Waits
+    vault: Vault
     answer_bytes: int = 8 << 20
 
 
@@ -71,20 +78,24 @@ class StepHost:
     """Answers calls in the order of the journal first, then live.
 
     Everything but talking to foreign systems happens in `wait`, on the step's own thread, so that the position an
-    answer is recorded with is the order in which the code received it.
+    answer is recorded with is the order in which the code received it.  `recorded` is what came after `stored`, the
+    VM that goes on, or all of it.
     """
 
-    def __init__(self, reach: Reach, recorded: list[JournalEntry]) -> None:
+    def __init__(self, reach: Reach, recorded: list[JournalEntry], stored: StoredVM | None = None) -> None:
         self._reach = reach
         self._recorded = {entry.call: entry for entry in recorded}
         answered = [entry for entry in recorded if entry.position >= 0]
         self._due = deque(entry.call for entry in sorted(answered, key=lambda e: e.position))
-        self._asked: set[int] = set()
+        pending = stored.snapshot.pending if stored else ()
+        self._asked: set[int] = set(pending)
+        self._waiting = {call for call in pending if call not in {entry.call for entry in answered}}
+        self._under_way = 0
+        self._told = 0
         self._new: deque[HostCall] = deque()
         self._live: queue.SimpleQueue[tuple[HostCall, Future[Any]]] = queue.SimpleQueue()
         self._clock: dict[int, list[int]] = {}
-        self._told = 0
-        self._position = len(answered)
+        self.position = (stored.position if stored else 0) + len(answered)
         self.unwritten: list[JournalEntry] = []
         self.retry_after: float | None = None
 
@@ -109,19 +120,29 @@ class StepHost:
         if self._reach.is_cancelled():
             raise Cancelled
 
-    def wait(self, timeout: float) -> Settled | None:
-        """The next answer; None when there is none within `timeout` seconds.  Cancelled and Fenced pass through."""
+    def wait(self, timeout: float) -> Settled | Suspend | None:
+        """The next answer; None when there is none within `timeout` seconds, SUSPEND when only calls that wait are left.
+
+        Cancelled and Fenced pass through.
+        """
         if self._due:
             return self._replay(self._due.popleft())
         self.poll()
         answered = self._begin_new(timeout)
         if answered is not None:
             return answered
+        if self._waiting and not self._under_way:
+            return self._answered() or SUSPEND
         try:
             call, future = self._live.get(timeout=min(timeout, 0.25))
         except queue.Empty:
             return None
+        self._under_way -= 1
         return self._settle(call, *future.result(), durable=True)
+
+    def untold(self, clock: Sequence[int]) -> list[int]:
+        """Of the clock values of this visit, those that no call told: they were read after the last of them."""
+        return list(clock[self._told :])
 
     def check_all_asked(self) -> None:
         """Nondeterministic when the code ended without asking what it asked in the recorded run."""
@@ -133,27 +154,34 @@ class StepHost:
     def close(self, outcome: Outcome, seed: int, wall_ms: int) -> None:
         """The attempt is over: what the journal does not have yet of its clock, and its dice."""
         earlier = [value for number in sorted(self._clock) for value in self._clock[number]]
-        lines = close_code(outcome, seed, wall_ms, self._position, [*earlier, *outcome.clock[self._told :]])
+        lines = close_code(outcome, seed, wall_ms, self.position, [*earlier, *self.untold(outcome.clock)])
         self.unwritten += lines
 
     def _replay(self, number: int) -> Settled:
         entry = self._recorded[number]
         if number not in self._asked:
             raise Nondeterministic(f"call {number} was {entry.method} in the recorded run and is not made now")
-        return Settled(number, entry.ok, entry.answer)
+        answer = self._reach.vault.unseal(entry.call, entry.answer) if entry.method == SECRET and entry.ok else entry.answer
+        return Settled(number, entry.ok, answer)
 
     def _begin_new(self, seconds: float) -> Settled | None:
-        """Begin the calls to foreign systems, which take their time; answer the first of the others."""
+        """Begin the calls to foreign systems and those that wait, which take their time; answer the first of the others."""
         actions = [call for call in self._new if call.method == ACTION]
         if actions:
             self._new = deque(call for call in self._new if call.method != ACTION)
             self._note_begun(actions)
         for call in actions:
             self._begin_action(call, seconds)
-        if not self._new:
-            return None
-        first = self._new.popleft()
-        return self._write(first) if first.method in WRITES else self._settle(first, *_attempt(lambda: self._read(first)))
+        while self._new:
+            first = self._new.popleft()
+            if first.method in WRITES:
+                return self._write(first)
+            if first.method not in waits.METHODS:
+                return self._settle(first, *_attempt(self._read, first))
+            answered = self._begin_wait(first)
+            if answered is not None:
+                return answered
+        return None
 
     def _note_begun(self, calls: list[HostCall]) -> None:
         """Before anything is sent, whatever its arguments may rest on and the journal does not have yet: answers of reads
@@ -169,11 +197,73 @@ class StepHost:
         db.write(lambda: self._flush(begun))
         self.unwritten.clear()
 
+    # -- calls that wait
+
+    def _begin_wait(self, call: HostCall) -> Settled | None:
+        """Record what a call waits for, with everything it rests on; answers it when it does not wait after all."""
+        if call.id in self._recorded:  # begun by a former run of this attempt
+            self._waiting.add(call.id)
+            return None
+        try:
+            begun = self._reach.waits.begin(call)
+        except ApplianceError as error:
+            return self._settle(call, False, fault_of(error))
+        pending, entry = db.write(lambda: self._record_wait(call, begun))
+        self.unwritten.clear()
+        if pending is None:
+            self._note(entry)
+            return Settled(call.id, entry.ok, entry.answer)
+        self._forget_clock(call.id)
+        self._waiting.add(call.id)
+        return None
+
+    def _record_wait(self, call: HostCall, begun: Begun) -> tuple[PendingCall | None, JournalEntry]:
+        check_fence(self._reach.claim)
+        pending, value = begun.record()
+        entry = self._entry(call, pending is None, value)
+        if pending is not None:
+            entry = replace(entry, position=BEGUN)
+        append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, entry])
+        return pending, entry
+
+    def _answered(self) -> Settled | None:
+        """The first answer to a call that waits; one whose time has come is answered here."""
+        claim, now = self._reach.claim, clock.now_ms()
+        found = suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
+        mine = [found[number] for number in sorted(self._waiting)]
+        over = [each for each in mine if each.ok is not None or each.due_at <= now]
+        if not over:
+            return None
+        first = min(over, key=lambda each: (each.answered_at or each.due_at, each.call))
+        ok, value = db.write(lambda: self._record_answer(first))
+        self.position += 1
+        self._waiting.discard(first.call)
+        self.unwritten.clear()
+        return Settled(first.call, ok, value)
+
+    def _record_answer(self, pending: PendingCall) -> tuple[bool, Any]:
+        claim = self._reach.claim
+        check_fence(claim)
+        again = suspension.find_call(claim.scope, claim.execution_id, pending.token) or pending
+        ok, value = (again.ok, again.answer) if again.ok is not None else self._reach.waits.settle_due(pending)
+        suspension.note_answer(claim.scope, pending.token, ok, value)
+        entry = JournalEntry(pending.call, self.position, "", [], ok, value, [])  # joins the line of its beginning
+        append_journal(claim, self._reach.run_key, [*self.unwritten, entry])
+        return ok, value
+
+    def next_due(self) -> int:
+        """When the first of the calls that wait is over at the latest; now when one has been answered.  Inside the commit
+        that suspends, so that no answer is overlooked."""
+        claim = self._reach.claim
+        found = suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
+        mine = [found[number] for number in self._waiting]
+        return clock.now_ms() if any(each.ok is not None for each in mine) else min(each.due_at for each in mine)
+
     # -- how calls are answered
 
     def _settle(self, call: HostCall, ok: bool, value: Any, *, durable: bool = False) -> Settled:
         """Record an answer: with the next commit, or at once when asking again may not be possible."""
-        entry = self._entry(call, ok, value)
+        entry = self._entry(call, ok, self._reach.vault.seal(call.id, value) if call.method == SECRET and ok else value)
         self._note(entry)
         self.unwritten.append(entry)
         if durable:
@@ -186,11 +276,11 @@ class StepHost:
         still be without an answer, and a re-run must read their values again."""
         earlier = sorted(number for number in self._clock if number <= call.id)
         clock = [value for number in earlier for value in self._clock[number]]
-        return JournalEntry(call.id, self._position, call.method, call.args, ok, value, clock)
+        return JournalEntry(call.id, self.position, call.method, call.args, ok, value, clock)
 
     def _note(self, entry: JournalEntry) -> None:
         """The entry is made: its position and its clock values are taken."""
-        self._position += 1
+        self.position += 1
         self._forget_clock(entry.call)
 
     def _forget_clock(self, call: int) -> None:
@@ -202,6 +292,8 @@ class StepHost:
         append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, *more])
 
     def _read(self, call: HostCall) -> Any:
+        if call.method == SECRET:
+            return self._reach.vault.open(call.args)
         if call.method not in READS:
             raise _unavailable(call.method)
         self._need_data(call, "read")
@@ -251,6 +343,7 @@ class StepHost:
                 self.retry_after = error.extra.get("retry_after")
                 return False, fault_of(error)
 
+        self._under_way += 1
         self._reach.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
 
     def _action_call(self, call: HostCall, where: str) -> ActionCall:
@@ -294,40 +387,16 @@ def batch_collections(args: list[Any]) -> set[str]:
 
 
 def _unavailable(method: str) -> ApplianceError:
-    if method.startswith(SUSPENDING):
+    if method.startswith(LATER):
         return PolicyDenied(f"api.{method} is not offered by this release")
     return ValidationFailed(f"there is no api.{method[:60]}")
 
 
-def _attempt(work: Callable[[], Any]) -> tuple[bool, Any]:
+def _attempt(work: Callable[[HostCall], Any], call: HostCall) -> tuple[bool, Any]:
     try:
-        return True, work()
+        return True, work(call)
     except ApplianceError as error:
         return False, fault_of(error)
-
-
-def fault_of(error: BaseException) -> dict[str, Any]:
-    """What step code sees of an error: code, message, whether trying again may help, and its failure class."""
-    if not isinstance(error, ApplianceError):
-        return {"code": "internal", "message": "the appliance failed to answer", "retryable": True, "failure_class": "system"}
-    return {
-        "code": error.code,
-        "message": error.message,
-        "retryable": bool(error.extra.get("retryable", error.status >= 500 or error.status == 429)),
-        "failure_class": failure_class_of(error),
-        "details": [{"pointer": d.pointer, "code": d.code, "message": d.message} for d in error.details],
-    }
-
-
-def failure_class_of(error: ApplianceError) -> str:
-    """The failure class of CONTRACT § 5 for a coded error."""
-    if isinstance(error, ConnectorFailed):
-        return "connector"
-    if isinstance(error, TimedOut):
-        return "timeout"
-    if isinstance(error, PolicyDenied) or error.status == 403:
-        return "policy"
-    return "system" if error.status >= 500 else "validation"
 
 
 def recorded_clock(recorded: list[JournalEntry]) -> list[int]:

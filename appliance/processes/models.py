@@ -64,6 +64,8 @@ class Execution(TenantModel):
     cancel_requested = peewee.BooleanField()
     actor = peewee.TextField()
     request_id = peewee.TextField()
+    parent = peewee.TextField(null=True)
+    depth = peewee.IntegerField()
 
     class Meta:
         primary_key = peewee.CompositeKey("tenant_id", "id")

@@ -1,16 +1,13 @@
-"""How a visit of the runner ends, and what of it is written: status, logs, failures, tallies, events, wake-ups of callers."""
+"""How a visit of the runner ends, and what of it is written: status, logs, failures, tallies and events."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from threading import Lock
+from dataclasses import dataclass, replace
 from typing import Any
 
 from appliance.core import clock, db
-from appliance.core.scope import TenantScope
 from appliance.monitor import failures, metrics, tally
 from appliance.monitor import logs as log_lines
 
-from . import store
+from . import ending, store, suspension, waits
 from .engine import Decision, History, StepRun
 from .failing import make_error
 from .job import Performed
@@ -58,11 +55,28 @@ def timed_out(limit_ms: int) -> Ending:
 
 
 def waiting(decision: Decision, history: History) -> Ending:
-    """Waiting for the earliest timer."""
+    """Waiting for the earliest timer, and whatever else its steps wait for."""
     due = [r for r in history.runs.values() if r.status in ("waiting", "retrying") and r.next_run_at == decision.wake_at]
     until = clock.optional_rfc3339(decision.wake_at)
     what = {"step": due[0].step, "until": until} if due else {"until": until}
     return Ending("waiting", wait_reason=decision.wake_reason, waiting_for=what, next_run_at=decision.wake_at)
+
+
+def with_open_calls(claim: Claim, end: Ending, history: History) -> Ending:
+    """Inside a commit: the same waiting with the calls that code waits in; due at once when one has been answered since."""
+    suspended = [run for run in history.runs.values() if run.status == "waiting" and run.kind == "code"]
+    if not suspended:
+        return end
+    steps = {(run.path, run.iteration): run.step for run in suspended}
+    found = suspension.open_calls(claim.scope, claim.execution_id)
+    told = [waits.told(each, steps[each.path, each.iteration]) for each in found if (each.path, each.iteration) in steps]
+    reasons = {each.kind for each in found} | {"retry" if end.wait_reason == "retry" else "timer"}
+    others = any(run.status in ("waiting", "retrying") and run.kind != "code" for run in history.runs.values())
+    if not others and end.wait_reason != "retry":
+        reasons = {each.kind for each in found}
+    reason = next((name for name in waits.REASONS if name in reasons), end.wait_reason)
+    earliest = store.earliest_due(claim)
+    return replace(end, wait_reason=reason, waiting_for={**(end.waiting_for or {}), "waits": told}, next_run_at=earliest)
 
 
 def write_begun(claim: Claim, run: StepRun) -> None:
@@ -89,6 +103,8 @@ def write_step(claim: Claim, performed: Performed) -> None:
             for line in result.logs
         ]  # fmt: skip
         log_lines.write_lines(claim.scope, lines)
+    if run.kind == "code" and (run.finished_at is not None or run.attempt != attempt):
+        ending.close_step(claim.scope, claim.execution_id, run.path, run.iteration)
     if run.status == "failed":
         _log_failure(claim, run)
     store.add_step_event(claim, run, attempt)
@@ -124,8 +140,9 @@ def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
     store.settle(claim, end.status, active_ms, changes)
     if finished and end.status != "succeeded":
         store.close_runs(claim.scope, claim.execution_id, "failed" if end.error else "cancelled")
-    note_status(claim.scope, claim.execution_id, end.status, end.error)
+    ending.note_status(claim.scope, claim.execution_id, end.status, end.error)
     if finished:
+        ending.close_execution(claim.scope, ending.Child(claim.execution_id, claim.process_id, end.status, end.output, end.error))
         took = max(0, now - claim.created_at)
         tally.add(claim.scope, "execution", f"{claim.process_id}:{end.status}", took)
         db.after_commit(lambda: _count(EXECUTIONS, EXECUTION_SECONDS, end.status, took))
@@ -137,45 +154,3 @@ def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
                 claim.process_id, claim.execution_id, error.get("step"), error["failure_class"], error["code"], error["message"]
             ),
         )
-
-
-def note_status(scope: TenantScope, execution_id: str, status: str, error: dict[str, Any] | None = None) -> None:
-    """Inside a commit: an event for followers, and after it the answer to whoever waits for the end."""
-    data: dict[str, Any] = {"status": status}
-    if error is not None:
-        data["error"] = {"code": error["code"], "message": error["message"]}
-    store.add_event(scope, execution_id, status, data)
-    if status in store.FINISHED:
-        db.after_commit(lambda: finished.announce(execution_id))
-
-
-class Finished:
-    """Callers of this process that wait for an execution's end."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, list[Callable[[], None]]] = {}
-        self._lock = Lock()
-
-    def when(self, execution_id: str, callback: Callable[[], None]) -> None:
-        """Call back once the execution is finished by this process; ask the row too, it may be finished already."""
-        with self._lock:
-            self._waiting.setdefault(execution_id, []).append(callback)
-
-    def drop(self, execution_id: str, callback: Callable[[], None]) -> None:
-        """The caller no longer waits."""
-        with self._lock:
-            left = [c for c in self._waiting.get(execution_id, []) if c is not callback]
-            if left:
-                self._waiting[execution_id] = left
-            else:
-                self._waiting.pop(execution_id, None)
-
-    def announce(self, execution_id: str) -> None:
-        """Tell everybody who waits."""
-        with self._lock:
-            callbacks = self._waiting.pop(execution_id, [])
-        for callback in callbacks:
-            callback()
-
-
-finished = Finished()

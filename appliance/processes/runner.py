@@ -165,9 +165,9 @@ class Runner:
         finished: list[Performed] = []
         while True:
             if self._stopping.is_set():
-                self._commit(job, [each for each in finished if each.run.status in FINISHED], None)
+                self._commit(job, [each for each in finished if each.run.status in FINISHED or each.result.suspending], None)
                 return
-            if any(each.result.in_commit for each in finished):
+            if any(each.result.in_commit or each.result.suspending for each in finished):
                 self._commit(job, finished, None)  # what these come to is known only after their commit
                 finished = []
             for each in finished:
@@ -247,6 +247,8 @@ class Runner:
             for each in recorded:
                 outcome.write_step(claim, each)
             final = outcome.cancelled() if asked and end is not None and end.status == "waiting" else end
+            if final is not None and final.status == "waiting":
+                final = outcome.with_open_calls(claim, final, job.history)
             if final is not None:
                 outcome.write_end(claim, job.active_ms(), final)
             return recorded, final, asked

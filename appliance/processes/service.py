@@ -8,14 +8,18 @@ from typing import Any
 
 from appliance.core import clock, db
 from appliance.core.config import Config
+from appliance.core.crypto import Sealer
 from appliance.core.errors import Draining, ValidationFailed
 from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
+from appliance.governance.approvals import Approval, answer_of
 from appliance.sandbox import Pool
 
-from . import executions, outcome, store, versions
-from .executions import PRIORITIES, Birth, StartRequest
+from . import ending, executions, store, suspension, versions
+from .children import StartedChildren
+from .compiled import Compiled
+from .executions import PRIORITIES, Birth, Resumption, StartRequest
 from .journal import Actions, Data
 from .models import Execution, ProcessVersion
 from .runner import Runner, claim_of
@@ -33,6 +37,7 @@ class Ports:
 
     data: Data
     actions: Actions
+    sealer: Sealer
 
 
 class ProcessFlow:
@@ -50,7 +55,7 @@ class ProcessFlow:
         tools = Tools(
             pool, ports.data, ports.actions, self._submit_io, limits.step_seconds * 1000, limits.step_memory_mb,
             limits.step_output_kb << 10, limits.step_answer_kb << 10, limits.step_host_calls,
-            limits.waiting_days * 86_400_000, limits.execution_steps - 1,
+            limits.waiting_days * 86_400_000, limits.execution_steps - 1, ports.sealer, StartedChildren(self._load, self._enqueue),
         )  # fmt: skip
         self._timers = Timers(self._wake_due)
         self.runner = Runner(config, presence, tools, self._timers)
@@ -60,6 +65,7 @@ class ProcessFlow:
 
     def start(self) -> None:
         """Begin working: timers, the sweeper and the queue's workers."""
+        suspension.woken.when(self._wake_answered)
         self.runner.start()
         self._timers.start()
         self._sweeper.start()
@@ -72,6 +78,7 @@ class ProcessFlow:
         """
         ends = clock.monotonic() + timeout
         self._draining.set()
+        suspension.woken.drop(self._wake_answered)
         self._sweeper.stop()
         self._timers.stop()
         self.queue.stop(timeout / 2)
@@ -82,6 +89,9 @@ class ProcessFlow:
 
     def _submit_io(self, work: Callable[[], Any]) -> "Future[Any]":
         return self._io.submit(work)
+
+    def _load(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
+        return self.runner.load(scope, process_id, version)
 
     def _enqueue(self, tenant_id: str, execution_id: str, priority: int) -> None:
         self.queue.enqueue(WAKE, tenant_id, execution_id, priority=priority)
@@ -94,6 +104,9 @@ class ProcessFlow:
 
     def _wake_due(self, tenant_id: str, execution_id: str) -> None:
         db.write(lambda: self._wake(tenant_id, execution_id))
+
+    def _wake_answered(self, tenant_id: str, execution_id: str) -> None:
+        self._timers.at(clock.now_ms(), tenant_id, execution_id)
 
     # -- executions
 
@@ -117,7 +130,7 @@ class ProcessFlow:
             birth = Birth(self.runner.presence.instance if fast else None, self.runner.lease())
             row, new = executions.insert_execution(scope, process_id, version, request, birth)
             if when_finished is not None and row.status not in store.FINISHED:
-                outcome.finished.when(row.id, when_finished)
+                ending.finished.when(row.id, when_finished)
             if new and row.status == "queued":
                 self._enqueue(scope.tenant_id, row.id, row.priority)
             return row, new
@@ -157,6 +170,14 @@ class ProcessFlow:
         if job is not None:
             job.cancel.set()
         return row
+
+    def resume_execution(self, scope: TenantScope, execution_id: str, process_id: str, answer: Resumption) -> Execution:
+        """See `executions.answer_event`."""
+        return db.write(lambda: executions.answer_event(scope, execution_id, process_id, answer))
+
+    def answer_approval(self, scope: TenantScope, approval: Approval) -> None:
+        """Inside the write that decides: whoever asked has the answer."""
+        suspension.answer_call(scope, approval.id, True, answer_of(approval))
 
     def retry_execution(
         self, scope: TenantScope, execution_id: str, *, start_from: str = "failed", published: bool = False,

@@ -119,6 +119,16 @@ def settle(claim: Claim, status: str, active_ms: int, changes: dict[str, Any]) -
         raise Fenced(claim.execution_id)
 
 
+def earliest_due(claim: Claim) -> int | None:
+    """When the first of the execution's waiting steps is due."""
+    found = db.rows(
+        "SELECT min(next_run_at) FROM step_run WHERE tenant_id = ? AND execution_id = ? AND status IN ('waiting', 'retrying')",
+        (claim.scope.tenant_id, claim.execution_id),
+    )
+    due: int | None = found[0][0]
+    return due
+
+
 def save_run(claim_scope: TenantScope, execution_id: str, run: StepRun) -> None:
     """Insert or replace one step run; (execution, path, iteration) is unique."""
     db.execute(
@@ -172,6 +182,16 @@ def append_journal(claim: Claim, run_key: tuple[str, str, int], entries: Sequenc
                 db.dump_json(entry.args), int(entry.ok), _json(entry.answer), db.dump_json(list(entry.clock)), now,
             ),
         )  # fmt: skip
+
+
+def add_clock(claim: Claim, run_key: tuple[str, str, int], values: Sequence[int]) -> None:
+    """Record clock values read after the last call with that call, so that all of them together stay in order."""
+    mine = (claim.scope.tenant_id, claim.execution_id, *run_key)
+    where = "tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? AND attempt = ?"
+    found = db.rows(f"SELECT call, clock FROM journal WHERE {where} ORDER BY call DESC LIMIT 1", mine)  # noqa: S608
+    number, known = found[0]
+    text = db.dump_json([*json.loads(known), *values])
+    db.execute(f"UPDATE journal SET clock = ? WHERE {where} AND call = ?", (text, *mine, number))  # noqa: S608
 
 
 def load_journal(scope: TenantScope, execution_id: str, run_key: tuple[str, str, int]) -> list[JournalEntry]:

@@ -5,12 +5,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from appliance.core.crypto import Sealer
 from appliance.sandbox import LogLine, Pool
 
 from .compiled import Compiled
 from .journal import Actions, Data
 from .nodes import Step
 from .store import Claim, JournalEntry
+from .suspension import StoredVM
+from .waits import Children
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Tools:
     host_calls: int
     longest_wait_ms: int
     most_items: int
+    sealer: Sealer
+    children: Children
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,16 @@ class Task:
         return ".".join(part for part in (self.step.path, self.iteration) if part)
 
 
+@dataclass(frozen=True)
+class Suspending:
+    """A step that waits: its VM, when it is due at the latest (asked inside the commit), and clock values to be recorded
+    with its last call."""
+
+    stored: StoredVM
+    next_due: Callable[[], int]
+    clock: list[int]
+
+
 @dataclass
 class Result:
     """What an attempt came to.  `in_commit` runs inside the commit that records it and answers the output."""
@@ -75,3 +90,4 @@ class Result:
     in_commit: Callable[[], Any] | None = None
     journal: list[JournalEntry] = field(default_factory=list)
     logs: list[LogLine] = field(default_factory=list)
+    suspending: Suspending | None = None

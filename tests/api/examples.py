@@ -146,6 +146,12 @@ def _(tenant: Resources) -> Example:
     return Example({"process_id": _process(tenant), "execution_id": _execution(tenant)}, {"from": "start", "version": "published"})
 
 
+@example("resume_execution")
+def _(tenant: Resources) -> Example:
+    process, execution, token = tenant.execution_that_waits_for_an_event()
+    return Example({"process_id": process, "execution_id": execution}, {"token": token, "input": {"sum": 12}})
+
+
 @example("create_collection")
 def _(tenant: Resources) -> Example:
     return Example(body={"name": fresh("made"), "fields": FIELDS})

@@ -1,5 +1,6 @@
 """Makes what a request of a test speaks about: processes, executions, entities, keys … of one tenant, over the API itself."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
@@ -66,6 +67,17 @@ class Resources:
         process = self.once("pausing", lambda: self.process(steps=[{"id": "pause", "wait": {"for": "1h"}}]))
         execution = self.ask("POST", f"/processes/{process}/execute", {}, params={"wait": 0})["execution_id"]
         return process, str(execution)
+
+    def execution_that_waits_for_an_event(self) -> tuple[str, str, str]:
+        """A process, an execution of it, and the token of the event."""
+        source = 'export default async (input, api) => await api.events.wait("paid")'
+        code = {"language": "javascript", "source": source}
+        process = self.once("expecting", lambda: self.process(steps=[{"id": "expect", "code": code}]))
+        execution = self.ask("POST", f"/processes/{process}/execute", {}, params={"wait": 0})["execution_id"]
+        pause = threading.Event()
+        while not (found := self.ask("GET", f"/processes/{process}/executions/{execution}").get("waiting_for")):
+            pause.wait(0.05)
+        return process, str(execution), str(found["waits"][0]["token"])
 
     def failure(self) -> str:
         """A group of failures with one execution."""

@@ -266,10 +266,10 @@ def test_a_decision_that_came_first_does_not_expire(one: Town) -> None:
     assert [action for _, action, _ in one.audited(asked.id)] == ["approval.request", "approval.approve"]
 
 
-def test_an_execution_that_ends_takes_its_open_requests_along(one: Town) -> None:
+def test_a_request_nobody_waits_for_is_withdrawn_once(one: Town) -> None:
     asked, other = one.ask(), one.ask()
-    assert db.write(lambda: approvals.close_for(one.scope, asked.origin.execution_id, "cancelled by ann")) == 1
-    assert db.write(lambda: approvals.close_for(one.scope, asked.origin.execution_id, "again")) == 0
+    for _ in range(2):
+        db.write(lambda: approvals.withdraw_approval(one.scope, asked.id, "cancelled by ann"))
     cancelled = approvals.get_approval(one.scope, asked.id)
     assert (cancelled.status, approvals.get_approval(one.scope, other.id).status) == ("cancelled", "pending")
     with pytest.raises(Conflict, match="no longer waits"):
@@ -304,7 +304,7 @@ def test_requests_are_a_tenants_own(one: Town, two: Town) -> None:
     forged = TenantScope("one", stranger.scope.actor, stranger.scope.scopes)
     with pytest.raises(PolicyDenied, match="member"):
         approvals.decide_approval(forged, stranger, asked.id, Decision("approve"))
-    assert db.write(lambda: approvals.close_for(two.scope, asked.origin.execution_id, "not theirs")) == 0
+    db.write(lambda: approvals.withdraw_approval(two.scope, asked.id, "not theirs"))
     assert (approvals.count_pending(one.scope), approvals.count_pending(two.scope)) == (1, 0)
     assert list(approvals.list_approvals(two.scope, ApprovalFilter(), PageRequest()).items) == []
     origin = one.origin(two.execution())

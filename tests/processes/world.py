@@ -23,7 +23,7 @@ from appliance.governance.executor import GovernedExecutor
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec
-from appliance.processes import executions, outcome, store, versions
+from appliance.processes import ending, executions, store, versions
 from appliance.processes.executions import Execution, StartRequest
 from appliance.processes.reach import ActionReach, DataPoolReach
 from appliance.processes.runner import Runner
@@ -116,7 +116,7 @@ class World:
     def finish(self, execution_id: str, seconds: float = 20.0) -> Execution:
         """The execution once it is finished."""
         over = threading.Event()
-        outcome.finished.when(execution_id, over.set)
+        ending.finished.when(execution_id, over.set)
         if self.get(execution_id).status not in store.FINISHED and not over.wait(seconds):
             raise TimeoutError(self.get(execution_id).status)
         return self.get(execution_id)
@@ -188,7 +188,8 @@ def make_world(folder: Path, pool: Pool, *, crashes: bool = False, **settings: A
 def make_ports(presence: Presence, *, crashes: bool = False) -> Ports:
     """DataPool, and the bell through the governed executor; with `crashes` no call outlives its process."""
     is_alive = (lambda _: False) if crashes else None
-    return Ports(DataPoolReach(), ActionReach(GovernedExecutor(make_integrations(), presence.instance, is_alive=is_alive)))
+    actions = ActionReach(GovernedExecutor(make_integrations(), presence.instance, is_alive=is_alive))
+    return Ports(DataPoolReach(), actions, SEALER)
 
 
 def make_integrations() -> Integrations:

@@ -1,43 +1,81 @@
-"""`code`: TypeScript or JavaScript in a fresh WebAssembly instance; its calls are answered and journalled by the host."""
+"""`code`: a step's function in a fresh WebAssembly instance; its calls are answered and journalled by the host."""
 
 import hashlib
+from dataclasses import dataclass
 
+from appliance.processes import suspension
 from appliance.processes.failing import LOST_CODES, StepFailed, from_sandbox, make_error
 from appliance.processes.journal import Nondeterministic, Reach, StepHost, recorded_clock
-from appliance.processes.store import load_journal
-from appliance.processes.task import Result, Task, Tools
+from appliance.processes.store import JournalEntry, load_journal
+from appliance.processes.suspension import StoredVM
+from appliance.processes.task import Result, Suspending, Task, Tools
+from appliance.processes.vault import Vault
+from appliance.processes.waits import Waits
 from appliance.sandbox import Entropy, Limits, Outcome
+from appliance.tenants import service as tenants
+
+
+@dataclass(frozen=True)
+class _Past:
+    """What a former run of this attempt left: the VM it was suspended in, and the journal of what came after."""
+
+    stored: StoredVM | None = None
+    journal: tuple[JournalEntry, ...] = ()
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """The function's return value.  After a crash the same attempt runs again against its journal."""
-    recorded = load_journal(task.claim.scope, task.claim.execution_id, task.run_key) if task.is_rerun else []
-    reach = Reach(
-        task.claim, task.run_key, task.step.grants or task.compiled.definition.grants, tools.data, tools.actions,
-        tools.submit_io, task.is_cancelled, tools.answer_bytes,
-    )  # fmt: skip
-    host = StepHost(reach, recorded)
+    """The function's return value, or a suspended VM.
+
+    After a crash the same attempt runs again against its journal, from the last VM that was stored, else from its start.
+    """
+    past = _past_of(tools, task) if task.is_rerun else _Past()
+    host = StepHost(_reach(tools, task), list(past.journal), past.stored)
     try:
-        outcome = _run(tools, task, host, Entropy(seed_of(task), tuple(recorded_clock(recorded))))
-        if outcome.failure is None:
+        outcome = _run(tools, task, host, past)
+        if outcome.failure is None and outcome.snapshot is None:
             host.check_all_asked()
     except Nondeterministic as error:
         raise StepFailed(
             make_error("nondeterministic", "user_code", f"after a crash the code did something else than before: {error}")
         ) from error
-    if outcome.failure is None or outcome.failure.code not in LOST_CODES:
+    if outcome.snapshot is None and (outcome.failure is None or outcome.failure.code not in LOST_CODES):
         host.close(outcome, seed_of(task), task.wall_ms(tools.default_time_ms))
     if outcome.failure is not None:
         error_object = from_sandbox(outcome.failure).error
         if error_object["failure_class"] == "connector" and host.retry_after:
             error_object["retry_after"] = host.retry_after
         raise StepFailed(error_object, outcome.logs, host.unwritten)
+    if outcome.snapshot is not None:
+        stored = StoredVM(outcome.snapshot, host.position)
+        suspending = Suspending(stored, host.next_due, host.untold(outcome.clock))
+        return Result(status="waiting", journal=host.unwritten, logs=outcome.logs, suspending=suspending)
     return Result(output=outcome.output, journal=host.unwritten, logs=outcome.logs)
 
 
-def _run(tools: Tools, task: Task, host: StepHost, entropy: Entropy) -> Outcome:
+def _past_of(tools: Tools, task: Task) -> _Past:
+    claim = task.claim
+    journal = load_journal(claim.scope, claim.execution_id, task.run_key)
+    stored = suspension.load_vm(claim.scope, claim.execution_id, task.run_key, tools.sealer)
+    if stored is not None:
+        journal = [entry for entry in journal if entry.position < 0 or entry.position >= stored.position]
+    return _Past(stored, tuple(journal))
+
+
+def _reach(tools: Tools, task: Task) -> Reach:
+    claim, key = task.claim, task.run_key
+    grants = task.step.grants or task.compiled.definition.grants
+    vault = Vault(
+        lambda name: tenants.open_secret(claim.scope, tools.sealer, name), tools.sealer, grants.secrets,
+        "/".join((claim.scope.tenant_id, "journal", claim.execution_id, *map(str, key))),
+    )  # fmt: skip
+    waits = Waits(claim, key, task.step.id, grants, tools.children, tools.longest_wait_ms)
+    return Reach(claim, key, grants, tools.data, tools.actions, tools.submit_io, task.is_cancelled, waits, vault, tools.answer_bytes)
+
+
+def _run(tools: Tools, task: Task, host: StepHost, past: _Past) -> Outcome:
     limits = task.step.limits
     wall = task.wall_ms(tools.default_time_ms)
+    before = past.stored.snapshot.pending if past.stored else ()
     return tools.pool.run(
         task.compiled.programs[task.step.path],
         task.input,
@@ -47,7 +85,8 @@ def _run(tools: Tools, task: Task, host: StepHost, entropy: Entropy) -> Outcome:
             wall_ms=wall, cpu_ms=min(limits.cpu_ms or wall, wall), memory_mb=limits.memory_mb or tools.default_memory_mb,
             output_bytes=tools.output_bytes, host_calls=tools.host_calls,
         ),
-        entropy=entropy,
+        entropy=Entropy(seed_of(task), tuple(recorded_clock([each for each in past.journal if each.call not in before]))),
+        resume=past.stored.snapshot if past.stored else None,
     )  # fmt: skip
 
 

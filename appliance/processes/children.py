@@ -1,0 +1,45 @@
+"""Child executions: started by step code in the commit that records its call, no deeper than a family may be."""
+
+from collections.abc import Callable
+from typing import Any
+
+from appliance.core import db
+from appliance.core.errors import Conflict, ValidationFailed
+from appliance.core.scope import TenantScope
+
+from . import executions
+from .compiled import Compiled
+from .executions import Birth, StartRequest
+from .store import Claim
+from .waits import Child
+
+MAX_DEPTH = 10
+
+
+class StartedChildren:
+    """Starts children in this appliance; `load` answers a version, `enqueue` sets an execution going inside a write."""
+
+    def __init__(self, load: Callable[[TenantScope, str, int], Compiled], enqueue: Callable[[str, str, int], None]) -> None:
+        self._load = load
+        self._enqueue = enqueue
+
+    def prepare(self, claim: Claim, process_id: str, given: Any) -> Child:
+        """NotFound, NotPublished, ValidationFailed for a wrong input, Conflict when it would be too deep a child."""
+        scope = claim.scope
+        if not isinstance(given, dict):
+            raise ValidationFailed("the input of a process is an object", pointer="/input")
+        version = executions.version_to_run(scope, process_id, None)
+        executions.check_input(self._load(scope, process_id, version), given)
+        mine = (scope.tenant_id, claim.execution_id)
+        ((generation, priority),) = db.rows("SELECT depth, priority FROM execution WHERE tenant_id = ? AND id = ?", mine)
+        depth = generation + 1
+        if depth > MAX_DEPTH:
+            raise Conflict(f"executions are nested at most {MAX_DEPTH} deep; does a process execute itself without end?")
+        request = StartRequest(given, version, None, priority)
+
+        def insert() -> dict[str, Any]:
+            row, _ = executions.insert_execution(scope, process_id, version, request, Birth(parent=claim.execution_id, depth=depth))
+            self._enqueue(scope.tenant_id, row.id, row.priority)
+            return {"execution_id": row.id, "process_id": process_id, "version": version, "status": row.status}
+
+        return Child(insert)

@@ -1,0 +1,122 @@
+"""What follows from an end: followers and callers are told, open questions withdrawn, a waiting parent answered."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from appliance.core import clock, db
+from appliance.core.scope import TenantScope
+from appliance.governance import approvals
+
+from . import store, suspension
+from .models import Execution
+
+
+def note_status(scope: TenantScope, execution_id: str, status: str, error: dict[str, Any] | None = None) -> None:
+    """Inside a commit: an event for followers, and after it the answer to whoever waits for the end."""
+    data: dict[str, Any] = {"status": status}
+    if error is not None:
+        data["error"] = {"code": error["code"], "message": error["message"]}
+    store.add_event(scope, execution_id, status, data)
+    if status in store.FINISHED:
+        db.after_commit(lambda: finished.announce(execution_id))
+
+
+
+@dataclass(frozen=True)
+class Child:
+    """An execution that is over, as a parent sees it."""
+
+    execution_id: str
+    process_id: str
+    status: str
+    output: Any = None
+    error: dict[str, Any] | None = None
+
+
+def close_execution(scope: TenantScope, child: Child) -> None:
+    """Inside a commit: nothing of it waits any more, and whoever waits for it has the answer."""
+    for each in suspension.open_calls(scope, child.execution_id):
+        _withdraw(scope, each)
+    suspension.drop_execution(scope, child.execution_id)
+    if child.status == "succeeded":
+        suspension.answer_call(scope, child.execution_id, True, child.output)
+        return
+    error = child.error or {}
+    message = f"the child execution {child.execution_id} of {child.process_id} {_ENDED[child.status]}"
+    fault = {
+        "code": "child_failed", "message": f"{message}: {error['message']}" if error else message, "retryable": False,
+        "failure_class": error.get("failure_class", "user_code"), "details": [],
+    }  # fmt: skip
+    suspension.answer_call(scope, child.execution_id, False, fault)
+
+
+_ENDED = {"failed": "failed", "cancelled": "was cancelled", "timed_out": "took too long", "expired": "came too late"}
+
+
+def close_step(scope: TenantScope, execution_id: str, path: str, iteration: str) -> None:
+    """Inside a commit: an attempt of a step is over, and nobody waits for what it still asks."""
+    waiting = suspension.calls_of_step(scope, execution_id, path, iteration)
+    if not waiting:
+        return
+    for each in waiting:
+        if each.ok is None:
+            _withdraw(scope, each)
+    suspension.drop_step(scope, execution_id, path, iteration)
+
+
+def _withdraw(scope: TenantScope, pending: suspension.PendingCall) -> None:
+    if pending.kind in ("approval", "input"):
+        approvals.withdraw_approval(scope, pending.token, "the step that asked no longer waits")
+    elif pending.kind == "child":
+        child = scope.find(Execution, id=pending.token)
+        if child is not None and child.status not in store.FINISHED:
+            cancel(scope, child)
+
+
+def cancel(scope: TenantScope, row: Execution) -> None:
+    """Inside a write: cancel at once what nobody runs, ask the runner of another."""
+    mine = Execution.id == row.id
+    if row.status in ("queued", "scheduled", "waiting"):
+        now = clock.now_ms()
+        changes: dict[str, Any] = {"status": "cancelled", "finished_at": now, "next_run_at": None, "wait_reason": None}
+        scope.update(Execution, **changes, waiting_for=None, fence=row.fence + 1).where(mine).execute()
+        store.close_runs(scope, row.id, "cancelled")
+        note_status(scope, row.id, "cancelled")
+        close_execution(scope, Child(row.id, row.process_id, "cancelled"))
+    else:
+        scope.update(Execution, cancel_requested=True, status="cancelling").where(mine).execute()
+        store.add_event(scope, row.id, "cancelling", {"status": "cancelling"})
+
+
+class Finished:
+    """Callers of this process that wait for an execution's end."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self._lock = Lock()
+
+    def when(self, execution_id: str, callback: Callable[[], None]) -> None:
+        """Call back once the execution is finished by this process; ask the row too, it may be finished already."""
+        with self._lock:
+            self._waiting.setdefault(execution_id, []).append(callback)
+
+    def drop(self, execution_id: str, callback: Callable[[], None]) -> None:
+        """The caller no longer waits."""
+        with self._lock:
+            left = [c for c in self._waiting.get(execution_id, []) if c is not callback]
+            if left:
+                self._waiting[execution_id] = left
+            else:
+                self._waiting.pop(execution_id, None)
+
+    def announce(self, execution_id: str) -> None:
+        """Tell everybody who waits."""
+        with self._lock:
+            callbacks = self._waiting.pop(execution_id, [])
+        for callback in callbacks:
+            callback()
+
+
+finished = Finished()

@@ -1,0 +1,29 @@
+"""Coded errors as step code sees them: fault objects, and the failure class of each."""
+
+from typing import Any
+
+from appliance.core.errors import ApplianceError, ConnectorFailed, PolicyDenied, TimedOut
+
+
+def fault_of(error: BaseException) -> dict[str, Any]:
+    """What step code sees of an error: code, message, whether trying again may help, and its failure class."""
+    if not isinstance(error, ApplianceError):
+        return {"code": "internal", "message": "the appliance failed to answer", "retryable": True, "failure_class": "system"}
+    return {
+        "code": error.code,
+        "message": error.message,
+        "retryable": bool(error.extra.get("retryable", error.status >= 500 or error.status == 429)),
+        "failure_class": failure_class_of(error),
+        "details": [{"pointer": d.pointer, "code": d.code, "message": d.message} for d in error.details],
+    }
+
+
+def failure_class_of(error: ApplianceError) -> str:
+    """The failure class of CONTRACT § 5 for a coded error."""
+    if isinstance(error, ConnectorFailed):
+        return "connector"
+    if isinstance(error, TimedOut):
+        return "timeout"
+    if isinstance(error, PolicyDenied) or error.status == 403:
+        return "policy"
+    return "system" if error.status >= 500 else "validation"

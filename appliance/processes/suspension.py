@@ -1,0 +1,202 @@
+"""The rows of suspended steps: calls that wait, their answers, and the stored VMs.  Writers run inside `db.write`."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Literal
+
+from appliance.core import clock, db
+from appliance.core.crypto import Sealer
+from appliance.core.scope import TenantScope
+from appliance.sandbox import Snapshot
+
+from .store import Claim
+
+WaitKind = Literal["approval", "input", "event", "child", "timer"]
+RunKey = tuple[str, str, int]
+_COLUMNS = "path, iteration, attempt, call, kind, token, name, due_at, ok, answer, answered_at"
+_OF_RUN = "tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? AND attempt = ?"
+
+
+@dataclass(frozen=True)
+class PendingCall:
+    """A call that waits: for whom or what (`kind`, `name`), under which `token` it is answered, at the latest when.
+
+    `ok` is None while there is no answer.
+    """
+
+    path: str
+    iteration: str
+    attempt: int
+    call: int
+    kind: str
+    token: str
+    name: str
+    due_at: int
+    ok: bool | None = None
+    answer: Any = None
+    answered_at: int | None = None
+
+
+@dataclass(frozen=True)
+class StoredVM:
+    """A VM as it was suspended; `position` counts the answers the code had received by then."""
+
+    snapshot: Snapshot
+    position: int
+
+
+def add_call(claim: Claim, pending: PendingCall) -> None:
+    """Note that a call waits."""
+    db.execute(
+        "INSERT INTO pending_call (tenant_id, execution_id, path, iteration, attempt, call, kind, token, name, due_at, created_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            claim.scope.tenant_id, claim.execution_id, pending.path, pending.iteration, pending.attempt, pending.call,
+            pending.kind, pending.token, pending.name, pending.due_at, clock.now_ms(),
+        ),
+    )  # fmt: skip
+
+
+def load_calls(scope: TenantScope, execution_id: str, run_key: RunKey) -> dict[int, PendingCall]:
+    """The waiting calls of a step run, answered or not, by their number."""
+    sql = f"SELECT {_COLUMNS} FROM pending_call WHERE {_OF_RUN}"  # noqa: S608 our own names
+    return {row[3]: _pending(row) for row in db.rows(sql, (scope.tenant_id, execution_id, *run_key))}
+
+
+def open_calls(scope: TenantScope, execution_id: str) -> list[PendingCall]:
+    """The calls of an execution that have no answer yet, the one that is due first at the front."""
+    sql = f"SELECT {_COLUMNS} FROM pending_call WHERE tenant_id = ? AND execution_id = ? AND ok IS NULL ORDER BY due_at, path, call"  # noqa: S608
+    return [_pending(row) for row in db.rows(sql, (scope.tenant_id, execution_id))]
+
+
+def calls_of_step(scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[PendingCall]:
+    """The waiting calls of every attempt of a step run, answered or not."""
+    sql = f"SELECT {_COLUMNS} FROM pending_call WHERE tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ?"  # noqa: S608
+    return [_pending(row) for row in db.rows(sql, (scope.tenant_id, execution_id, path, iteration))]
+
+
+def find_call(scope: TenantScope, execution_id: str, token: str) -> PendingCall | None:
+    """The call of an execution that is answered under this token."""
+    sql = f"SELECT {_COLUMNS} FROM pending_call WHERE tenant_id = ? AND execution_id = ? AND token = ?"  # noqa: S608
+    found = db.rows(sql, (scope.tenant_id, execution_id, token))
+    return _pending(found[0]) if found else None
+
+
+def _pending(row: tuple[Any, ...]) -> PendingCall:
+    ok = None if row[8] is None else bool(row[8])
+    answer = None if row[9] is None else json.loads(row[9])
+    return PendingCall(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], ok, answer, row[10])
+
+
+def answer_call(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
+    """Answer the call that waits under `token`, once, and wake its execution; False when nothing waits for it."""
+    now = clock.now_ms()
+    if not note_answer(scope, token, ok, value):
+        return False
+    row = db.rows(
+        "SELECT execution_id, path, iteration FROM pending_call WHERE tenant_id = ? AND token = ?", (scope.tenant_id, token)
+    )[0]
+    db.execute(
+        "UPDATE step_run SET next_run_at = ? WHERE tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? "
+        "AND status = 'waiting'",
+        (now, scope.tenant_id, *row),
+    )
+    db.execute(
+        "UPDATE execution SET next_run_at = ? WHERE tenant_id = ? AND id = ? AND status = 'waiting'",
+        (now, scope.tenant_id, row[0]),
+    )
+    db.after_commit(lambda: woken.announce(scope.tenant_id, row[0]))
+    return True
+
+
+def note_answer(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
+    """Note the answer of the call that waits under `token`; False when it has one."""
+    changed = db.execute(
+        "UPDATE pending_call SET ok = ?, answer = ?, answered_at = ? WHERE tenant_id = ? AND token = ? AND ok IS NULL",
+        (int(ok), db.dump_json(value), clock.now_ms(), scope.tenant_id, token),
+    )
+    return changed == 1
+
+
+def keep_vm(claim: Claim, run_key: RunKey, stored: StoredVM, sealer: Sealer) -> None:
+    """Store the VM of a step run, instead of an earlier one."""
+    snapshot = stored.snapshot
+    db.execute(
+        "INSERT INTO suspended_step (tenant_id, execution_id, path, iteration, attempt, template, position, pending, sealed, "
+        "created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant_id, execution_id, path, iteration) DO UPDATE SET "
+        "attempt = excluded.attempt, template = excluded.template, position = excluded.position, pending = excluded.pending, "
+        "sealed = excluded.sealed, created_at = excluded.created_at",
+        (
+            claim.scope.tenant_id, claim.execution_id, *run_key, snapshot.template, stored.position,
+            db.dump_json(list(snapshot.pending)), sealer.seal(snapshot.data, _context(claim.scope, claim.execution_id, run_key)),
+            clock.now_ms(),
+        ),
+    )  # fmt: skip
+
+
+def load_vm(scope: TenantScope, execution_id: str, run_key: RunKey, sealer: Sealer) -> StoredVM | None:
+    """The stored VM of a step run; None when it was not suspended.  ConfigInvalid when it does not open."""
+    found = db.rows(
+        f"SELECT template, position, pending, sealed FROM suspended_step WHERE {_OF_RUN}",  # noqa: S608 our own names
+        (scope.tenant_id, execution_id, *run_key),
+    )
+    if not found:
+        return None
+    template, position, pending, sealed = found[0]
+    data = sealer.open(bytes(sealed), _context(scope, execution_id, run_key))
+    return StoredVM(Snapshot(template, data, tuple(json.loads(pending))), position)
+
+
+def _context(scope: TenantScope, execution_id: str, run_key: RunKey) -> str:
+    return "/".join((scope.tenant_id, "vm", execution_id, *map(str, run_key)))
+
+
+def drop_step(scope: TenantScope, execution_id: str, path: str, iteration: str) -> None:
+    """Forget the stored VM and the waiting calls of a step run that is over."""
+    for table in ("suspended_step", "pending_call"):
+        db.execute(
+            f"DELETE FROM {table} WHERE tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ?",  # noqa: S608
+            (scope.tenant_id, execution_id, path, iteration),
+        )
+
+
+def drop_execution(scope: TenantScope, execution_id: str) -> None:
+    """Forget them all, of an execution that is over."""
+    for table in ("suspended_step", "pending_call"):
+        mine = (scope.tenant_id, execution_id)
+        if db.rows(f"SELECT 1 FROM {table} WHERE tenant_id = ? AND execution_id = ? LIMIT 1", mine):  # noqa: S608
+            db.execute(f"DELETE FROM {table} WHERE tenant_id = ? AND execution_id = ?", mine)  # noqa: S608
+
+
+def templates_in_use() -> set[str]:
+    """The templates that stored VMs of any tenant were made with."""
+    return {row[0] for row in db.rows("SELECT DISTINCT template FROM suspended_step")}
+
+
+class Woken:
+    """Who in this process wakes executions whose time has come by an answer; without anybody the sweeper finds them."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[str, str], None]] = []
+        self._lock = Lock()
+
+    def when(self, callback: Callable[[str, str], None]) -> None:
+        """Call `callback(tenant_id, execution_id)` after the commit of an answer."""
+        with self._lock:
+            self._callbacks.append(callback)
+
+    def drop(self, callback: Callable[[str, str], None]) -> None:
+        """The caller stops working."""
+        with self._lock:
+            self._callbacks = [each for each in self._callbacks if each != callback]
+
+    def announce(self, tenant_id: str, execution_id: str) -> None:
+        with self._lock:
+            callbacks = list(self._callbacks)
+        for callback in callbacks:
+            callback(tenant_id, execution_id)
+
+
+woken = Woken()

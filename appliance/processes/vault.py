@@ -1,0 +1,40 @@
+"""`api.secrets.get`: a tenant's secret for a step that has the grant; where it is recorded, it is sealed."""
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core.crypto import Sealer
+from appliance.core.errors import PolicyDenied, ValidationFailed
+
+SECRET = "secrets.get"  # noqa: S105 the name of a call
+
+
+@dataclass(frozen=True)
+class Vault:
+    """The secrets that `granted` names, opened by name; `context` is where their recorded values belong to."""
+
+    open_secret: Callable[[str], str]
+    sealer: Sealer
+    granted: frozenset[str]
+    context: str
+
+    def open(self, args: list[Any]) -> str:
+        """The value; PolicyDenied without a grant, NotFound when the tenant has no such secret."""
+        match args:
+            case [str() as name]:
+                pass
+            case _:
+                raise ValidationFailed("call api.secrets.get(name)")
+        if name not in self.granted:
+            raise PolicyDenied(f"this step has no grant for the secret {name[:63]}; add grants: secrets: [{name[:63]}]")
+        return self.open_secret(name)
+
+    def seal(self, call: int, value: str) -> dict[str, str]:
+        """What the journal keeps of a value, so that a re-run gets the same one."""
+        return {"sealed": base64.b64encode(self.sealer.seal(value.encode(), f"{self.context}/{call}")).decode()}
+
+    def unseal(self, call: int, recorded: Any) -> str:
+        """The value of a recorded answer; ConfigInvalid when the key file is another one."""
+        return self.sealer.open(base64.b64decode(recorded["sealed"]), f"{self.context}/{call}").decode()
