@@ -1,10 +1,12 @@
 """The ASGI front: who is asking, on which host, under which request id; what is not served here is refused at once."""
 
+import asyncio
 import ipaddress
 import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from appliance.core import clock, ids
@@ -21,6 +23,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEALTH = ("/healthz", "/readyz")
+DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 2.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 _SECURITY = (
     (b"x-content-type-options", b"nosniff"),
@@ -31,6 +34,42 @@ _SECURITY = (
 REQUESTS = metrics.registry.counter("gos_http_requests_total", "Requests answered.", ("area", "status"))
 SECONDS = metrics.registry.histogram("gos_http_request_seconds", "Time to answer a request.", ("area",))
 AREAS = ("api", "api-docs", "console", "mcp", "hooks", "static", "metrics", "demo")
+
+
+class Incoming:
+    """The request's body on its way in.  An answer waits for the rest of it, within bounds: a server that answers before
+    it has read everything has to end the connection, and the client's next request on it is lost."""
+
+    def __init__(self, receive: Receive, *, has_body: bool) -> None:
+        self._receive = receive
+        self._complete = not has_body
+        self._size = 0
+        self._readers = 0
+        self._arrived = asyncio.Event()
+
+    async def __call__(self) -> MutableMapping[str, Any]:
+        self._readers += 1
+        try:
+            message = await self._receive()
+        finally:
+            self._readers -= 1
+        self._size += len(message.get("body", b""))
+        self._complete = self._complete or not message.get("more_body", False)
+        self._arrived.set()
+        return message
+
+    async def drain(self) -> bool:
+        """Whether the whole body has come, at the latest after DRAIN_BYTES more or DRAIN_SECONDS."""
+        most = self._size + DRAIN_BYTES
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while not self._complete and self._size < most:
+                    if self._readers:  # the application reads beside its answer
+                        self._arrived.clear()
+                        await self._arrived.wait()
+                    else:
+                        await self()
+        return self._complete
 
 
 class Front:
@@ -52,17 +91,20 @@ class Front:
         self._believe_proxy(scope, headers)
         began = clock.monotonic()
         status = 500
+        incoming = Incoming(receive, has_body=b"content-length" in headers or b"transfer-encoding" in headers)
 
         async def noting(message: MutableMapping[str, Any]) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode()), *_SECURITY]
+                if not await incoming.drain() and not any(name.lower() == b"connection" for name, _ in message["headers"]):
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         scope["gos.request_id"] = request_id
         try:
-            await self._route(scope, headers, receive, noting)
+            await self._route(scope, headers, incoming, noting)
         finally:
             area = scope["path"].removeprefix("/").partition("/")[0]
             area = area if area in AREAS else "other"

@@ -1,6 +1,7 @@
 """Bodies that no caller should send: each gets its coded error, nothing is stored."""
 
 import json
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -164,6 +165,23 @@ def test_a_body_that_never_ends_is_cut_off(running: Running) -> None:
                 break
         assert sent < 32 << 20
         assert answer.startswith((b"HTTP/1.1 413", b""))
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST"])
+def test_a_refused_request_does_not_cost_the_next_one_its_connection(running: Running, method: str) -> None:
+    head = f"{method} /api/v1/nothing HTTP/1.1\r\nHost: acme.localhost\r\nContent-Length: 2\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", running.config.server.port), 20) as line, line.makefile("rb") as answers:
+        line.settimeout(20)
+        for _ in range(2):
+            line.sendall(head)
+            assert not select.select([line], [], [], 0.2)[0], "the answer waits for the body"
+            line.sendall(b"{}")
+            assert answers.readline().startswith(b"HTTP/1.1 404 ")
+            length = 0
+            while (field := answers.readline().strip().lower()) != b"":
+                assert field != b"connection: close"
+                length = int(field.removeprefix(b"content-length:")) if field.startswith(b"content-length:") else length
+            assert b"not_found" in answers.read(length)
 
 
 @pytest.mark.parametrize(
