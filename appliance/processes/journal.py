@@ -14,6 +14,7 @@ from appliance.sandbox import SUSPEND, HostCall, Outcome, Settled, Suspend
 from . import suspension, waits
 from .closing import close_code
 from .faults import fault_of
+from .granting import need_data, need_writes
 from .nodes import Grants
 from .store import Claim, JournalEntry, append_journal, check_fence
 from .suspension import PendingCall, StoredVM
@@ -296,7 +297,7 @@ class StepHost:
             return self._reach.vault.open(call.args)
         if call.method not in READS:
             raise _unavailable(call.method)
-        self._need_data(call, "read")
+        need_data(self._reach.grants, call.method, call.args, "read")
         return self._kept(call, self._reach.data.perform(self._reach.claim, call.method, call.args))
 
     def _write(self, call: HostCall) -> Settled:
@@ -314,7 +315,7 @@ class StepHost:
             return entry
 
         try:
-            self._need_write_grants(call)
+            need_writes(self._reach.grants, call)
         except ApplianceError as error:
             return self._settle(call, False, fault_of(error))
         entry = db.write(commit)
@@ -357,33 +358,6 @@ class StepHost:
         if not self._reach.grants.allows_action(slug, action):
             raise PolicyDenied(f"this step has no grant for {action} of {slug}; add grants: integrations: {{{slug}: [{action}]}}")
         return ActionCall(slug, action, given, where)
-
-    def _need_data(self, call: HostCall, access: str) -> None:
-        collection = call.args[0] if call.args and isinstance(call.args[0], str) else None
-        if collection is None:
-            raise ValidationFailed(f"call api.{call.method}(collection, …) with the collection's name first")
-        if not self._reach.grants.allows_data(collection, access):
-            raise PolicyDenied(
-                f"this step has no grant to {access} {collection}; add grants: datapool: {{{collection}: [{access}]}}"
-            )
-
-    def _need_write_grants(self, call: HostCall) -> None:
-        if call.method != "datapool.batch":
-            self._need_data(call, "write")
-            return
-        for collection in batch_collections(call.args):
-            self._need_data(HostCall(call.id, call.method, [collection]), "write")
-
-
-def batch_collections(args: list[Any]) -> set[str]:
-    """The collections a batch writes to; ValidationFailed when it has no list of operations."""
-    operations = args[0].get("operations") if args and isinstance(args[0], dict) else args[0] if args else None
-    if not isinstance(operations, list):
-        raise ValidationFailed("call api.datapool.batch({operations: […]})")
-    found = {op.get("collection") for op in operations if isinstance(op, dict)}
-    if not all(isinstance(name, str) for name in found):
-        raise ValidationFailed("every operation of a batch names its collection")
-    return {str(name) for name in found}
 
 
 def _unavailable(method: str) -> ApplianceError:

@@ -69,7 +69,9 @@ def _reach(tools: Tools, task: Task) -> Reach:
         "/".join((claim.scope.tenant_id, "journal", claim.execution_id, *map(str, key))),
     )  # fmt: skip
     waits = Waits(claim, key, task.step.id, grants, tools.children, tools.longest_wait_ms)
-    return Reach(claim, key, grants, tools.data, tools.actions, tools.submit_io, task.is_cancelled, waits, vault, tools.answer_bytes)
+    return Reach(
+        claim, key, grants, tools.data, tools.actions, tools.submit_io, task.is_cancelled, waits, vault, tools.answer_bytes
+    )
 
 
 def _run(tools: Tools, task: Task, host: StepHost, past: _Past) -> Outcome:
