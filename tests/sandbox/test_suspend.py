@@ -176,6 +176,24 @@ class AwakeHost(SleepyHost):
         return Settled(number, True, number - 1)
 
 
+def test_the_seed_is_the_one_it_began_with(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("""export default async function (input, api) {
+      await api.human.request(1); await api.human.request(2); return Math.random() }""")
+    outcome = pool.run(program, None, SleepyHost(), entropy=Entropy(seed=3))
+    for other in (4, 5):
+        snapshot = suspended(outcome)
+        outcome = pool.run(program, None, SleepyHost(*answers(snapshot, 1)), resume=snapshot, entropy=Entropy(seed=other))
+    assert finished(outcome) == pool.run(program, None, AwakeHost(), entropy=Entropy(seed=3)).output
+
+
+def test_what_nobody_holds_does_not_sleep_with_the_step(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("""export default async function (input, api) {
+      const circle = () => { const a = {b: {}}; a.b.a = a; return new WeakRef(a) };
+      const gone = circle(); await api.human.request({}); return gone.deref() === undefined }""")
+    snapshot = suspended(pool.run(program, None, SleepyHost()))
+    assert finished(pool.run(program, None, SleepyHost(*answers(snapshot, 1)), resume=snapshot)) is True
+
+
 def test_calls_that_waited_for_their_turn_are_made_after_the_sleep(pool: Pool, make_program: MakeProgram) -> None:
     program = make_program("""export default async function (input, api) {
       Date.now();
@@ -270,6 +288,25 @@ def test_a_step_that_read_the_clock_too_often_still_sees_that_it_slept(pool: Poo
     assert (finished(outcome), outcome.clock) == ([105, 1_000_000, 1_000_000], [1_000_000])
 
 
+def test_the_clock_does_not_go_back_over_a_sleep(pool: Pool, make_program: MakeProgram) -> None:
+    program, ahead = make_program(CLOCKED), 9_000_000_000_000
+    snapshot = suspended(pool.run(program, None, SleepyHost(), entropy=Entropy(clock=[ahead])))
+    assert finished(pool.run(program, None, SleepyHost(*answers(snapshot, 1)), resume=snapshot)) == [0, ahead, ahead]
+
+
+def test_a_step_that_computes_on_after_its_sleep_is_stopped_without_harm_to_its_process(
+    another_pool: Pool, make_program: MakeProgram
+) -> None:
+    program = make_program("""export default async function (input, api) {
+      const began = Date.now(); while (Date.now() - began < 700); await api.human.request({}); while (true); }""")
+    snapshot = suspended(another_pool.run(program, None, SleepyHost(), limits=Limits(wall_ms=1000)))
+    processes = another_pool.process_ids()
+    host = SleepyHost(*answers(snapshot, 1))
+    outcome = another_pool.run(program, None, host, limits=Limits(wall_ms=1000), resume=snapshot)
+    assert failed(outcome) == ("timeout", "time_limit")
+    assert another_pool.process_ids() == processes
+
+
 def test_limits_count_over_the_whole_life_of_a_step(pool: Pool, make_program: MakeProgram) -> None:
     calls = make_program("""export default async function (input, api) {
       for (let k = 0; k < 4; k++) await api.human.request({k}) }""")
@@ -346,6 +383,13 @@ def test_a_step_that_holds_too_much_is_told_what_to_do(pool: Pool, make_program:
     assert failed(outcome) == ("memory", "snapshot_too_large")
     assert outcome.failure is not None
     assert "DataPool" in outcome.failure.message
+
+
+def test_a_snapshot_may_be_as_large_as_its_limit_and_no_larger(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("export default async function (input, api) { await api.human.request({}) }")
+    size = len(suspended(pool.run(program, None, SleepyHost())).data)
+    assert failed(pool.run(program, None, SleepyHost(), limits=Limits(snapshot_bytes=size - 100)))[1] == "snapshot_too_large"
+    suspended(pool.run(program, None, SleepyHost(), limits=Limits(snapshot_bytes=size + 100)))
 
 
 def test_an_answer_to_no_open_call_is_the_hosts_fault(pool: Pool, make_program: MakeProgram) -> None:
