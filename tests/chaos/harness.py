@@ -35,6 +35,7 @@ PROCESS = {
                 "source": """
 export default async function (input: {run: string}, api: any) {
   await api.datapool.create("marks", {run: input.run, what: "first"});
+  await api.wait.for("20ms");
   const seen = await api.datapool.query("marks", {filter: {run: {_eq: input.run}}});
   await api.datapool.create("marks", {run: input.run, what: "second", note: String(seen.items.length) + ":" + Math.random()});
   return {run: input.run};
