@@ -19,6 +19,7 @@ from appliance.sandbox import Pool
 from . import ending, executions, store, suspension, versions
 from .children import StartedChildren
 from .compiled import Compiled
+from .deadlines import Deadlines
 from .executions import PRIORITIES, Birth, Resumption, StartRequest
 from .journal import Actions, Data
 from .models import Execution, ProcessVersion
@@ -52,9 +53,10 @@ class ProcessFlow:
         self._fast_slots = threading.BoundedSemaphore(config.queue.workers)
         self._draining = threading.Event()
         limits = config.limits
+        self._deadlines = Deadlines(self._submit_io, limits.step_call_seconds)
         tools = Tools(
-            pool, ports.data, ports.actions, self._submit_io, limits.step_seconds * 1000, limits.step_memory_mb,
-            limits.step_output_kb << 10, limits.step_answer_kb << 10, limits.step_host_calls,
+            pool, ports.data, ports.actions, self._submit_io, self._deadlines.submit, limits.step_seconds * 1000,
+            limits.step_memory_mb, limits.step_output_kb << 10, limits.step_answer_kb << 10, limits.step_host_calls,
             limits.waiting_days * 86_400_000, limits.execution_steps - 1, ports.sealer, StartedChildren(self._load, self._enqueue),
         )  # fmt: skip
         self._timers = Timers(self._wake_due)
@@ -86,6 +88,7 @@ class ProcessFlow:
         self.runner.wait_idle(max(0.0, ends - timeout / 2 - clock.monotonic()))
         self.runner.stop(max(0.0, ends - clock.monotonic()))
         self._io.shutdown(wait=False, cancel_futures=True)
+        self._deadlines.stop()
 
     def _submit_io(self, work: Callable[[], Any]) -> "Future[Any]":
         return self._io.submit(work)

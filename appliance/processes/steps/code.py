@@ -70,7 +70,7 @@ def _reach(tools: Tools, task: Task) -> Reach:
     )  # fmt: skip
     waits = Waits(claim, key, task.step.id, grants, tools.children, tools.longest_wait_ms)
     return Reach(
-        claim, key, grants, tools.data, tools.actions, tools.submit_io, task.is_cancelled, waits, vault, tools.answer_bytes
+        claim, key, grants, tools.data, tools.actions, tools.submit_call, task.is_cancelled, waits, vault, tools.answer_bytes
     )
 
 
