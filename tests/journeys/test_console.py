@@ -2,32 +2,19 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import (
-    Browser,
-    BrowserContext,
-    ConsoleMessage,
-    Page,
-    Playwright,
-    Request,
-    WebError,
-    expect,
-    sync_playwright,
-)
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from appliance.core.config import Config
 from appliance.solutions.service import Tools, apply_solution
 from appliance.solutions.starter import starter_input, starter_solution
 from appliance.testing.running import Running
+from tests.journeys.screen import PAGE_CHECKS, Watch, address
 
 pytestmark = pytest.mark.browser
 
 LOGIN, PASSWORD = "journey@console.test", "a journey of a thousand miles"
-CHROMIUM = "/usr/bin/chromium"
-PAGE_CHECKS = (Path(__file__).parent / "page_checks.js").read_text("utf8")
 SLOW = {
     "id": "slow-count",
     "name": "Slow count",
@@ -57,20 +44,6 @@ STRICT = {
 
 
 @pytest.fixture(scope="module")
-def playwright() -> Iterator[Playwright]:
-    with sync_playwright() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def chromium(playwright: Playwright) -> Iterator[Browser]:
-    executable = CHROMIUM if Path(CHROMIUM).exists() else None
-    browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
-    yield browser
-    browser.close()
-
-
-@pytest.fixture(scope="module")
 def journey(running: Running) -> Running:
     """A tenant with the starter and two processes of its own, and its operator of the house."""
     scope = running.tenant("journey")
@@ -82,33 +55,6 @@ def journey(running: Running) -> Running:
             api.post("/api/v1/processes", json=definition).raise_for_status()
             api.post(f"/api/v1/processes/{definition['id']}/publish", json={}).raise_for_status()
     return running
-
-
-def address(config: Config, path: str, tenant: str = "journey.") -> str:
-    return f"http://{tenant}localhost{config.port_suffix}{path}"
-
-
-class Watch:
-    """Notes what must not happen in a page: errors in its console, requests to anywhere else."""
-
-    def __init__(self, context: BrowserContext, port: int) -> None:
-        self.troubles: list[str] = []
-        self._own = re.compile(rf"(https?://([a-z0-9-]+\.)?localhost:{port}/|data:)")
-        context.on("request", self._see_request)
-        context.on("console", self._see_message)
-        context.on("weberror", self._see_exception)
-
-    def _see_request(self, request: Request) -> None:
-        if not self._own.match(request.url):
-            self.troubles.append(f"outside: {request.url}")
-
-    def _see_message(self, message: ConsoleMessage) -> None:
-        """A form that comes back with its mistakes is answered 422, which Chromium calls an error."""
-        if message.type in ("error", "warning") and "status of 422" not in message.text:
-            self.troubles.append(f"{message.type}: {message.text}")
-
-    def _see_exception(self, found: WebError) -> None:
-        self.troubles.append(f"exception: {found.error}")
 
 
 @pytest.fixture
@@ -218,10 +164,19 @@ def test_sign_out_ends_the_way_back_too(page: Page, journey: Running) -> None:
 def test_every_page_fits_a_narrow_screen_and_reads_well(page: Page, journey: Running, scheme: str) -> None:
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     page.set_viewport_size({"width": 360, "height": 740})
-    paths = ["processes", "processes/order-intake", "executions", "failures", "logs", "datapool", "datapool/orders", "integrations"]
+    paths = [
+        "processes",
+        "processes/order-intake",
+        "executions",
+        "approvals",
+        "failures",
+        "logs",
+        "datapool",
+        "datapool/orders",
+        "integrations",
+    ]
     for path in [*paths, "integrations/order-system", "keys", "keys/new", "about"]:
         page.goto(address(journey.config, f"/console/{path}"))
         found = page.evaluate(PAGE_CHECKS)
         assert (found["faint"], found["unnamed"]) == ([], []), path
         assert found["overflow"] <= 0, path
-
