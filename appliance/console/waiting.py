@@ -20,11 +20,12 @@ class Wait:
 
 
 def waits_of(row: Execution) -> list[Wait]:
-    """The waits of an execution in the order in which its steps began them."""
+    """The waits of an execution, those that a person can end first."""
     waiting = row.waiting_for if isinstance(row.waiting_for, Mapping) else {}
     given = waiting.get("waits")
     if isinstance(given, list) and given:
-        return [_wait(each) for each in given if isinstance(each, Mapping)]
+        told = [each for each in given if isinstance(each, Mapping)]
+        return [_wait(each) for each in sorted(told, key=lambda each: each.get("kind") != "human")]
     text = {"timer": "for a time to come", "retry": "for the next try"}.get(row.wait_reason or "", f"for {row.wait_reason}")
     return [Wait(text, step=str(waiting.get("step") or ""), until=row.next_run_at)]
 

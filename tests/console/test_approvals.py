@@ -227,11 +227,11 @@ def test_every_wait_is_told() -> None:
         ]
     }
     assert waits_of(row) == [
+        Wait("for a person to decide", "the request"),
         Wait("for a time to come", step="a", until=1000),
         Wait("for an execution of", "send-invoice", "/console/executions/exe_2"),
         Wait("for another execution"),
         Wait("for the next try"),
-        Wait("for a person to decide", "the request"),
         Wait("for something"),
     ]
 
