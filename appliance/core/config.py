@@ -97,6 +97,7 @@ class Limits:
     step_answer_kb: int = _setting(8192, "Largest answer to a host call of a step; it is kept in the journal.")
     step_host_calls: int = _setting(1000, "Most host calls of a step.")
     step_call_seconds: int = _setting(60, "Time one call of step code to a foreign system may take, within the time of its step.")
+    replay_seconds: int = _setting(60, "Longest replay of an execution.")
     execution_minutes: int = _setting(60, "Active time of an execution that sets none.")
     waiting_days: int = _setting(90, "Longest wait of an execution.")
     execution_steps: int = _setting(10_000, "Most step runs of an execution.")

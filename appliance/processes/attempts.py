@@ -12,7 +12,7 @@ from . import outcome, store, suspension
 from .closing import with_moment
 from .engine import Close, Ready, StepRun
 from .evaluation import fill, is_true
-from .failing import LOST_CODES, StepFailed, from_coded, make_error
+from .failing import LOST_CODES, StepFailed, check_output, from_coded
 from .job import Begun, Job, Performed
 from .journal import Cancelled
 from .nodes import Step
@@ -117,7 +117,7 @@ class Attempts:
             if not is_true(filled["when"]):
                 return Result(status="skipped")
         filled = self._fill(job, run, names, now)
-        run.input = _shown_input(filled)
+        run.input = shown_input(filled)
         task = Task(
             step, ready.iteration, run.attempt, job.claim, job.compiled, names, filled,
             filled.get("step_input", job.claim.input), now, max(1, job.left_ms()), job.cancel.is_set,
@@ -144,13 +144,11 @@ class Attempts:
 
     def _record(self, run: StepRun, result: Result) -> Performed:
         """The step run after an attempt that did not fail; an output that is too large fails it."""
-        if result.status == "succeeded" and result.output is not None:
-            size = len(db.dump_json(result.output))
-            if size > self._tools.output_bytes:
-                most = self._tools.output_bytes
-                error = make_error("output_too_large", "validation", f"the output has {size} bytes; at most {most} are kept")
-                run = replace(run, status="failed", output=None, error=_located(error, run), finished_at=clock.now_ms())
-                return Performed(run, result, run.attempt)
+        try:
+            check_output(result.output if result.status == "succeeded" else None, self._tools.output_bytes)
+        except StepFailed as failed:
+            run = replace(run, status="failed", output=None, error=_located(failed.error, run), finished_at=clock.now_ms())
+            return Performed(run, result, run.attempt)
         closed = result.status in ("succeeded", "skipped")
         after = replace(
             run, status=result.status, output=result.output, state=result.state, next_run_at=result.next_run_at,
@@ -204,7 +202,7 @@ def _retry_delay(step: Step, attempt: int, error: Mapping[str, Any]) -> int | No
     return max(policy.delay_ms(attempt, random.random()), int(asked * 1000))  # noqa: S311 jitter, not a secret
 
 
-def _shown_input(filled: Mapping[str, Any]) -> Any:
+def shown_input(filled: Mapping[str, Any]) -> Any:
     """What the step run shows as its input: nothing that the execution's own input already is."""
     for name in ("step_input", "input", "arguments"):
         if name in filled:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from appliance.core.db import dump_json
 from appliance.core.errors import ApplianceError
 from appliance.sandbox import Failure, LogLine
 
@@ -40,6 +41,13 @@ def make_error(code: str, failure_class: str, message: str, *, retryable: bool =
     error |= {name: value for name, value in more.items() if value not in (None, "", [], {})}
     error["next"] = NEXT[failure_class]
     return error
+
+
+def check_output(output: Any, most: int) -> None:
+    """StepFailed when an output is larger than `most` bytes of JSON."""
+    size = 0 if output is None else len(dump_json(output))
+    if size > most:
+        raise StepFailed(make_error("output_too_large", "validation", f"the output has {size} bytes; at most {most} are kept"))
 
 
 def failed_validation(message: str, pointer: str = "", code: str = "expression_failed") -> StepFailed:

@@ -9,7 +9,7 @@ from typing import Any
 from appliance.core import clock, db
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
-from appliance.core.errors import Draining, ValidationFailed
+from appliance.core.errors import ConcurrencyLimited, Conflict, Draining, ValidationFailed
 from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
@@ -23,6 +23,8 @@ from .deadlines import Deadlines
 from .executions import PRIORITIES, Birth, Resumption, StartRequest
 from .journal import Actions, Data
 from .models import Execution, ProcessVersion
+from .record import Record
+from .replay import Replay, ReplayRequest, load_draft, replay
 from .runner import Runner, claim_of
 from .store import Claim
 from .sweeper import WAKE, Sweeper
@@ -30,6 +32,7 @@ from .task import Tools
 from .timers import Timers
 
 MAX_LABEL = 200
+MOST_REPLAYS = 2  # each holds a thread of the API for as long as it takes
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class ProcessFlow:
         self._fast = ThreadPoolExecutor(config.queue.workers, thread_name_prefix="fast")
         self._fast_slots = threading.BoundedSemaphore(config.queue.workers)
         self._draining = threading.Event()
+        self._replays = threading.BoundedSemaphore(MOST_REPLAYS)
         limits = config.limits
         self._deadlines = Deadlines(self._submit_io, limits.step_call_seconds)
         tools = Tools(
@@ -204,6 +208,32 @@ class ProcessFlow:
             return row
 
         return db.write(insert)
+
+    def replay_execution(
+        self, scope: TenantScope, execution_id: str, request: ReplayRequest, process_id: str | None = None
+    ) -> Replay:
+        """Run a finished execution again against its journal, without any effect, and say how it compares.
+
+        Conflict while it is not finished, TimedOut when it takes longer than `limits.replay_seconds`, ConcurrencyLimited
+        while others are replayed.
+        """
+        row = executions.get_execution(scope, execution_id, process_id)
+        if row.status not in store.FINISHED:
+            raise Conflict(f"the execution is {row.status}; it can be replayed once it is finished")
+        own = self.runner.load(scope, row.process_id, row.version)
+        if request.draft:
+            compiled = load_draft(scope, row.process_id)
+        elif request.version in (None, row.version):
+            compiled = own
+        else:
+            compiled = self.runner.load(scope, row.process_id, request.version)
+        executions.check_input(compiled, row.input)
+        if not self._replays.acquire(blocking=False):
+            raise ConcurrencyLimited(f"{MOST_REPLAYS} replays are under way; try again in a moment", headers={"Retry-After": "5"})
+        try:
+            return replay(self.runner.tools, Record(scope, row, own), compiled, request, self.config.limits.replay_seconds)
+        finally:
+            self._replays.release()
 
     # -- versions
 

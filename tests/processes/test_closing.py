@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.processes import store
 from appliance.processes.closing import END, read_closing
-from appliance.processes.engine import StepRun
 from appliance.processes.store import CLOSING, JournalEntry
 from appliance.sandbox import Pool
 
-from .test_journal import crash_and_drive
 from .world import Bell, World, code, make_world, rule
 
 MARK = "await api.datapool.create('marks', {what: 'x'});"
@@ -101,38 +99,6 @@ def test_moments_that_expressions_see_are_those_of_the_rows(world: World) -> Non
     runs = world.steps(row)
     wanted = [clock.rfc3339(row.started_at), runs["b"].started_at, runs["each"].finished_at, row.finished_at]
     assert row.output == wanted
-
-
-def test_a_code_step_whose_input_mentions_the_clock_begins_as_before_after_a_crash(idle_world: World) -> None:
-    world = idle_world
-    process = world.publish(
-        [code("a", "await api.datapool.create('marks', {what: String(input)}); return input;", input="= Date.now()")]
-    )
-    for number in range(1, 12):
-        world.wipe()
-        execution = world.start(process, soon=False)
-        cut = crash_and_drive(world, execution, [(number, "after")])
-        row = world.get(execution)
-        assert row.status == "succeeded", (number, row.error)
-        assert world.marks() == [(str(row.output), None)]
-        if not cut:
-            break
-    assert 3 < number < 11
-
-
-def test_a_step_run_seen_running_before_the_crash_notes_its_later_moment(idle_world: World) -> None:
-    world = idle_world
-    execution = world.start(world.publish([rule("a", "= Date.now()")]), soon=False)
-    claim = world.runner.claim("acme", execution)
-    assert claim is not None
-    early = clock.now_ms() - 5_000
-    shown = StepRun("a", "", "a", "rule", "running", 1, started_at=early)
-    db.write(lambda: store.save_run(claim.scope, execution, shown))
-    world.lose_worker(execution)
-    world.runner.drive("acme", execution)
-    row = world.get(execution)
-    assert (row.status, world.steps(row)["a"].started_at) == ("succeeded", early)
-    assert read_closing(closing_line(world, execution)).now == row.output
 
 
 def test_an_answer_that_the_journal_cannot_keep_is_refused_and_a_write_is_undone(folder: Path, sandbox: Pool) -> None:

@@ -1,0 +1,59 @@
+"""What differs between two JSON values, as a list of changes in the manner of JSON Patch (RFC 6902) with the old value."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+MOST_CHANGES = 200
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change: `from_` is the recorded value of a remove or replace, `to` the new one of an add or replace."""
+
+    op: Literal["add", "remove", "replace"]
+    path: str
+    from_: Any = None
+    to: Any = None
+
+
+def difference(recorded: Any, replayed: Any, most: int = MOST_CHANGES) -> list[Change]:
+    """The changes that make `replayed` of `recorded`, at most `most` of them; none when they are the same JSON."""
+    return list(islice(_changes(recorded, replayed, ""), most))
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON: 1 and 1.0 are, 1 and true are not, whatever Python says."""
+    return next(_changes(one, other, ""), None) is None
+
+
+def _changes(old: Any, new: Any, path: str) -> Iterator[Change]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        yield from _of_objects(old, new, path)
+    elif isinstance(old, list) and isinstance(new, list):
+        yield from _of_lists(old, new, path)
+    elif isinstance(old, bool) != isinstance(new, bool) or old != new:
+        yield Change("replace", path, old, new)
+
+
+def _of_objects(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterator[Change]:
+    for name, value in old.items():
+        at = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
+        if name in new:
+            yield from _changes(value, new[name], at)
+        else:
+            yield Change("remove", at, value)
+    for name, value in new.items():
+        if name not in old:
+            yield Change("add", f"{path}/{name.replace('~', '~0').replace('/', '~1')}", to=value)
+
+
+def _of_lists(old: list[Any], new: list[Any], path: str) -> Iterator[Change]:
+    """Item by item; what is longer loses or gains at its end, from the last item on, so that the numbers stay right."""
+    for index, (one, other) in enumerate(zip(old, new, strict=False)):
+        yield from _changes(one, other, f"{path}/{index}")
+    for index in reversed(range(len(new), len(old))):
+        yield Change("remove", f"{path}/{index}", old[index])
+    for index in range(len(old), len(new)):
+        yield Change("add", f"{path}/{index}", to=new[index])

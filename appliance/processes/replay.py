@@ -1,0 +1,219 @@
+"""Replay: a finished execution is run again in memory against its journal, with its own or other code; nothing is written."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from appliance.core import clock
+from appliance.core.errors import TimedOut, ValidationFailed
+from appliance.core.scope import TenantScope
+
+from . import versions
+from .compiled import Compiled, compile_version
+from .definition import DefinitionProblems
+from .difference import Change, difference, is_same
+from .engine import Close, Decision, History, Key, Ready, StepRun
+from .evaluation import fill
+from .failing import StepFailed
+from .job import Job
+from .models import Process
+from .record import Record
+from .replay_host import out_of_time
+from .replay_steps import Divergence, StepReplay, StepReplays, as_recorded, compare
+from .steps import for_each
+from .task import Tools
+
+__all__ = ["Change", "Divergence", "StepReplay"]
+
+
+@dataclass(frozen=True)
+class ReplayRequest:
+    """With which code: a version's, the draft's, or else the execution's own; `step` (id or path) alone, or all of it."""
+
+    version: int | None = None
+    step: str | None = None
+    draft: bool = False
+
+
+@dataclass
+class Replay:
+    """How an execution compares with its record, step run by step run, in the order in which they were replayed."""
+
+    execution_id: str
+    version: int
+    replayed_version: int | Literal["draft"]
+    steps: list[StepReplay] = field(default_factory=list)
+    recorded_output: Any = None
+    replayed_output: Any = None
+    changes: list[Change] = field(default_factory=list)
+    same_end: bool = True
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether every step run and the whole came to the same."""
+        return self.same_end and not self.changes and self.first is None
+
+    @property
+    def first(self) -> StepReplay | None:
+        """The first step run that is not as it was."""
+        return next((step for step in self.steps if step.result != "identical"), None)
+
+
+def load_draft(scope: TenantScope, process_id: str) -> Compiled:
+    """The draft, ready to run; DefinitionInvalid when it cannot be read."""
+    row = scope.get(Process, id=process_id)
+    try:
+        return compile_version(scope.tenant_id, row.definition, row.files)
+    except DefinitionProblems as error:
+        versions.refuse(error.problems)
+        raise
+
+
+class Walk:
+    """One execution, walked by the engine again: recorded steps are replayed, until nothing is left to do.
+
+    `seconds` bounds all of it; TimedOut when it takes longer.
+    """
+
+    def __init__(self, tools: Tools, record: Record, compiled: Compiled, seconds: float) -> None:
+        limit = compiled.definition.timeout_ms or 3_600_000
+        self._tools, self._record = tools, record
+        self._job = Job(record.claim, compiled, History(compiled.definition), limit)
+        self._ends = clock.monotonic() + seconds
+        self._steps = StepReplays(tools, record, self._job, self._ends)
+        self._is_own = compiled is record.compiled
+        self._only: str | None = None
+        self.told: dict[Key, StepReplay] = {}
+
+    def walk(self, only: str | None) -> Decision:
+        """Replay (the step at path `only` and what is in it, or everything); the engine's last word."""
+        self._only = only
+        while True:
+            decision = self._job.history.decide(self._record.row.finished_at or clock.now_ms())
+            if decision.close:
+                for close in decision.close:
+                    self._job.history.put(self._close(close))
+                continue
+            batch = self._next(decision)
+            if not batch:
+                return decision
+            for ready in batch:
+                if clock.monotonic() >= self._ends:
+                    raise TimedOut(out_of_time())
+                self._job.history.put(self._replay(ready))
+
+    def _next(self, decision: Decision) -> list[Ready]:
+        """What went well then comes first and what failed later, so that all that was done beside it is seen."""
+        ranks: tuple[list[Ready], list[Ready], list[Ready]] = ([], [], [])
+        for ready in decision.ready:
+            recorded = self._record.find(ready.step.path, ready.iteration)
+            ranks[2 if recorded is None else 1 if recorded.is_failed else 0].append(ready)
+        well, failed, new = ranks
+        if well or failed:
+            return well or failed
+        # The record of an execution that did not get this far ends here, and with it the replay.
+        ends_here = decision.failed is not None or (self._is_own and all(each.result == "identical" for each in self.told.values()))
+        return [] if ends_here else new
+
+    def _replay(self, ready: Ready) -> StepRun:
+        path, iteration = ready.step.path, ready.iteration
+        recorded = self._record.find(path, iteration)
+        if self._only is not None and not _is_within(path, self._only):
+            if recorded is None:
+                return StepRun(path, iteration, ready.step.id, ready.step.kind, "succeeded")
+            if recorded.run.state is not None and self._only.startswith(f"{path}/"):
+                return replace(recorded.run, status="running")
+            return as_recorded(recorded)
+        if recorded is not None and (recorded.run.status == "cancelled" or (self._is_own and recorded.is_reused)):
+            self._tell(StepReplay(ready.step.id, path, iteration, ready.step.kind, "identical"))
+            return self._reopened(ready, recorded.run) or as_recorded(recorded)
+        run, told = self._steps.replay(ready, recorded)
+        self._tell(told)
+        return run
+
+    @staticmethod
+    def _reopened(ready: Ready, run: StepRun) -> StepRun | None:
+        """A reused step that holds steps, with them."""
+        return replace(run, status="running") if ready.step.blocks and run.state is not None else None
+
+    def _tell(self, told: StepReplay) -> None:
+        self.told[told.path, told.iteration] = told
+
+    def _close(self, close: Close) -> StepRun:
+        """Finish a branch or for_each; what its steps came to is compared once more as a whole."""
+        run = replace(close.run, status="succeeded", output=close.output, error=None)
+        recorded = self._record.find(close.step.path, close.iteration)
+        if close.step.kind == "for_each":
+            names = self._job.names(close.iteration, close.step.path)
+            now = (recorded.run.finished_at if recorded else None) or clock.now_ms()
+            try:
+                run.output = for_each.collect(self._tools, close, self._job.history, names, now)
+            except StepFailed as failed:
+                run = replace(run, status="failed", output=None, error=failed.error)
+        told = self.told.get((close.step.path, close.iteration))
+        if told is not None and told.result == "identical" and recorded is not None:
+            compare(told, replace(recorded.run, state=None), replace(run, state=None))
+        if run.status == "failed" and recorded is not None and not recorded.is_failed:
+            return as_recorded(recorded)
+        return run
+
+    # -- the end
+
+    def left_out(self) -> list[StepReplay]:
+        """The recorded step runs that this replay did not come to."""
+        missing = [each.run for key, each in self._record.runs.items() if key not in self.told]
+        missing.sort(key=lambda run: (run.started_at or 0, run.path, run.iteration))
+        return [
+            StepReplay(
+                run.step, run.path, run.iteration, run.kind, "skipped", recorded_output=run.output, recorded_error=run.error,
+                divergence=Divergence(None, {"status": run.status}, None),
+            )
+            for run in missing
+        ]  # fmt: skip
+
+    def output(self, decision: Decision) -> tuple[bool, Any]:
+        """(whether the whole succeeds, its output)."""
+        if not decision.done:
+            return False, None
+        template = self._job.compiled.definition.output
+        if template is None:
+            return True, decision.output
+        try:
+            now = self._record.row.finished_at or clock.now_ms()
+            return True, fill(self._tools.pool, {"output": template}, self._job.names(""), now)["output"]
+        except StepFailed:
+            return False, None
+
+
+def _is_within(path: str, outer: str) -> bool:
+    return path == outer or path.startswith(f"{outer}/")
+
+
+def find_step(name: str, *candidates: Compiled) -> str:
+    """The path of the step that is named by its id or path; ValidationFailed when no candidate has it."""
+    for compiled in candidates:
+        for path, step in compiled.steps.items():
+            if name in (path, step.id):
+                return path
+    known = ", ".join(candidates[0].steps)
+    raise ValidationFailed(f"there is no step {name[:80]!r}; known are {known}", pointer="/step")
+
+
+def replay(tools: Tools, record: Record, compiled: Compiled, request: ReplayRequest, seconds: float) -> Replay:
+    """Replay an execution with `compiled`, and tell how it compares."""
+    row = record.row
+    told = Replay(row.id, row.version, "draft" if request.draft else request.version or row.version)
+    walk = Walk(tools, record, compiled, seconds)
+    if request.step is not None:
+        path = find_step(request.step, compiled, record.compiled)
+        walk.walk(path)
+        told.steps = list(walk.told.values())
+        if not told.steps:
+            raise ValidationFailed("this execution did not come to that step, there is nothing to replay", pointer="/step")
+        return told
+    decision = walk.walk(None)
+    told.steps = [*walk.told.values(), *walk.left_out()]
+    succeeds, output = walk.output(decision)
+    told.recorded_output, told.replayed_output = row.output, output
+    told.changes = difference(row.output, output)
+    told.same_end = succeeds == (row.status == "succeeded") and is_same(row.output, output)
+    return told

@@ -1,0 +1,48 @@
+"""What tests of replays share: a replay that is seen to have no effect."""
+
+import hashlib
+from typing import Any
+
+from appliance.core import db
+from appliance.processes.replay import Replay, ReplayRequest, StepReplay
+from appliance.processes.versions import PublishRequest
+
+from .world import Bell, World
+
+
+def replay(world: World, execution: Any, **request: Any) -> Replay:
+    """Replay, and see that nothing was written and the bell not rung."""
+    execution_id = execution if isinstance(execution, str) else execution.id
+    before, rung = digest(), len(Bell.rung)
+    told = world.flow.replay_execution(world.scope, execution_id, ReplayRequest(**request))
+    assert (digest(), len(Bell.rung)) == (before, rung), "a replay has no effect"
+    return told
+
+
+def digest() -> str:
+    """Of everything in the database."""
+    found = hashlib.sha256()
+    for (table,) in db.rows("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"):
+        found.update(repr(sorted(db.rows(f'SELECT * FROM "{table}"'), key=repr)).encode())  # noqa: S608
+    return found.hexdigest()
+
+
+def calls_are_over() -> bool:
+    """Whether no call to a foreign system is on its way any more, whose end would be a write."""
+    return bool(db.rows("SELECT count(*) FROM integration_call WHERE status IN ('running', 'queued')")[0][0] == 0)
+
+
+def results(told: Replay) -> dict[str, str]:
+    return {f"{s.path}@{s.iteration}" if s.iteration else s.path: s.result for s in told.steps}
+
+
+def first(told: Replay) -> StepReplay:
+    assert told.first is not None
+    return told.first
+
+
+def change(world: World, process: str, steps: list[dict[str, Any]], *, publish: bool = True, **more: Any) -> None:
+    """Another draft of a process, published as its next version."""
+    world.save(process, steps, **more)
+    if publish:
+        world.flow.publish_process(world.scope, process, PublishRequest())
