@@ -41,7 +41,7 @@ class Attempts:
     def attempt(self, job: Job, ready: Ready) -> Performed:
         """Perform a step once.  Fenced, StorageFull and bugs pass through: they are no outcome of the step."""
         step, before = ready.step, ready.run
-        now = clock.now_ms()
+        now = ((before.state or {}).get("now") if before else None) or clock.now_ms()
         run = StepRun(
             step.path, ready.iteration, step.id, step.kind, "running", before.attempt if before else 1,
             state=before.state if before else None, started_at=before.started_at if before and before.started_at else now,
@@ -62,7 +62,9 @@ class Attempts:
             performed = _failed(step, run, from_coded(error))
         finally:
             del job.attempts[key]
-        if now != run.started_at and _is_moment_due(ready, performed):
+        if performed.result.suspending:
+            performed.run.state = {**(run.state or {}), "now": now}  # what it began with, it goes on with
+        elif now != run.started_at and _is_moment_due(ready, performed):
             performed.result.journal = with_moment(performed.result.journal, now)
         return performed
 
@@ -92,7 +94,7 @@ class Attempts:
         suspension.keep_vm(claim, key, suspending.stored, self._tools.sealer)
         # Its calls stand in the journal already: each was recorded when it began.
         store.add_clock(claim, key, suspending.clock)
-        return replace(each, run=replace(run, state={"suspended": True}, next_run_at=suspending.next_due()))
+        return replace(each, run=replace(run, state={**(run.state or {}), "suspended": True}, next_run_at=suspending.next_due()))
 
     def close(self, job: Job, close: Close) -> Performed:
         """Finish a branch, a for_each or a wait whose time has come."""
@@ -185,7 +187,7 @@ def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:
 def _is_moment_due(ready: Ready, performed: Performed) -> bool:
     """Whether to note when this attempt's expressions were evaluated: not while it goes on, and not when an earlier
     visit has evaluated them and kept what came of it."""
-    kept = ready.run is not None and ready.run.state is not None and "lost" not in ready.run.state
+    kept = ready.run is not None and ready.run.state is not None and not ready.run.state.keys() & {"lost", "now"}
     goes_on = performed.run.status == "retrying" and performed.run.attempt == performed.attempt
     return not (kept or goes_on or performed.run.status == "waiting")
 

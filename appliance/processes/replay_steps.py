@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from appliance.core import clock
 from appliance.core.errors import Overloaded, TimedOut
-from appliance.sandbox import Entropy, Limits, Outcome
+from appliance.sandbox import Entropy, Outcome
 
 from .attempts import shown_input
 from .closing import Closing
@@ -19,14 +20,16 @@ from .journal import recorded_clock
 from .record import Record, Recorded
 from .replay_host import Diverged, RecordEnds, ReplayHost, asked, out_of_time
 from .steps import perform
-from .steps.code import seed_of
+from .steps.code import facts_of, limits_of, seed_of, vault_of
 from .store import JournalEntry
 from .task import Task, Tools
+from .vault import SECRET
 
 Comparison = Literal["identical", "output_differs", "diverged", "not_recorded", "skipped"]
 EVALUATED = frozenset({"rule", "branch", "for_each"})
 # Failures that come from outside of the code: where the record ends for such a reason, so does the replay.
 OUTSIDE = frozenset({"timeout", "system"})
+NOT_GRANTED = "[a secret that this step has no grant for]"
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,8 @@ class StepReplays:
         error = (recorded.run.error or {}) if recorded else {}
         if recorded and error.get("code") in LOST_CODES:
             return as_recorded(recorded)
-        host = ReplayHost(past[0], lambda entry: entry.answer, self._ends, is_cut_off=recorded is not None and recorded.is_failed)
+        is_cut_off = recorded is not None and recorded.is_failed
+        host = ReplayHost(past[0], partial(self._answer, task), self._ends, is_cut_off=is_cut_off)
         try:
             outcome = self._run(task, host, past)
             if outcome.failure is None:
@@ -182,9 +186,16 @@ class StepReplays:
             raise TimedOut(out_of_time())
         raise from_sandbox(outcome.failure)
 
+    def _answer(self, task: Task, entry: JournalEntry) -> Any:
+        """What the code is given of a recorded answer: a secret only where its grants have it still."""
+        if entry.method != SECRET or not entry.ok:
+            return entry.answer
+        vault = vault_of(self._tools, task)
+        return vault.unseal(entry.call, entry.answer) if entry.args[0] in vault.granted else NOT_GRANTED
+
     def _run(self, task: Task, host: ReplayHost, past: tuple[list[JournalEntry], Closing]) -> Outcome:
         """As `steps.code` runs it, with what was random and late then."""
-        (journal, closing), tools, limits = past, self._tools, task.step.limits
+        (journal, closing), tools = past, self._tools
         left = int((self._ends - clock.monotonic()) * 1000)
         if left <= 0:
             raise TimedOut(out_of_time())
@@ -194,13 +205,10 @@ class StepReplays:
             task.compiled.programs[task.step.path],
             task.input,
             host,
-            api={**task.names["execution"], "tenant": task.names["tenant"]["id"], "step": task.step.id, "attempt": task.attempt},
-            limits=Limits(
-                wall_ms=wall, cpu_ms=min(limits.cpu_ms or wall, wall), memory_mb=limits.memory_mb or tools.default_memory_mb,
-                output_bytes=tools.output_bytes, host_calls=tools.host_calls,
-            ),
+            api=facts_of(task),
+            limits=limits_of(tools, task, wall),
             entropy=Entropy(seed, (*recorded_clock(journal), *closing.clock)),
-        )  # fmt: skip
+        )
 
 
 def _no_room() -> Overloaded:

@@ -10,7 +10,7 @@ from appliance.sandbox import LogLine, Pool
 
 from .compiled import Compiled
 from .journal import Actions, Data
-from .nodes import Step
+from .nodes import Grants, Step
 from .store import Claim, JournalEntry
 from .suspension import StoredVM
 from .waits import Children
@@ -59,6 +59,11 @@ class Task:
     @property
     def run_key(self) -> tuple[str, str, int]:
         return self.step.path, self.iteration, self.attempt
+
+    @property
+    def grants(self) -> Grants:
+        """What the step may reach: its own grants, or the process's."""
+        return self.step.grants or self.compiled.definition.grants
 
     def wall_ms(self, default_ms: int) -> int:
         """What the step may take: its own limit or the default, and never more than the execution has left."""

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 from appliance.processes import suspension
 from appliance.processes.failing import LOST_CODES, StepFailed, from_sandbox, make_error
@@ -62,33 +63,47 @@ def _past_of(tools: Tools, task: Task) -> _Past:
 
 
 def _reach(tools: Tools, task: Task) -> Reach:
-    claim, key = task.claim, task.run_key
-    grants = task.step.grants or task.compiled.definition.grants
-    vault = Vault(
-        lambda name: tenants.open_secret(claim.scope, tools.sealer, name), tools.sealer, grants.secrets,
-        "/".join((claim.scope.tenant_id, "journal", claim.execution_id, *map(str, key))),
-    )  # fmt: skip
+    claim, key, grants = task.claim, task.run_key, task.grants
     waits = Waits(claim, key, task.step.id, grants, tools.children, tools.longest_wait_ms)
     return Reach(
-        claim, key, grants, tools.data, tools.actions, tools.submit_call, task.is_cancelled, waits, vault, tools.answer_bytes
-    )
+        claim, key, grants, tools.data, tools.actions, tools.submit_call, task.is_cancelled, waits, vault_of(tools, task),
+        tools.answer_bytes,
+    )  # fmt: skip
+
+
+def vault_of(tools: Tools, task: Task) -> Vault:
+    """The secrets this attempt may have, and may have had."""
+    claim = task.claim
+    return Vault(
+        lambda name: tenants.open_secret(claim.scope, tools.sealer, name), tools.sealer, task.grants.secrets,
+        "/".join((claim.scope.tenant_id, "journal", claim.execution_id, *map(str, task.run_key))),
+    )  # fmt: skip
 
 
 def _run(tools: Tools, task: Task, host: StepHost, past: _Past) -> Outcome:
-    limits = task.step.limits
-    wall = task.wall_ms(tools.default_time_ms)
     before = past.stored.snapshot.pending if past.stored else ()
     return tools.pool.run(
         task.compiled.programs[task.step.path],
         task.input,
         host,
-        api={**task.names["execution"], "tenant": task.names["tenant"]["id"], "step": task.step.id, "attempt": task.attempt},
-        limits=Limits(
-            wall_ms=wall, cpu_ms=min(limits.cpu_ms or wall, wall), memory_mb=limits.memory_mb or tools.default_memory_mb,
-            output_bytes=tools.output_bytes, host_calls=tools.host_calls,
-        ),
+        api=facts_of(task),
+        limits=limits_of(tools, task, task.wall_ms(tools.default_time_ms)),
         entropy=Entropy(seed_of(task), tuple(recorded_clock([each for each in past.journal if each.call not in before]))),
         resume=past.stored.snapshot if past.stored else None,
+    )
+
+
+def facts_of(task: Task) -> dict[str, Any]:
+    """What the code sees as `api.execution`."""
+    return {**task.names["execution"], "tenant": task.names["tenant"]["id"], "step": task.step.id, "attempt": task.attempt}
+
+
+def limits_of(tools: Tools, task: Task, wall_ms: int) -> Limits:
+    """What the code may use within `wall_ms`."""
+    limits = task.step.limits
+    return Limits(
+        wall_ms=wall_ms, cpu_ms=min(limits.cpu_ms or wall_ms, wall_ms), memory_mb=limits.memory_mb or tools.default_memory_mb,
+        output_bytes=tools.output_bytes, host_calls=tools.host_calls,
     )  # fmt: skip
 
 
