@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,7 +35,7 @@ from appliance.integrations.service import Integrations
 from appliance.monitor import audit, failures, metrics, tally
 from appliance.monitor import logs as log_lines
 from appliance.monitor.sandbox import SandboxMetrics
-from appliance.processes import executions
+from appliance.processes import executions, suspension
 from appliance.processes.reach import ActionReach, DataPoolReach
 from appliance.processes.service import Ports, ProcessFlow
 from appliance.sandbox import Pool
@@ -121,9 +121,8 @@ def build(config: Config) -> Appliance:
     presence = open_presence(config.data / "workers")
     queue = TaskQueue(db.database.obj)
     sandbox = config.sandbox
-    pool = Pool(
-        PoolSettings(sandbox.processes, sandbox.slots, runtimes_folder(config), sandbox.queue_seconds, sandbox.first_user)
-    )
+    places = PoolSettings(sandbox.processes, sandbox.slots, runtimes_folder(config), sandbox.queue_seconds)
+    pool = Pool(replace(places, first_user=sandbox.first_user, templates=config.data / "templates"))
     integrations = make_integrations(config, sealer)
     executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
@@ -162,10 +161,11 @@ def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:
 
 def _upkeep(services: Services) -> list[Periodic]:
     """What every process does again and again: close calls of dead processes, delete what is past its time."""
-    queue, executor = services.queue, services.executor
+    queue, executor, templates = services.queue, services.executor, services.pool.templates
     return [
         Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
         Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
+        Periodic("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use())),
     ]
 
 

@@ -166,7 +166,10 @@ class Engine:
     """A compiled QuickJS with its host functions linked; instances are made by `vm.VM`."""
 
     def __init__(self, module: Callable[[wasmtime.Engine], wasmtime.Module], slots: int = 0, boot: Boot | None = None) -> None:
-        self.wasm = wasmtime.Engine(configuration(slots))
+        config = configuration(slots)
+        # The threads that compile in parallel would live on, and outside of what confines the others.
+        config.parallel_compilation = False
+        self.wasm = wasmtime.Engine(config)
         self.boot = boot
         self.module = module(self.wasm)
         self._linker = wasmtime.Linker(self.wasm)

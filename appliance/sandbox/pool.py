@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from appliance.sandbox import confinement, runtimes
+from appliance.sandbox.answers import busy, lost, outcome, overdue, was_lost, within
 from appliance.sandbox.compiled import Compiled, CompiledPrograms
 from appliance.sandbox.conversation import Conversation, Lost, Overdue
 from appliance.sandbox.lane import Bounds, Busy, Lane
 from appliance.sandbox.observer import Observer, Reason, Unobserved
 from appliance.sandbox.occasional import OccasionalLane
-from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position, Problem, Snapshot
+from appliance.sandbox.outcome import Evaluated, Failure, Outcome, Problem, Snapshot
 from appliance.sandbox.process import FIRST_USER, Slot, StartFailed
 from appliance.sandbox.program import Entropy, Host, Limits, NoHost, Program
 from appliance.sandbox.protections import Protections, least
 from appliance.sandbox.snapshot import Unusable, check
+from appliance.sandbox.templates import FormerLanes, Template, Templates
 from appliance.sandbox.typecheck import SECONDS as TYPES_SECONDS
 from appliance.sandbox.typecheck import Finding, KeptFindings, TypeCheck
 from appliance.sandbox.wire import Header, encode_json
@@ -35,7 +38,8 @@ _NAME = re.compile(r"[A-Za-z_$][\w$]*\Z", re.ASCII)
 class Settings:
     """`runtimes`: where the prepared ones lie (None: where a checkout keeps them); `queue_seconds`: patience;
     `queue_places`: how many may wait for a place at once; `idle_mb`: a process that holds more between steps is replaced;
-    `first_user`: the first of the 400 user numbers that processes take when started as root (0: they stay root)."""
+    `first_user`: the first of the 400 user numbers that processes take when started as root (0: they stay root);
+    `templates`: where those of former versions are kept (None: nowhere), whose processes end after `former_idle_seconds`."""
 
     processes: int = 2
     slots: int = 8
@@ -44,11 +48,13 @@ class Settings:
     queue_places: int = 256
     idle_mb: int = 512
     first_user: int = FIRST_USER
+    templates: Path | None = None
+    former_idle_seconds: float = 60.0
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """One call of `Pool.run`; `text` is the input or the snapshot, `pending` and `used_ms` are what a snapshot brings along."""
+    """One call of `Pool.run`; `text` is the input or the snapshot's data; `used_ms`: of the wall time, before."""
 
     program: Program
     limits: Limits
@@ -56,7 +62,7 @@ class _Asked:
     header: Header
     facts: bytes
     text: bytes
-    pending: tuple[int, ...] = ()
+    resume: Snapshot | None = None
     used_ms: float = 0.0
 
 
@@ -66,18 +72,19 @@ class Pool:
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         prepared = runtimes.load(self.settings.runtimes or runtimes.default_folder())
-        self.template = prepared.digests[runtimes.TEMPLATE]
-        bounds = Bounds(self.settings.queue_places, self.settings.idle_mb << 20)
-        self._code = Lane("code", self._code_settings(prepared), self.settings.processes, self.settings.slots, bounds)
+        self.templates = Templates(self.settings.templates, prepared.verified(runtimes.TEMPLATE))
+        self._bounds = Bounds(self.settings.queue_places, self.settings.idle_mb << 20)
+        self._code = Lane("code", self._code_settings(prepared), self.settings.processes, self.settings.slots, self._bounds)
+        self._former = FormerLanes(self.templates, self._former_lane, self.settings.former_idle_seconds)
         # A decision may hold its whole process all its time: decisions get one of their own, started when first needed.
         decisions = {
             "role": "decisions",
             "address_space": confinement.DECISION_ADDRESS_SPACE,
             "first_user": self.settings.first_user,
         }
-        self._decisions = Lane("decisions", decisions, 1, 1, bounds)
+        self._decisions = Lane("decisions", decisions, 1, 1, self._bounds)
         # The type checker is big, and whoever does not write TypeScript never needs it.
-        self._types = OccasionalLane(lambda: Lane("types", self._types_settings(prepared), 1, 1, bounds), TYPES_IDLE_SECONDS)
+        self._types = OccasionalLane(lambda: Lane("types", self._types_settings(prepared), 1, 1, self._bounds), TYPES_IDLE_SECONDS)
         self._findings = KeptFindings()
         self._compiled = CompiledPrograms()
         self._observer: Observer = Unobserved()
@@ -91,7 +98,7 @@ class Pool:
             "quickjs": str(prepared.verified(runtimes.QUICKJS)),
             "swc": str(prepared.verified(runtimes.SWC)),
             "boot": asdict(prepared.boot),
-            "template": self.template,
+            "template": self.templates.current,
         }
 
     def _types_settings(self, prepared: runtimes.Runtimes) -> dict[str, Any]:
@@ -103,12 +110,28 @@ class Pool:
             "boot": prepared.parts["types"].facts["boot"],
         }
 
+    def _former_lane(self, template: Template) -> Lane:
+        settings = {
+            "role": "former",
+            "address_space": confinement.ADDRESS_SPACE,
+            "first_user": self.settings.first_user,
+            "slots": self.settings.slots,
+            "wasm": str(template.path),
+            "boot": asdict(template.boot),
+            "template": template.id,
+        }
+        lane = Lane(f"former-{template.id[:8]}", settings, 1, self.settings.slots, self._bounds)
+        lane.observer = self._observer
+        return lane
+
     def start(self) -> None:
         """Start the processes and wait until they are ready; StartFailed says why they are not."""
+        self.templates.store_current()
         self._code.start()
 
     def stop(self) -> None:
         self._code.stop()
+        self._former.stop()
         self._decisions.stop()
         self._types.stop()
 
@@ -137,6 +160,10 @@ class Pool:
     def process_ids(self) -> list[int]:
         """The operating system's ids of the processes that run code."""
         return self._code.process_ids()
+
+    def former_process_ids(self) -> list[int]:
+        """Those of the processes in which steps wake that were suspended under a former version."""
+        return self._former.process_ids()
 
     # ---- steps
 
@@ -171,42 +198,52 @@ class Pool:
         asked = _Asked(program, limits, host or NoHost(), header, facts, encode_json(input))
         if resume is not None:
             try:
-                used_ms = check(resume, program, limits, self.template).carried.wall_ms
+                used_ms = check(resume, program, limits).carried.wall_ms
             except Unusable as unusable:
                 return Outcome(unusable.failure)
-            asked = replace(asked, text=resume.data, pending=resume.pending, used_ms=used_ms)
-        outcome, begun = self._attempt(asked)
-        if _was_lost(outcome.failure) and not begun:
+            asked = replace(asked, text=resume.data, resume=resume, used_ms=used_ms)
+        ended, begun = self._attempt(asked)
+        if was_lost(ended.failure) and not begun:
             # Nothing has happened yet, and most likely the process was dead before: this need not cost an attempt.
-            outcome, _ = self._attempt(asked)
-        self._observer.stepped(program.language, outcome)
-        return outcome
+            ended, _ = self._attempt(asked)
+        self._observer.stepped(program.language, ended)
+        return ended
 
     def _attempt(self, asked: _Asked) -> tuple[Outcome, bool]:
         """How it ended, and whether the host has been asked or has answered."""
         try:
-            with self._code.slot(self.settings.queue_seconds, asked.program.namespace) as slot:
-                compiled = self._compile(slot, asked.program)
+            place = (self.settings.queue_seconds, asked.program.namespace)
+            with self._lane_for(asked) as lane, lane.slot(*place) as slot:
+                compiled = self._compile(slot, asked.program) if lane is self._code else self._compile_elsewhere(asked.program)
                 if compiled.failures:
                     return Outcome(compiled.failures[0]), False
-                talk = Conversation(slot, (asked.limits.wall_ms - asked.used_ms) / 1000, asked.pending)
-                return self._converse(slot, talk, asked, compiled), bool(talk.calls or talk.answers)
-        except Busy as busy:
-            return Outcome(_busy(busy)), False
+                pending = asked.resume.pending if asked.resume is not None else ()
+                talk = Conversation(slot, (asked.limits.wall_ms - asked.used_ms) / 1000, pending)
+                return self._converse(lane, slot, talk, asked, compiled), bool(talk.calls or talk.answers)
+        except Unusable as unusable:
+            return Outcome(unusable.failure), False
+        except (Busy, StartFailed) as refusal:
+            return Outcome(busy(refusal)), False
 
-    def _converse(self, slot: Slot, talk: Conversation, asked: _Asked, compiled: Compiled) -> Outcome:
+    def _lane_for(self, asked: _Asked) -> AbstractContextManager[Lane]:
+        if asked.resume is None or asked.resume.template == self.templates.current:
+            return nullcontext(self._code)
+        return self._former.lane(asked.resume.template)
+
+    def _converse(self, lane: Lane, slot: Slot, talk: Conversation, asked: _Asked, compiled: Compiled) -> Outcome:
         try:
             end, parts = talk.run(asked.header, asked.facts, asked.text, compiled, asked.host)
-            return _outcome(end, parts, self.template, talk.open)
+            template = self.templates.current if asked.resume is None else asked.resume.template
+            return outcome(end, parts, template, talk.open)
         except Overdue:
-            self._code.condemn(slot.process, "overdue")
-            return Outcome(_overdue(asked.limits.wall_ms / 1000))
+            lane.condemn(slot.process, "overdue")
+            return Outcome(overdue(asked.limits.wall_ms / 1000))
         except Lost:
-            self._code.condemn(slot.process)
-            return Outcome(_lost(), host_calls=talk.calls)
+            lane.condemn(slot.process)
+            return Outcome(lost(), host_calls=talk.calls)
         except BaseException:
             if not talk.in_step:
-                self._code.condemn(slot.process, "overdue")
+                lane.condemn(slot.process, "overdue")
             raise
 
     # ---- programs
@@ -216,8 +253,13 @@ class Pool:
         try:
             with self._code.slot(self.settings.queue_seconds, program.namespace) as slot:
                 return self._compile(slot, program).failures
-        except Busy as busy:
-            return [_busy(busy)]
+        except Busy as refusal:
+            return [busy(refusal)]
+
+    def _compile_elsewhere(self, program: Program) -> Compiled:
+        """For a process of a former template, which cannot compile and takes from a program no more than its sources and maps."""
+        with self._code.slot(self.settings.queue_seconds, program.namespace) as slot:
+            return self._compile(slot, program)
 
     def _compile(self, slot: Slot, program: Program) -> Compiled:
         found = self._compiled.get(program.digest)
@@ -276,7 +318,7 @@ class Pool:
             return {key: Evaluated(failure=failure) for key in keys}
         out = {key: Evaluated(json.loads(raw)) for key, raw in zip(answer["values"], parts, strict=True)}
         for key, each in answer["failures"].items():
-            out[key] = Evaluated(failure=_within(expressions[key], Failure.from_wire(each)))
+            out[key] = Evaluated(failure=within(expressions[key], Failure.from_wire(each)))
         return {key: out[key] for key in keys}
 
     # ---- decisions
@@ -304,7 +346,7 @@ class Pool:
 
     def _ask_decision(self, seconds: float, header: Header, *parts: bytes) -> Answer:
         answer, found, failure = self._question(self._decisions, seconds, header, *parts)
-        if _was_lost(failure):
+        if was_lost(failure):
             # Nobody else was in that process, so it was this decision that ended it.
             text = "The decision ended its process, most likely by using too much memory; let it work on less."
             failure = Failure("memory", "OutOfMemory", text, code="memory_limit")
@@ -316,19 +358,14 @@ class Pool:
             for _ in range(2):
                 with lane.slot(self.settings.queue_seconds, namespace) as slot:
                     answer, found, failure = _ask(lane, slot, seconds, header, *parts)
-                if not _was_lost(failure):
+                if not was_lost(failure):
                     break
-        except (Busy, StartFailed) as busy:
-            return {}, [], _busy(busy)
+        except (Busy, StartFailed) as refusal:
+            return {}, [], busy(refusal)
         return answer, found, failure
 
 
 Answer = tuple[Header, list[bytes], Failure | None]
-_LOST = "SandboxLost"
-
-
-def _was_lost(failure: Failure | None) -> bool:
-    return failure is not None and failure.name == _LOST
 
 
 def _ask(lane: Lane | OccasionalLane, slot: Slot, seconds: float, header: Header, *parts: bytes) -> Answer:
@@ -337,59 +374,10 @@ def _ask(lane: Lane | OccasionalLane, slot: Slot, seconds: float, header: Header
         answer, found = Conversation(slot, seconds).ask(header, *parts)
     except Overdue:
         lane.condemn(slot.process, "overdue")
-        return {}, [], _overdue(seconds)
+        return {}, [], overdue(seconds)
     except Lost:
         lane.condemn(slot.process)
-        return {}, [], _lost()
+        return {}, [], lost()
     if answer["op"] == "fault":
         return {}, [], Failure.from_wire(answer["failure"])
     return answer, found, None
-
-
-def _overdue(seconds: float) -> Failure:
-    text = f"This took longer than {seconds:g} s and could not be stopped otherwise than by ending its process."
-    return Failure("timeout", "TimedOut", text, code="time_limit", retryable=True)
-
-
-def _lost() -> Failure:
-    text = "The sandbox process ended while this ran in it; the step itself need not be wrong, it can be tried again."
-    return Failure("system", _LOST, text, code="sandbox_lost", retryable=True)
-
-
-def _busy(busy: Busy | StartFailed) -> Failure:
-    return Failure("system", "SandboxBusy", f"{busy}; try again later", code="sandbox_busy", retryable=True)
-
-
-def _within(text: str, failure: Failure) -> Failure:
-    """A position behind the end means that the closing bracket around the expression was not expected yet."""
-    lines = text.split("\n")
-    position = failure.position
-    if position is None or position.line <= len(lines):
-        return failure
-    end = Position("", len(lines), len(lines[-1]) + 1)
-    return Failure(failure.failure_class, failure.name, "the expression ends too early", code=failure.code, position=end)
-
-
-def _outcome(end: Header, parts: list[bytes], template: str, pending: set[int]) -> Outcome:
-    """The outcome of a final frame; Lost when it is not what a process of ours would send."""
-    try:
-        failure = None if end["failure"] is None else Failure.from_wire(end["failure"])
-        if end["op"] == "fault":
-            return Outcome(failure)
-        sleeps = end["pending"] is not None
-        if sleeps and (not pending or end["pending"] != sorted(pending) or failure is not None):
-            raise Lost
-        return Outcome(
-            failure=failure,
-            output_json=parts[0],
-            logs=[LogLine(*each) for each in end["logs"]],
-            clock=end["clock"],
-            cpu_ms=end["cpu"],
-            wall_ms=end["wall"],
-            memory_bytes=end["memory"],
-            host_calls=end["calls"],
-            snapshot=Snapshot(template, parts[1], tuple(end["pending"])) if sleeps else None,
-            random=end.get("random") is True,
-        )
-    except (KeyError, TypeError, IndexError, ValueError) as fault:
-        raise Lost from fault

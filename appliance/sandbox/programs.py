@@ -6,7 +6,7 @@ import json
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import wasmtime
 
@@ -14,9 +14,10 @@ from appliance.sandbox.artefact import Artefact
 from appliance.sandbox.compiler import Compiler
 from appliance.sandbox.engine import Engine
 from appliance.sandbox.expressions import ExpressionRun
+from appliance.sandbox.freezer import Image
 from appliance.sandbox.program import Limits
-from appliance.sandbox.runtimes import Boot
-from appliance.sandbox.snapshot import Image, Stored
+from appliance.sandbox.runtimes import Boot, digest
+from appliance.sandbox.snapshot import Stored
 from appliance.sandbox.step import Request, StepRun
 from appliance.sandbox.typescript import TypeScript
 from appliance.sandbox.wire import Channel, Header, Verb
@@ -50,16 +51,23 @@ class Artefacts:
                 self._bytes -= self._kept.popitem(last=False)[1].size
 
 
-class Programs:
-    """Runs steps and expressions, and compiles programs."""
+class Steps:
+    """Runs steps from one template."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        path, boot = settings["quickjs"], Boot(**settings["boot"])
-        self._engine = Engine(lambda wasm: wasmtime.Module.deserialize_file(wasm, path), settings["slots"] + 1, boot)
-        self._image = Image.of(self._engine, settings["template"])
-        self._typescript = TypeScript(Path(settings["swc"]), self._engine.ticker)
+    def __init__(self, engine: Engine, template: str) -> None:
+        self._engine = engine
+        self._image = Image.of(engine, template)
         self._artefacts = Artefacts()
-        self.verbs: dict[str, Verb] = {"run": self._run, "evaluate": self._evaluate, "compile": self._compile}
+        self.verbs: dict[str, Verb] = {"run": self._run}
+
+    @classmethod
+    def of_former(cls, settings: dict[str, Any]) -> Self:
+        """From a template of a former version, which is compiled here, before anything else can run in this process."""
+        binary = Path(settings["wasm"]).read_bytes()
+        if digest(binary) != settings["template"]:
+            raise RuntimeError(f"{settings['wasm']} was altered")
+        engine = Engine(lambda wasm: wasmtime.Module(wasm, binary), settings["slots"] + 1, Boot(**settings["boot"]))
+        return cls(engine, settings["template"])
 
     def begin(self) -> None:
         """Start the thread that measures time."""
@@ -86,6 +94,17 @@ class Programs:
         )
         end, results = StepRun(self._engine, self._image, request, channel).run()
         channel.send(end, *results)
+
+
+class Programs(Steps):
+    """Runs steps and expressions, and compiles programs."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        path, boot = settings["quickjs"], Boot(**settings["boot"])
+        engine = Engine(lambda wasm: wasmtime.Module.deserialize_file(wasm, path), settings["slots"] + 1, boot)
+        super().__init__(engine, settings["template"])
+        self._typescript = TypeScript(Path(settings["swc"]), engine.ticker)
+        self.verbs |= {"evaluate": self._evaluate, "compile": self._compile}
 
     def _evaluate(self, channel: Channel, header: Header, parts: list[bytes]) -> None:
         run = ExpressionRun(self._engine, Limits(*header["limits"]), header["now"])

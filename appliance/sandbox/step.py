@@ -12,10 +12,11 @@ from typing import Any
 from appliance.core import clock
 from appliance.sandbox.artefact import Artefact
 from appliance.sandbox.engine import Engine
+from appliance.sandbox.freezer import Image, TooLarge, freeze, thaw
 from appliance.sandbox.outcome import Failure
 from appliance.sandbox.program import Limits
 from appliance.sandbox.reasons import ABORTED, OVER_CPU, OVER_WALL, Reasons
-from appliance.sandbox.snapshot import Carried, Image, Stored, TooLarge, Unusable, freeze
+from appliance.sandbox.snapshot import Carried, Stored, Unusable
 from appliance.sandbox.vm import VM, OutOfMemory, Stopped, Thrown, Trapped
 from appliance.sandbox.wire import Channel, Header
 
@@ -165,7 +166,7 @@ class StepRun:
             promise = self._request.artefact.load_into(vm)
             vm.start(promise, self._request.facts + b"\n" + self._request.input)
         else:
-            self._take_up(vm, self._request.stored.restore(vm, self._image))
+            self._take_up(vm, thaw(self._request.stored, vm, self._image))
         while not self._finished():
             if not self._calls and not self._pending:
                 return self._unhandled(vm) or self._reasons.never_settled()

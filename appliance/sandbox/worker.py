@@ -35,6 +35,11 @@ def _load(settings: dict[str, Any]) -> tuple[dict[str, Verb], Callable[[], None]
 
         checks = Checks(settings)
         return checks.verbs, checks.begin
+    if settings["role"] == "former":
+        from appliance.sandbox.programs import Steps
+
+        steps = Steps.of_former(settings)
+        return steps.verbs, steps.begin
     from appliance.sandbox.decisions import VERBS, warm_up
 
     warm_up()

@@ -16,6 +16,11 @@ from appliance.core.errors import ConfigInvalid
 MANIFEST = "manifest.json"
 QUICKJS, SWC, TEMPLATE = "quickjs.cwasm", "swc.cwasm", "template.wasm"
 TYPES = "types.cwasm"
+# How host and template speak: whoever changes the messages of prelude.js, the imports of `engine`, the exports that `vm` calls or
+# the sizes in `vm` counts this up; steps that sleep in a template of another protocol cannot go on.
+PROTOCOL = 1
+# The section of the template that says so, and where things are in its memory.
+FACTS = "template"
 ASSETS = "assets/swagger-ui"
 # Part of what compiled code depends on: whoever changes `engine.configuration` or a size in `vm` counts this up.
 CONFIGURATION = "quickjs-1"

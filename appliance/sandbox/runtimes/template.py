@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import wasmtime
 
 from appliance.sandbox.engine import Engine
-from appliance.sandbox.runtimes import Boot, wasmfile
+from appliance.sandbox.runtimes import FACTS, PROTOCOL, Boot, wasmfile
 from appliance.sandbox.runtimes.entrypoints import add_entrypoints
 from appliance.sandbox.vm import DEFAULT_HEAP, STACK, VM
 
@@ -83,4 +85,5 @@ def make_template(quickjs: bytes) -> tuple[bytes, Boot]:
         vm.call("qjs_run_gc")
         memory, stack_pointer = vm.snapshot()
     boot = Boot(undefined=undefined, start=start, message=settle, evaluate=evaluate)
-    return wasmfile.preinitialise(binary, memory, {0: stack_pointer}, KEEP), boot
+    facts = json.dumps({"protocol": PROTOCOL, "boot": asdict(boot)}, sort_keys=True).encode()
+    return wasmfile.with_custom(wasmfile.preinitialise(binary, memory, {0: stack_pointer}, KEEP), FACTS, facts), boot

@@ -89,6 +89,22 @@ def write_sections(sections: list[Section]) -> bytes:
     return MAGIC + b"".join(bytes([each.id]) + unsigned(len(each.body)) + each.body for each in sections)
 
 
+def with_custom(binary: bytes, name: str, data: bytes) -> bytes:
+    """The module with a custom section at its end, which no engine looks at."""
+    label = name.encode()
+    return binary + write_sections([Section(CUSTOM, unsigned(len(label)) + label + data)])[len(MAGIC) :]
+
+
+def read_custom(binary: bytes, name: str) -> bytes:
+    """What `with_custom` put there; MalformedWasm when it is not."""
+    label = name.encode()
+    start = unsigned(len(label)) + label
+    for section in read_sections(binary):
+        if section.id == CUSTOM and section.body.startswith(start):
+            return section.body[len(start) :]
+    raise MalformedWasm(f"there is no section {name}")
+
+
 def read_exports(body: bytes) -> list[Export]:
     count, at = read_unsigned(body, 0)
     exports = []

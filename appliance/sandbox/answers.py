@@ -1,0 +1,64 @@
+"""What the appliance makes of what a sandbox process answers, or of its silence."""
+
+from __future__ import annotations
+
+from appliance.sandbox.conversation import Lost
+from appliance.sandbox.lane import Busy
+from appliance.sandbox.outcome import Failure, LogLine, Outcome, Position, Snapshot
+from appliance.sandbox.process import StartFailed
+from appliance.sandbox.wire import Header
+
+LOST = "SandboxLost"
+
+
+def was_lost(failure: Failure | None) -> bool:
+    return failure is not None and failure.name == LOST
+
+
+def overdue(seconds: float) -> Failure:
+    text = f"This took longer than {seconds:g} s and could not be stopped otherwise than by ending its process."
+    return Failure("timeout", "TimedOut", text, code="time_limit", retryable=True)
+
+
+def lost() -> Failure:
+    text = "The sandbox process ended while this ran in it; the step itself need not be wrong, it can be tried again."
+    return Failure("system", LOST, text, code="sandbox_lost", retryable=True)
+
+
+def busy(refusal: Busy | StartFailed) -> Failure:
+    return Failure("system", "SandboxBusy", f"{refusal}; try again later", code="sandbox_busy", retryable=True)
+
+
+def within(text: str, failure: Failure) -> Failure:
+    """A position behind the end means that the closing bracket around the expression was not expected yet."""
+    lines = text.split("\n")
+    position = failure.position
+    if position is None or position.line <= len(lines):
+        return failure
+    end = Position("", len(lines), len(lines[-1]) + 1)
+    return Failure(failure.failure_class, failure.name, "the expression ends too early", code=failure.code, position=end)
+
+
+def outcome(end: Header, parts: list[bytes], template: str, pending: set[int]) -> Outcome:
+    """The outcome of a final frame; Lost when it is not what a process of ours would send."""
+    try:
+        failure = None if end["failure"] is None else Failure.from_wire(end["failure"])
+        if end["op"] == "fault":
+            return Outcome(failure)
+        sleeps = end["pending"] is not None
+        if sleeps and (not pending or end["pending"] != sorted(pending) or failure is not None):
+            raise Lost
+        return Outcome(
+            failure=failure,
+            output_json=parts[0],
+            logs=[LogLine(*each) for each in end["logs"]],
+            clock=end["clock"],
+            cpu_ms=end["cpu"],
+            wall_ms=end["wall"],
+            memory_bytes=end["memory"],
+            host_calls=end["calls"],
+            snapshot=Snapshot(template, parts[1], tuple(end["pending"])) if sleeps else None,
+            random=end.get("random") is True,
+        )
+    except (KeyError, TypeError, IndexError, ValueError) as fault:
+        raise Lost from fault

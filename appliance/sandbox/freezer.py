@@ -1,0 +1,168 @@
+"""Makes bytes of a step at rest, and a step at rest of bytes: what differs from the template, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import zstandard
+
+from appliance.sandbox.engine import Engine
+from appliance.sandbox.snapshot import PAGE, RUN, WINDOW_BYTES, Carried, Stored, damaged, seal
+from appliance.sandbox.vm import VM, Stopped
+
+CHUNK = 1 << 20
+LEVEL = 3
+
+
+class TooLarge(Exception):
+    """The step holds more than a snapshot may have."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """The memory of a fresh instance; below `floor` lie the dead stack and the mailbox, which no sleeping step needs."""
+
+    template: str
+    memory: bytes
+    floor: int
+
+    @classmethod
+    def of(cls, engine: Engine, template: str) -> Self:
+        with VM(engine, NOBODY) as vm:
+            memory, floor = vm.snapshot()
+        if floor % PAGE:
+            raise RuntimeError("the stack of the template does not begin at a page")
+        return cls(template, memory, floor)
+
+    def part(self, at: int, length: int) -> bytes:
+        return self.memory[at : at + length].ljust(length, b"\0")
+
+
+class _Nobody:
+    """The owner of an instance that never runs."""
+
+    def on_message(self, message: bytes) -> bytes | None:
+        raise RuntimeError("nobody runs here")
+
+    def read_clock(self) -> int:
+        return 0
+
+    def module_source(self, name: str) -> str | None:
+        return None
+
+    def resolve_module(self, importer: str, specifier: str) -> str:
+        return specifier
+
+    def overdue(self) -> str | None:
+        return None
+
+
+NOBODY = _Nobody()
+
+
+# ---- writing
+
+
+def freeze(vm: VM, image: Image, carried: Carried, limit: int) -> bytes:
+    """The sleeping step as bytes; TooLarge beyond `limit`, Stopped when it takes longer than the step may."""
+    size, pointer = vm.measure(), vm.stack_pointer()
+    if pointer != image.floor:
+        raise RuntimeError("the step is not at rest")
+    runs = _changed_runs(vm, image, size)
+    parts = [b"".join(RUN.pack(*each) for each in runs), carried.output, *carried.raws]
+    total = sum(map(len, parts)) + sum(count for _, count in runs) * PAGE
+    pressed = zstandard.ZstdCompressor(level=LEVEL).compressobj(size=total)
+    out, length = [], 0
+    for each in (*parts, *_differences(vm, image, runs)):
+        out.append(pressed.compress(each))
+        length += len(out[-1])
+        if length > limit:
+            raise TooLarge
+    out.append(pressed.flush())
+    data = seal(carried, size, [len(each) for each in parts], total, b"".join(out))
+    if len(data) > limit:
+        raise TooLarge
+    return data
+
+
+def _go_on(vm: VM) -> None:
+    reason = vm.overdue()
+    if reason is not None:
+        raise Stopped(reason)
+
+
+def _changed_runs(vm: VM, image: Image, size: int) -> list[list[int]]:
+    """First page and number of pages of each stretch that differs from the template."""
+    runs: list[list[int]] = []
+    for at in range(image.floor, size, CHUNK):
+        _go_on(vm)
+        length = min(CHUNK, size - at)
+        now, then = vm.read(at, length), image.part(at, length)
+        for offset in range(0, length, PAGE):
+            if now[offset : offset + PAGE] == then[offset : offset + PAGE]:
+                continue
+            page = (at + offset) // PAGE
+            if runs and sum(runs[-1]) == page:
+                runs[-1][1] += 1
+            else:
+                runs.append([page, 1])
+    return runs
+
+
+def _stretches(runs: list[list[int]]) -> Iterator[tuple[int, int]]:
+    """Address and length of what is copied at once."""
+    for page, count in runs:
+        for at in range(page * PAGE, (page + count) * PAGE, CHUNK):
+            yield at, min(CHUNK, (page + count) * PAGE - at)
+
+
+def _differences(vm: VM, image: Image, runs: list[list[int]]) -> Iterator[bytes]:
+    for at, length in _stretches(runs):
+        _go_on(vm)
+        yield _xor(vm.read(at, length), image, at)
+
+
+def _xor(data: bytes, image: Image, at: int) -> bytes:
+    then = image.memory[at : at + len(data)]
+    if not then:
+        return data
+    return (int.from_bytes(data, "little") ^ int.from_bytes(then, "little")).to_bytes(len(data), "little")
+
+
+def thaw(stored: Stored, vm: VM, image: Image) -> Carried:
+    """Make a fresh instance what the suspended one was; answers what was carried, complete."""
+    if stored.carried.template != image.template:
+        raise RuntimeError("the snapshot is one of another template")
+    reader = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES).stream_reader(stored.frame)
+    try:
+        parts = [_exactly(reader, length) for length in stored.parts]
+        runs = _checked_runs(stored, parts[0], image.floor)
+        if not vm.grow_to(stored.size):
+            raise damaged("its memory is larger than the step may have")
+        for at, length in _stretches(runs):
+            _go_on(vm)
+            vm.write(at, _xor(_exactly(reader, length), image, at))
+    except zstandard.ZstdError as fault:
+        raise damaged("it cannot be unpacked") from fault
+    return replace(stored.carried, output=parts[1], raws=parts[2:])
+
+
+def _checked_runs(stored: Stored, packed: bytes, floor: int) -> list[list[int]]:
+    """The runs, if they ascend within the memory and are as long together as the frame says."""
+    runs, free = [list(each) for each in RUN.iter_unpack(packed)], floor // PAGE
+    for page, count in runs:
+        if page < free or count < 1:
+            raise damaged("its pages overlap")
+        free = page + count
+    if free * PAGE > stored.size or sum(count for _, count in runs) * PAGE != stored.total - sum(stored.parts):
+        raise damaged("its pages do not fit its size")
+    return runs
+
+
+def _exactly(reader: Any, length: int) -> bytes:
+    data: bytes = reader.read(length) if length else b""
+    if len(data) != length:
+        raise damaged("it ends too early")
+    return data

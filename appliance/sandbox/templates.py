@@ -1,0 +1,145 @@
+"""The templates that suspended steps are deltas of: kept by digest as long as a step needs them, run in lanes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.sandbox import runtimes
+from appliance.sandbox.lane import Lane
+from appliance.sandbox.runtimes import Boot
+from appliance.sandbox.runtimes.wasmfile import MalformedWasm, read_custom
+from appliance.sandbox.snapshot import Unusable
+
+_NAME = re.compile(r"[0-9a-f]{64}\.wasm\Z")
+
+
+@dataclass(frozen=True)
+class Template:
+    """A stored template, its content verified; `boot` tells where things are in its memory."""
+
+    id: str
+    path: Path
+    boot: Boot
+
+
+class Templates:
+    """Templates by id in `folder`; without a folder only the current one exists."""
+
+    def __init__(self, folder: Path | None, current: Path) -> None:
+        self._folder, self._current = folder, current
+        self.current = runtimes.digest(current.read_bytes())
+
+    def store_current(self) -> None:
+        """Put the current template beside the former ones, where it stays when the appliance has become another version."""
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        target = self._path(self._folder, self.current)
+        if target.is_file() and runtimes.digest(target.read_bytes()) == self.current:
+            return
+        new = target.with_suffix(".new")
+        with new.open("wb") as handle:
+            handle.write(self._current.read_bytes())
+            os.fsync(handle.fileno())
+        new.replace(target)
+
+    def find(self, template: str) -> Template:
+        """Unusable when it is not there, is not what it was, or speaks in a way that this version does not understand."""
+        try:
+            if self._folder is None or not _NAME.match(f"{template}.wasm"):
+                raise FileNotFoundError(template)
+            path = self._path(self._folder, template)
+            binary = path.read_bytes()
+            if runtimes.digest(binary) != template:
+                raise MalformedWasm("the template was altered")
+            facts = json.loads(read_custom(binary, runtimes.FACTS))
+            if facts["protocol"] != runtimes.PROTOCOL:
+                raise MalformedWasm("the template speaks another protocol")
+            return Template(template, path, Boot(**facts["boot"]))
+        except (OSError, MalformedWasm, ValueError, KeyError, TypeError) as fault:
+            text = (
+                "This step was suspended under another version of the sandbox, whose template is missing or altered; "
+                "restore the folder of templates from a backup, or retry the step from its start."
+            )
+            raise Unusable("snapshot_template_missing", text) from fault
+
+    def forget(self, keep: set[str]) -> None:
+        """Remove all templates but the current one and those that suspended steps still need."""
+        if self._folder is None or not self._folder.is_dir():
+            return
+        for each in self._folder.iterdir():
+            if _NAME.match(each.name) and each.stem != self.current and each.stem not in keep:
+                each.unlink()
+
+    def _path(self, folder: Path, template: str) -> Path:
+        return folder / f"{template}.wasm"
+
+
+@dataclass(eq=False)
+class _Running:
+    lane: Lane
+    users: int = 0
+    timer: threading.Timer | None = None
+
+
+class FormerLanes:
+    """One lane with one process for each former template that a step wakes in; it ends when nobody has used it for a while."""
+
+    def __init__(self, templates: Templates, make: Callable[[Template], Lane], idle_seconds: float) -> None:
+        self._templates, self._make, self._idle_seconds = templates, make, idle_seconds
+        self._lock = threading.Lock()
+        self._running: dict[str, _Running] = {}
+
+    @contextmanager
+    def lane(self, template: str) -> Iterator[Lane]:
+        """The lane of a former template; Unusable when there is no such template."""
+        running = self._enter(template)
+        try:
+            yield running.lane
+        finally:
+            self._leave(template, running)
+
+    def _enter(self, template: str) -> _Running:
+        with self._lock:
+            running = self._running.get(template)
+            if running is None:
+                running = self._running[template] = _Running(self._make(self._templates.find(template)))
+            running.users += 1
+            if running.timer is not None:
+                running.timer.cancel()
+                running.timer = None
+            return running
+
+    def _leave(self, template: str, running: _Running) -> None:
+        with self._lock:
+            running.users -= 1
+            if running.users == 0 and self._running.get(template) is running:
+                running.timer = threading.Timer(self._idle_seconds, self._end, (template, running))
+                running.timer.daemon = True
+                running.timer.start()
+
+    def _end(self, template: str, running: _Running) -> None:
+        with self._lock:
+            if running.users or self._running.get(template) is not running:
+                return
+            del self._running[template]
+        running.lane.stop()
+
+    def process_ids(self) -> list[int]:
+        with self._lock:
+            return [number for each in self._running.values() for number in each.lane.process_ids()]
+
+    def stop(self) -> None:
+        with self._lock:
+            running, self._running = list(self._running.values()), {}
+        for each in running:
+            if each.timer is not None:
+                each.timer.cancel()
+            each.lane.stop()
