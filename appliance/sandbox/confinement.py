@@ -70,9 +70,15 @@ def become_nobody(user: int | None) -> int | None:
     became = user if user is not None and os.geteuid() == 0 and _change_user(user) else None
     _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
-    if _library().capset(header, (ctypes.c_uint32 * 6)()):
+    if _library().capset(header, (ctypes.c_uint32 * 6)()) and _has_capabilities():
         raise OSError(ctypes.get_errno(), "capset")
     return became
+
+
+def _has_capabilities() -> bool:
+    """Whether there was anything to give up: a service manager may forbid the call, having taken them all."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return any(line.startswith(("CapPrm:", "CapInh:")) and int(line.split()[1], 16) for line in lines)
 
 
 def _change_user(user: int) -> bool:

@@ -1,0 +1,144 @@
+"""Every limit of a step in every language: its failure class, its code, what to do about it, and that it ends in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from appliance.sandbox import HostCall, Limits, Outcome, Pool, Program, Settled
+from appliance.sandbox.program import Language
+
+GRACE_SECONDS = 0.25
+SCRIPT = "export default async function (input, api) {\n%s\n}"
+FORMS: dict[Language, tuple[str, str]] = {"typescript": ("steps/step.ts", SCRIPT), "javascript": ("steps/step.js", SCRIPT)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """`bodies` by language; one for JavaScript stands for TypeScript too. `after_ms`: when the limit is reached, if by time."""
+
+    limits: Limits
+    failure_class: str
+    code: str
+    advice: str
+    bodies: Mapping[str, str]
+    retryable: bool = False
+    after_ms: int = 0
+    answers: bool = field(default=True, kw_only=True)
+
+    def body(self, language: Language) -> str:
+        return self.bodies["javascript" if language == "typescript" else language]
+
+
+def javascript(body: str) -> dict[str, str]:
+    return {"javascript": body}
+
+
+ROWS = {
+    "wall time, computing": Row(
+        Limits(wall_ms=400), "timeout", "time_limit", "took longer than 0.4 s; raise limits.time",
+        javascript("for (;;);"), retryable=True, after_ms=400,
+    ),
+    "wall time, in a regular expression": Row(
+        Limits(wall_ms=400), "timeout", "time_limit", "raise limits.time",
+        javascript("return /^(a+)+$/.test('a'.repeat(40) + 'b')"), retryable=True, after_ms=400,
+    ),
+    "wall time, with a host that never answers": Row(
+        Limits(wall_ms=400), "timeout", "time_limit", "raise limits.time",
+        javascript("await api.integrations.execute('erp', 'ping', {})"), retryable=True, after_ms=400, answers=False,
+    ),
+    "wall time, with many calls that are never answered": Row(
+        Limits(wall_ms=400, in_flight=2), "timeout", "time_limit", "raise limits.time",
+        javascript("await Promise.all([1, 2, 3, 4, 5].map((n) => api.integrations.execute('erp', 'ping', {n})))"),
+        retryable=True, after_ms=400, answers=False,
+    ),
+    "wall time, after an answer": Row(
+        Limits(wall_ms=400), "timeout", "time_limit", "raise limits.time",
+        javascript("await api.datapool.find('o', 1); for (;;);"), retryable=True, after_ms=400,
+    ),
+    "processor time": Row(
+        Limits(cpu_ms=200), "timeout", "cpu_limit", "computed for more than 0.2 s; raise limits.cpu",
+        javascript("for (;;);"), retryable=True, after_ms=200,
+    ),
+    "memory": Row(
+        Limits(memory_mb=16), "memory", "memory_limit", "more than 16 MB of memory; raise limits.memory_mb",
+        javascript("const kept = []; for (;;) kept.push(new Array(10000).fill(1))"),
+    ),
+    "memory at once": Row(
+        Limits(memory_mb=16), "memory", "memory_limit", "raise limits.memory_mb",
+        javascript("return new Uint8Array(1 << 28).length"),
+    ),
+    "output": Row(
+        Limits(output_bytes=1000), "user_code", "output_limit", "more than 0.977 KB; store the data in DataPool",
+        javascript("return 'x'.repeat(2000)"),
+    ),
+    "log": Row(
+        Limits(log_bytes=1000), "user_code", "log_limit", "logged more than 0.977 KB; log less",
+        javascript("for (let n = 0; n < 100; n++) api.log.info('x'.repeat(100))"),
+    ),
+    "host calls": Row(
+        Limits(host_calls=5), "user_code", "host_call_limit", "made more than 5 calls; use api.datapool.batch",
+        javascript("for (let n = 0; n < 100; n++) await api.datapool.find('o', n)"),
+    ),
+    "size of a call": Row(
+        Limits(output_bytes=1000), "user_code", "host_call_size", "The parameters of datapool.create are larger than 0.977 KB",
+        javascript("await api.datapool.create('o', {text: 'x'.repeat(2000)})"),
+    ),
+    "depth of what is returned": Row(
+        Limits(), "user_code", "nesting_limit", "nested too deeply; flatten it",
+        javascript("let a = {}; for (let n = 0; n < 400; n++) a = {a}; return a"),
+    ),
+}  # fmt: skip
+
+
+class StrictHost:
+    """Answers every call, or none."""
+
+    def __init__(self, *, answers: bool) -> None:
+        self._answers = answers
+        self._open: list[HostCall] = []
+
+    def submit(self, call: HostCall, clock: list[int]) -> None:
+        self._open.append(call)
+
+    def wait(self, timeout: float) -> Settled | None:
+        if self._answers and self._open:
+            return Settled(self._open.pop(0).id, True, None)
+        time.sleep(min(timeout, 0.05))
+        return None
+
+
+def run(pool: Pool, language: Language, body: str, limits: Limits, *, answers: bool = True) -> Outcome:
+    path, form = FORMS[language]
+    program = Program(language, path, {path: form % body})
+    assert pool.compile(program) == []
+    return pool.run(program, {}, StrictHost(answers=answers), limits=limits)
+
+
+@pytest.mark.parametrize("language", FORMS)
+@pytest.mark.parametrize("name", ROWS)
+def test_the_limit_ends_the_step_in_time_and_says_what_to_do(pool: Pool, name: str, language: Language) -> None:
+    row = ROWS[name]
+    restarts = pool.health()["restarts"]
+    began = time.monotonic()
+    outcome = run(pool, language, row.body(language), row.limits, answers=row.answers)
+    took_ms = (time.monotonic() - began) * 1000
+    failure = outcome.failure
+    assert failure is not None
+    assert (failure.failure_class, failure.code, failure.retryable) == (row.failure_class, row.code, row.retryable)
+    assert row.advice in failure.message
+    if row.after_ms:
+        used = outcome.cpu_ms if failure.code == "cpu_limit" else took_ms
+        assert row.after_ms <= used < row.after_ms + GRACE_SECONDS * 1000
+    assert outcome.output is None
+    assert pool.health()["restarts"] == restarts, "no limit costs the process"
+    assert run(pool, language, "return 42", Limits()).output == 42
+
+
+@pytest.mark.parametrize("language", FORMS)
+def test_calls_beyond_those_in_flight_wait_and_fail_nothing(pool: Pool, language: Language) -> None:
+    body = "return (await Promise.all([1, 2, 3, 4, 5].map((n) => api.datapool.find('o', n)))).length"
+    assert run(pool, language, body, Limits(in_flight=2)).output == 5
