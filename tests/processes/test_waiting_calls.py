@@ -1,7 +1,5 @@
-"""Calls that take their time: a deadline for each, a cancel that does not wait, a sandbox that dies meanwhile."""
+"""Calls that take their time: a deadline for each, and a cancel that does not wait."""
 
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -74,6 +72,17 @@ def test_an_uncaught_deadline_fails_the_step_as_a_timeout(world: World) -> None:
     assert (done.error["code"], done.error["failure_class"], done.error["retryable"]) == ("call_timed_out", "timeout", True)
 
 
+def test_a_step_tried_again_after_a_deadline_does_not_do_it_twice(world: World) -> None:
+    retry = {"max_attempts": 2, "backoff": "constant", "initial": "1ms", "classes": ["timeout"]}
+    body = "return await api.integrations.execute('bell', 'hold', {})"
+    execution = world.start(world.publish([code("a", body, retry=retry)]))
+    wait_until(lambda: "a" in world.steps(execution) and world.steps(execution)["a"].attempt == 2)
+    Bell.go_on.set()
+    done = world.finish(execution)
+    assert (done.status, world.steps(done)["a"].output) == ("succeeded", {"rung": {}})
+    assert len(Bell.rung) == 1
+
+
 def test_a_declared_step_has_its_own_time_and_not_the_deadline_of_calls(world: World) -> None:
     execution = world.start(world.publish([{"id": "ring", "integration": HOLD}]))
     assert Bell.arrived.acquire(timeout=10)
@@ -91,20 +100,6 @@ def test_a_cancel_does_not_wait_for_a_declared_call(world: World) -> None:
     assert (done.status, world.steps(done)["ring"].status) == ("cancelled", "cancelled")
     Bell.go_on.set()
     wait_until(lambda: [call.status for call in calls_of(world, execution)] == ["succeeded"])
-    assert len(Bell.rung) == 1
-
-
-def test_a_step_whose_process_dies_while_it_waits_goes_on_at_once_and_rings_once(world: World) -> None:
-    execution = world.start(world.publish([code("a", "return await api.integrations.execute('bell', 'hold', {})")]))
-    assert Bell.arrived.acquire(timeout=10)
-    restarts = world.pool.health()["restarts"]
-    for number in world.pool.process_ids():
-        os.kill(number, signal.SIGKILL)
-    # Both are found: the one that held the step by whoever waits, the other one by the watch.
-    wait_until(lambda: world.pool.health()["restarts"] == restarts + 2 and world.pool.health()["processes"] == 2, 3)
-    Bell.go_on.set()
-    done = world.finish(execution)
-    assert (done.status, world.steps(done)["a"].attempt) == ("succeeded", 1)
     assert len(Bell.rung) == 1
 
 
