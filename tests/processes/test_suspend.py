@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +14,9 @@ from appliance.processes import executions, suspension
 from appliance.processes.children import MAX_DEPTH
 from appliance.processes.executions import Resumption
 from appliance.processes.versions import PublishRequest
-from appliance.sandbox import Pool, Settings
 from appliance.tenants import service as tenants
 
-from .world import GRANTS, SEALER, World, code, make_world, rule, wait_until
+from .world import GRANTS, SEALER, World, code, rule, wait_until
 
 HUMAN = {**GRANTS, "human": True}
 PROCESSES = itertools.count(1)
@@ -277,33 +275,6 @@ def test_secrets_reach_the_step_and_stay_sealed_in_the_journal(world: World) -> 
     assert "s3cr3t" not in text
 
 
-def test_a_vm_of_a_former_worker_goes_on_in_another(folder: Path, sandbox: Pool, tmp_path: Path) -> None:
-    """A new flow with a new pool, as after a restart, resumes what the first one stored."""
-    body = 'const kept = {a: [1, 2n, "x"]}; const e = await api.events.wait("go"); return kept.a.map(String).join() + e;'
-    first = make_world(tmp_path, sandbox)
-    first.flow.start()
-    try:
-        process = f"former{next(PROCESSES)}"
-        first.save(process, [code("ask", body)])
-        first.flow.publish_process(first.scope, process, PublishRequest())
-        execution = first.start(process)
-        (wait,) = waiting(first, execution)
-    finally:
-        first.flow.stop(5)
-        first.presence.close()
-    pool = Pool(Settings(processes=1, slots=2))
-    pool.start()
-    second = make_world(tmp_path, pool)
-    second.flow.start()
-    try:
-        tell(second, execution, wait["token"], "!")
-        assert second.finish(execution).output == "1,2,x!"
-    finally:
-        second.flow.stop(5)
-        second.presence.close()
-        pool.stop()
-
-
 def test_two_hundred_suspended_steps_hold_no_place_in_the_sandbox(world: World) -> None:
     process = world.publish([code("ask", 'const n = input.n; const e = await api.events.wait("go"); return n + e.add;')])
     started = [world.start(process, {"n": number}, soon=False) for number in range(200)]
@@ -312,15 +283,6 @@ def test_two_hundred_suspended_steps_hold_no_place_in_the_sandbox(world: World) 
     for execution, token in tokens.items():
         tell(world, execution, token, {"add": 1000})
     assert [world.finish(execution).output for execution in started] == [1000 + number for number in range(200)]
-
-
-def test_an_unknown_template_is_a_clear_failure(world: World) -> None:
-    execution = start(world, 'await api.events.wait("go");')
-    (wait,) = waiting(world, execution)
-    db.write(lambda: db.execute("UPDATE suspended_step SET template = ?", ("0" * 64,)))
-    tell(world, execution, wait["token"])
-    done = world.finish(execution)
-    assert (done.status, done.error["failure_class"], done.error["code"]) == ("failed", "system", "snapshot_template_missing")
 
 
 def test_a_damaged_vm_is_a_clear_failure(world: World) -> None:

@@ -11,15 +11,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-import wasmtime
 
 from appliance.sandbox import Pool, Program, Settings, Snapshot, runtimes
-from appliance.sandbox.engine import Engine, configuration
-from appliance.sandbox.freezer import NOBODY
 from appliance.sandbox.runtimes import prepare, wasmfile
-from appliance.sandbox.runtimes.template import KEEP, make_template
+from appliance.sandbox.runtimes.template import make_template
 from appliance.sandbox.templates import Templates
-from appliance.sandbox.vm import VM
+from tests.sandbox.former import make_older
 from tests.sandbox.sleepy import SleepyHost, answers, failed, finished, suspended
 
 SOURCE = """export default async function (input, api) {
@@ -29,21 +26,8 @@ SOURCE = """export default async function (input, api) {
 
 @pytest.fixture(scope="module")
 def older(prepared: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runtimes of an appliance whose template is another one: its global `age` tells."""
     folder = tmp_path_factory.mktemp("older")
-    now = runtimes.load(runtimes.default_folder())
-    binary = (now.folder / runtimes.TEMPLATE).read_bytes()
-    with VM(Engine(lambda wasm: wasmtime.Module(wasm, binary), boot=now.boot), NOBODY) as vm:
-        vm.evaluate(b"globalThis.age = 'older'", "<test>")
-        memory, stack_pointer = vm.snapshot()
-    facts = wasmfile.read_custom(binary, runtimes.FACTS)
-    other = wasmfile.with_custom(wasmfile.preinitialise(binary, memory, {0: stack_pointer}, KEEP), runtimes.FACTS, facts)
-    (folder / runtimes.TEMPLATE).write_bytes(other)
-    engine = wasmtime.Engine(configuration(slots=1))
-    (folder / runtimes.QUICKJS).write_bytes(wasmtime.Module(engine, other).serialize())
-    shutil.copyfile(now.folder / runtimes.SWC, folder / runtimes.SWC)
-    files = runtimes.digests_of(folder, [runtimes.QUICKJS, runtimes.SWC, runtimes.TEMPLATE])
-    runtimes.save(folder, {**runtimes.read_manifest(now.folder), "files": files})
+    make_older(folder)
     return folder
 
 
