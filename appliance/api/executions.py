@@ -46,6 +46,7 @@ class ExecutionsQuery(ListQuery):
 
 class SearchQuery(ExecutionsQuery):
     process_id: str | None = None
+    execution_id: str | None = None
 
 
 class Retry(Body):
@@ -226,11 +227,11 @@ async def execute_process(call: Call, process_id: str) -> Answer:
     return Answer(view, status=200 if row.status in FINISHED else 202, headers=headers)
 
 
-def _filter(query: Any, process_id: str | None) -> ExecutionFilter:
+def _filter(query: Any, process_id: str | None, execution_id: str | None = None) -> ExecutionFilter:
     return ExecutionFilter(
         process_id, query.status, query.label, query.failure_class,
         clock.parse_rfc3339(query.since, pointer="/since") if query.since else None,
-        clock.parse_rfc3339(query.until, pointer="/until") if query.until else None,
+        clock.parse_rfc3339(query.until, pointer="/until") if query.until else None, execution_id,
     )  # fmt: skip
 
 
@@ -246,7 +247,8 @@ def list_executions(call: Call, process_id: str) -> Page[ExecutionView]:
 @route("GET", "/executions", scope="processflow.read", query=SearchQuery, returns=ExecutionView, listed=True)
 def search_executions(call: Call) -> Page[ExecutionView]:
     """Search the executions of every process, newest first."""
-    return executions.list_executions(call.scope, _filter(call.query, call.query.process_id), call.query.page).map(execution_view)
+    wanted = _filter(call.query, call.query.process_id, call.query.execution_id)
+    return executions.list_executions(call.scope, wanted, call.query.page).map(execution_view)
 
 
 _ONE = "/processes/{process_id}/executions/{execution_id}"

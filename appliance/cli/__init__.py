@@ -14,9 +14,9 @@ from appliance.core import logs
 from appliance.core.config import Config, environment, load_config
 from appliance.core.errors import ApplianceError
 
-from . import config, doctor, keys, people, serve, setup, solution, tenant
+from . import config, doctor, keys, people, replay, serve, setup, solution, tenant
 
-NOUNS: tuple[ModuleType, ...] = (serve, setup, config, doctor, tenant, people, keys, solution)
+NOUNS: tuple[ModuleType, ...] = (serve, setup, config, doctor, tenant, people, keys, solution, replay)
 
 
 class Usage(argparse.ArgumentParser):

@@ -160,6 +160,7 @@ class ExecutionFilter:
     failure_class: str | None = None
     since: int | None = None
     until: int | None = None
+    id: str | None = None
 
 
 def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageRequest) -> Page[Execution]:
@@ -167,7 +168,7 @@ def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageReque
     query = scope.select(Execution)
     columns = {
         "process_id": Execution.process_id, "status": Execution.status, "label": Execution.label_text,
-        "failure_class": Execution.failure_class,
+        "failure_class": Execution.failure_class, "id": Execution.id,
     }  # fmt: skip
     for name, column in columns.items():
         value = getattr(wanted, name)

@@ -36,7 +36,7 @@ class ReplayRequest:
 
 @dataclass
 class Replay:
-    """How an execution compares with its record, step run by step run, in the order in which they were replayed."""
+    """How an execution (`is_whole`), or one step of it, compares with its record, in the order of the replay."""
 
     execution_id: str
     version: int
@@ -46,6 +46,7 @@ class Replay:
     replayed_output: Any = None
     changes: list[Change] = field(default_factory=list)
     same_end: bool = True
+    is_whole: bool = True
 
     @property
     def is_identical(self) -> bool:
@@ -206,7 +207,7 @@ def replay(tools: Tools, record: Record, compiled: Compiled, request: ReplayRequ
     if request.step is not None:
         path = find_step(request.step, compiled, record.compiled)
         walk.walk(path)
-        told.steps = list(walk.told.values())
+        told.steps, told.is_whole = list(walk.told.values()), False
         if not told.steps:
             raise ValidationFailed("this execution did not come to that step, there is nothing to replay", pointer="/step")
         return told

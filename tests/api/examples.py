@@ -84,6 +84,11 @@ _about("get_approval", approval_id=Resources.approval)
 _about("get_failure retry_failures", failure_id=Resources.failure)
 
 
+@example("replay_execution")
+def _(tenant: Resources) -> Example:
+    return Example({"process_id": _process(tenant), "execution_id": _execution(tenant)}, {"version": 1})
+
+
 @example("add_member")
 def _(tenant: Resources) -> Example:
     return Example(body={"login": tenant.login(), "role": "operator", "approver": True})

@@ -3,7 +3,7 @@
 import json
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
@@ -40,6 +40,14 @@ class Intake:
     def defects(self, orders: str, **more: Any) -> list[tuple[int, str, str]]:
         return [(d["line"], d["field"], d["code"]) for d in self.take(orders, **more)["defects"]]
 
+    def replay_everything(self) -> None:
+        executions = self.api.get("/api/v1/executions?limit=500").json()["data"]
+        assert executions
+        for execution in executions:
+            if execution["status"] in ("succeeded", "failed"):
+                replay = self.api.post(f"{execution['links']['self']}/replay", json={}).json()["data"]
+                assert replay["identical"], (replay.get("first_divergence"), replay["output"]["diff"])
+
     def entities(self, collection: str, filter_: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         query = {"filter": filter_ or {}, "limit": 500, "sort": "created_at"}
         answer = self.api.post(f"/api/v1/datapool/{collection}/query", json=query)
@@ -49,13 +57,14 @@ class Intake:
 
 
 @pytest.fixture
-def intake(make_place: Callable[..., Place]) -> Intake:
-    """A fresh tenant with the starter and its catalogue."""
+def intake(make_place: Callable[..., Place]) -> Iterator[Intake]:
+    """A fresh tenant with the starter and its catalogue; whatever a test ran there is replayed without a difference."""
     place = make_place()
     service.apply_solution(place.scope, place.tools, starter_solution(place.demo))
     found = Intake(place.api)
     found.take(to_csv([]), products=SAMPLE["products"])
-    return found
+    yield found
+    found.replay_everything()
 
 
 def order(number: str, **cells: str) -> Row:
