@@ -19,7 +19,7 @@ class ReplayBody(Body):
     step: Annotated[str, Field(min_length=1, max_length=500)] | None = None
 
 
-class ChangeView(View):
+class DifferenceView(View):
     """One change in the manner of JSON Patch; `from` is the recorded value, `to` the replay's."""
 
     model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
@@ -51,7 +51,7 @@ class StepReplayView(View):
     result: Literal["identical", "output_differs", "diverged", "not_recorded", "skipped"]
     recorded_output: Any = None
     replayed_output: Any = None
-    diff: list[ChangeView]
+    diff: list[DifferenceView]
     divergence: DivergenceView | None = None
     recorded_error: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
@@ -60,7 +60,7 @@ class StepReplayView(View):
 class OutputView(View):
     recorded: Any
     replayed: Any
-    diff: list[ChangeView]
+    diff: list[DifferenceView]
 
 
 class ReplayView(View):
@@ -78,11 +78,11 @@ def _shown(value: Any) -> Any:
     return NULL if value is None else shorten(value)[0]
 
 
-def change_view(change: Change) -> ChangeView:
+def difference_view(change: Change) -> DifferenceView:
     sides = {"from_": change.from_, "to": change.to}
     told = {"add": ("to",), "remove": ("from_",), "replace": ("from_", "to")}[change.op]
     values = {name: NULL if sides[name] is None else shorten(sides[name], CHANGE_BYTES)[0] for name in told}
-    return ChangeView(op=change.op, path=change.path, **values)
+    return DifferenceView(op=change.op, path=change.path, **values)
 
 
 def divergence_view(step: StepReplay | None) -> DivergenceView | None:
@@ -101,7 +101,7 @@ def step_replay_view(step: StepReplay, *, detailed: bool) -> StepReplayView:
         return StepReplayView(**told, diff=[])
     return StepReplayView(
         **told, recorded_output=_shown(step.recorded_output), replayed_output=_shown(step.replayed_output),
-        diff=[change_view(change) for change in step.changes], divergence=divergence_view(step),
+        diff=[difference_view(change) for change in step.changes], divergence=divergence_view(step),
         recorded_error=dict(step.recorded_error) if step.recorded_error else None, error=dict(step.error) if step.error else None,
     )  # fmt: skip
 
@@ -111,7 +111,7 @@ def replay_view(replay: Replay) -> ReplayView:
     detailed = {id(step) for step in differing[:DETAILED]}
     output = OutputView(
         recorded=_shown(replay.recorded_output), replayed=_shown(replay.replayed_output),
-        diff=[change_view(change) for change in replay.changes],
+        diff=[difference_view(change) for change in replay.changes],
     )  # fmt: skip
     return ReplayView(
         execution_id=replay.execution_id, version=replay.version, replayed_version=replay.replayed_version,
