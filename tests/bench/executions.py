@@ -1,6 +1,6 @@
 """Executions per second through `POST /execute?wait=…`, memory, start; with floors (bare Hypercorn, SQLite) in the same run.
 
-    .venv/bin/python -m tests.bench.executions
+.venv/bin/python -m tests.bench.executions
 """
 
 import json

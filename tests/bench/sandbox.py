@@ -1,74 +1,123 @@
-"""What the sandbox costs: a step, a call, an expression, a decision, start and memory; with a bare socket pair as the floor.
+"""What the sandbox costs: steps, calls, sleep, expressions, decisions, memory; beside node and php, measured in the same run.
 
 .venv/bin/python -m tests.bench.sandbox
 """
 
+from __future__ import annotations
+
+import os
+import resource
 import socket
 import statistics
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.sandbox import HostCall, Pool, Program, Settings, Settled
+from appliance.sandbox import SUSPEND, HostCall, Outcome, Pool, Program, Settings, Settled, Snapshot, Suspend
+from tests.bench import peers
 
-TOTALS = "export default (input: any) => ({ total: input.lines.reduce((sum: number, line: any) => sum + line.n * line.price, 0) })"
-CALLING = "export default async (input: any, api: any) => (await api.datapool.create('orders', input)).id"
+TOTALS = "export default (input) => ({ total: input.lines.reduce((sum, line) => sum + line.n * line.price, 0) })"
+TYPED = "export default (input: any) => ({ total: input.lines.reduce((sum: number, l: any) => sum + l.n * l.price, 0) })"
+IN_PHP = """<?php return function (array $input, $api) { $total = 0;
+foreach ($input['lines'] as $line) { $total += $line['n'] * $line['price']; } return ['total' => $total]; };"""
+CALLS = 20
+CALLING = "export default async (input, api) => { for (let k = 0; k < %d; k++) await api.datapool.create('orders', input) }"
+SLEEPING = (Path(__file__).parents[1] / "sandbox" / "rich_step.ts").read_text()
+HOLDING = """export default async (input, api) => {
+  const orders = Array.from({length: 100}, (_, k) => ({...input, number: `order-${k}`, total: k * 1.5}));
+  const byNumber = new Map(orders.map((order) => [order.number, order]));
+  const answer = await api.CALL('orders', 'ent_1');
+  return { answer, size: byNumber.size };
+}"""
+LIBRARY = "export const tag = (n: number) => `t${n}`; export const later = new Map<string, number>();"
 ORDER = b'{"lines":[' + b",".join([b'{"n":2,"price":3.5,"sku":"abc"}'] * 10) + b"]}"
 DECISION = {
     "nodes": [{"id": "i", "type": "inputNode", "name": "i"}, {"id": "o", "type": "outputNode", "name": "o"}],
     "edges": [{"id": "e", "sourceId": "i", "targetId": "o"}],
 }
+ROUNDS, RARE = 1000, 30
 
 
 class Host:
-    """Answers at once."""
+    """Answers at once; lets the step sleep over calls that ask people or systems."""
 
-    def __init__(self) -> None:
-        self._open: deque[HostCall] = deque()
+    def __init__(self, *answers: Settled) -> None:
+        self._open: deque[Settled] = deque(answers)
 
     def submit(self, call: HostCall, clock: list[int]) -> None:
-        self._open.append(call)
+        if call.method.startswith("datapool."):
+            self._open.append(Settled(call.id, True, b'{"id":"ent_1","items":[1,2]}'))
 
-    def wait(self, timeout: float) -> Settled | None:
-        return Settled(self._open.popleft().id, True, b'{"id":"ent_1"}')
-
-
-def step(source: str) -> Program:
-    return Program("typescript", "a.ts", {"a.ts": source})
+    def wait(self, timeout: float) -> Settled | Suspend | None:
+        return self._open.popleft() if self._open else SUSPEND
 
 
-def measure(name: str, work: Callable[[], object], count: int = 1000) -> None:
-    """One at a time: latency, and what it takes of the appliance's own processor time."""
-    for _ in range(20):
+class HoldingHost(Host):
+    """Keeps the step in its place until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived, self.go = threading.Event(), threading.Event()
+
+    def wait(self, timeout: float) -> Settled | Suspend | None:
+        self.arrived.set()
+        self.go.wait()
+        return super().wait(timeout)
+
+
+@dataclass(frozen=True)
+class Row:
+    """`ms`: the median; `aim`: the most it should be."""
+
+    name: str
+    ms: float
+    p99: float = 0.0
+    aim: float = 0.0
+
+    def show(self, against: float) -> None:
+        verdict = "" if not self.aim else f"aim {self.aim:g}: " + ("met" if self.ms <= self.aim else "MISSED")
+        ratio = f"{against / self.ms:8.1f}x" if against and self.ms > 0 else " " * 9
+        print(f"{self.name:<46}{self.ms:>10.3f}{self.p99:>10.3f}{ratio}   {verdict}")
+
+
+def time_of(work: Callable[[], object], count: int = ROUNDS) -> list[float]:
+    """Milliseconds of each of `count` runs, one at a time, after some that warm up."""
+    for _ in range(min(count, 20)):
         work()
     times = []
-    cpu = time.thread_time()
     for _ in range(count):
         began = time.perf_counter()
         work()
         times.append((time.perf_counter() - began) * 1000)
-    cpu = (time.thread_time() - cpu) * 1000 / count
-    found = statistics.quantiles(times, n=100)
-    print(f"{name:<34} p50 {found[49]:.3f} ms   p99 {found[98]:.3f} ms   own cpu {cpu:.3f} ms")
+    return times
 
 
-def measure_rate(name: str, work: Callable[[], object], threads: int, count: int = 2000) -> None:
-    def run() -> None:
-        for _ in range(count // threads):
-            work()
-
-    started = [threading.Thread(target=run) for _ in range(threads)]
-    began = time.perf_counter()
-    for each in started:
-        each.start()
-    for each in started:
-        each.join()
-    print(f"{name:<34} {threads:>2} threads   {count / (time.perf_counter() - began):,.0f}/s")
+def row(name: str, times: list[float], aim: float = 0.0) -> Row:
+    return Row(name, statistics.median(times), statistics.quantiles(times, n=100)[98], aim)
 
 
-def measure_floor() -> None:
+def step_rows(name: str, run: Callable[[], Outcome], aim: float = 0.0) -> list[Row]:
+    """A whole step as the appliance sees it, the part inside the sandbox process, and the boundary between them."""
+    whole, inside = [], []
+
+    def once() -> None:
+        began = time.perf_counter()
+        outcome = run()
+        whole.append((time.perf_counter() - began) * 1000)
+        if outcome.failure is not None:
+            raise RuntimeError(outcome.failure.message)
+        inside.append(outcome.wall_ms)
+
+    time_of(once)
+    between = [all_of_it - part for all_of_it, part in zip(whole, inside, strict=True)]
+    boundary = row("  boundary of the process", between, 0.2 if aim else 0.0)
+    return [row(name, whole), row("  inside the sandbox process", inside, aim), boundary]
+
+
+def floor_row() -> Row:
     """A round trip over a socket pair between two threads: what no process boundary is below."""
     one, other = socket.socketpair()
 
@@ -83,36 +132,156 @@ def measure_floor() -> None:
         one.sendall(b"x" * 400)
         one.recv(4096)
 
-    measure("floor: socket pair round trip", ask)
+    found = row("floor: socket pair round trip", time_of(ask))
     one.close()
     answering.join()
     other.close()
+    return found
 
 
-def memory_mb(process: int) -> int:
+def sleep_rows(pool: Pool) -> list[Row]:
+    """What sleep adds: the visit that ends in it less the same visit with an answer, and the visit that begins with it."""
+    held = step("javascript", HOLDING.replace("CALL", "human.request"))
+    answered = step("javascript", HOLDING.replace("CALL", "datapool.find"))
+    rich = Program("typescript", "a.ts", {"a.ts": SLEEPING.replace("./lib", "./lib.ts"), "lib.ts": LIBRARY})
+    snapshot = _asleep(pool.run(held, ORDER, Host()))
+    wake = [Settled(number, True, b"{}") for number in snapshot.pending]
+    plain = step_rows("step with one host call", lambda: pool.run(answered, ORDER, Host()))
+    sleeping = step_rows("visit that ends in sleep", lambda: pool.run(held, ORDER, Host()))
+    waking = step_rows("visit that wakes and returns", lambda: pool.run(held, None, Host(*wake), resume=snapshot))
+    sizes = [len(_asleep(pool.run(each, ORDER, Host())).data) / 1024 for each in (held, rich)]
+    print("snapshots: {:.1f} KB with 100 orders, {:.1f} KB with one of everything (aim 64)".format(*sizes))
+    return [
+        *plain[:2],
+        *sleeping[:2],
+        Row("  suspend", sleeping[1].ms - plain[1].ms, aim=5.0),
+        waking[0],
+        Row("  resume, to the end of the step", waking[1].ms, waking[1].p99, 5.0),
+    ]
+
+
+def _asleep(outcome: Outcome) -> Snapshot:
+    if outcome.snapshot is None:
+        raise RuntimeError(f"the step did not sleep: {outcome.failure}")
+    return outcome.snapshot
+
+
+def memory_kb(process: int) -> int:
     text = Path(f"/proc/{process}/smaps_rollup").read_text()
-    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) >> 10
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+
+
+def show_memory(pool: Pool, program: Program, count: int) -> None:
+    (number,) = pool.process_ids()
+    pool.run(program, ORDER, Host())
+    before = memory_kb(number)
+    hosts = [HoldingHost() for _ in range(count)]
+    threads = [threading.Thread(target=pool.run, args=(program, ORDER, each)) for each in hosts]
+    for thread in threads:
+        thread.start()
+    for host in hosts:
+        host.arrived.wait()
+    during = memory_kb(number)
+    for host in hosts:
+        host.go.set()
+    for thread in threads:
+        thread.join()
+    print(f"memory (PSS): a process {before / 1024:.0f} MB; each live instance {(during - before) / (count - 1):.0f} KB more")
+
+
+def processor_seconds(processes: list[int]) -> float:
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    total = own.ru_utime + own.ru_stime
+    for number in processes:
+        fields = Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def show_rate(name: str, pool: Pool, work: Callable[[], object], threads: int, count: int = 4000) -> None:
+    def run() -> None:
+        for _ in range(count // threads):
+            work()
+
+    started = [threading.Thread(target=run) for _ in range(threads)]
+    began, used = time.perf_counter(), processor_seconds(pool.process_ids())
+    for each in started:
+        each.start()
+    for each in started:
+        each.join()
+    used = processor_seconds(pool.process_ids()) - used
+    rate = count / (time.perf_counter() - began)
+    print(f"{name:<34}{threads:>3} threads {rate:>8,.0f}/s {count / used:>8,.0f}/s per core, appliance included")
+
+
+def peer_rows(order: bytes) -> list[Row]:
+    out = []
+    for name, work in (("node -e, a new process", peers.fresh_node(order)), ("php -n -r, a new process", peers.fresh_php(order))):
+        if work is None:
+            print(f"{name.split()[0]} is not installed here; its row is left out")
+        else:
+            out.append(row(name, time_of(work, RARE)))
+    for fresh, name in ((True, "warm node, a context for each step"), (False, "warm node, nothing apart")):
+        with peers.warm_node(order, fresh=fresh) as ask:
+            if ask is not None:
+                out.append(row(name, time_of(ask)))
+    return out
+
+
+def step(language: str, source: str) -> Program:
+    name = {"typescript": "a.ts", "javascript": "a.js", "php": "a.php"}[language]
+    return Program(language, name, {name: source})  # type: ignore[arg-type]
+
+
+def language_rows(pool: Pool) -> list[Row]:
+    rows: list[Row] = []
+    for language, source, aim in (("javascript", TOTALS, 0.5), ("typescript", TYPED, 0.5), ("php", IN_PHP, 1.5)):
+        program = step(language, source)
+        failure = next(iter(pool.compile(program)), None)
+        if failure is not None:
+            print(f"{language} does not run here: {failure.message}")
+            continue
+        rows += step_rows(f"{language} step, a fresh instance", lambda program=program: pool.run(program, ORDER), aim)  # type: ignore[misc]
+    return rows
+
+
+def call_row(pool: Pool) -> Row:
+    program = step("javascript", CALLING % CALLS)
+    none = step("javascript", CALLING % 0)
+    with_calls = statistics.median(time_of(lambda: pool.run(program, ORDER, Host())))
+    without = statistics.median(time_of(lambda: pool.run(none, ORDER, Host())))
+    return Row("host call, boundary both ways", (with_calls - without) / CALLS)
+
+
+def other_rows(pool: Pool) -> list[Row]:
+    order = {"input": {"lines": [{"n": 2, "price": 3.5}] * 10}}
+    fresh = iter(range(10**9))
+    two = {"a": "input.lines.length * 2", "b": "input.lines.map((l) => l.n)"}
+    return [
+        row("two expressions", time_of(lambda: pool.evaluate(two, order))),
+        row("decision", time_of(lambda: pool.decide(DECISION, {"a": 1}))),
+        row("compile a TypeScript step", time_of(lambda: pool.compile(step("typescript", f"{TYPED} // {next(fresh)}")), 100)),
+    ]
 
 
 def main() -> None:
-    measure_floor()
-    began = time.perf_counter()
-    pool = Pool(Settings(processes=2, slots=8))
+    against = peer_rows(ORDER)
+    pool = Pool(Settings(processes=1, slots=8))
     pool.start()
-    print(f"{'start of two processes':<34} {time.perf_counter() - began:.2f} s")
-    print(f"{'idle memory of each (PSS)':<34} {', '.join(f'{memory_mb(each)} MB' for each in pool.process_ids())}")
-    totals, calling = step(TOTALS), step(CALLING)
-    order = {"input": {"lines": [{"n": 2, "price": 3.5}] * 10}}
-    fresh = iter(range(10**9))
-    measure("step", lambda: pool.run(totals, ORDER))
-    measure("step with one host call", lambda: pool.run(calling, ORDER, Host()))
-    measure("two expressions", lambda: pool.evaluate({"a": "input.lines.length * 2", "b": "input.lines.map((l) => l.n)"}, order))
-    measure("decision", lambda: pool.decide(DECISION, {"a": 1}))
-    measure("compile a TypeScript step", lambda: pool.compile(step(f"{TOTALS} // {next(fresh)}")), count=100)
-    for threads in (1, 8, 32):
-        measure_rate("step", lambda: pool.run(totals, ORDER), threads)
-        measure_rate("step with one host call", lambda: pool.run(calling, ORDER, Host()), threads)
+    show_memory(pool, step("javascript", CALLING % 1), 8)
+    rows = [floor_row(), *language_rows(pool), call_row(pool), *sleep_rows(pool), *other_rows(pool)]
     pool.stop()
+    node = next((each.ms for each in against if each.name.startswith("node")), 0.0)
+    print(f"\n{'':<46}{'median ms':>10}{'p99 ms':>10}{'node -e':>9}")
+    for each in (*rows, *against):
+        each.show(node)
+    print()
+    both = Pool(Settings(processes=2, slots=8))
+    both.start()
+    totals = step("javascript", TOTALS)
+    for threads in (1, 8, 32):
+        show_rate("javascript step", both, lambda: both.run(totals, ORDER), threads)
+    both.stop()
 
 
 if __name__ == "__main__":
