@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -213,7 +212,8 @@ class Pool:
         """How it ended, and whether the host has been asked or has answered."""
         try:
             place = (self.settings.queue_seconds, asked.program.namespace)
-            with self._lane_for(asked) as lane, lane.slot(*place) as slot:
+            lane = self._lane_for(asked)
+            with lane.slot(*place) as slot:
                 compiled = self._compile(slot, asked.program) if lane is self._code else self._compile_elsewhere(asked.program)
                 if compiled.failures:
                     return Outcome(compiled.failures[0]), False
@@ -225,12 +225,12 @@ class Pool:
         except (Busy, StartFailed) as refusal:
             return Outcome(busy(refusal)), False
 
-    def _lane_for(self, asked: _Asked) -> AbstractContextManager[Lane]:
+    def _lane_for(self, asked: _Asked) -> Lane | OccasionalLane:
         if asked.resume is None or asked.resume.template == self.templates.current:
-            return nullcontext(self._code)
+            return self._code
         return self._former.lane(asked.resume.template)
 
-    def _converse(self, lane: Lane, slot: Slot, talk: Conversation, asked: _Asked, compiled: Compiled) -> Outcome:
+    def _converse(self, lane: Lane | OccasionalLane, slot: Slot, talk: Conversation, asked: _Asked, compiled: Compiled) -> Outcome:
         try:
             end, parts = talk.run(asked.header, asked.facts, asked.text, compiled, asked.host)
             template = self.templates.current if asked.resume is None else asked.resume.template

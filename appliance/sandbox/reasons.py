@@ -29,13 +29,13 @@ _INNER = ("<prelude>", "(native)")
 class Reasons:
     """The failures of one step under its limits."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, system_failed: bool = False) -> None:
         self._limits = limits
-        self._system_failed = False
+        self.system_failed = system_failed
 
     def hear(self, ok: bool, answer: bytes) -> None:
         """Note what the host answered: code may pass on a failure of the appliance, but not make one up."""
-        self._system_failed |= not ok and b'"system"' in answer
+        self.system_failed |= not ok and b'"system"' in answer
 
     # ---- limits
 
@@ -105,7 +105,7 @@ class Reasons:
         if name == "ReferenceError":
             message += _hint(message)
         given, code = fault.get("failure_class"), fault.get("code")
-        if code in _OURS or (given == "system" and not self._system_failed):
+        if code in _OURS or (given == "system" and not self.system_failed):
             given, code = "user_code", None if code in _OURS else code
         return Failure(
             given if given in FAILURE_CLASSES else "user_code",

@@ -60,6 +60,7 @@ class Carried:
     calls: list[list[Any]] = field(default_factory=list)
     rejections: list[list[int]] = field(default_factory=list)
     seeded: bool = False
+    system_failed: bool = False
     returned: bool = False
     output: bytes = b""
     raws: list[bytes] = field(default_factory=list)

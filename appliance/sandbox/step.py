@@ -117,8 +117,8 @@ class StepRun:
     def __init__(self, engine: Engine, image: Image, request: Request, channel: Channel) -> None:
         self._engine, self._image, self._request, self._channel = engine, image, request, channel
         self._limits = request.limits
-        self._reasons = Reasons(request.limits)
         self._before = before = request.stored.carried if request.stored else Carried(seed=request.seed)
+        self._reasons = Reasons(request.limits, system_failed=before.system_failed)
         self._began, self._cpu_began = time.monotonic(), time.thread_time()
         self._wall_end = self._began + (self._limits.wall_ms - before.wall_ms) / 1000
         self._cpu_end = self._cpu_began + (self._limits.cpu_ms - before.cpu_ms) / 1000
@@ -226,6 +226,7 @@ class StepRun:
             calls=[[call.id, call.method] for call in self._calls],
             rejections=[[identity, *handles] for identity, handles in vm.rejections.items()],
             seeded=self._seeded,
+            system_failed=self._reasons.system_failed,
             returned=self._output is not None,
             output=self._output or b"",
             raws=[call.raw for call in self._calls],

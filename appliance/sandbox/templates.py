@@ -6,13 +6,13 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.sandbox import runtimes
 from appliance.sandbox.lane import Lane
+from appliance.sandbox.occasional import OccasionalLane
 from appliance.sandbox.runtimes import Boot
 from appliance.sandbox.runtimes.wasmfile import MalformedWasm, read_custom
 from appliance.sandbox.snapshot import Unusable
@@ -82,64 +82,30 @@ class Templates:
         return folder / f"{template}.wasm"
 
 
-@dataclass(eq=False)
-class _Running:
-    lane: Lane
-    users: int = 0
-    timer: threading.Timer | None = None
-
-
 class FormerLanes:
-    """One lane with one process for each former template that a step wakes in; it ends when nobody has used it for a while."""
+    """A lane for each former template that steps wake in; it starts when first needed and ends after `idle_seconds` without use."""
 
     def __init__(self, templates: Templates, make: Callable[[Template], Lane], idle_seconds: float) -> None:
         self._templates, self._make, self._idle_seconds = templates, make, idle_seconds
         self._lock = threading.Lock()
-        self._running: dict[str, _Running] = {}
+        self._lanes: dict[str, OccasionalLane] = {}
 
-    @contextmanager
-    def lane(self, template: str) -> Iterator[Lane]:
-        """The lane of a former template; Unusable when there is no such template."""
-        running = self._enter(template)
-        try:
-            yield running.lane
-        finally:
-            self._leave(template, running)
-
-    def _enter(self, template: str) -> _Running:
+    def lane(self, template: str) -> OccasionalLane:
+        """The lane of a former template; Unusable, here or when a place is asked for, when there is no such template."""
         with self._lock:
-            running = self._running.get(template)
-            if running is None:
-                running = self._running[template] = _Running(self._make(self._templates.find(template)))
-            running.users += 1
-            if running.timer is not None:
-                running.timer.cancel()
-                running.timer = None
-            return running
-
-    def _leave(self, template: str, running: _Running) -> None:
-        with self._lock:
-            running.users -= 1
-            if running.users == 0 and self._running.get(template) is running:
-                running.timer = threading.Timer(self._idle_seconds, self._end, (template, running))
-                running.timer.daemon = True
-                running.timer.start()
-
-    def _end(self, template: str, running: _Running) -> None:
-        with self._lock:
-            if running.users or self._running.get(template) is not running:
-                return
-            del self._running[template]
-        running.lane.stop()
+            found = self._lanes.get(template)
+            if found is None:
+                self._templates.find(template)
+                found = OccasionalLane(lambda: self._make(self._templates.find(template)), self._idle_seconds)
+                self._lanes[template] = found
+            return found
 
     def process_ids(self) -> list[int]:
         with self._lock:
-            return [number for each in self._running.values() for number in each.lane.process_ids()]
+            return [number for each in self._lanes.values() for number in each.process_ids()]
 
     def stop(self) -> None:
         with self._lock:
-            running, self._running = list(self._running.values()), {}
-        for each in running:
-            if each.timer is not None:
-                each.timer.cancel()
-            each.lane.stop()
+            lanes, self._lanes = list(self._lanes.values()), {}
+        for each in lanes:
+            each.stop()

@@ -204,6 +204,17 @@ def test_a_refusal_after_the_sleep_is_thrown_where_the_call_was_made(pool: Pool,
     assert (failure.code, failure.position and failure.position.line) == ("rejected", 2)
 
 
+def test_a_failure_of_the_appliance_may_be_passed_on_after_a_sleep(pool: Pool, make_program: MakeProgram) -> None:
+    program = make_program("""export default async function (input, api) {
+      let heard; try { await api.human.request(1) } catch (fault) { heard = fault }
+      await api.human.request(2); throw heard }""")
+    first = suspended(pool.run(program, None, SleepyHost()))
+    fault = {"code": "unavailable", "message": "later", "retryable": True, "failure_class": "system"}
+    second = suspended(pool.run(program, None, SleepyHost(Settled(1, False, fault)), resume=first))
+    outcome = pool.run(program, None, SleepyHost(*answers(second, 1)), resume=second)
+    assert failed(outcome) == ("system", "unavailable")
+
+
 # ---- clock and limits
 
 

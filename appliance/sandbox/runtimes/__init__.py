@@ -127,7 +127,7 @@ def circumstances() -> dict[str, str]:
         sources.parent / "prelude.js",
         sources.parent / "vm.py",
     ]
-    return {**_machine(), "template": digest(b"".join(each.read_bytes() for each in ours))}
+    return {**_machine(), "protocol": str(PROTOCOL), "template": digest(b"".join(each.read_bytes() for each in ours))}
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
