@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Iterable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +36,12 @@ class Job:
     cancel: threading.Event = field(default_factory=threading.Event)
     attempts: dict[Key, Begun] = field(default_factory=dict)
     prolonged: float = field(default_factory=clock.monotonic)
+    answered: Future[None] = field(default_factory=Future)
+
+    def note_answer(self) -> None:
+        """From any thread: something has been answered that a step of it waits for."""
+        with suppress(InvalidStateError):  # noted already, and not looked at yet
+            self.answered.set_result(None)
 
     def active_ms(self) -> int:
         return self.claim.active_ms + int((clock.monotonic() - self.began) * 1000)

@@ -3,6 +3,7 @@
 import logging
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
 
 from appliance.core import clock, db, logs
 from appliance.core.config import Config
@@ -179,7 +180,7 @@ class Runner:
                 return
             if finished:
                 self._commit(job, finished, None)
-            finished = self._advance(job, decision, under_way) if end is None else self._next(under_way, None)
+            finished = self._advance(job, decision, under_way) if end is None else self._next(job, under_way, None)
 
     def _advance(self, job: Job, decision: Decision, under_way: UnderWay) -> list[Performed]:
         """Do the next thing, and answer the attempts that are over; none when a timer came first."""
@@ -191,16 +192,23 @@ class Runner:
             return [self.attempts.attempt(job, to_begin[0])]
         for ready in to_begin:
             under_way[self._steps.submit(self.attempts.attempt, job, ready)] = ready
-        return self._next(under_way, decision.wake_at)
+        return self._next(job, under_way, decision.wake_at)
 
     @staticmethod
-    def _next(under_way: UnderWay, wake_at: int | None) -> list[Performed]:
-        """The attempts that end first, at the latest when the next timer is due."""
+    def _next(job: Job, under_way: UnderWay, wake_at: int | None) -> list[Performed]:
+        """The attempts that end first, at the latest when the next timer is due or a waiting step has an answer."""
         patience = None if wake_at is None else max(0.0, (wake_at - clock.now_ms()) / 1000)
-        done, _ = wait(under_way, patience, FIRST_COMPLETED)
-        for future in done:
-            del under_way[future]
-        return [future.result() for future in done]
+        futures: list[Future[Any]] = [*under_way, job.answered]
+        wait(futures, patience, FIRST_COMPLETED)
+        if job.answered.done():
+            job.answered = Future()  # before the rows are read: what comes later is noted again
+            for run in store.load_runs(job.claim.scope, job.claim.execution_id):
+                if run.status == "waiting":
+                    job.history.put(run)
+        over = [each for each in under_way if each.done()]
+        for each in over:
+            del under_way[each]
+        return [each.result() for each in over]
 
     def _end(self, job: Job, decision: Decision) -> outcome.Ending | None:
         """How this visit ends, or None while there is something to perform."""

@@ -113,6 +113,9 @@ class ProcessFlow:
         db.write(lambda: self._wake(tenant_id, execution_id))
 
     def _wake_answered(self, tenant_id: str, execution_id: str) -> None:
+        job = self.runner.active.get(execution_id)
+        if job is not None:
+            job.note_answer()
         self._timers.at(clock.now_ms(), tenant_id, execution_id)
 
     # -- executions

@@ -16,7 +16,7 @@ from appliance.processes.executions import Resumption
 from appliance.processes.versions import PublishRequest
 from appliance.tenants import service as tenants
 
-from .world import GRANTS, SEALER, World, code, rule, wait_until
+from .world import GRANTS, SEALER, Bell, World, code, rule, wait_until
 
 HUMAN = {**GRANTS, "human": True}
 PROCESSES = itertools.count(1)
@@ -265,6 +265,24 @@ def test_steps_of_a_for_each_sleep_beside_each_other(world: World) -> None:
     for wait in reversed(waits):
         tell(world, execution, wait["token"], {"more": "!"})
     assert world.finish(execution).output == ["a!", "b!", "c!"]
+
+
+def test_an_answer_is_taken_while_another_step_of_the_execution_computes(world: World) -> None:
+    body = """
+      if (input === "holds") return (await api.integrations.execute("bell", "hold", {})) && "held";
+      await api.events.wait("go"); await api.datapool.create("marks", {what: "went on"}); return input;
+    """
+    each = code("each", body, input="= item")
+    process = world.publish([{"id": "all", "for_each": {"items": ["waits", "holds"], "concurrency": 2, "steps": [each]}}])
+    execution = world.start(process)
+    wait_until(lambda: [call for call in suspension.open_calls(world.scope, execution) if world.steps(execution).get("each@0")])
+    assert Bell.arrived.acquire(timeout=10)
+    (pending,) = suspension.open_calls(world.scope, execution)
+    tell(world, execution, pending.token)
+    wait_until(lambda: world.marks() == [("went on", None)])
+    assert world.get(execution).status == "running"
+    Bell.go_on.set()
+    assert world.finish(execution).output == ["waits", "held"]
 
 
 def test_secrets_reach_the_step_and_stay_sealed_in_the_journal(world: World) -> None:
