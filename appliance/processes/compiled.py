@@ -13,6 +13,8 @@ from appliance.sandbox import Program
 from .definition import Definition, Step, parse_definition
 
 CODE_SUFFIXES = (".ts", ".js", ".mts", ".mjs", ".json")
+PHP_SUFFIXES = (".php", ".json")
+INLINE_SUFFIX = {"typescript": ".ts", "javascript": ".js", "php": ".php"}
 KEPT = 256
 VersionKey = tuple[str, str, int, str]
 
@@ -43,12 +45,13 @@ def compile_version(tenant_id: str, data: Any, files: Mapping[str, str]) -> Comp
 
 def make_program(tenant_id: str, step: Step, files: Mapping[str, str]) -> Program:
     """The program of a code step: its file with every module of the process, or its inline source."""
-    modules = {path: text for path, text in files.items() if path.endswith(CODE_SUFFIXES)}
-    entry = step.settings["file"]
+    language, entry = step.settings["language"], step.settings["file"]
+    suffixes = PHP_SUFFIXES if language == "php" else CODE_SUFFIXES
+    modules = {path: text for path, text in files.items() if path.endswith(suffixes)}
     if entry is None:
-        entry = f"steps/{step.id}.{'ts' if step.settings['language'] == 'typescript' else 'js'}"
+        entry = f"steps/{step.id}{INLINE_SUFFIX[language]}"
         modules[entry] = step.settings["source"]
-    return Program(step.settings["language"], entry, modules, tenant_id)
+    return Program(language, entry, modules, tenant_id)
 
 
 def load_decision(step: Step, files: Mapping[str, str]) -> Any:

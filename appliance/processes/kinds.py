@@ -8,7 +8,7 @@ from .template import Template
 
 Settings = dict[str, Any]
 Parsed = tuple[Settings, dict[str, Template]]
-LANGUAGES = ("typescript", "javascript")
+LANGUAGES = ("typescript", "javascript", "php")
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "create": ("values",),
     "update": ("id", "values"),
@@ -41,11 +41,7 @@ def read_rule(reader: Reader, value: Any, pointer: str) -> Parsed:
 
 def read_code(reader: Reader, value: Any, pointer: str) -> Parsed:
     given = reader.mapping(value, pointer, ("language", "file", "source"), ("language",))
-    if given.get("language") == "php":
-        reader.problem(f"{pointer}/language", "'php' is not offered by this release")
-        language = LANGUAGES[0]
-    else:
-        language = reader.choice(given.get("language"), f"{pointer}/language", LANGUAGES)
+    language = reader.choice(given.get("language"), f"{pointer}/language", LANGUAGES)
     if ("file" in given) == ("source" in given):
         reader.problem(pointer, "code has either `file` or `source`")
     if "file" in given:

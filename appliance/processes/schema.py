@@ -86,7 +86,7 @@ def _kinds() -> dict[str, Any]:
     inner = {"$ref": "#/$defs/steps"}
     return {
         "rule": _object({"expression": _EXPRESSION, "decision": {"type": ["string", "object"]}, "input": _ANY}),
-        "code": _object({"language": {"enum": ["typescript", "javascript"]}, "file": text, "source": text}, ["language"]),
+        "code": _object({"language": {"enum": ["typescript", "javascript", "php"]}, "file": text, "source": text}, ["language"]),
         "integration": _object({"use": text, "action": text, "input": _ANY}, ["use", "action"]),
         "datapool": _object(
             {"collection": text, **dict.fromkeys(("create", "update", "upsert", "delete", "find", "query", "batch"), _ANY)}

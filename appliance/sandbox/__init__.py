@@ -1,7 +1,8 @@
 """Runs untrusted code: steps, expressions and decisions, in WebAssembly inside processes that hold nothing."""
 
+from appliance.sandbox.lanes import Settings
 from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Position, Problem, Snapshot
-from appliance.sandbox.pool import Pool, Settings
+from appliance.sandbox.pool import Pool
 from appliance.sandbox.process import StartFailed
 from appliance.sandbox.program import SUSPEND, Entropy, Host, HostCall, Limits, NoHost, Program, Settled, Suspend, WatchfulHost
 

@@ -6,6 +6,7 @@ from appliance.sandbox.conversation import Lost
 from appliance.sandbox.lane import Busy
 from appliance.sandbox.outcome import Failure, LogLine, Outcome, Position, Snapshot
 from appliance.sandbox.process import StartFailed
+from appliance.sandbox.runtimes import RuntimesMissing
 from appliance.sandbox.wire import Header
 
 LOST = "SandboxLost"
@@ -25,7 +26,10 @@ def lost() -> Failure:
     return Failure("system", LOST, text, code="sandbox_lost", retryable=True)
 
 
-def busy(refusal: Busy | StartFailed) -> Failure:
+def busy(refusal: Busy | StartFailed | RuntimesMissing) -> Failure:
+    """No process could take it; where a runtime is missing, none can later either."""
+    if isinstance(refusal, RuntimesMissing):
+        return Failure("system", "RuntimesMissing", str(refusal), code="sandbox_fault")
     return Failure("system", "SandboxBusy", f"{refusal}; try again later", code="sandbox_busy", retryable=True)
 
 

@@ -77,12 +77,9 @@ class Compiler:
 
     def compile(self) -> tuple[Artefact | None, list[Failure]]:
         """The artefact, or every failure of every file that could be looked at."""
-        if self._entry not in self._files:
-            return None, [_refused("FileMissing", f"the file '{self._entry}' does not exist in this process", "file_missing")]
-        total = sum(map(len, self._files.values()))
-        if len(self._files) > FILES or total > SOURCE_BYTES:
-            message = f"the files are more than {FILES} or larger than {SOURCE_BYTES >> 20} MB together"
-            return None, [_refused("TooLarge", message, "program_size")]
+        refused = refuse_program(self._entry, self._files)
+        if refused:
+            return None, refused
         self._visit(self._entry)
         if not self._failures:
             self._link()
@@ -180,6 +177,16 @@ class Compiler:
         if module.map is not None:
             line, column = module.map.original(line, column) or (line, column)
         return _syntax(message, Position(module.name, line, column))
+
+
+def refuse_program(entry: str, files: Mapping[str, str]) -> list[Failure]:
+    """Why a program is not even looked at."""
+    if entry not in files:
+        return [_refused("FileMissing", f"the file '{entry}' does not exist in this process", "file_missing")]
+    if len(files) > FILES or sum(map(len, files.values())) > SOURCE_BYTES:
+        message = f"the files are more than {FILES} or larger than {SOURCE_BYTES >> 20} MB together"
+        return [_refused("TooLarge", message, "program_size")]
+    return []
 
 
 def _refused(name: str, message: str, code: str) -> Failure:

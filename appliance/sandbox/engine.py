@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import c_uint8, c_uint32, c_uint64
 from typing import Any, Protocol
 
@@ -22,7 +22,13 @@ KEEP_RESIDENT = 2 << 20
 Arguments = Any  # a ctypes array of u32: argument n is at index 4 n
 
 
-class Guest(Protocol):
+class Watched(Protocol):
+    """An instance of any engine: it knows when it has run too long."""
+
+    def overdue(self) -> str | None: ...
+
+
+class Guest(Watched, Protocol):
     """What the host functions need of the instance that called them."""
 
     def host_call(self, arguments: Arguments) -> int: ...
@@ -31,13 +37,12 @@ class Guest(Protocol):
     def load_module(self, arguments: Arguments) -> int: ...
     def clock(self, arguments: Arguments) -> int: ...
     def random(self, arguments: Arguments) -> int: ...
-    def overdue(self) -> str | None: ...
 
 
 class _Current(threading.local):
     """The instance that runs on this thread; host functions are shared by all instances."""
 
-    guest: Guest | None = None
+    guest: Watched | None = None
     fault: BaseException | None = None
 
 
@@ -67,26 +72,26 @@ def _refused(code: int) -> Callable[[Guest, Arguments], int]:
     return lambda guest, arguments: code
 
 
-_I32, _I64 = wasmtime.ValType.i32, wasmtime.ValType.i64
+# module, name, parameters (i and I: 32 and 64 bits), what it answers ("" for nothing), what it does
+Import = tuple[str, str, str, str, Callable[[Any, Arguments], int]]
 _WASI, _BAD_DESCRIPTOR = "wasi_snapshot_preview1", 8
-# module, name, parameters, answers?, what it does
-_IMPORTS: list[tuple[str, str, str, bool, Callable[[Guest, Arguments], int]]] = [
-    ("env", "host_call", "iiiii", True, lambda guest, a: guest.host_call(a)),
-    ("env", "host_interrupt", "", True, _refused(0)),
-    ("env", "host_promise_rejection", "iii", False, lambda guest, a: guest.rejection(a)),
-    ("env", "host_module_normalize", "ii", True, lambda guest, a: guest.normalise_module(a)),
-    ("env", "host_module_load", "ii", True, lambda guest, a: guest.load_module(a)),
-    ("env", "host_get_timezone_offset", "ii", True, _refused(0)),
-    (_WASI, "clock_time_get", "iIi", True, lambda guest, a: guest.clock(a)),
-    (_WASI, "fd_close", "i", True, _refused(_BAD_DESCRIPTOR)),
-    (_WASI, "fd_fdstat_get", "ii", True, _refused(_BAD_DESCRIPTOR)),
-    (_WASI, "fd_seek", "iIii", True, _refused(_BAD_DESCRIPTOR)),
-    (_WASI, "fd_write", "iiii", True, _refused(_BAD_DESCRIPTOR)),
-    (_WASI, "random_get", "ii", True, lambda guest, a: guest.random(a)),
+_IMPORTS: list[Import] = [
+    ("env", "host_call", "iiiii", "i", lambda guest, a: guest.host_call(a)),
+    ("env", "host_interrupt", "", "i", _refused(0)),
+    ("env", "host_promise_rejection", "iii", "", lambda guest, a: guest.rejection(a)),
+    ("env", "host_module_normalize", "ii", "i", lambda guest, a: guest.normalise_module(a)),
+    ("env", "host_module_load", "ii", "i", lambda guest, a: guest.load_module(a)),
+    ("env", "host_get_timezone_offset", "ii", "i", _refused(0)),
+    (_WASI, "clock_time_get", "iIi", "i", lambda guest, a: guest.clock(a)),
+    (_WASI, "fd_close", "i", "i", _refused(_BAD_DESCRIPTOR)),
+    (_WASI, "fd_fdstat_get", "ii", "i", _refused(_BAD_DESCRIPTOR)),
+    (_WASI, "fd_seek", "iIii", "i", _refused(_BAD_DESCRIPTOR)),
+    (_WASI, "fd_write", "iiii", "i", _refused(_BAD_DESCRIPTOR)),
+    (_WASI, "random_get", "ii", "i", lambda guest, a: guest.random(a)),
 ]
 
 
-def _callback(work: Callable[[Guest, Arguments], int], answers: bool) -> Any:
+def _callback(work: Callable[[Any, Arguments], int], answers: bool) -> Any:
     array = c_uint32 * 32
 
     def run(environment: int, caller: int, arguments: int, count: int) -> int:
@@ -97,7 +102,7 @@ def _callback(work: Callable[[Guest, Arguments], int], answers: bool) -> Any:
                 raise RuntimeError("a host function was called while no guest runs")
             answer = work(guest, slots)
             if answers:
-                slots[0], slots[1] = answer & 0xFFFFFFFF, 0
+                slots[0], slots[1] = answer & 0xFFFFFFFF, answer >> 32 & 0xFFFFFFFF
             return 0
         except BaseException as fault:  # noqa: BLE001  it must not unwind native frames; the caller raises it
             CURRENT.fault = fault
@@ -162,31 +167,40 @@ class Ticker:
                 each.increment_epoch()
 
 
-class Engine:
+class Linked:
+    """A compiled module with its host functions; instances are made from it in microseconds."""
+
+    def __init__(self, wasm: wasmtime.Engine, module: wasmtime.Module, imports: Sequence[Import]) -> None:
+        self.wasm, self.module = wasm, module
+        self._linker = wasmtime.Linker(wasm)
+        self._keep: list[object] = []
+        for each in imports:
+            self._define(*each)
+        self._pre = self._linker.instantiate_pre(module)
+        self.pre_address = native.address(self._pre)
+        self.engine_address = native.address(wasm)
+        self.ticker = Ticker()
+        self.ticker.add(wasm)
+
+    def _define(self, space: str, name: str, parameters: str, answer: str, work: Callable[[Any, Arguments], int]) -> None:
+        kinds = {"i": wasmtime.ValType.i32, "I": wasmtime.ValType.i64}
+        kind = wasmtime.FuncType([kinds[each]() for each in parameters], [kinds[each]() for each in answer])
+        callback = _callback(work, bool(answer))
+        self._keep += [callback, kind]
+        linker, signature = native.address(self._linker), native.address(kind)
+        at, called = space.encode(), name.encode()
+        error = native.define_function(linker, at, len(at), called, len(called), signature, callback, None, None)
+        if error:
+            raise RuntimeError(native.describe_error(error))
+
+
+class Engine(Linked):
     """A compiled QuickJS with its host functions linked; instances are made by `vm.VM`."""
 
     def __init__(self, module: Callable[[wasmtime.Engine], wasmtime.Module], slots: int = 0, boot: Boot | None = None) -> None:
         config = configuration(slots)
         # The threads that compile in parallel would live on, and outside of what confines the others.
         config.parallel_compilation = False
-        self.wasm = wasmtime.Engine(config)
+        wasm = wasmtime.Engine(config)
         self.boot = boot
-        self.module = module(self.wasm)
-        self._linker = wasmtime.Linker(self.wasm)
-        self._keep: list[object] = []
-        for space, name, parameters, answers, work in _IMPORTS:
-            self._define(space.encode(), name.encode(), parameters, _callback(work, answers), answers)
-        self._pre = self._linker.instantiate_pre(self.module)
-        self.pre_address = native.address(self._pre)
-        self.engine_address = native.address(self.wasm)
-        self.ticker = Ticker()
-        self.ticker.add(self.wasm)
-
-    def _define(self, space: bytes, name: bytes, parameters: str, callback: Any, answers: bool) -> None:
-        kinds = [_I32() if each == "i" else _I64() for each in parameters]
-        kind = wasmtime.FuncType(kinds, [_I32()] if answers else [])
-        self._keep += [callback, kind]
-        linker, signature = native.address(self._linker), native.address(kind)
-        error = native.define_function(linker, space, len(space), name, len(name), signature, callback, None, None)
-        if error:
-            raise RuntimeError(native.describe_error(error))
+        super().__init__(wasm, module(wasm), _IMPORTS)

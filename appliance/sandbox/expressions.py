@@ -10,7 +10,7 @@ from typing import Any
 from appliance.sandbox.engine import Engine
 from appliance.sandbox.outcome import Failure, Position
 from appliance.sandbox.program import Limits
-from appliance.sandbox.step import tidy_json
+from appliance.sandbox.visit import tidy_json
 from appliance.sandbox.vm import VM, OutOfMemory, Stopped, Thrown, Trapped
 
 _PLACE = re.compile(r"<input>:(\d+):(\d+)")

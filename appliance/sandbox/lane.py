@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 HEALTHY_SECONDS, SLOWEST_SECONDS = 2.0, 2.0
 
 
-
 class Busy(Exception):
     """No slot became free in time, or too many wait for one already."""
 

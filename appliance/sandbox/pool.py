@@ -5,23 +5,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, replace
-from pathlib import Path
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-from appliance.sandbox import confinement, runtimes
 from appliance.sandbox.answers import busy, lost, outcome, overdue, was_lost, within
 from appliance.sandbox.compiled import Compiled, CompiledPrograms
 from appliance.sandbox.conversation import Conversation, Lost, Overdue
-from appliance.sandbox.lane import Bounds, Busy, Lane
+from appliance.sandbox.lane import Busy
+from appliance.sandbox.lanes import AnyLane, Lanes, Settings
 from appliance.sandbox.observer import Observer, Reason, Unobserved
-from appliance.sandbox.occasional import OccasionalLane
 from appliance.sandbox.outcome import Evaluated, Failure, Outcome, Problem, Snapshot
-from appliance.sandbox.process import FIRST_USER, Slot, StartFailed
+from appliance.sandbox.process import Slot, StartFailed
 from appliance.sandbox.program import Entropy, Host, Limits, NoHost, Program
 from appliance.sandbox.protections import Protections, least
+from appliance.sandbox.runtimes import RuntimesMissing
 from appliance.sandbox.snapshot import Unusable, check
-from appliance.sandbox.templates import FormerLanes, Template, Templates
 from appliance.sandbox.typecheck import SECONDS as TYPES_SECONDS
 from appliance.sandbox.typecheck import Finding, KeptFindings, TypeCheck
 from appliance.sandbox.wire import Header, encode_json
@@ -29,26 +27,7 @@ from appliance.sandbox.wire import Header, encode_json
 COMPILE_SECONDS = 12.0
 EXPRESSION_LIMITS = Limits(wall_ms=1_000, cpu_ms=1_000)
 DECISION_SECONDS = 1.0
-TYPES_IDLE_SECONDS = 180.0
 _NAME = re.compile(r"[A-Za-z_$][\w$]*\Z", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """`runtimes`: where the prepared ones lie (None: where a checkout keeps them); `queue_seconds`: patience;
-    `queue_places`: how many may wait for a place at once; `idle_mb`: a process that holds more between steps is replaced;
-    `first_user`: the first of the 400 user numbers that processes take when started as root (0: they stay root);
-    `templates`: where those of former versions are kept (None: nowhere), whose processes end after `former_idle_seconds`."""
-
-    processes: int = 2
-    slots: int = 8
-    runtimes: Path | None = None
-    queue_seconds: float = 60.0
-    queue_places: int = 256
-    idle_mb: int = 512
-    first_user: int = FIRST_USER
-    templates: Path | None = None
-    former_idle_seconds: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -70,58 +49,12 @@ class Pool:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
-        prepared = runtimes.load(self.settings.runtimes or runtimes.default_folder())
-        self.templates = Templates(self.settings.templates, prepared.verified(runtimes.TEMPLATE))
-        self._bounds = Bounds(self.settings.queue_places, self.settings.idle_mb << 20)
-        self._code = Lane("code", self._code_settings(prepared), self.settings.processes, self.settings.slots, self._bounds)
-        self._former = FormerLanes(self.templates, self._former_lane, self.settings.former_idle_seconds)
-        # A decision may hold its whole process all its time: decisions get one of their own, started when first needed.
-        decisions = {
-            "role": "decisions",
-            "address_space": confinement.DECISION_ADDRESS_SPACE,
-            "first_user": self.settings.first_user,
-        }
-        self._decisions = Lane("decisions", decisions, 1, 1, self._bounds)
-        # The type checker is big, and whoever does not write TypeScript never needs it.
-        self._types = OccasionalLane(lambda: Lane("types", self._types_settings(prepared), 1, 1, self._bounds), TYPES_IDLE_SECONDS)
+        lanes = self._lanes = Lanes(self.settings)
+        self.templates, self._code, self._former = lanes.templates, lanes.code, lanes.former
+        self._decisions, self._types = lanes.decisions, lanes.types
         self._findings = KeptFindings()
         self._compiled = CompiledPrograms()
         self._observer: Observer = Unobserved()
-
-    def _code_settings(self, prepared: runtimes.Runtimes) -> dict[str, Any]:
-        return {
-            "role": "code",
-            "address_space": confinement.ADDRESS_SPACE,
-            "first_user": self.settings.first_user,
-            "slots": self.settings.slots,
-            "quickjs": str(prepared.verified(runtimes.QUICKJS)),
-            "swc": str(prepared.verified(runtimes.SWC)),
-            "boot": asdict(prepared.boot),
-            "template": self.templates.current,
-        }
-
-    def _types_settings(self, prepared: runtimes.Runtimes) -> dict[str, Any]:
-        return {
-            "role": "types",
-            "address_space": confinement.ADDRESS_SPACE,
-            "first_user": self.settings.first_user,
-            "checker": str(prepared.verified(runtimes.TYPES)),
-            "boot": prepared.parts["types"].facts["boot"],
-        }
-
-    def _former_lane(self, template: Template) -> Lane:
-        settings = {
-            "role": "former",
-            "address_space": confinement.ADDRESS_SPACE,
-            "first_user": self.settings.first_user,
-            "slots": self.settings.slots,
-            "wasm": str(template.path),
-            "boot": asdict(template.boot),
-            "template": template.id,
-        }
-        lane = Lane(f"former-{template.id[:8]}", settings, 1, self.settings.slots, self._bounds)
-        lane.observer = self._observer
-        return lane
 
     def start(self) -> None:
         """Start the processes and wait until they are ready; StartFailed says why they are not."""
@@ -129,10 +62,7 @@ class Pool:
         self._code.start()
 
     def stop(self) -> None:
-        self._code.stop()
-        self._former.stop()
-        self._decisions.stop()
-        self._types.stop()
+        self._lanes.stop()
 
     def health(self) -> dict[str, int]:
         """{"processes", "slots", "busy", "restarts", "queued", "oldest_wait_ms", "confined"} of those that run code."""
@@ -149,8 +79,7 @@ class Pool:
     def observe(self, observer: Observer) -> None:
         """Tell `observer` from now on who waits how long, which processes are replaced and how steps end."""
         self._observer = observer
-        for lane in (self._code, self._decisions):
-            lane.observer = observer
+        self._lanes.observe(observer)
 
     def protections(self) -> Protections:
         """What holds every one of the processes that run code: of each protection, the least that one of them has."""
@@ -214,7 +143,7 @@ class Pool:
             place = (self.settings.queue_seconds, asked.program.namespace)
             lane = self._lane_for(asked)
             with lane.slot(*place) as slot:
-                compiled = self._compile(slot, asked.program) if lane is self._code else self._compile_elsewhere(asked.program)
+                compiled = self._compile_near(lane, slot, asked.program)
                 if compiled.failures:
                     return Outcome(compiled.failures[0]), False
                 pending = asked.resume.pending if asked.resume is not None else ()
@@ -222,15 +151,15 @@ class Pool:
                 return self._converse(lane, slot, talk, asked, compiled), bool(talk.calls or talk.answers)
         except Unusable as unusable:
             return Outcome(unusable.failure), False
-        except (Busy, StartFailed) as refusal:
+        except (Busy, StartFailed, RuntimesMissing) as refusal:
             return Outcome(busy(refusal)), False
 
-    def _lane_for(self, asked: _Asked) -> Lane | OccasionalLane:
+    def _lane_for(self, asked: _Asked) -> AnyLane:
         if asked.resume is None or asked.resume.template == self.templates.current:
-            return self._code
+            return self._lanes.of(asked.program)
         return self._former.lane(asked.resume.template)
 
-    def _converse(self, lane: Lane | OccasionalLane, slot: Slot, talk: Conversation, asked: _Asked, compiled: Compiled) -> Outcome:
+    def _converse(self, lane: AnyLane, slot: Slot, talk: Conversation, asked: _Asked, compiled: Compiled) -> Outcome:
         try:
             end, parts = talk.run(asked.header, asked.facts, asked.text, compiled, asked.host)
             template = self.templates.current if asked.resume is None else asked.resume.template
@@ -251,22 +180,26 @@ class Pool:
     def compile(self, program: Program) -> list[Failure]:
         """Every syntax error of the files that the entry reaches; empty when the program can run. Kept for `run`."""
         try:
-            with self._code.slot(self.settings.queue_seconds, program.namespace) as slot:
-                return self._compile(slot, program).failures
-        except Busy as refusal:
+            lane = self._lanes.of(program)
+            with lane.slot(self.settings.queue_seconds, program.namespace) as slot:
+                return self._compile(lane, slot, program).failures
+        except (Busy, StartFailed, RuntimesMissing) as refusal:
             return [busy(refusal)]
 
-    def _compile_elsewhere(self, program: Program) -> Compiled:
-        """For a process of a former template, which cannot compile and takes from a program no more than its sources and maps."""
-        with self._code.slot(self.settings.queue_seconds, program.namespace) as slot:
-            return self._compile(slot, program)
+    def _compile_near(self, lane: AnyLane, slot: Slot, program: Program) -> Compiled:
+        """In the slot's own process; one of a former template cannot compile, and takes no more than sources and maps."""
+        home = self._lanes.of(program)
+        if lane is home:
+            return self._compile(lane, slot, program)
+        with home.slot(self.settings.queue_seconds, program.namespace) as other:
+            return self._compile(home, other, program)
 
-    def _compile(self, slot: Slot, program: Program) -> Compiled:
+    def _compile(self, lane: AnyLane, slot: Slot, program: Program) -> Compiled:
         found = self._compiled.get(program.digest)
         if found is not None:
             return found
         source = encode_json({"language": program.language, "entry": program.entry, "files": dict(program.files)})
-        answer, parts, failure = _ask(self._code, slot, COMPILE_SECONDS, {"op": "compile"}, source)
+        answer, parts, failure = _ask(lane, slot, COMPILE_SECONDS, {"op": "compile"}, source)
         if failure is not None:
             return Compiled([failure])
         failures = [Failure.from_wire(each) for each in answer["failures"]]
@@ -352,7 +285,7 @@ class Pool:
             failure = Failure("memory", "OutOfMemory", text, code="memory_limit")
         return answer, found, failure
 
-    def _question(self, lane: Lane | OccasionalLane, seconds: float, header: Header, *parts: bytes, namespace: str = "") -> Answer:
+    def _question(self, lane: AnyLane, seconds: float, header: Header, *parts: bytes, namespace: str = "") -> Answer:
         """Ask for a place and then the process there; once more when that process was dead, for questions do nothing twice."""
         try:
             for _ in range(2):
@@ -360,7 +293,7 @@ class Pool:
                     answer, found, failure = _ask(lane, slot, seconds, header, *parts)
                 if not was_lost(failure):
                     break
-        except (Busy, StartFailed) as refusal:
+        except (Busy, StartFailed, RuntimesMissing) as refusal:
             return {}, [], busy(refusal)
         return answer, found, failure
 
@@ -368,7 +301,7 @@ class Pool:
 Answer = tuple[Header, list[bytes], Failure | None]
 
 
-def _ask(lane: Lane | OccasionalLane, slot: Slot, seconds: float, header: Header, *parts: bytes) -> Answer:
+def _ask(lane: AnyLane, slot: Slot, seconds: float, header: Header, *parts: bytes) -> Answer:
     """One question to a process, and the end of a process that has no answer."""
     try:
         answer, found = Conversation(slot, seconds).ask(header, *parts)

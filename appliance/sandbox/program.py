@@ -9,7 +9,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
-Language = Literal["typescript", "javascript"]
+Language = Literal["typescript", "javascript", "php"]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import wasmtime
 
@@ -18,30 +18,38 @@ from appliance.sandbox.freezer import Image
 from appliance.sandbox.program import Limits
 from appliance.sandbox.runtimes import Boot, digest
 from appliance.sandbox.snapshot import Stored
-from appliance.sandbox.step import Request, StepRun
+from appliance.sandbox.step import StepRequest, StepRun
 from appliance.sandbox.typescript import TypeScript
 from appliance.sandbox.wire import Channel, Header, Verb
 
 ARTEFACT_BYTES = 32 << 20
 
 
-class Artefacts:
+class Sized(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+Kept = TypeVar("Kept", bound=Sized)
+
+
+class Artefacts(Generic[Kept]):
     """Compiled programs this process has seen, by the key the appliance gives them; the longest unused one goes."""
 
     def __init__(self, limit_bytes: int = ARTEFACT_BYTES) -> None:
         self._limit = limit_bytes
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Artefact] = OrderedDict()
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._bytes = 0
 
-    def get(self, key: str) -> Artefact | None:
+    def get(self, key: str) -> Kept | None:
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
             return found
 
-    def put(self, key: str, artefact: Artefact) -> None:
+    def put(self, key: str, artefact: Kept) -> None:
         with self._lock:
             if key in self._kept:
                 return
@@ -57,7 +65,7 @@ class Steps:
     def __init__(self, engine: Engine, template: str) -> None:
         self._engine = engine
         self._image = Image.of(engine, template)
-        self._artefacts = Artefacts()
+        self._artefacts: Artefacts[Artefact] = Artefacts()
         self.verbs: dict[str, Verb] = {"run": self._run}
 
     @classmethod
@@ -81,8 +89,7 @@ class Steps:
             answer, modules = channel.receive()
             artefact = Artefact.from_wire(answer, modules)
             self._artefacts.put(key, artefact)
-        request = Request(
-            artefact,
+        request = StepRequest(
             key,
             Limits(*header["limits"]),
             header["seed"],
@@ -90,6 +97,7 @@ class Steps:
             header["serial"],
             facts=parts[0],
             input=parts[1],
+            artefact=artefact,
             stored=Stored.parse(parts[1]) if header["resume"] else None,
         )
         end, results = StepRun(self._engine, self._image, request, channel).run()

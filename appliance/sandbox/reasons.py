@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from appliance.sandbox.artefact import Artefact
-from appliance.sandbox.outcome import FAILURE_CLASSES, STACK_CHARACTERS, Failure
+from appliance.sandbox.outcome import FAILURE_CLASSES, STACK_CHARACTERS, Failure, Position
 from appliance.sandbox.program import Limits
 
 # What only the appliance may say; its retries go by these.
@@ -52,10 +53,10 @@ class Reasons:
             return _overdue(f"{text} or do less in one step.", "cpu_limit")
         return Failure("system", "Aborted", "The step was ended by the appliance.", code="aborted", retryable=True)
 
-    def trapped(self, text: str) -> Failure:
+    def trapped(self, text: str, engine: str = "JavaScript") -> Failure:
         if "stack" in text:
             return Failure("user_code", "StackOverflow", "The step recurses too deeply; use a loop.", code="stack_limit")
-        return Failure("system", "SandboxFault", f"The JavaScript engine stopped: {text}", code="sandbox_fault")
+        return Failure("system", "SandboxFault", f"The {engine} engine stopped: {text}", code="sandbox_fault")
 
     def too_many_calls(self) -> Failure:
         text = f"The step made more than {self._limits.host_calls:,} calls; use api.datapool.batch"
@@ -104,15 +105,21 @@ class Reasons:
             stack += f"\ncaused by {fault['cause']}"
         if name == "ReferenceError":
             message += _hint(message)
+        return self.passed_on(fault, (name, message), stack, position)
+
+    def passed_on(self, fault: Mapping[str, Any], said: tuple[str, str], stack: str, position: Position | None) -> Failure:
+        """A failure with the class and code that the thrown error carries, as far as code may say such things.
+
+        `said`: its name and message.
+        """
         given, code = fault.get("failure_class"), fault.get("code")
         if code in _OURS or (given == "system" and not self.system_failed):
             given, code = "user_code", None if code in _OURS else code
         return Failure(
             given if given in FAILURE_CLASSES else "user_code",
-            name,
-            message,
+            *said,
             stack,
-            code if isinstance(code, str) else None,
+            code if isinstance(code, str) and code else None,
             fault.get("retryable") is True,
             position,
         )

@@ -40,6 +40,11 @@ def _load(settings: dict[str, Any]) -> tuple[dict[str, Verb], Callable[[], None]
 
         steps = Steps.of_former(settings)
         return steps.verbs, steps.begin
+    if settings["role"] == "php":
+        from appliance.sandbox.php.programs import PhpPrograms
+
+        php = PhpPrograms(settings)
+        return php.verbs, php.begin
     from appliance.sandbox.decisions import VERBS, warm_up
 
     warm_up()

@@ -61,7 +61,6 @@ def test_members_of_later_releases_are_refused_by_name(member: str) -> None:
 
 def test_other_words_of_later_releases_are_refused_by_name() -> None:
     assert "not offered" in of_step({"id": "w", "wait": {"event": "x"}})["/steps/0/wait/event"]
-    assert "not offered" in of_step({"id": "c", "code": {"language": "php", "source": "x"}})["/steps/0/code/language"]
     assert "not offered" in of_step(RULE, grants={"llm": ["x"]})["/grants/llm"]
 
 

@@ -71,7 +71,7 @@ def test_a_part_of_other_sources_is_refused_and_depends_on_its_own_sources_only(
     path.write_text(path.read_text().replace(part.circumstances["sources"], "0" * 64))
     with pytest.raises(runtimes.RuntimesMissing, match="another version or machine"):
         Pool(Settings(runtimes=copied))
-    assert not any("prelude" in each or "vm.py" in each for part in runtimes.PARTS for each in part.sources)
+    assert not any("prelude.js" in each or "vm.py" in each for part in runtimes.PARTS for each in part.sources)
 
 
 def test_what_is_not_stale_is_not_made_again(copied: Path) -> None:
@@ -85,15 +85,19 @@ def test_what_is_not_stale_is_not_made_again(copied: Path) -> None:
     for name in [each for each in manifest["files"] if not (copied / each).exists()]:
         (copied / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(runtimes.default_folder() / name, copied / name)
+    (copied / runtimes.PHP).symlink_to(runtimes.default_folder() / runtimes.PHP)
 
     def make(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
         made.append("types")
         (out / runtimes.TYPES).write_bytes(b"made")
         return [runtimes.TYPES], {"boot": {}}
 
+    def refuse(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
+        raise AssertionError("PHP was as it should be")
+
     before = (copied / runtimes.QUICKJS).stat().st_mtime_ns
-    prepare(modules, copied, {"types": make})
-    prepare(modules, copied, {"types": make})
+    for _ in range(2):
+        prepare(modules, copied, {"types": make, "php": refuse})
     assert made == ["types"]
     assert (copied / runtimes.QUICKJS).stat().st_mtime_ns == before
     assert runtimes.load(copied).verified(runtimes.TYPES).read_bytes() == b"made"
@@ -111,6 +115,8 @@ def test_the_explorer_and_the_licences_are_there(prepared: None) -> None:
     assert {each.name for each in (folder / "licenses").iterdir()} == {
         "quickjs-wasi.txt",
         "swc-wasm-typescript.txt",
+        "binaryen.txt",
+        "php-wasm-node-8-4.txt",
         "swagger-ui-dist.txt",
         "typescript.txt",
         "typescript-ThirdPartyNoticeText.txt",

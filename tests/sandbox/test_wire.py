@@ -11,7 +11,7 @@ import pytest
 from appliance.sandbox.artefact import Artefact, Module, resolve
 from appliance.sandbox.programs import Artefacts
 from appliance.sandbox.sourcemap import SourceMap
-from appliance.sandbox.step import DEPTH, tidy_json
+from appliance.sandbox.visit import DEPTH, tidy_json
 from appliance.sandbox.wire import Channel, Disconnected, pack, unpack
 
 
@@ -102,7 +102,7 @@ def test_wide_json_is_not_deep() -> None:
 
 
 def test_a_process_forgets_the_program_it_used_longest_ago() -> None:
-    kept = Artefacts(limit_bytes=250)
+    kept: Artefacts[Artefact] = Artefacts(limit_bytes=250)
     for name in "abc":
         kept.put(name, Artefact({"m": Module("m", "x" * 100)}, "m"))
         kept.get("a")

@@ -108,6 +108,6 @@ def limits_of(tools: Tools, task: Task, wall_ms: int) -> Limits:
 
 
 def seed_of(task: Task) -> int:
-    """The seed of Math.random: the same whenever this attempt runs again, another for every attempt."""
+    """The seed of random numbers: the same whenever this attempt runs again, another for every attempt."""
     text = f"{task.claim.execution_id}/{task.step.path}/{task.iteration}/{task.attempt}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

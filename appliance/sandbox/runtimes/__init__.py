@@ -15,7 +15,7 @@ from appliance.core.errors import ConfigInvalid
 
 MANIFEST = "manifest.json"
 QUICKJS, SWC, TEMPLATE = "quickjs.cwasm", "swc.cwasm", "template.wasm"
-TYPES = "types.cwasm"
+TYPES, PHP = "types.cwasm", "php.cwasm"
 # How host and template speak: whoever changes the messages of prelude.js, the imports of `engine`, the exports that `vm` calls or
 # the sizes in `vm` counts this up; steps that sleep in a template of another protocol cannot go on.
 PROTOCOL = 1
@@ -72,6 +72,15 @@ PARTS = (
         "types",
         ("typecheck/checker.js", "typecheck/template.py", "runtimes/entrypoints.py", "runtimes/wasmfile.py"),
         ("quickjs-wasi", "typescript"),
+    ),
+    Part(
+        "php",
+        (
+            *("php/engine.py", "php/files.py", "php/machine.py", "php/php.ini", "php/prelude.php", "instance.py"),
+            *("runtimes/php/answers.py", "runtimes/php/module.py", "runtimes/php/template.py", "runtimes/php/translate.py"),
+            "runtimes/wasmfile.py",
+        ),
+        ("@php-wasm/node-8-4", "binaryen"),
     ),
 )
 

@@ -21,10 +21,14 @@ import wasmtime
 
 from appliance.sandbox import runtimes
 from appliance.sandbox.engine import configuration
+from appliance.sandbox.php.engine import configuration as php_configuration
+from appliance.sandbox.runtimes.php.template import make_template as make_php
+from appliance.sandbox.runtimes.php.translate import BINARYEN, TranslationFailed, prune, translate, translated_path
+from appliance.sandbox.runtimes.php.translate import PHP as PHP_PACKAGE
 from appliance.sandbox.runtimes.template import make_template
 from appliance.sandbox.typecheck.template import make_template as make_checker
 
-PACKAGES = ("quickjs-wasi", "@swc/wasm-typescript", "swagger-ui-dist", "typescript")
+PACKAGES = ("quickjs-wasi", "@swc/wasm-typescript", "swagger-ui-dist", "typescript", PHP_PACKAGE, BINARYEN)
 NOTICES = {"typescript": ("LICENSE.txt", "ThirdPartyNoticeText.txt")}
 ASSET_FILES = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png", "LICENSE", "NOTICE")
 LOCK = Path(__file__).resolve().parents[3] / "packaging" / "runtimes"
@@ -63,6 +67,7 @@ def fetch(out: Path, npm: str | None) -> Path:
         done = subprocess.run([npm, "ci", *options], cwd=work, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
             raise PreparationFailed(f"npm could not fetch the packages: {done.stderr.strip()[-600:]}")
+        prune(modules)
         stamp.write_text(runtimes.digest(wanted))
     return modules
 
@@ -107,9 +112,9 @@ def _copy_assets(modules: Path, out: Path) -> list[str]:
     return files
 
 
-def _compile(out: Path, name: str, binary: bytes) -> None:
+def _compile(out: Path, name: str, binary: bytes, config: wasmtime.Config | None = None) -> None:
     # The configuration with places and the one without compile to the same code; places are of the running engine only.
-    engine = wasmtime.Engine(configuration(slots=1))
+    engine = wasmtime.Engine(config or configuration(slots=1))
     with _step(f"compiling {name}"):
         (out / name).write_bytes(wasmtime.Module(engine, binary).serialize())
 
@@ -133,9 +138,20 @@ def _make_types(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
     return [runtimes.TYPES], {"boot": asdict(boot)}
 
 
+def _make_php(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
+    translated = translated_path(modules, {name: _versions(modules)[name] for name in (PHP_PACKAGE, BINARYEN)})
+    if not translated.is_file():
+        with _step("translating PHP's exceptions and imports"):
+            translate(modules, translated)
+    with _step("starting PHP once"):
+        template, boot = make_php(translated.read_bytes())
+    _compile(out, runtimes.PHP, template, php_configuration())
+    return [runtimes.PHP], {"boot": asdict(boot)}
+
+
 # From the packages' folder and the output's to the files and facts of a part.
 Maker = Callable[[Path, Path], tuple[list[str], dict[str, Any]]]
-MAKERS: Mapping[str, Maker] = {"types": _make_types}
+MAKERS: Mapping[str, Maker] = {"types": _make_types, "php": _make_php}
 
 
 def prepare(modules: Path, out: Path, makers: Mapping[str, Maker] = MAKERS) -> None:
@@ -181,7 +197,7 @@ def main() -> int:
     try:
         with _alone(chosen.out):
             prepare(chosen.packages or fetch(chosen.out, chosen.npm), chosen.out)
-    except PreparationFailed as failure:
+    except (PreparationFailed, TranslationFailed) as failure:
         print(f"\n{failure}", file=sys.stderr)
         return 1
     return 0

@@ -1,0 +1,101 @@
+"""Which sandbox processes there are: a lane for each kind of work, and what the processes of each are told."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from appliance.sandbox import confinement, runtimes
+from appliance.sandbox.lane import Bounds, Lane
+from appliance.sandbox.observer import Observer, Unobserved
+from appliance.sandbox.occasional import OccasionalLane
+from appliance.sandbox.process import FIRST_USER
+from appliance.sandbox.program import Program
+from appliance.sandbox.templates import FormerLanes, Template, Templates
+
+TYPES_IDLE_SECONDS = 180.0
+# PHP computes no faster in several threads, but it can wait for several answers.
+PHP_SLOTS, PHP_IDLE_SECONDS = 4, 600.0
+
+AnyLane = Lane | OccasionalLane
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`runtimes`: where the prepared ones lie (None: where a checkout keeps them); `queue_seconds`: patience;
+    `queue_places`: how many may wait for a place at once; `idle_mb`: a process that holds more between steps is replaced;
+    `first_user`: the first of the 400 user numbers that processes take when started as root (0: they stay root);
+    `templates`: where those of former versions are kept (None: nowhere), whose processes end after `former_idle_seconds`."""
+
+    processes: int = 2
+    slots: int = 8
+    runtimes: Path | None = None
+    queue_seconds: float = 60.0
+    queue_places: int = 256
+    idle_mb: int = 512
+    first_user: int = FIRST_USER
+    templates: Path | None = None
+    former_idle_seconds: float = 60.0
+
+
+class Lanes:
+    """All lanes over the prepared runtimes; only that for code is started before it is needed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        prepared = self._prepared = runtimes.load(settings.runtimes or runtimes.default_folder())
+        self.templates = Templates(settings.templates, prepared.verified(runtimes.TEMPLATE))
+        self._observer: Observer = Unobserved()
+        self._bounds = Bounds(settings.queue_places, settings.idle_mb << 20)
+        self.code = self._lane("code", settings.processes, settings.slots, self._of_code())
+        self.former = FormerLanes(self.templates, self._former_lane, settings.former_idle_seconds)
+        # A decision may hold its whole process all its time: decisions get one of their own, started when first needed.
+        self.decisions = self._lane("decisions", 1, 1, {"address_space": confinement.DECISION_ADDRESS_SPACE})
+        # The type checker is big, and whoever does not write TypeScript never needs it.
+        self.types = OccasionalLane(lambda: self._lane("types", 1, 1, self._of_types()), TYPES_IDLE_SECONDS)
+        self.php = OccasionalLane(self._php_lane, PHP_IDLE_SECONDS)
+
+    def of(self, program: Program) -> AnyLane:
+        """Where a program runs and is compiled."""
+        return self.php if program.language == "php" else self.code
+
+    def observe(self, observer: Observer) -> None:
+        self._observer = observer
+        for lane in (self.code, self.decisions):
+            lane.observer = observer
+
+    def stop(self) -> None:
+        for lane in (self.code, self.former, self.decisions, self.types, self.php):
+            lane.stop()
+
+    def _lane(self, role: str, count: int, slots: int, facts: dict[str, Any], name: str = "") -> Lane:
+        given = {"role": role, "address_space": confinement.ADDRESS_SPACE, "first_user": self._settings.first_user, **facts}
+        return Lane(name or role, given, count, slots, self._bounds)
+
+    def _former_lane(self, template: Template) -> Lane:
+        slots = self._settings.slots
+        facts = {"slots": slots, "wasm": str(template.path), "boot": asdict(template.boot), "template": template.id}
+        return self._observed(self._lane("former", 1, slots, facts, f"former-{template.id[:8]}"))
+
+    def _php_lane(self) -> Lane:
+        return self._observed(self._lane("php", self._settings.processes, PHP_SLOTS, self._of_php()))
+
+    def _observed(self, lane: Lane) -> Lane:
+        lane.observer = self._observer
+        return lane
+
+    def _of_code(self) -> dict[str, Any]:
+        return {
+            "slots": self._settings.slots,
+            "quickjs": str(self._prepared.verified(runtimes.QUICKJS)),
+            "swc": str(self._prepared.verified(runtimes.SWC)),
+            "boot": asdict(self._prepared.boot),
+            "template": self.templates.current,
+        }
+
+    def _of_types(self) -> dict[str, Any]:
+        return {"checker": str(self._prepared.verified(runtimes.TYPES)), "boot": self._prepared.parts["types"].facts["boot"]}
+
+    def _of_php(self) -> dict[str, Any]:
+        return {"php": str(self._prepared.verified(runtimes.PHP)), "boot": self._prepared.parts["php"].facts["boot"]}
