@@ -25,7 +25,8 @@ def evaluate(pool: Pool, expressions: Iterable[Expression], names: Mapping[str, 
     if not pending:
         return values
     texts = {key: expression.text for key, expression in pending.items()}
-    answers = pool.evaluate(texts, _used(names, list(texts.values())), now=now)
+    namespace = str(names.get("tenant", {}).get("id", ""))
+    answers = pool.evaluate(texts, _used(names, list(texts.values())), now=now, namespace=namespace)
     for key, expression in pending.items():
         failure = answers[key].failure
         if failure is not None and failure.failure_class == "system":

@@ -228,6 +228,7 @@ class Pool:
         *,
         now: int = 0,
         limits: Limits = EXPRESSION_LIMITS,
+        namespace: str = "",
     ) -> dict[str, Evaluated]:
         """Several JavaScript expressions over `names` in one fresh instance, failures apart.
 
@@ -237,16 +238,18 @@ class Pool:
         used = [name for name in names if _NAME.match(name) and any(name in text for text in texts)]
         values = b",".join(encode_json(names[name]) for name in used)
         request = b"=%s\n%s\n[%s]" % (encode_json(used), encode_json(list(expressions.items())), values)
-        return self._evaluate(request, expressions, now, limits)
+        return self._evaluate(request, expressions, now, limits, namespace)
 
     def check_expression(self, text: str) -> Failure | None:
         """Whether a text is one expression; nothing runs."""
         return self._evaluate(b"?" + text.encode("utf-8", "replace"), {"0": text}, 0, EXPRESSION_LIMITS)["0"].failure
 
-    def _evaluate(self, request: bytes, expressions: Mapping[str, str], now: int, limits: Limits) -> dict[str, Evaluated]:
+    def _evaluate(
+        self, request: bytes, expressions: Mapping[str, str], now: int, limits: Limits, namespace: str = ""
+    ) -> dict[str, Evaluated]:
         keys = list(expressions)
         header: Header = {"op": "evaluate", "keys": keys, "now": now, "limits": astuple(limits)}
-        answer, parts, failure = self._question(self._code, limits.wall_ms / 1000, header, request)
+        answer, parts, failure = self._question(self._code, limits.wall_ms / 1000, header, request, namespace=namespace)
         if failure is not None:
             return {key: Evaluated(failure=failure) for key in keys}
         out = {key: Evaluated(json.loads(raw)) for key, raw in zip(answer["values"], parts, strict=True)}
@@ -262,10 +265,11 @@ class Pool:
         input: Any,  # noqa: A002  the contract's word
         *,
         seconds: float = DECISION_SECONDS,
+        namespace: str = "",
     ) -> Evaluated:
         """The result of a JSON Decision Model for an input object; model and input may be JSON already, as bytes."""
         text = model if isinstance(model, bytes) else encode_json(dict(model))
-        answer, parts, failure = self._ask_decision(seconds, {"op": "decide"}, text, encode_json(input))
+        answer, parts, failure = self._ask_decision(seconds, {"op": "decide"}, text, encode_json(input), namespace=namespace)
         if failure is None and answer["failure"] is not None:
             failure = Failure.from_wire(answer["failure"])
         return Evaluated(failure=failure) if failure is not None else Evaluated(json.loads(parts[0]))
@@ -277,8 +281,8 @@ class Pool:
             return [Problem("", failure.message)]
         return [Problem(pointer, message) for pointer, message in answer["problems"]]
 
-    def _ask_decision(self, seconds: float, header: Header, *parts: bytes) -> Answer:
-        answer, found, failure = self._question(self._decisions, seconds, header, *parts)
+    def _ask_decision(self, seconds: float, header: Header, *parts: bytes, namespace: str = "") -> Answer:
+        answer, found, failure = self._question(self._decisions, seconds, header, *parts, namespace=namespace)
         if was_lost(failure):
             # Nobody else was in that process, so it was this decision that ended it.
             text = "The decision ended its process, most likely by using too much memory; let it work on less."

@@ -42,6 +42,12 @@ def test_every_member_sees_the_lists(signed_in: Callable[[str], Browser], greeti
     assert page.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self';")
 
 
+def test_about_says_how_busy_the_sandbox_is(signed_in: Callable[[str], Browser], greeting: str) -> None:
+    browser = signed_in("viewer@acme.test")
+    page = browser.get(browser.at("acme", "/console/about"))
+    assert re.search(r"<dt>Sandbox</dt><dd>\d+ of \d+ places in \d+ process(es)? taken, \d+ waiting, \d+ replaced", page.text)
+
+
 def test_no_template_holds_script_or_style() -> None:
     found = [
         f"{path.name}: {match[0]}"

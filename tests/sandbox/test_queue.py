@@ -74,6 +74,36 @@ def test_a_step_of_another_tenant_overtakes_the_queue_of_the_first(prepared: Non
     assert ended.index("ten_b") in (1, 2)  # second in turn; who says so first is up to the threads
 
 
+def test_expressions_and_decisions_take_their_tenants_turn(prepared: None, make_program: Make) -> None:
+    decision = {
+        "nodes": [{"id": "1", "type": "inputNode", "name": "in"}, {"id": "2", "type": "outputNode", "name": "out"}],
+        "edges": [{"id": "e", "sourceId": "1", "targetId": "2"}],
+    }
+    ended: list[str] = []
+    with started(slots=1) as pool:
+
+        def evaluate(namespace: str) -> None:
+            assert pool.evaluate({"a": "1 + 1"}, {}, namespace=namespace)["a"].value == 2
+            ended.append(namespace)
+
+        def decide(namespace: str) -> None:
+            assert pool.decide(decision, {"n": 1}, namespace=namespace).value == {"n": 1}
+            ended.append(namespace)
+
+        decide("warm-up")
+        for lane, work in ((pool._code, evaluate), (pool._decisions, decide)):
+            ended.clear()
+            threads = []
+            with lane.slot(5, "ten_a"):
+                for number, namespace in enumerate(["ten_a"] * 6 + ["ten_b"]):
+                    threads.append(threading.Thread(target=work, args=(namespace,)))
+                    threads[-1].start()
+                    until(lambda number=number, lane=lane: lane.health()["queued"] == number + 1)  # type: ignore[misc]
+            for each in threads:
+                each.join(10)
+            assert ended.index("ten_b") in (1, 2)
+
+
 def test_a_full_queue_refuses_at_once_and_says_when_to_come_again(prepared: None, make_program: Make) -> None:
     step = make_program(CALLING)
     with started(slots=1, queue_places=1, queue_seconds=30) as pool:

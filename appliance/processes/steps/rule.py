@@ -10,7 +10,8 @@ def perform(tools: Tools, task: Task) -> Result:
     if "expression" in task.step.templates:
         template = task.step.templates["expression"]
         return Result(output=template.fill(evaluate(tools.pool, template.expressions, task.names, task.now)))
-    decided = tools.pool.decide(task.compiled.decisions[task.step.path], task.filled.get("input", task.input))
+    model, given = task.compiled.decisions[task.step.path], task.filled.get("input", task.input)
+    decided = tools.pool.decide(model, given, namespace=task.claim.scope.tenant_id)
     if decided.failure is not None:
         raise from_sandbox(decided.failure)
     return Result(output=decided.value)
