@@ -53,7 +53,7 @@ class Lanes:
         # A decision may hold its whole process all its time: decisions get one of their own, started when first needed.
         self.decisions = self._lane("decisions", 1, 1, {"address_space": confinement.DECISION_ADDRESS_SPACE})
         # The type checker is big, and whoever does not write TypeScript never needs it.
-        self.types = OccasionalLane(lambda: self._lane("types", 1, 1, self._of_types()), TYPES_IDLE_SECONDS)
+        self.types = OccasionalLane(lambda: self._observed(self._lane("types", 1, 1, self._of_types())), TYPES_IDLE_SECONDS)
         self.php = OccasionalLane(self._php_lane, PHP_IDLE_SECONDS)
 
     def of(self, program: Program) -> AnyLane:
