@@ -34,12 +34,15 @@ PHP = """<?php return function (array $input, $api) {
   }
   return $out;
 };"""
-SOURCES = {"typescript": TYPESCRIPT, "javascript": JAVASCRIPT}
+SOURCES = {"typescript": TYPESCRIPT, "javascript": JAVASCRIPT, "php": PHP}
 
 
 @dataclass(frozen=True)
 class Row:
-    """Calls one after another; `expected` is the last one's value, or the code of its error with words of the message."""
+    """Calls one after another, and the last one's value, or the code of its error with words of the message.
+
+    `in_php`: the value where PHP cannot tell an empty object from an empty list.
+    """
 
     name: str
     calls: list[tuple[str, list[Any]]]
@@ -47,6 +50,7 @@ class Row:
     code: str | None = None
     words: str = ""
     retryable: bool = False
+    in_php: Any = None
 
 
 def row(name: str, *calls: Any, **expected: Any) -> Row:
@@ -68,7 +72,7 @@ ROWS = [
         value=[{"event": "created", "collection": "marks", "entity": {"what": "x", "note": None, "_version": 1}}]),
     row("act", ("integrations.execute", "bell", "ring", {"n": 1, "deep": {"list": [1, "2", None, True]}}),
         value={"rung": {"n": 1, "deep": {"list": [1, "2", None, True]}}}),
-    row("act without input", ("integrations.execute", "bell", "ring"), value={"rung": {}}),
+    row("act without input", ("integrations.execute", "bell", "ring"), value={"rung": {}}, in_php={"rung": []}),
     row("secret", ("secrets.get", "token"), value="open sesame"),
     row("log", ("log.info", "hello", {"n": 1}), value=None),
     row("unknown field", ("datapool.create", "marks", {"nope": 1}), code="validation_failed", words="nope"),
@@ -118,7 +122,8 @@ def test_a_call_answers_the_same_in_every_language(world: World, process_of: dic
     assert done.status == "succeeded", done.error
     last = done.output[-1]
     if wanted.code is None:
-        assert {"value": known(last["value"])} == {"value": wanted.value}, last
+        value = wanted.in_php if language == "php" and wanted.in_php is not None else wanted.value
+        assert {"value": known(last["value"])} == {"value": value}, last
         return
     assert (last["name"], last["code"], last["retryable"]) == ("ApiError", wanted.code, wanted.retryable), last
     assert wanted.words in last["message"]

@@ -60,9 +60,10 @@ namespace Gos {
         post_message_to_js("l$level\n" . json_encode($entry, $flags & ~\JSON_THROW_ON_ERROR));
     }
 
+    // Nothing is required here: the appliance says what is missing, as it does in the other languages.
     final class Integrations
     {
-        public function execute($integration, $action, $input = [])
+        public function execute($integration = null, $action = null, $input = [])
         {
             return call('integrations.execute', func_get_args(), 2);
         }
@@ -70,37 +71,37 @@ namespace Gos {
 
     final class Datapool
     {
-        public function find($collection, $id)
+        public function find($collection = null, $id = null)
         {
             return call('datapool.find', func_get_args());
         }
 
-        public function query($collection, $query = [])
+        public function query($collection = null, $query = [])
         {
             return call('datapool.query', func_get_args(), 1);
         }
 
-        public function create($collection, $values)
+        public function create($collection = null, $values = null)
         {
             return call('datapool.create', func_get_args(), 1);
         }
 
-        public function update($collection, $id, $values)
+        public function update($collection = null, $id = null, $values = null)
         {
             return call('datapool.update', func_get_args(), 2);
         }
 
-        public function upsert($collection, $document)
+        public function upsert($collection = null, $document = null)
         {
             return call('datapool.upsert', func_get_args(), 1);
         }
 
-        public function delete($collection, $id)
+        public function delete($collection = null, $id = null)
         {
             return call('datapool.delete', func_get_args());
         }
 
-        public function batch($document)
+        public function batch($document = null)
         {
             return call('datapool.batch', func_get_args());
         }
@@ -108,17 +109,17 @@ namespace Gos {
 
     final class Documents
     {
-        public function get($id)
+        public function get($id = null)
         {
             return call('documents.get', func_get_args());
         }
 
-        public function read($id)
+        public function read($id = null)
         {
             return call('documents.read', func_get_args());
         }
 
-        public function create($document)
+        public function create($document = null)
         {
             return call('documents.create', func_get_args(), 0);
         }
@@ -126,7 +127,7 @@ namespace Gos {
 
     final class Processes
     {
-        public function execute($process, $input = [], $options = [])
+        public function execute($process = null, $input = [], $options = [])
         {
             return call('processes.execute', func_get_args(), 1);
         }
@@ -134,7 +135,7 @@ namespace Gos {
 
     final class Human
     {
-        public function request($request)
+        public function request($request = null)
         {
             return call('human.request', func_get_args(), 0);
         }
@@ -142,12 +143,12 @@ namespace Gos {
 
     final class Wait
     {
-        public function for($duration)
+        public function for($duration = null)
         {
             return call('wait.for', func_get_args());
         }
 
-        public function until($time)
+        public function until($time = null)
         {
             return call('wait.until', func_get_args());
         }
@@ -155,7 +156,7 @@ namespace Gos {
 
     final class Events
     {
-        public function wait($name)
+        public function wait($name = null)
         {
             return call('events.wait', func_get_args());
         }
@@ -163,7 +164,7 @@ namespace Gos {
 
     final class Llm
     {
-        public function generate($request)
+        public function generate($request = null)
         {
             return call('llm.generate', func_get_args(), 0);
         }
@@ -171,7 +172,7 @@ namespace Gos {
 
     final class Secrets
     {
-        public function get($name)
+        public function get($name = null)
         {
             return call('secrets.get', func_get_args());
         }
