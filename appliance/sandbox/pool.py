@@ -93,6 +93,10 @@ class Pool:
         """Those of the processes in which steps wake that were suspended under a former version."""
         return self._former.process_ids()
 
+    def php_process_ids(self) -> list[int]:
+        """Those of the processes that run PHP; none while no PHP step has run for a while."""
+        return self._lanes.php.process_ids()
+
     # ---- steps
 
     def run(

@@ -15,7 +15,7 @@ _FATAL = ("Fatal error", "Parse error", "Recoverable fatal error", "Compile erro
 _PLACE = re.compile(r" in (?P<file>[^\s()]+(?:\(\d+\) : [^:]+ code)?)(?: on line |:)(?P<line>\d+)\s*\Z")
 # Code that eval() was given, and what is in it: the file and line of the eval.
 _EVALUATED = re.compile(r"(.+?)\((\d+)\) : ")
-_MEMORY = re.compile(r"(?:Allowed memory size of \d+ bytes exhausted|Out of memory)")
+_MEMORY = re.compile(r"(?:Allowed memory size of \d+ bytes exhausted|Out of memory|Possible integer overflow in memory)")
 _UNDEFINED = re.compile(r"Call to undefined (?:function|method) (?:\w+\\)*([\w:]+)\(\)|Class \"(?:\w+\\)*(\w+)\" not found")
 # What people expect from PHP on a server, and what they find here instead.
 _CALL = "call a foreign system by $api->integrations->execute"

@@ -20,6 +20,8 @@ from appliance.sandbox.wire import Channel, Header, encode_json
 SAID_BYTES = 64 << 10
 LINE_BYTES = 64 << 10
 PRINTED = 1
+# How many line feeds a message has at least; the prelude always writes them, forged ones need not.
+LINES = {b"c": 2, b"l": 1}
 SUSPENDING = (b"human.request", b"wait.for", b"wait.until", b"events.wait")
 NOT_IN_PHP: dict[str, Any] = {
     "code": "not_in_php",
@@ -87,6 +89,8 @@ class PhpRun(Visit):
 
     def on_message(self, message: bytes) -> bytes | None:
         kind, body = message[:1], message[1:]
+        if body.count(b"\n") < LINES.get(kind, 0):
+            raise LimitReached(self._reasons.unknown_method())
         if kind == b"i":
             entry = (ROOT + self._sources.entry).encode("utf-8", "replace")
             return b"\n".join((entry, self._request.facts, self._request.input))
