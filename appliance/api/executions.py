@@ -15,7 +15,7 @@ from appliance.processes import ending, executions, versions
 from appliance.processes.executions import Execution, ExecutionFilter, JournalRow, Resumption, StartRequest, StepRunRow
 from appliance.processes.shortening import shorten
 from appliance.processes.store import FINISHED
-from appliance.processes.vault import SECRET
+from appliance.processes.vault import told_answer
 
 from .routing import NULL, Answer, Body, Call, Events, Json, ListQuery, Query, View, route
 from .tenants import NoQuery
@@ -171,14 +171,9 @@ def step_view(row: StepRunRow) -> StepRunView:
     )  # fmt: skip
 
 
-def _told_answer(row: JournalRow) -> Any:
-    """What was answered; of a secret only that it was."""
-    return {"sealed": True} if row.method == SECRET and row.ok else row.answer
-
-
 def journal_view(row: JournalRow) -> JournalView:
     args, args_size = shorten(row.args)
-    answer, answer_size = shorten(_told_answer(row))
+    answer, answer_size = shorten(told_answer(row.method, bool(row.ok), row.answer))
     sizes = {"args": args_size, "answer": answer_size, "clock": len(row.clock) if len(row.clock) > SHOWN_TIMES else None}
     return JournalView(
         path=row.path, iteration=row.iteration or None, attempt=row.attempt, call=row.call, position=row.position,

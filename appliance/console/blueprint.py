@@ -9,12 +9,12 @@ from quart import Blueprint, Quart, Response
 
 from appliance.solutions.services import Services
 
-from . import about, approvals, datapool, executions, failures, integrations, keys, logs, processes, sign_in
+from . import about, approvals, datapool, executions, failures, integrations, keys, logs, processes, replay, sign_in
 from .dispatch import Edge
 from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
-AREAS = (about, approvals, datapool, executions, failures, integrations, keys, logs, processes, sign_in)
+AREAS = (about, approvals, datapool, executions, failures, integrations, keys, logs, processes, replay, sign_in)
 
 
 def register(quart: Quart, services: Services) -> None:

@@ -52,10 +52,10 @@ def _live_url(path: str, kept: dict[str, str]) -> str:
 @page("GET", "/executions/<execution_id>", scope="processflow.read")
 def show_execution(visit: Visit, execution_id: str) -> Answer:
     """One execution: where it is, what every step got and gave, what went wrong and what to do next."""
-    return _execution_page(visit, executions.get_execution(visit.scope, execution_id))
+    return execution_page(visit, executions.get_execution(visit.scope, execution_id))
 
 
-def _execution_page(visit: Visit, row: Execution, problem: ApplianceError | None = None) -> Page:
+def execution_page(visit: Visit, row: Execution, problem: ApplianceError | None = None) -> Page:
     definition = versions.get_version(visit.scope, row.process_id, row.version).definition
     steps = executions.list_steps(visit.scope, row)
     lines = logs.list_lines(visit.scope, LineFilter(execution_id=row.id), PageRequest(LOG_LINES, sort="at"))
@@ -103,7 +103,7 @@ def cancel_execution(visit: Visit, execution_id: str) -> Answer:
     except NotFound:
         raise
     except ApplianceError as error:
-        return _execution_page(visit, executions.get_execution(visit.scope, execution_id), error)
+        return execution_page(visit, executions.get_execution(visit.scope, execution_id), error)
     return Redirect(f"/console/executions/{execution_id}")
 
 
@@ -118,5 +118,5 @@ def retry_execution(visit: Visit, execution_id: str) -> Answer:
     except NotFound:
         raise
     except ApplianceError as error:
-        return _execution_page(visit, executions.get_execution(visit.scope, execution_id), error)
+        return execution_page(visit, executions.get_execution(visit.scope, execution_id), error)
     return Redirect(f"/console/executions/{new.id}")

@@ -17,6 +17,7 @@ TONES: Mapping[str, str] = {
     "retrying": "wait", "failed": "bad", "timed_out": "bad", "expired": "bad", "cancelled": "off", "skipped": "off",
     "pending": "off", "open": "bad", "acknowledged": "wait", "resolved": "good", "read": "calm",
     "idempotent": "wait", "write": "bad",
+    "identical": "good", "output_differs": "wait", "diverged": "bad", "not_recorded": "calm",
     "approved": "good", "rejected": "bad", "answered": "good",
     "error": "bad", "warn": "wait", "info": "calm", "debug": "off", "active": "good", "revoked": "off", "replaced": "wait",
 }  # fmt: skip
@@ -103,6 +104,12 @@ def cell(value: Any) -> str:
     return text if len(text) <= 120 else f"{text[:119]}…"
 
 
+def compact(value: Any) -> str:
+    """A value as JSON on one line, its beginning when it is long."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
 def members(fields: Any) -> list[tuple[str, str]]:
     """The fields of a log line as (name, text) pairs."""
     return [(str(name), cell(value)) for name, value in fields.items()] if isinstance(fields, Mapping) else []
@@ -132,5 +139,6 @@ def tone(state: str) -> str:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "duration": duration, "moment": moment, "clock_time": clock_time, "number": number, "count_of": count, "pretty": pretty,
-    "cell": cell, "members": members, "size": size, "state_name": state_name, "sentence": sentence, "tone": tone,
+    "compact": compact, "cell": cell, "members": members, "size": size, "state_name": state_name, "sentence": sentence,
+    "tone": tone,
 }  # fmt: skip

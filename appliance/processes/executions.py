@@ -20,7 +20,7 @@ from appliance.tenants.idempotency import KEEP_MS
 
 from . import ending, store, suspension
 from .compiled import Compiled
-from .engine import FINISHED, StepRun
+from .engine import FINISHED, Key, StepRun
 from .models import EventRow, Execution, JournalRow, StepRunRow
 
 __all__ = ["EventRow", "Execution", "JournalRow", "StepRunRow"]
@@ -194,9 +194,11 @@ def page_steps(scope: TenantScope, execution: Execution, page: PageRequest) -> P
     return paginate(query, page, fields, default="started_at,path,iteration", tie="iteration")
 
 
-def list_journal(scope: TenantScope, execution: Execution, page: PageRequest) -> Page[JournalRow]:
-    """The host calls of an execution with their closing lines, oldest first."""
+def list_journal(scope: TenantScope, execution: Execution, page: PageRequest, key: Key | None = None) -> Page[JournalRow]:
+    """The host calls of an execution (of one step run) with their closing lines, oldest first."""
     query = scope.select(JournalRow).where(JournalRow.execution_id == execution.id)
+    if key is not None:
+        query = query.where((JournalRow.path == key[0]) & (JournalRow.iteration == key[1]))
     fields = {
         "at": JournalRow.at,
         "path": JournalRow.path,
