@@ -159,8 +159,8 @@ def test_a_step_knows_the_time_and_its_execution_in_every_language(world: World,
     now, facts = world.finish(execution).output
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", now)
     assert facts == {
-        "id": execution, "process_id": world.get(execution).process_id, "version": 1, "label": None, "tenant": "acme", "step": "call",
-        "attempt": 1, "created_at": facts["created_at"], "started_at": facts["started_at"],
+        "id": execution, "process_id": world.get(execution).process_id, "version": 1, "label": None, "tenant": "acme",
+        "step": "call", "attempt": 1, "created_at": facts["created_at"], "started_at": facts["started_at"],
     }  # fmt: skip
 
 
