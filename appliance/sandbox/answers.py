@@ -16,8 +16,8 @@ def was_lost(failure: Failure | None) -> bool:
     return failure is not None and failure.name == LOST
 
 
-def overdue(seconds: float) -> Failure:
-    text = f"This took longer than {seconds:g} s and could not be stopped otherwise than by ending its process."
+def overdue(seconds: float, advice: str = "do less at once") -> Failure:
+    text = f"This took longer than {seconds:g} s and could only be stopped by ending its process; {advice}."
     return Failure("timeout", "TimedOut", text, code="time_limit", retryable=True)
 
 

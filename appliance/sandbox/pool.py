@@ -170,7 +170,7 @@ class Pool:
             return outcome(end, parts, template, talk.open)
         except Overdue:
             lane.condemn(slot.process, "overdue")
-            return Outcome(overdue(asked.limits.wall_ms / 1000))
+            return Outcome(overdue(asked.limits.wall_ms / 1000, "raise limits.time or do less in one step"))
         except Lost:
             lane.condemn(slot.process)
             return Outcome(lost(), host_calls=talk.calls)

@@ -13,7 +13,12 @@ from appliance.sandbox.program import Language
 
 GRACE_SECONDS = 0.25
 SCRIPT = "export default async function (input, api) {\n%s\n}"
-FORMS: dict[Language, tuple[str, str]] = {"typescript": ("steps/step.ts", SCRIPT), "javascript": ("steps/step.js", SCRIPT)}
+PHP = "<?php\nreturn function (array $input, $api) {\n%s\n};\n"
+FORMS: dict[Language, tuple[str, str]] = {
+    "typescript": ("steps/step.ts", SCRIPT),
+    "javascript": ("steps/step.js", SCRIPT),
+    "php": ("steps/step.php", PHP),
+}
 
 
 @dataclass(frozen=True)
@@ -33,63 +38,84 @@ class Row:
         return self.bodies["javascript" if language == "typescript" else language]
 
 
-def javascript(body: str) -> dict[str, str]:
-    return {"javascript": body}
+def bodies(javascript: str, php: str) -> dict[str, str]:
+    return {"javascript": javascript, "php": php}
 
 
 ROWS = {
     "wall time, computing": Row(
         Limits(wall_ms=400), "timeout", "time_limit", "took longer than 0.4 s; raise limits.time",
-        javascript("for (;;);"), retryable=True, after_ms=400,
+        bodies("for (;;);", "for (;;);"), retryable=True, after_ms=400,
     ),
     "wall time, in a regular expression": Row(
         Limits(wall_ms=400), "timeout", "time_limit", "raise limits.time",
-        javascript("return /^(a+)+$/.test('a'.repeat(40) + 'b')"), retryable=True, after_ms=400,
+        bodies(
+            "return /^(a+)+$/.test('a'.repeat(40) + 'b')",
+            "ini_set('pcre.backtrack_limit', '1000000000'); "
+            "for (;;) preg_match('/^(a+)+$/', str_repeat('a', 40) . 'b');",
+        ), retryable=True, after_ms=400,
     ),
     "wall time, with a host that never answers": Row(
         Limits(wall_ms=400), "timeout", "time_limit", "raise limits.time",
-        javascript("await api.integrations.execute('erp', 'ping', {})"), retryable=True, after_ms=400, answers=False,
+        bodies("await api.integrations.execute('erp', 'ping', {})", "$api->integrations->execute('erp', 'ping', []);"),
+        retryable=True, after_ms=400, answers=False,
     ),
     "wall time, with many calls that are never answered": Row(
         Limits(wall_ms=400, in_flight=2), "timeout", "time_limit", "raise limits.time",
-        javascript("await Promise.all([1, 2, 3, 4, 5].map((n) => api.integrations.execute('erp', 'ping', {n})))"),
+        bodies(
+            "await Promise.all([1, 2, 3, 4, 5].map((n) => api.integrations.execute('erp', 'ping', {n})))",
+            "foreach ([1, 2, 3, 4, 5] as $n) $api->integrations->execute('erp', 'ping', ['n' => $n]);",
+        ),
         retryable=True, after_ms=400, answers=False,
     ),
     "wall time, after an answer": Row(
         Limits(wall_ms=400), "timeout", "time_limit", "raise limits.time",
-        javascript("await api.datapool.find('o', 1); for (;;);"), retryable=True, after_ms=400,
+        bodies("await api.datapool.find('o', 1); for (;;);", "$api->datapool->find('o', 1); for (;;);"),
+        retryable=True, after_ms=400,
     ),
     "processor time": Row(
         Limits(cpu_ms=200), "timeout", "cpu_limit", "computed for more than 0.2 s; raise limits.cpu",
-        javascript("for (;;);"), retryable=True, after_ms=200,
+        bodies("for (;;);", "for (;;);"), retryable=True, after_ms=200,
     ),
     "memory": Row(
         Limits(memory_mb=16), "memory", "memory_limit", "more than 16 MB of memory; raise limits.memory_mb",
-        javascript("const kept = []; for (;;) kept.push(new Array(10000).fill(1))"),
+        bodies("const kept = []; for (;;) kept.push(new Array(10000).fill(1))", "for (;;) $kept[] = range(1, 10000);"),
     ),
     "memory at once": Row(
         Limits(memory_mb=16), "memory", "memory_limit", "raise limits.memory_mb",
-        javascript("return new Uint8Array(1 << 28).length"),
+        bodies("return new Uint8Array(1 << 28).length", "return strlen(str_repeat('x', 1 << 28));"),
     ),
     "output": Row(
         Limits(output_bytes=1000), "user_code", "output_limit", "more than 0.977 KB; store the data in DataPool",
-        javascript("return 'x'.repeat(2000)"),
+        bodies("return 'x'.repeat(2000)", "return str_repeat('x', 2000);"),
     ),
     "log": Row(
         Limits(log_bytes=1000), "user_code", "log_limit", "logged more than 0.977 KB; log less",
-        javascript("for (let n = 0; n < 100; n++) api.log.info('x'.repeat(100))"),
+        bodies(
+            "for (let n = 0; n < 100; n++) api.log.info('x'.repeat(100))",
+            "for ($n = 0; $n < 100; $n++) $api->log->info(str_repeat('x', 100));",
+        ),
     ),
     "host calls": Row(
         Limits(host_calls=5), "user_code", "host_call_limit", "made more than 5 calls; use api.datapool.batch",
-        javascript("for (let n = 0; n < 100; n++) await api.datapool.find('o', n)"),
+        bodies(
+            "for (let n = 0; n < 100; n++) await api.datapool.find('o', n)",
+            "for ($n = 0; $n < 100; $n++) $api->datapool->find('o', $n);",
+        ),
     ),
     "size of a call": Row(
         Limits(output_bytes=1000), "user_code", "host_call_size", "The parameters of datapool.create are larger than 0.977 KB",
-        javascript("await api.datapool.create('o', {text: 'x'.repeat(2000)})"),
+        bodies(
+            "await api.datapool.create('o', {text: 'x'.repeat(2000)})",
+            "$api->datapool->create('o', ['text' => str_repeat('x', 2000)]);",
+        ),
     ),
     "depth of what is returned": Row(
         Limits(), "user_code", "nesting_limit", "nested too deeply; flatten it",
-        javascript("let a = {}; for (let n = 0; n < 400; n++) a = {a}; return a"),
+        bodies(
+            "let a = {}; for (let n = 0; n < 400; n++) a = {a}; return a",
+            "$a = []; for ($n = 0; $n < 400; $n++) $a = ['a' => $a]; return $a;",
+        ),
     ),
 }  # fmt: skip
 
@@ -111,11 +137,16 @@ class StrictHost:
         return None
 
 
-def run(pool: Pool, language: Language, body: str, limits: Limits, *, answers: bool = True) -> Outcome:
+def prepare(pool: Pool, language: Language, body: str) -> Program:
+    """A program that is compiled, in a lane whose processes run."""
     path, form = FORMS[language]
     program = Program(language, path, {path: form % body})
     assert pool.compile(program) == []
-    return pool.run(program, {}, StrictHost(answers=answers), limits=limits)
+    return program
+
+
+def run(pool: Pool, language: Language, body: str, limits: Limits) -> Outcome:
+    return pool.run(prepare(pool, language, body), {}, StrictHost(answers=True), limits=limits)
 
 
 @pytest.mark.parametrize("language", FORMS)
@@ -123,8 +154,9 @@ def run(pool: Pool, language: Language, body: str, limits: Limits, *, answers: b
 def test_the_limit_ends_the_step_in_time_and_says_what_to_do(pool: Pool, name: str, language: Language) -> None:
     row = ROWS[name]
     restarts = pool.health()["restarts"]
+    program = prepare(pool, language, row.body(language))
     began = time.monotonic()
-    outcome = run(pool, language, row.body(language), row.limits, answers=row.answers)
+    outcome = pool.run(program, {}, StrictHost(answers=row.answers), limits=row.limits)
     took_ms = (time.monotonic() - began) * 1000
     failure = outcome.failure
     assert failure is not None
@@ -135,10 +167,11 @@ def test_the_limit_ends_the_step_in_time_and_says_what_to_do(pool: Pool, name: s
         assert row.after_ms <= used < row.after_ms + GRACE_SECONDS * 1000
     assert outcome.output is None
     assert pool.health()["restarts"] == restarts, "no limit costs the process"
-    assert run(pool, language, "return 42", Limits()).output == 42
+    assert run(pool, language, "return 42;", Limits()).output == 42
 
 
-@pytest.mark.parametrize("language", FORMS)
+# PHP makes one call after the other.
+@pytest.mark.parametrize("language", ["typescript", "javascript"])
 def test_calls_beyond_those_in_flight_wait_and_fail_nothing(pool: Pool, language: Language) -> None:
     body = "return (await Promise.all([1, 2, 3, 4, 5].map((n) => api.datapool.find('o', n)))).length"
     assert run(pool, language, body, Limits(in_flight=2)).output == 5
