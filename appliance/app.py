@@ -126,7 +126,8 @@ def build(config: Config) -> Appliance:
     integrations = make_integrations(config, sealer)
     executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
-    flow = ProcessFlow(config, presence, pool, queue, Ports(DataPoolReach(), ActionReach(executor), sealer))
+    ports = Ports(DataPoolReach(), ActionReach(executor), sealer, integrations.find_actions)
+    flow = ProcessFlow(config, presence, pool, queue, ports)
     withdraw = approvals.on_decided(flow.answer_approval)
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, executor=executor,

@@ -1,6 +1,6 @@
 """/api/v1/processes: drafts, validation, versions."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -55,9 +55,12 @@ class ProblemView(View):
     file: str | None = None
     line: int | None = None
     column: int | None = None
+    severity: Literal["error", "warning"] = "error"
 
 
 class ValidationView(View):
+    """`valid`: it can be published, for there are no errors; warnings are listed all the same."""
+
     valid: bool
     problems: list[ProblemView]
 
@@ -169,11 +172,11 @@ def validate_process(call: Call, process_id: str) -> ValidationView:
     problems = [
         ProblemView(
             pointer=p.pointer, code=p.code, message=p.message, file=p.file, column=p.column,
-            line=p.line if p.file is not None else versions.line_of(under + p.pointer, body.lines),
+            severity=p.severity, line=p.line if p.file is not None else versions.line_of(under + p.pointer, body.lines),
         )
         for p in call.services.processes.problems_of(call.scope, draft)
     ]  # fmt: skip
-    return ValidationView(valid=not problems, problems=problems)
+    return ValidationView(valid=all(problem.severity == "warning" for problem in problems), problems=problems)
 
 
 @route("POST", "/processes/{process_id}/publish", scope="processflow.write", body=Publish, returns=VersionView, atomic=False)

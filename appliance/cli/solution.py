@@ -15,6 +15,7 @@ from appliance.solutions import service
 from appliance.solutions.archive import ArchiveLimits, read_archive, write_zip
 from appliance.solutions.definition import read_solution, refuse
 from appliance.solutions.folder import read_folder, write_folder
+from appliance.solutions.typings import type_files
 
 from .calling import add_connection, connected
 from .output import add_json, say
@@ -61,6 +62,7 @@ def _add_solution_commands(commands: Any) -> None:
     pull.set_defaults(run=run_pull)
     check = commands.add_parser("check", help="check a solution folder without an appliance")
     check.add_argument("dir", type=Path)
+    check.add_argument("--write-types", action="store_true", help="also write api.d.ts and tsconfig.json for editors")
     add_json(check)
     check.set_defaults(run=run_check)
 
@@ -103,11 +105,19 @@ def run_pull(args: argparse.Namespace) -> int:
 
 def run_check(args: argparse.Namespace) -> int:
     solution = read_solution(read_folder(args.dir))
+    registry = load_registry()
+    if args.write_types:
+        for path, text in type_files(registry, solution):
+            (args.dir / path).write_text(text, "utf8")
     with _sandbox(args) as pool:
-        refuse(service.check_solution(service.Checks(load_registry(), pool), solution))
+        problems = service.check_solution(service.Checks(registry, pool), solution)
+    for problem in problems:
+        if problem.severity == "warning":
+            print(f"warning: {problem.describe()}", file=sys.stderr)
+    refuse(problems)
     counts = {name: len(getattr(solution, name)) for name in ("processes", "collections", "integrations")}
     counted = ", ".join(f"{count} {name}" for name, count in counts.items())
-    say(args, f"{solution.name}: {counted}, no problem found", solution=solution.name, **counts)
+    say(args, f"{solution.name}: {counted}, no error found", solution=solution.name, **counts)
     return 0
 
 

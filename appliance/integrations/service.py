@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from appliance.connectors.contract import AddressNotAllowed, ConnectorError
+from appliance.connectors.contract import Action, AddressNotAllowed, ConnectorError
 from appliance.connectors.registry import Installed, Registry
 from appliance.core import clock, db, ids, logs
 from appliance.core.crypto import Sealer
@@ -90,6 +90,12 @@ class Integrations:
     def get_integration(self, scope: TenantScope, slug: str) -> Integration:
         """One integration; NotFound otherwise."""
         return self._view(scope, scope.get(IntegrationRow, id=slug))
+
+    def find_actions(self, scope: TenantScope, slug: str) -> Mapping[str, Action] | None:
+        """The actions of an integration's connector; None when there is no such integration, or its connector is missing."""
+        row = scope.find(IntegrationRow, id=slug)
+        installed = self.registry.find(row.connector) if row is not None else None
+        return installed.actions if installed is not None else None
 
     def create_integration(self, scope: TenantScope, slug: str, spec: Spec) -> Integration:
         """A new integration.  ValidationFailed names everything that is wrong with the settings; AlreadyExists."""

@@ -14,9 +14,15 @@ MAX_STEPS = 1000
 MAX_DEPTH = 8
 
 
+Severity = Literal["error", "warning"]
+
+
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: where (JSON pointer; file, line and column where known), a code and a sentence."""
+    """One thing that is wrong: where (JSON pointer; file, line and column where known), a code and a sentence.
+
+    A warning does not stand in the way of publishing.
+    """
 
     pointer: str
     code: str
@@ -24,6 +30,7 @@ class Problem:
     file: str | None = None
     line: int | None = None
     column: int | None = None
+    severity: Severity = "error"
 
 
 @dataclass(frozen=True)

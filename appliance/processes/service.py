@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from appliance.core import clock, db
@@ -27,6 +28,7 @@ from .record import Record
 from .replay import Replay, ReplayRequest, load_draft, replay
 from .runner import Runner, claim_of
 from .store import Claim
+from .surroundings import FindActions, know_no_actions, look_around
 from .sweeper import WAKE, Sweeper
 from .task import Tools
 from .timers import Timers
@@ -42,6 +44,7 @@ class Ports:
     data: Data
     actions: Actions
     sealer: Sealer
+    find_actions: FindActions = know_no_actions
 
 
 class ProcessFlow:
@@ -50,6 +53,7 @@ class ProcessFlow:
     def __init__(self, config: Config, presence: Presence, pool: Pool, queue: TaskQueue, ports: Ports) -> None:
         self.config = config
         self.pool = pool
+        self._find_actions = ports.find_actions
         self.queue = queue
         self._io = ThreadPoolExecutor(64, thread_name_prefix="io")
         self._fast = ThreadPoolExecutor(config.queue.workers, thread_name_prefix="fast")
@@ -242,11 +246,14 @@ class ProcessFlow:
 
     def publish_process(self, scope: TenantScope, process_id: str, request: versions.PublishRequest) -> ProcessVersion:
         """See `versions.publish_process`."""
-        return versions.publish_process(scope, self.pool, process_id, request)
+        return versions.publish_process(scope, self._judges(scope, thorough=False), process_id, request)
 
     def problems_of(self, scope: TenantScope, draft: versions.Draft) -> list[versions.Problem]:
         """Everything that is wrong with a draft."""
-        return versions.problems_of(self.pool, scope.tenant_id, draft)[1]
+        return versions.problems_of(self._judges(scope, thorough=True), scope.tenant_id, draft)
+
+    def _judges(self, scope: TenantScope, *, thorough: bool) -> versions.Judges:
+        return versions.Judges(self.pool, partial(look_around, scope, self._find_actions), thorough)
 
     def delete_process(self, scope: TenantScope, process_id: str, *, force: bool = False) -> None:
         """See `versions.delete_process`."""

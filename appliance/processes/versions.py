@@ -27,7 +27,9 @@ from .compiled import load_decision, make_program
 from .definition import Definition, DefinitionProblems, Problem, Step, parse_definition
 from .models import Execution, Process, ProcessVersion
 from .store import OPEN
+from .surroundings import Look
 from .template import Expression, Template
+from .type_checking import has_typescript, look_for, type_problems
 
 __all__ = ["Problem", "Process", "ProcessVersion"]
 MAX_FILES = 200
@@ -113,14 +115,29 @@ def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) 
     db.write(delete)
 
 
-def problems_of(pool: Pool, tenant_id: str, draft: Draft) -> tuple[Definition | None, list[Problem]]:
-    """Everything that is wrong with a draft: structure, schemas, expressions, code and decisions."""
+@dataclass(frozen=True)
+class Judges:
+    """Who is asked about a draft: the sandbox, and what is around the process for its types.
+
+    Types are always looked at when asked to be `thorough`, otherwise only where a step is TypeScript.
+    """
+
+    pool: Pool
+    look: Look
+    thorough: bool = True
+
+
+def problems_of(judges: Judges, tenant_id: str, draft: Draft) -> list[Problem]:
+    """Everything that is wrong with a draft: structure, schemas, expressions, code, decisions, types and grants."""
     try:
         definition = parse_definition(dict(draft.definition), draft.files)
     except DefinitionProblems as error:
         broken = [problem.pointer for problem in error.problems]
-        return None, error.problems + (_deeper_problems(pool, tenant_id, error.partial, draft, broken) if error.partial else [])
-    return definition, _deeper_problems(pool, tenant_id, definition, draft, [])
+        return error.problems + (_deeper_problems(judges.pool, tenant_id, error.partial, draft, broken) if error.partial else [])
+    problems = _deeper_problems(judges.pool, tenant_id, definition, draft, [])
+    if problems or not (judges.thorough or has_typescript(definition)):
+        return problems
+    return type_problems(judges.pool, tenant_id, definition, draft.files, look_for(definition, judges.look))
 
 
 def _deeper_problems(pool: Pool, tenant_id: str, definition: Definition, draft: Draft, broken: list[str]) -> list[Problem]:
@@ -178,7 +195,8 @@ def _decision_problems(pool: Pool, step: Step, files: Mapping[str, str]) -> list
 
 
 def refuse(problems: list[Problem], lines: Mapping[str, int] | None = None) -> None:
-    """DefinitionInvalid that lists every problem, with lines where they are known; nothing when there is none."""
+    """DefinitionInvalid that lists every error, with lines where they are known; nothing when there is none."""
+    problems = [problem for problem in problems if problem.severity == "error"]
     if not problems:
         return
     details = [Detail(p.pointer, p.code, describe(p, lines or {})) for p in problems]
@@ -210,11 +228,10 @@ class PublishRequest:
     if_current: int | None = None
 
 
-def publish_process(scope: TenantScope, pool: Pool, process_id: str, request: PublishRequest) -> ProcessVersion:
+def publish_process(scope: TenantScope, judges: Judges, process_id: str, request: PublishRequest) -> ProcessVersion:
     """Make the draft the next version and the one that executes; an unchanged draft answers the existing version."""
     row = scope.get(Process, id=process_id)
-    _, problems = problems_of(pool, scope.tenant_id, Draft(row.definition, row.files))
-    refuse(problems)
+    refuse(problems_of(judges, scope.tenant_id, Draft(row.definition, row.files)))
     return db.write(lambda: publish_checked(scope, process_id, row.draft_digest, request))
 
 

@@ -5,12 +5,16 @@ from appliance.sandbox.outcome import Evaluated, Failure, LogLine, Outcome, Posi
 from appliance.sandbox.pool import Pool
 from appliance.sandbox.process import StartFailed
 from appliance.sandbox.program import SUSPEND, Entropy, Host, HostCall, Limits, NoHost, Program, Settled, Suspend, WatchfulHost
+from appliance.sandbox.reasons import instead_of
+from appliance.sandbox.typecheck import CodeStep, Finding, Reach, TypeCheck, TypedExpression
 
 __all__ = [
     "SUSPEND",
+    "CodeStep",
     "Entropy",
     "Evaluated",
     "Failure",
+    "Finding",
     "Host",
     "HostCall",
     "Limits",
@@ -21,10 +25,14 @@ __all__ = [
     "Position",
     "Problem",
     "Program",
+    "Reach",
     "Settings",
     "Settled",
     "Snapshot",
     "StartFailed",
     "Suspend",
+    "TypeCheck",
+    "TypedExpression",
     "WatchfulHost",
+    "instead_of",
 ]

@@ -125,6 +125,11 @@ class Reasons:
         )
 
 
+def instead_of(name: str) -> str | None:
+    """What to do here in place of what browsers and servers have by that name."""
+    return _INSTEAD.get(name)
+
+
 def _hint(message: str) -> str:
     found = _UNDEFINED.match(message)
     return f" in a step; {_INSTEAD[found[1]]}" if found and found[1] in _INSTEAD else ""

@@ -7,6 +7,7 @@ from appliance.connectors.registry import Installed, Registry
 from appliance.core.errors import ValidationFailed
 from appliance.integrations.settings import Sealed, open_settings, take_secrets
 from appliance.processes import versions
+from appliance.processes.surroundings import Look, Surroundings, know_nothing
 from appliance.sandbox import Pool
 from appliance.solutions.definition import PROCESS_FILE, Problem, Solution, SolutionIntegration
 from appliance.solutions.planning import markers_of
@@ -14,10 +15,14 @@ from appliance.solutions.planning import markers_of
 
 @dataclass(frozen=True)
 class Checks:
-    """What the checks ask: the installed connectors, and the sandbox; without a pool code counts as checked."""
+    """What the checks ask: the installed connectors, and the sandbox; without a pool code counts as checked.
+
+    `look` is what the tenant has beside the solution's own integrations and collections.
+    """
 
     registry: Registry
     pool: Pool | None
+    look: Look = know_nothing
 
 
 def find_problems(tenant_id: str, checks: Checks, solution: Solution, processes: Iterable[str]) -> list[Problem]:
@@ -27,19 +32,37 @@ def find_problems(tenant_id: str, checks: Checks, solution: Solution, processes:
         found += _integration(checks.registry, slug, integration)
     if checks.pool is not None:
         for process_id in processes:
-            found += _process(tenant_id, checks.pool, solution, process_id)
+            found += _process(tenant_id, versions.Judges(checks.pool, _look(checks, solution)), solution, process_id)
     return found
 
 
-def _process(tenant_id: str, pool: Pool, solution: Solution, process_id: str) -> Iterator[Problem]:
+def _look(checks: Checks, solution: Solution) -> Look:
+    """What is around a process when the solution has been applied."""
+
+    def look(slugs: Iterable[str], names: Iterable[str]) -> Surroundings:
+        return solution_surroundings(checks.registry, solution).over(checks.look(slugs, names))
+
+    return look
+
+
+def solution_surroundings(registry: Registry, solution: Solution) -> Surroundings:
+    """The integrations and collections of a solution, as the types of its processes need them."""
+    installed = {slug: registry.find(each.spec.connector) for slug, each in solution.integrations.items()}
+    actions = {slug: found.actions for slug, found in installed.items() if found is not None}
+    return Surroundings(actions, {name: tuple(each["fields"]) for name, each in solution.collections.items() if each})
+
+
+def _process(tenant_id: str, judges: versions.Judges, solution: Solution, process_id: str) -> Iterator[Problem]:
     process = solution.processes[process_id]
     folder = f"processes/{process_id}"
-    for problem in versions.problems_of(pool, tenant_id, process.draft)[1]:
+    for problem in versions.problems_of(judges, tenant_id, process.draft):
         if problem.file is not None:
-            yield Problem(f"{folder}/{problem.file}", problem.code, problem.message, problem.line)
+            file = f"{folder}/{problem.file}"
+            yield Problem(file, problem.code, problem.message, problem.line, problem.severity, problem.column)
         else:
             line = versions.line_of(problem.pointer, process.lines)
-            yield Problem(f"{folder}/{PROCESS_FILE}", problem.code, f"{problem.pointer or '/'} {problem.message}", line)
+            message = f"{problem.pointer or '/'} {problem.message}"
+            yield Problem(f"{folder}/{PROCESS_FILE}", problem.code, message, line, problem.severity)
 
 
 def _integration(registry: Registry, slug: str, integration: SolutionIntegration) -> Iterator[Problem]:

@@ -12,10 +12,13 @@ from appliance.datapool.definition import read_definition
 from appliance.integrations.service import Spec
 from appliance.integrations.settings import open_settings
 from appliance.processes.definition import Definition, DefinitionProblems, parse_definition
+from appliance.processes.nodes import Severity
+from appliance.processes.typings import API_FILE
 from appliance.processes.versions import Draft, check_draft, line_of
 
 ROOT_FILE = "solution.yaml"
 PROCESS_FILE = "process.yaml"
+EDITOR_FILE = "tsconfig.json"
 IGNORED_FOLDERS = ("docs", "tests", "sample", "__MACOSX")
 _IGNORED_FILE = re.compile(r"(README|LICENSE|CHANGELOG|NOTICE)(\.[A-Za-z]+)?")
 _LATER = {
@@ -35,14 +38,18 @@ class Problem:
     code: str
     message: str
     line: int | None = None
+    severity: Severity = "error"
+    column: int | None = None
 
     def describe(self) -> str:
         """The sentence with its place in front."""
-        return f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        return f"{place}: {self.message}"
 
 
 def refuse(problems: list[Problem]) -> None:
-    """DefinitionInvalid that lists every problem; nothing when there is none."""
+    """DefinitionInvalid that lists every error; nothing when there is none."""
+    problems = [problem for problem in problems if problem.severity == "error"]
     if not problems:
         return
     details = [Detail(f"/{problem.file}", problem.code, problem.describe()) for problem in problems]
@@ -90,8 +97,11 @@ class Solution:
 
 
 def is_ignored(path: str) -> bool:
-    """Whether a file is for people or tools only: hidden ones, README, LICENSE, CHANGELOG, NOTICE, docs/, tests/, sample/."""
+    """Whether a file is for people or tools only: hidden ones, README, LICENSE, CHANGELOG, NOTICE, docs/, tests/, sample/, and
+    what editors read in a process's folder."""
     parts = path.split("/")
+    if parts[0] == "processes" and len(parts) == 3 and parts[2] in (API_FILE, EDITOR_FILE):
+        return True
     if any(part.startswith(".") for part in parts) or "__pycache__" in parts:
         return True
     return parts[0] in IGNORED_FOLDERS if len(parts) > 1 else bool(_IGNORED_FILE.fullmatch(path))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from appliance.core import db
 from appliance.core.errors import Conflict, Detail
@@ -9,6 +10,7 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.monitor import audit
 from appliance.processes import versions
+from appliance.processes.surroundings import look_around
 from appliance.solutions.checking import Checks, find_problems
 from appliance.solutions.definition import Problem, Solution, refuse
 from appliance.solutions.planning import Change, Tools, make_plan
@@ -42,7 +44,7 @@ def plan_solution(scope: TenantScope, tools: Tools, solution: Solution, options:
     _require(scope, solution)
     with db.snapshot():
         changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss)
-    checks = Checks(tools.integrations.registry, tools.pool)
+    checks = Checks(tools.integrations.registry, tools.pool, partial(look_around, scope, tools.integrations.find_actions))
     refuse(find_problems(scope.tenant_id, checks, solution, _changing(changes)))
     return changes
 

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from appliance.cli import main
 from appliance.core.scope import TenantScope
 from appliance.solutions import service
 from appliance.solutions.archive import write_zip
@@ -16,6 +17,7 @@ from appliance.solutions.service import ApplyOptions, Change, Tools
 from appliance.testing.running import Running
 
 _numbers = count(1)
+Gos = Callable[..., tuple[int, str, str]]
 
 
 @dataclass
@@ -88,3 +90,16 @@ def place(make_place: Callable[..., Place]) -> Place:
     found = make_place()
     found.api.put("/api/v1/secrets/erp_token", json={"value": "swordfish-17"}).raise_for_status()
     return found
+
+
+@pytest.fixture
+def gos(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gos:
+    """Runs a command as a person with a key of the tenant; answers exit code, output and errors."""
+    monkeypatch.setenv("GOS_URL", place.running.config.tenant_url(place.scope.tenant_id))
+    monkeypatch.setenv("GOS_API_KEY", place.running.key(place.scope.tenant_id))
+
+    def run(*argv: object) -> tuple[int, str, str]:
+        code = main([str(part) for part in argv])
+        return code, *capsys.readouterr()
+
+    return run

@@ -4,7 +4,6 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,28 +11,13 @@ import pytest
 from appliance.cli import main
 from appliance.solutions.folder import write_folder
 from appliance.solutions.starter import starter_folder
-from tests.solutions.conftest import Place, make_solution
-
-Gos = Callable[..., tuple[int, str, str]]
+from tests.solutions.conftest import Gos, Place, make_solution
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_folder(tmp_path / "solution", {path: text.encode() for path, text in make_solution().items()})
     return tmp_path / "solution"
-
-
-@pytest.fixture
-def gos(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gos:
-    """Runs a command as a person with a key of the tenant; answers exit code, output and errors."""
-    monkeypatch.setenv("GOS_URL", place.running.config.tenant_url(place.scope.tenant_id))
-    monkeypatch.setenv("GOS_API_KEY", place.running.key(place.scope.tenant_id))
-
-    def run(*argv: object) -> tuple[int, str, str]:
-        code = main([str(part) for part in argv])
-        return code, *capsys.readouterr()
-
-    return run
 
 
 def test_a_folder_is_planned_applied_and_executed(gos: Gos, folder: Path) -> None:
@@ -71,7 +55,7 @@ def test_a_pulled_tenant_applies_unchanged(gos: Gos, folder: Path, tmp_path: Pat
 
 
 def test_check_finds_what_only_the_sandbox_sees(gos: Gos, folder: Path) -> None:
-    assert gos("check", folder)[:2] == (0, "small: 1 processes, 1 collections, 1 integrations, no problem found\n")
+    assert gos("check", folder)[:2] == (0, "small: 1 processes, 1 collections, 1 integrations, no error found\n")
     counts = {"processes": 1, "collections": 1, "integrations": 1}
     assert json.loads(gos("check", folder, "--json")[1]) == {"solution": "small"} | counts
     assert gos("check", starter_folder())[0] == 0

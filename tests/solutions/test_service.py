@@ -88,7 +88,7 @@ def test_code_that_does_not_compile_is_named_by_file_and_line_and_nothing_is_app
     files = make_solution(**{"processes/add/steps/sum.ts": "export default function () {\n  return 1 +;\n}\n"})
     with pytest.raises(DefinitionInvalid) as caught:
         place.apply(files)
-    assert caught.value.details[0].message.startswith("processes/add/steps/sum.ts:2: ")
+    assert caught.value.details[0].message.startswith("processes/add/steps/sum.ts:2:13: ")
     assert everything(place) == []
 
 

@@ -14,6 +14,7 @@
     lib: ["lib.esnext.d.ts"],
     types: [],
     strict: true,
+    useUnknownInCatchVariables: false,
     noEmit: true,
     allowJs: true,
     resolveJsonModule: true,

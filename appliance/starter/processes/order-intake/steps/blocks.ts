@@ -30,6 +30,9 @@ export interface Order {
   lines: OrderLine[];
 }
 
+/** An order of lines without a defect. */
+export type GoodOrder = Order & { ordered_at: string; customer: string };
+
 /** An order while its lines are read; `head` is what its first good line says, by column. */
 export interface Block {
   lines: Line[];
@@ -141,7 +144,7 @@ export function takeDoubles(blocks: Block[], taken: Set<string>): void {
   }
 }
 
-export function finish(block: Block): Order {
+export function finish(block: Block): GoodOrder {
   const cents = divideHalfUp(block.exact, 10n ** BigInt(AMOUNT_PLACES - 2));
-  return { ...block.order, total: toText(cents, 2) };
+  return { ...(block.order as GoodOrder), total: toText(cents, 2) };
 }

@@ -12,12 +12,7 @@ const AT_ONCE = 500;
 const MOST_LINES = 1000;
 const MOST_DEFECTS = 1000;
 
-interface Input {
-  orders: string;
-  on_duplicate?: "report" | "replace";
-}
-
-export default async function (input: Input, api: any) {
+export default async function (input: StepInput, api: Api) {
   const rows = readCsv(input.orders);
   const header = readHeader(rows.shift());
   if (rows.length > MOST_LINES) header.defects.push(tooManyLines(rows));
@@ -77,12 +72,12 @@ function toLine(row: Row, columns: string[]): Line {
 }
 
 /** Which of these values the collection holds. */
-async function findKnown(api: any, collection: string, field: string, values: string[]): Promise<Set<string>> {
+async function findKnown(api: Api, collection: "products" | "orders", field: "sku" | "number", values: string[]): Promise<Set<string>> {
   const wanted = [...new Set(values)].filter((value) => value !== "" && value.length <= 40 && !isBroken(value));
   const parts = [];
   for (let at = 0; at < wanted.length; at += AT_ONCE) parts.push(wanted.slice(at, at + AT_ONCE));
   const pages = await Promise.all(
     parts.map((part) => api.datapool.query(collection, { filter: { [field]: { _in: part } }, fields: [field], limit: AT_ONCE })),
   );
-  return new Set(pages.flatMap((page: any) => page.items.map((item: any) => item[field])));
+  return new Set(pages.flatMap((page) => page.items.map((item: any) => item[field])));
 }

@@ -5,15 +5,17 @@ import type { PricedOrder } from "./prepare.ts";
 const LARGEST_BATCH = 1000;
 const PAGE = 500;
 
+type Change = Operation<"orders" | "order_lines">;
+
 interface Input {
   orders: PricedOrder[];
   answers: { body: { reference: string } }[];
   known: string[];
 }
 
-export default async function (input: Input, api: any) {
+export default async function (input: Input, api: Api) {
   const known = new Set(input.known);
-  let operations: object[] = [];
+  let operations: Change[] = [];
   let batches = 0;
   const write = async () => {
     if (operations.length) batches += 1;
@@ -30,7 +32,7 @@ export default async function (input: Input, api: any) {
   return { orders: input.orders.length, batches };
 }
 
-function* toOperations(order: PricedOrder, reference: string) {
+function* toOperations(order: PricedOrder, reference: string): Generator<Change> {
   const { lines, ...head } = order;
   yield { op: "upsert", collection: "orders", key: ["number"], values: { ...head, lines: lines.length, reference } };
   for (const line of lines) {
@@ -40,8 +42,8 @@ function* toOperations(order: PricedOrder, reference: string) {
 }
 
 /** Lines that the order had before and has no more. */
-async function removals(api: any, order: PricedOrder): Promise<object[]> {
+async function removals(api: Api, order: PricedOrder): Promise<Change[]> {
   const filter = { order_number: { _eq: order.number }, position: { _gt: order.lines.length } };
   const page = await api.datapool.query("order_lines", { filter, fields: ["id"], limit: PAGE });
-  return page.items.map((line: { id: string }) => ({ op: "delete", collection: "order_lines", id: line.id }));
+  return page.items.map((line) => ({ op: "delete", collection: "order_lines", id: line.id }));
 }

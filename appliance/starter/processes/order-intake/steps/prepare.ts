@@ -1,6 +1,6 @@
 /** Orders with discount, amount to be paid and approval class, as the order system and DataPool take them. */
 
-import type { Order } from "./blocks.ts";
+import type { GoodOrder } from "./blocks.ts";
 import { divideHalfUp, toText, toUnits } from "./money.ts";
 
 export interface Price {
@@ -8,9 +8,9 @@ export interface Price {
   approval_class: "auto" | "review" | "manager";
 }
 
-export type PricedOrder = Order & { volume_discount: string; payable: string; approval_class: string };
+export type PricedOrder = GoodOrder & { volume_discount: string; payable: string; approval_class: Price["approval_class"] };
 
-export default async function (input: { orders: Order[]; prices: Price[] }): Promise<PricedOrder[]> {
+export default async function (input: { orders: GoodOrder[]; prices: Price[] }): Promise<PricedOrder[]> {
   return input.orders.map((order, index) => {
     const price = input.prices[index];
     const percent = BigInt(Math.round(price.volume_discount * 100));

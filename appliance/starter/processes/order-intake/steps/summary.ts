@@ -8,7 +8,7 @@ interface Input {
   orders: PricedOrder[];
 }
 
-export default async function ({ check, orders }: Input, api: any) {
+export default async function ({ check, orders }: Input, api: Api) {
   const by_class: Record<string, { orders: number; total: string }> = {};
   for (const name of ["auto", "review", "manager"]) {
     const own = orders.filter((order) => order.approval_class === name);

@@ -1,0 +1,140 @@
+"""Type errors and missing grants of a process's code and expressions, as problems of its draft."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from appliance.sandbox import CodeStep, Failure, Finding, Pool, Reach, TypeCheck, TypedExpression, instead_of
+
+from .compiled import make_program
+from .nodes import Definition, Grants, Problem, Severity, Step
+from .surroundings import Look, Surroundings
+from .template import Expression, Template
+from .typings import API_FILE, all_grants, code_steps, declare_expression_names, declare_process, grants_of
+
+_UNKNOWN_NAME = re.compile(r"Cannot find name '(\w+)'")
+_SENTENCES = 3
+
+
+def has_typescript(definition: Definition) -> bool:
+    """Whether publishing waits for the type checker: without TypeScript it does not."""
+    return any(step.settings["language"] == "typescript" for step in code_steps(definition))
+
+
+def look_for(definition: Definition, look: Look) -> Surroundings:
+    """What of the surroundings the process is granted."""
+    grants = all_grants(definition)
+    return look(sorted(grants.integrations), sorted(grants.datapool))
+
+
+def type_problems(
+    pool: Pool, tenant_id: str, definition: Definition, files: Mapping[str, str], around: Surroundings
+) -> list[Problem]:
+    """What the type checker finds; in a process without TypeScript its findings are only warnings."""
+    located = dict(_locate_expressions(definition))
+    steps = list(code_steps(definition))
+    if not steps and not located:
+        return []
+    found = pool.check_types(_make_check(tenant_id, definition, files, around, located))
+    if isinstance(found, Failure):
+        return [Problem("/steps", "types_unchecked", found.message, severity=_severity(found))]
+    problems = [_problem(definition, steps, located, finding) for finding in found]
+    if has_typescript(definition):
+        return problems
+    return [Problem(p.pointer, p.code, p.message, p.file, p.line, p.column, "warning") for p in problems]
+
+
+def _severity(failure: Failure) -> Severity:
+    """Code that is too much for the checker is an error; a checker that cannot be had just now is none of the author's."""
+    return "error" if failure.failure_class == "validation" else "warning"
+
+
+def _make_check(
+    tenant_id: str, definition: Definition, files: Mapping[str, str], around: Surroundings, located: "Located"
+) -> TypeCheck:
+    texts: dict[str, str] = {}
+    steps = []
+    for step in code_steps(definition):
+        program = make_program(tenant_id, step, files)
+        texts.update(program.files)
+        steps.append(CodeStep(step.id, program.entry, _reach(grants_of(definition, step))))
+    texts.pop(API_FILE, None)
+    declared = declare_process(definition, around) + declare_expression_names(definition)
+    expressions = [TypedExpression(key, expression.text, names) for key, (expression, names) in located.items()]
+    return TypeCheck(texts, declared, steps, _reach(all_grants(definition)), expressions, tenant_id)
+
+
+def _reach(grants: Grants) -> Reach:
+    return Reach(
+        {slug: sorted(actions) for slug, actions in sorted(grants.integrations.items())},
+        {name: sorted(access) for name, access in sorted(grants.datapool.items())},
+        sorted(grants.secrets), sorted(grants.processes), grants.human,
+    )  # fmt: skip
+
+
+# -- expressions
+
+Located = dict[str, tuple[Expression, Mapping[str, str]]]
+
+
+def _locate_expressions(definition: Definition) -> Iterator[tuple[str, tuple[Expression, Mapping[str, str]]]]:
+    """Every expression by a key, with the types of the names around it."""
+    names = {
+        "input": "ExpressionInput",
+        "steps": "ExpressionSteps",
+        "execution": "ExpressionExecution",
+        "tenant": "ExpressionTenant",
+    }
+    count = 0
+    loops = {step.path: step.settings["as"] for step in definition.all_steps() if step.kind == "for_each"}
+    placed: list[tuple[Template | None, Mapping[str, str]]] = [(definition.output, names)]
+    for step in definition.all_steps():
+        seen = {**names}
+        for path, item in loops.items():
+            if step.path == path or step.path.startswith(f"{path}/"):
+                seen |= {item: "any", "index": "number"}
+        blocks = [template for block in step.blocks for template in (block.when, block.collect)]
+        placed += [(template, seen) for template in (step.when, *step.templates.values(), *blocks)]
+    for template, around in placed:
+        for expression in template.expressions if template is not None else ():
+            yield f"e{count}", (expression, around)
+            count += 1
+
+
+# -- problems
+
+
+def _problem(definition: Definition, steps: list[Step], located: Located, finding: Finding) -> Problem:
+    if finding.expression is not None:
+        expression = located[finding.expression][0]
+        return Problem(expression.pointer, "type_error", _told(finding), column=finding.column)
+    pointer = next((f"{step.pointer}/code" for step in steps if _entry(step) == finding.file), f"{steps[0].pointer}/code")
+    code, message = ("grant_missing", grant_sentence(finding.missing)) if finding.missing else ("type_error", _told(finding))
+    return Problem(pointer, code, message, finding.file, finding.line, finding.column, finding.severity)
+
+
+def _entry(step: Step) -> str:
+    return make_program("", step, {}).entry
+
+
+def grant_sentence(missing: tuple[str, str, str]) -> str:
+    """What a call needs and does not have, with what to write."""
+    kind, name, detail = missing
+    if kind == "integrations":
+        listed = f"[{detail}]" if detail else '"*"'
+        return f"no grant for {detail or 'actions'} of {name}: add grants: integrations: {{{name}: {listed}}}"
+    if kind == "datapool":
+        return f"no grant to {detail} {name}: add grants: datapool: {{{name}: [{detail}]}}"
+    if kind == "human":
+        return "no grant to ask people: add grants: human: true"
+    return f"no grant for {name}: add grants: {kind}: [{name}]"
+
+
+def _told(finding: Finding) -> str:
+    """The compiler's words in one line; a name that exists in browsers and servers gets what is here instead."""
+    unknown = _UNKNOWN_NAME.search(finding.message)
+    advice = instead_of(unknown[1]) if unknown else None
+    if unknown and advice:
+        return f"'{unknown[1]}' does not exist in a step; {advice}"
+    lines = [line.strip() for line in finding.message.splitlines() if line.strip()]
+    chosen = lines if len(lines) <= _SENTENCES else [lines[0], *lines[1 - _SENTENCES :]]
+    return " ".join(chosen)[:1000]

@@ -1,0 +1,25 @@
+"""The files that give an editor the types of a solution's step code; they are for people, never applied."""
+
+import json
+from collections.abc import Iterator
+
+from appliance.connectors.registry import Registry
+from appliance.processes.typings import API_FILE, code_steps, declare_process
+from appliance.solutions.checking import solution_surroundings
+from appliance.solutions.definition import EDITOR_FILE, Solution
+
+_OPTIONS = {
+    "target": "esnext", "module": "esnext", "moduleResolution": "bundler", "moduleDetection": "force", "lib": ["esnext"],
+    "types": [], "strict": True, "useUnknownInCatchVariables": False, "noImplicitAny": False, "noEmit": True,
+    "allowJs": True, "checkJs": False, "resolveJsonModule": True, "allowImportingTsExtensions": True,
+}  # fmt: skip
+
+
+def type_files(registry: Registry, solution: Solution) -> Iterator[tuple[str, str]]:
+    """Path and text for every process that has code: its api.d.ts, and a tsconfig.json like the type checker's own settings."""
+    around = solution_surroundings(registry, solution)
+    settings = json.dumps({"compilerOptions": _OPTIONS, "include": [API_FILE, "**/*.ts", "**/*.js"]}, indent=2) + "\n"
+    for process_id, process in sorted(solution.processes.items()):
+        if any(code_steps(process.definition)):
+            yield f"processes/{process_id}/{API_FILE}", declare_process(process.definition, around)
+            yield f"processes/{process_id}/{EDITOR_FILE}", settings
