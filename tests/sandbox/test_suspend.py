@@ -271,13 +271,13 @@ def test_limits_count_over_the_whole_life_of_a_step(pool: Pool, make_program: Ma
     logs = make_program("""export default async function (input, api) {
       for (let k = 0; k < 4; k++) { api.log.info('x'.repeat(300)); await api.human.request({k}) } }""")
     cpu = make_program("""export default async function (input, api) {
-      const spin = () => { for (let k = 0; k < 1e5; k++); };
+      const spin = () => { for (let k = 0; k < 1e6; k++); };
       for (let k = 0; k < 900; k++) { spin(); await api.human.request({k}) } }""")
     expected = [
         (calls, Limits(host_calls=3), "host_call_limit"),
         (logs, Limits(log_bytes=1000), "log_limit"),
         (cpu, Limits(cpu_ms=300), "cpu_limit"),
-        (cpu, Limits(wall_ms=300), "time_limit"),
+        (cpu, Limits(wall_ms=1500), "time_limit"),
     ]
     for program, limits, code in expected:
         outcome = pool.run(program, None, SleepyHost(), limits=limits)
