@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _EXTENSIONS = (".ts", ".js", ".mts", ".mjs", ".json")
 # The look behind lets a match begin only where a word does: otherwise a long word costs the square of its length.
-_FRAME = re.compile(r"(?<![^\s()])([^\s()]+):(\d+):(\d+)")
+_FRAME = re.compile(r"(?<![^\s()])([^\s()]+):(\d{1,9}):(\d{1,9})(?!\d)")
 
 
 def resolve(names: Iterable[str], importer: str, specifier: str) -> str:

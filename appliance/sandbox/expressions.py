@@ -13,7 +13,7 @@ from appliance.sandbox.program import Limits
 from appliance.sandbox.visit import tidy_json
 from appliance.sandbox.vm import VM, OutOfMemory, Stopped, Thrown, Trapped
 
-_PLACE = re.compile(r"<input>:(\d+):(\d+)")
+_PLACE = re.compile(r"<input>:(\d{1,9}):(\d{1,9})")
 # Above the text stand the two lines of QuickJS's own head of a function and the one the prelude opens it with.
 _LINES_ABOVE = 4
 

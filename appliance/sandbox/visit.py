@@ -21,6 +21,7 @@ CLOCK_READS, CLOCK_COARSE = 10_000, 100
 # Calls that wait for a place before the host, all together.
 BACKLOG_BYTES = 16 << 20
 LOG_LINE_BYTES = 64
+LEVELS = {b"info": "info", b"warn": "warn", b"error": "error"}
 # What is told of something thrown; the prelude keeps far below it.
 FAULT_BYTES = 1 << 20
 # Far below what exhausts a reader's stack, wherever the data goes next.
@@ -131,10 +132,10 @@ class Visit:
             self._on_fault(body)
 
     def on_call(self, body: bytes) -> None:
-        _, method, raw = body.split(b"\n", 2)
         self._calls_made += 1
         if self._calls_made > self._limits.host_calls:
             raise LimitReached(self._reasons.too_many_calls())
+        method, _, raw = body.partition(b"\n")[2].partition(b"\n")
         if not _METHOD.match(method):
             raise LimitReached(self._reasons.unknown_method())
         self._backlog_bytes += len(raw)
@@ -147,12 +148,12 @@ class Visit:
         self._calls.append(Call(self._calls_made, method.decode(), clock, raw))
 
     def _on_log(self, body: bytes) -> None:
-        level, raw = body.split(b"\n", 1)
-        self._count_log(len(raw))
+        level, _, raw = body.partition(b"\n")
+        self._count_log(len(body))
         entry = json.loads(self._checked(raw, "A log line"))
         if not isinstance(entry, list) or not entry:
             raise LimitReached(self._reasons.not_json("A log line"))
-        self._keep_log(level.decode("ascii", "replace"), str(entry[0]), entry[1] if len(entry) > 1 else None)
+        self._keep_log(LEVELS.get(level, "info"), str(entry[0]), entry[1] if len(entry) > 1 else None)
 
     def note(self, level: str, message: str) -> None:
         """A log line that the guest did not write as one."""

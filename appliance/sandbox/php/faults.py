@@ -12,7 +12,7 @@ from appliance.sandbox.reasons import Reasons
 
 _SAID = re.compile(r"PHP (Fatal error|Parse error|Recoverable fatal error|Compile error|Warning|Notice|Deprecated): +")
 _FATAL = ("Fatal error", "Parse error", "Recoverable fatal error", "Compile error")
-_PLACE = re.compile(r" in (?P<file>[^\s()]+(?:\(\d+\) : [^:]+ code)?)(?: on line |:)(?P<line>\d+)\s*\Z")
+_PLACE = re.compile(r" in (?P<file>[^\s()]+(?:\(\d+\) : [^:]+ code)?)(?: on line |:)(?P<line>\d{1,9})\s*\Z")
 # Code that eval() was given, and what is in it: the file and line of the eval.
 _EVALUATED = re.compile(r"(.+?)\((\d+)\) : ")
 _MEMORY = re.compile(r"(?:Allowed memory size of \d+ bytes exhausted|Out of memory|Possible integer overflow in memory)")
@@ -81,6 +81,8 @@ def ended(said: str, reasons: Reasons) -> Failure:
     """Why a script ended that neither returned nor threw."""
     fatal = _fatal(said)
     if fatal is None:
+        if "Out of memory" in said.splitlines():  # what the allocator says where it cannot say more
+            return reasons.memory()
         return Failure("user_code", "Exited", EXITED, code="exited")
     if _MEMORY.match(fatal[1]):
         return reasons.memory()

@@ -21,6 +21,7 @@ BASE_BYTES = 64 << 20
 # PHP takes its memory in blocks that must lie on multiples of their size: half of what it asks for can be lost.
 SPREAD = 2
 PATH_BYTES, MESSAGE_BYTES, RANDOM_BYTES, VECTORS = 4096, 64 << 20, 1 << 20, 1024
+PIECE_BYTES = 64 << 10
 SLEEP_SLICE = 0.02
 # zend_ini.h: as the administrator's php.ini says it, so that the script cannot say otherwise.
 INI_SYSTEM, INI_STAGE_ACTIVATE = 4, 4
@@ -117,16 +118,18 @@ class Machine(Instance):
 
     def _text(self, pointer: int, limit: int) -> bytes:
         """A C string; Trapped when it does not end."""
-        out, step = b"", 256
-        while len(out) < limit:
-            step = min(step, self.measure() - pointer - len(out))
+        chunks: list[bytes] = []
+        length, step = 0, 256
+        while length < limit:
+            step = min(step, self.measure() - pointer - length)
             if step <= 0:
                 break
-            chunk = self.read(pointer + len(out), step)
+            chunk = self.read(pointer + length, step)
             end = chunk.find(b"\0")
             if end >= 0:
-                return out + chunk[:end]
-            out, step = out + chunk, min(step * 8, 1 << 20)
+                return b"".join((*chunks, chunk[:end]))
+            chunks.append(chunk)
+            length, step = length + step, min(step * 8, 1 << 20)
         raise Trapped("a text has no end")
 
     def _path(self, pointer: int) -> str:
@@ -198,16 +201,25 @@ class Machine(Instance):
     # ---- what the guest asks: files. WASI calls answer an error's number, system calls its negative.
 
     def write_file(self, descriptor: int, vectors: int, count: int, written: int) -> int:
-        data = b"".join(self.read(at, size) for at, size in self._vectors(vectors, count))
+        parts = list(self._vectors(vectors, count))
         if descriptor in (1, 2):
-            self._host.on_output(descriptor, data)
+            self._print(descriptor, parts)
         else:
             try:
-                self._files.write(descriptor, data)
+                self._files.write(descriptor, b"".join(self.read(at, size) for at, size in parts))
             except FileFault as fault:
                 return fault.number
-        self.write(written, struct.pack("<I", len(data)))
+        self.write(written, struct.pack("<I", sum(size for _, size in parts)))
         return 0
+
+    def _print(self, descriptor: int, parts: list[tuple[int, int]]) -> None:
+        """In pieces: hundreds of megabytes at once would take longer than the limits of log and time allow."""
+        for at, size in parts:
+            for begin in range(0, size, PIECE_BYTES):
+                reason = self._host.overdue()
+                if reason is not None:
+                    raise Stopped(reason)
+                self._host.on_output(descriptor, self.read(at + begin, min(PIECE_BYTES, size - begin)))
 
     def read_file(self, descriptor: int, vectors: int, count: int, done: int) -> int:
         total = 0

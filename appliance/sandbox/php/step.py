@@ -78,7 +78,7 @@ class PhpRun(Visit):
         except Stopped as stopped:
             return self._reasons.stopped(str(stopped))
         except Exited:
-            return faults.ended("", self._reasons)
+            return faults.ended(self._said.decode("utf-8", "replace"), self._reasons)
         except Trapped as trapped:
             return self._reasons.trapped(str(trapped), "PHP")
         if self._thrown is not None:
@@ -140,7 +140,7 @@ class PhpRun(Visit):
 
 def _sleeps(body: bytes) -> bool:
     """Whether a call would store the step, which cannot be done with PHP."""
-    _, method, raw = body.split(b"\n", 2)
+    method, _, raw = body.partition(b"\n")[2].partition(b"\n")
     if method in SUSPENDING:
         return True
     if method != b"processes.execute":

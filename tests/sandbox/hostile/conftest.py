@@ -14,3 +14,10 @@ def javascript_yard(prepared: None, tmp_path_factory: pytest.TempPathFactory) ->
     made = Yard("javascript", tmp_path_factory.mktemp("canary"))
     yield made
     made.end()
+
+
+@pytest.fixture(scope="session")
+def php_yard(prepared: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    made = Yard("php", tmp_path_factory.mktemp("canary"))
+    yield made
+    made.end()

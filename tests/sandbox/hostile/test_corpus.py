@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import statistics
 from collections.abc import Callable
@@ -21,7 +23,7 @@ from tests.sandbox.hostile.corpus import (
     read_family,
 )
 from tests.sandbox.hostile.verdict import judge
-from tests.sandbox.hostile.yard import Yard
+from tests.sandbox.hostile.yard import Neighbour, Yard
 
 
 def written(path: Path, entries: list[dict[str, object]]) -> Path:
@@ -60,8 +62,8 @@ def test_the_same_script_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_file_is_left_out_of_the_classes() -> None:
-    folder = Path(__file__).parent / "javascript"
-    assert {path.stem for path in folder.iterdir()} == set(CLASSES)
+    for family in ("javascript", "php"):
+        assert {path.stem for path in (Path(__file__).parent / family).iterdir()} == set(CLASSES)
 
 
 # ---- the judge finds what it is there for
@@ -104,6 +106,25 @@ def test_a_script_that_ends_otherwise_is_found(javascript_yard: Yard, wrong: Scr
         judge(wrong, javascript_yard)
 
 
+def test_a_process_that_ends_is_found_and_so_is_harm_to_those_within(prepared: None, tmp_path: Path) -> None:
+    yard = Yard("javascript", tmp_path)
+    assert yard.ended() == set()
+    for number in yard.pool.process_ids():
+        os.kill(number, signal.SIGKILL)
+    yard.neighbour.go_on(2)
+    assert yard.ended()
+    with pytest.raises(AssertionError, match="the sleeper was harmed"):
+        yard.end()
+
+
+def test_a_neighbour_with_a_wrong_answer_is_found(javascript_yard: Yard) -> None:
+    wrong = Program("javascript", "s.js", {"s.js": "export default () => ({ twice: 3 })"}, "ten_neighbour")
+    neighbour = Neighbour(javascript_yard.pool, wrong, "secret")
+    neighbour.go_on(1)
+    neighbour.end()
+    assert {"twice": 3} in neighbour.wrong()
+
+
 # ---- neighbours
 
 
@@ -127,8 +148,8 @@ def test_neighbours_in_the_same_process_are_unharmed_while_hostile_code_runs(
     quiet = measure(yard, lambda: yard.neighbour.go_on(20))
     loud = measure(yard, attack)
     record_property("neighbour_ms", [round(statistics.median(each) * 1000, 2) for each in (quiet, loud)])
-    assert yard.neighbour.wrong == []
+    assert yard.neighbour.wrong() == []
     assert len(loud) > 10
     # Not a measurement: three endless loops and two processors leave little, but nobody may wait for a script to end.
     assert statistics.median(loud) < 0.25
-    assert yard.pool.process_ids() == yard.process_ids
+    assert yard.ended() == set()

@@ -9,13 +9,13 @@ import socket
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from appliance.sandbox import SUSPEND, HostCall, Limits, Outcome, Pool, Program, Settings, Settled, Suspend
 from tests.sandbox.hostile.corpus import Script
 
 MARK = "canary-"
-VARIABLE = "GOS_CANARY"
 GRACE_MS = 250
 _SLOW_SECONDS, _PAUSE_SECONDS = 0.1, 0.02
 # Calls that let the step sleep; a script that sleeps more often than this never ends.
@@ -33,6 +33,20 @@ _NEIGHBOUR = {
         },
         "ten_neighbour",
     ),
+    "php": Program(
+        "php",
+        "steps/neighbour.php",
+        {
+            "steps/neighbour.php": """<?php return function (array $input, $api) {
+  static $kept = [];
+  $kept[] = $input['secret'];
+  $strange = array_merge(array_slice($kept, 1), array_values(array_filter(glob('/tmp/*'))), spl_autoload_functions());
+  $answer = $api->datapool->find('numbers', $input['n']);
+  return ['twice' => $input['n'] * 2, 'asked' => $answer['args'][1], 'secret' => $kept[0], 'strange' => $strange];
+};"""
+        },
+        "ten_neighbour",
+    ),
 }
 _SLEEPER = {
     "javascript": Program(
@@ -41,13 +55,38 @@ _SLEEPER = {
         {
             "steps/sleeper.ts": """export default async function (input: any, api: any) {
   const heap = Array.from({ length: 1000 }, (_, n) => input.secret + ":" + n)
-  await api.events.wait("end of the corpus")
+  await api.datapool.find("corpus", "end")
   return heap.every((text, n) => text === input.secret + ":" + n)
 }"""
         },
         "ten_sleeper",
     ),
+    "php": Program(
+        "php",
+        "steps/sleeper.php",
+        {
+            "steps/sleeper.php": """<?php return function (array $input, $api) {
+  $heap = array_map(fn ($n) => $input['secret'] . ':' . $n, range(0, 999));
+  file_put_contents('/tmp/secret', $input['secret']);
+  $api->datapool->find('corpus', 'end');
+  foreach ($heap as $n => $text) if ($text !== $input['secret'] . ':' . $n) return false;
+  return file_get_contents('/tmp/secret') === $input['secret'];
+};"""
+        },
+        "ten_sleeper",
+    ),
 }
+
+
+def _children() -> set[int]:
+    """The processes that this one has started and that still run."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, parent = path.read_text().rsplit(")", 1)[1].split()[:2]
+            if int(parent) == os.getpid() and state != "Z":
+                found.add(int(path.parent.name))
+    return found
 
 
 class HostileHost:
@@ -117,7 +156,7 @@ class Neighbour:
 
     def __init__(self, pool: Pool, program: Program, secret: str) -> None:
         self._pool, self._program, self._secret = pool, program, secret
-        self.wrong: list[object] = []
+        self._wrong: list[object] = []
         self.seconds: list[float] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -132,7 +171,12 @@ class Neighbour:
             outcome = self._pool.run(self._program, {"n": number, "secret": self._secret}, HostileHost())
             self.seconds.append(time.monotonic() - began)
             if outcome.output != expected:
-                self.wrong.append(outcome.failure or outcome.output)
+                self._wrong.append(outcome.failure or outcome.output)
+
+    def wrong(self) -> list[object]:
+        """What it got instead of its answers since the last look."""
+        found, self._wrong = self._wrong, []
+        return found
 
     def go_on(self, steps: int) -> None:
         """Wait until it has done so many steps more."""
@@ -152,19 +196,22 @@ class Yard:
         self.file, self.environment, self.tenant = (MARK + secrets.token_hex(12) for _ in range(3))
         self.path = folder / "secret.txt"
         self.path.write_text(self.file)
-        os.environ[VARIABLE] = self.environment
+        self.variable = "GOS_CANARY_" + secrets.token_hex(4)
+        os.environ[self.variable] = self.environment
         self._port = socket.create_server(("127.0.0.1", 0))
         self._port.setblocking(False)
+        before = _children()
         self.pool = Pool(Settings(processes=1, slots=6))
         self.pool.start()
-        self.process_ids = self.pool.process_ids()
         self.sleeper = Sleeper(self.pool, _SLEEPER[family], self.tenant)
         self.neighbour = Neighbour(self.pool, _NEIGHBOUR[family], self.tenant)
+        self.neighbour.go_on(1)
+        self._processes = _children() - before
         self.input = {
             "file": str(self.path),
             "folder": str(folder),
             "port": self._port.getsockname()[1],
-            "variable": VARIABLE,
+            "variable": self.variable,
             "mark": MARK,
         }
 
@@ -178,6 +225,12 @@ class Yard:
             host.awake = True
             outcome = self.pool.run(script.program, None, host, limits=script.limits, resume=outcome.snapshot)
         return outcome, host
+
+    def ended(self) -> set[int]:
+        """The sandbox processes of the yard that are gone since the last look."""
+        gone = self._processes - _children()
+        self._processes -= gone
+        return gone
 
     def reached(self, *evidence: object) -> list[str]:
         """The canaries that sing: found in what came out of the sandbox, changed, or called."""
@@ -197,6 +250,6 @@ class Yard:
         awake = self.sleeper.wake()
         self.pool.stop()
         self._port.close()
-        del os.environ[VARIABLE]
+        del os.environ[self.variable]
         if awake is None or awake.output is not True:
             raise AssertionError(f"the sleeper was harmed: {awake}")
