@@ -7,6 +7,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.core.errors import ConcurrencyLimited, Conflict, NotFound, TimedOut
+from appliance.processes.difference import is_same
 from appliance.processes.replay import ReplayRequest
 
 from .replaying import calls_are_over, change, replay, results
@@ -166,3 +167,30 @@ def test_only_a_few_replays_run_at_once(world: World) -> None:
         for _ in held:
             world.flow._replays.release()
     assert replay(world, row).is_identical
+
+
+def test_what_was_done_beside_a_step_that_failed_is_replayed_too(world: World) -> None:
+    """The first item fails last: the others were begun meanwhile."""
+    body = "if (input === 1) { await api.integrations.execute('bell', 'hold', {}); throw new Error('late'); } return input;"
+    each = {"items": "= [1, 2, 3, 4]", "concurrency": 2, "steps": [code("a", body, input="= item")]}
+    execution = world.start(world.publish([{"id": "each", "for_each": each}]))
+    wait_until(lambda: {"a@1", "a@2", "a@3"} <= {key for key, run in world.steps(execution).items() if run.status == "succeeded"})
+    Bell.go_on.set()
+    row = world.finish(execution)
+    assert row.status == "failed"
+    told = replay(world, row)
+    assert (told.is_identical, len(told.steps)) == (True, 5), told.first
+
+
+def test_a_retry_with_another_version_keeps_what_it_reused(world: World) -> None:
+    process = world.publish([code("a", "return 1"), rule("b", "= input.no.thing")])
+    failed = world.finish(world.start(process))
+    change(world, process, [code("a", "return 2"), rule("b", "= steps.a")])
+    row = world.finish(world.flow.retry_execution(world.scope, failed.id, published=True).id)
+    assert (row.status, row.version, row.output) == ("succeeded", 2, 1)
+    assert replay(world, row).is_identical
+
+
+@pytest.mark.parametrize(("one", "other", "same"), [(1, 1.0, True), (1, True, False), ([0], [False], False), ({}, [], False)])
+def test_values_are_compared_as_json(one: Any, other: Any, same: bool) -> None:
+    assert is_same(one, other) is same
