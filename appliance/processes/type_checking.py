@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from appliance.sandbox import CodeStep, Failure, Finding, Pool, Reach, TypeCheck, TypedExpression, instead_of
 
 from .compiled import make_program
 from .nodes import Definition, Grants, Problem, Severity, Step
+from .php_grants import find_missing
 from .surroundings import Look, Surroundings
 from .template import Expression, Template
 from .typings import API_FILE, all_grants, code_steps, declare_expression_names, declare_process, grants_of
@@ -30,17 +32,32 @@ def type_problems(
     pool: Pool, tenant_id: str, definition: Definition, files: Mapping[str, str], around: Surroundings
 ) -> list[Problem]:
     """What the type checker finds; in a process without TypeScript its findings are only warnings."""
+    in_php = _php_problems(tenant_id, definition, files)
     located = dict(_locate_expressions(definition))
     steps = list(code_steps(definition))
     if not steps and not located:
-        return []
+        return in_php
     found = pool.check_types(_make_check(tenant_id, definition, files, around, located))
     if isinstance(found, Failure):
-        return [Problem("/steps", "types_unchecked", found.message, severity=_severity(found))]
-    problems = [_problem(definition, steps, located, finding) for finding in found]
-    if has_typescript(definition):
-        return problems
-    return [Problem(p.pointer, p.code, p.message, p.file, p.line, p.column, "warning") for p in problems]
+        return [*in_php, Problem("/steps", "types_unchecked", found.message, severity=_severity(found))]
+    problems = [_problem(steps, located, finding) for finding in found]
+    if not has_typescript(definition):
+        problems = [replace(problem, severity="warning") for problem in problems]
+    return [*in_php, *problems]
+
+
+def _php_problems(tenant_id: str, definition: Definition, files: Mapping[str, str]) -> list[Problem]:
+    """Of PHP only calls are known whose names are literals; each file is looked at for the first step that runs it."""
+    problems: dict[tuple[str, int, int, str], Problem] = {}
+    for step in definition.all_steps():
+        if step.kind != "code" or step.settings["language"] != "php":
+            continue
+        program = make_program(tenant_id, step, files)
+        for line, column, missing in find_missing(program.files.get(program.entry, ""), grants_of(definition, step)):
+            told = grant_sentence(missing)
+            problem = Problem(f"{step.pointer}/code", "grant_missing", told, program.entry, line, column, "warning")
+            problems.setdefault((program.entry, line, column, told), problem)
+    return list(problems.values())
 
 
 def _severity(failure: Failure) -> Severity:
@@ -103,7 +120,7 @@ def _locate_expressions(definition: Definition) -> Iterator[tuple[str, tuple[Exp
 # -- problems
 
 
-def _problem(definition: Definition, steps: list[Step], located: Located, finding: Finding) -> Problem:
+def _problem(steps: list[Step], located: Located, finding: Finding) -> Problem:
     if finding.expression is not None:
         expression = located[finding.expression][0]
         return Problem(expression.pointer, "type_error", _told(finding), column=finding.column)
