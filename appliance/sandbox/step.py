@@ -116,7 +116,7 @@ class StepRun(Visit):
 
     def _suspend(self, vm: VM) -> None:
         """The clock values of calls that were not shown yet go with the outcome of this visit, and are not told again."""
-        vm.call("qjs_run_gc")
+        vm.scrub()
         carried = Carried(
             template=self._image.template,
             program=self._request.program,

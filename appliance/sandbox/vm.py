@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import addressof, c_uint32, c_uint64, c_void_p, memmove, string_at
+from ctypes import addressof, c_uint32, c_uint64, c_void_p, memmove, memset, string_at
 from typing import Any, Protocol, Self
 
 from appliance.sandbox import native
@@ -15,6 +15,8 @@ STACK = 256 << 10
 SCRATCH, ARGV, NAME, MAILBOX, MAILBOX_END = 64, 80, 512, 4096, 640 << 10
 TYPE_MODULE = 1
 WASM_PAGE = 65536
+# Free memory is scrubbed in blocks of these sizes, the largest first, and no more of them.
+SCRUBBED, SCRUBBED_BLOCKS = (1 << 20, 65536, 4096, 512, 64, 16), 16384
 
 
 class Stopped(Exception):
@@ -63,7 +65,7 @@ class VM:
         self._base = self.size = 0
         self._store = native.store_new(engine.engine_address, None, None)
         self._context = native.store_context(self._store)
-        native.store_limiter(self._store, heap + MEMORY_SLACK, -1, 1, 1, 1)
+        self._limit_memory(heap + MEMORY_SLACK)
         watch(self._store, self._context)
 
     def __enter__(self) -> Self:
@@ -85,6 +87,9 @@ class VM:
     def __exit__(self, *exception: object) -> None:
         native.store_delete(self._store)
         CURRENT.guest = None
+
+    def _limit_memory(self, size: int) -> None:
+        native.store_limiter(self._store, size, -1, 1, 1, 1)
 
     # ---- calls
 
@@ -169,6 +174,20 @@ class VM:
         """Bytes of linear memory; it never shrinks, so this is also the most that was used."""
         self.size = int(native.memory_size(self._context, addressof(self._memory)))
         return self.size
+
+    def scrub(self) -> None:
+        """Collect what nobody holds and write zeros over it: by taking all that the allocator has free, and giving it back."""
+        self.call("qjs_run_gc")
+        self._limit_memory(self.measure())  # so that it gives what it has, and does not grow
+        taken: list[int] = []
+        for length in SCRUBBED:
+            while len(taken) < SCRUBBED_BLOCKS and (pointer := self.call("wasm_malloc", length)):
+                taken.append(pointer)
+                self._within(pointer, length)
+                memset(self._base + pointer, 0, length)
+        for pointer in taken:
+            self.call("wasm_free", pointer)
+        self._limit_memory(self._heap + MEMORY_SLACK)
 
     def grow_to(self, size: int) -> bool:
         """Give the instance that much memory, if it may have it; memory never shrinks."""

@@ -82,7 +82,7 @@ def make_template(quickjs: bytes) -> tuple[bytes, Boot]:
         start, settle, evaluate = (vm.property(scope, each) for each in ("__start", "__settle", "__evaluate"))
         vm.evaluate(b"delete globalThis.__start; delete globalThis.__settle; delete globalThis.__evaluate", "<prelude>")
         vm.call("x_drain")
-        vm.call("qjs_run_gc")
+        vm.scrub()
         memory, stack_pointer = vm.snapshot()
     boot = Boot(undefined=undefined, start=start, message=settle, evaluate=evaluate)
     facts = json.dumps({"protocol": PROTOCOL, "boot": asdict(boot)}, sort_keys=True).encode()
