@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from appliance.sandbox import Entropy, HostCall, Limits, Pool, Program, Settings, Settled, Snapshot, Suspend
-from appliance.sandbox.snapshot import Stored
 from tests.sandbox.sleepy import SleepyHost, answers, failed, finished, suspended
 
 MakeProgram = Callable[..., Program]
@@ -382,39 +380,3 @@ def test_a_hundred_sleepers_hold_no_place(another_pool: Pool, make_program: Make
     for number in reversed(range(100)):
         outcome = another_pool.run(program, None, SleepyHost(*answers(asleep[number], number)), resume=asleep[number])
         assert finished(outcome) == [f"mine {number}", number]
-
-
-class FetchingHost(SleepyHost):
-    """Answers what is fetched with many rows that name themselves."""
-
-    def submit(self, call: HostCall, clock: list[int]) -> None:
-        super().submit(call, clock)
-        if call.method == "datapool.find":
-            rows = [{"name": f"dropped-{number}-{number * 7919}"} for number in range(2000)]
-            self._answers.append(Settled(call.id, True, rows))
-
-
-def test_of_what_a_step_let_go_next_to_nothing_is_stored(pool: Pool, make_program: MakeProgram) -> None:
-    """Of about 6,000 copies; what lies in gaps that the allocator does not hand out remains."""
-    program = make_program("""export default async function (input, api) {
-      let rows = await api.datapool.find('all', 1);
-      const kept = Array.from({length: 40}, (_, k) => 'kept-' + k), count = rows.length;
-      rows = null;
-      await api.human.request({}); return [count, kept.length] }""")
-    snapshot = suspended(pool.run(program, None, FetchingHost()))
-    stored = zstandard.ZstdDecompressor().decompress(Stored.parse(snapshot.data).frame)
-    assert stored.count(b"kept-") >= 40
-    assert stored.count(b"dropped-") < 200
-    assert finished(pool.run(program, None, SleepyHost(*answers(snapshot, 1)), resume=snapshot)) == [2000, 40]
-
-
-def test_sleep_itself_needs_no_memory(pool: Pool, make_program: MakeProgram) -> None:
-    program = make_program("""export default async function (input, api) {
-      for (let k = 0; k < 40; k++) { const rows = Array(5000).fill(k).join(); await api.human.request(rows.length) } }""")
-    outcome = pool.run(program, None, SleepyHost())
-    sizes = []
-    while outcome.snapshot is not None:
-        sizes.append(outcome.memory_bytes)
-        outcome = pool.run(program, None, SleepyHost(*answers(outcome.snapshot, 1)), resume=outcome.snapshot)
-    assert len(sizes) == 40
-    assert sizes[-1] == sizes[5]
