@@ -23,6 +23,7 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.sandbox import Pool
 
+from . import ending
 from .compiled import load_decision, make_program
 from .definition import Definition, DefinitionProblems, Problem, Step, parse_definition
 from .models import Execution, Process, ProcessVersion
@@ -107,8 +108,11 @@ def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) 
     def delete() -> None:
         scope.get(Process, id=process_id)
         active = scope.select(Execution, Execution.id).where((Execution.process_id == process_id) & Execution.status.in_(OPEN))
-        if not force and active.count():
+        open_ids = [row.id for row in active]
+        if open_ids and not force:
             raise Conflict("the process has active executions; cancel them first or delete with ?force=true")
+        for execution_id in open_ids:  # whoever waits for one of them must hear of it
+            ending.close_execution(scope, ending.Child(execution_id, process_id, "cancelled"))
         scope.delete(Process).where(Process.id == process_id).execute()
         audit.record(scope, "process.delete", process_id)
 

@@ -154,6 +154,17 @@ def test_a_child_that_fails_is_an_error_in_the_step(world: World) -> None:
     assert world.finish(start(world, body, grants={"processes": [child]})).output == ["child_failed", True]
 
 
+def test_a_child_whose_process_is_deleted_is_an_error_in_the_step(world: World) -> None:
+    child = world.publish([code("wait", 'await api.events.wait("never");')])
+    body = f'try {{ await api.processes.execute("{child}", {{}}, {{wait: true}}); }} catch (e) {{ return [e.code, e.message]; }}'
+    execution = start(world, body, grants={"processes": [child]})
+    (wait,) = waiting(world, execution)
+    world.flow.delete_process(world.scope, child, force=True)
+    found, message = world.finish(execution).output
+    assert found == "child_failed"
+    assert wait["execution_id"] in message
+
+
 def test_a_process_that_executes_itself_ends(world: World) -> None:
     process = f"endless{next(PROCESSES)}"
     body = f'return await api.processes.execute("{process}", {{}}, {{wait: true}}).then((n) => n + 1, () => 0);'
