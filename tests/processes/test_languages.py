@@ -107,8 +107,8 @@ def known(value: Any) -> Any:
 def process_of(flow_world: World) -> dict[str, str]:
     """A process for each language."""
     tenants.set_secret(flow_world.scope, SEALER, "token", "open sesame")
-    grants = {**GRANTS, "secrets": ["token"]}
-    grants["datapool"] = {**grants["datapool"], "readable": ["read"]}
+    readable = {"marks": ["read", "write"], "readable": ["read"]}
+    grants = {**GRANTS, "secrets": ["token"], "datapool": readable}
     return {
         language: flow_world.publish([{"id": "call", "code": {"language": language, "source": source}}], grants=grants)
         for language, source in SOURCES.items()
