@@ -46,8 +46,7 @@ def ago(ms: int) -> str:
         return "just now" if age >= 0 else "now"
     for below, unit, name in _AGES:
         if size < below:
-            text = f"{size // unit} {name}"
-            return f"{text} ago" if age > 0 else f"in {text}"
+            return f"{size // unit} {name} ago" if age > 0 else f"in {round(size / unit)} {name}"
     return clock.rfc3339(ms)[:10]
 
 
