@@ -79,7 +79,7 @@ def test_a_request_is_shown_whole_and_as_text(owner: Browser, ask: Ask) -> None:
     page = show(owner, asked)
     for part in (
         "Ship &lt;b&gt;this&lt;/b&gt;?", "two\nlines", "Order total", "12 &lt;i&gt;", "<td>b</td>", "yes", "Approve", "Reject",
-        "a member who is operator or more, ann@acme.test", "API key test", 'href="/console/executions/exe_', "in 1 d",
+        "a member who is operator or more, ann@acme.test", "API key test", 'href="/console/executions/exe_', "in 2 d",
     ):  # fmt: skip
         assert part in page
     assert "<b>this" not in page
