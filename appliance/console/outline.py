@@ -6,7 +6,7 @@ from typing import Any
 
 KIND_NAMES: Mapping[str, str] = {
     "rule": "Rule", "code": "Code", "integration": "Integration", "datapool": "DataPool", "branch": "Branch",
-    "for_each": "For each", "wait": "Wait",
+    "for_each": "For each", "parallel": "Parallel", "wait": "Wait", "stop": "Stop",
 }  # fmt: skip
 _LANGUAGES = {"typescript": "TypeScript", "javascript": "JavaScript", "php": "PHP"}
 _DATA_VERBS = {
@@ -75,6 +75,8 @@ def _file(kind: str, settings: Mapping[str, Any]) -> str:
 def _groups(kind: str, given: Any) -> list[StepGroup]:
     if kind == "for_each" and isinstance(given, Mapping):
         return [StepGroup("", _lines(given.get("steps")))]
+    if kind == "parallel" and isinstance(given, Mapping):
+        return [StepGroup(str(name), _lines(steps)) for name, steps in given.items()]
     if kind != "branch" or not isinstance(given, list):
         return []
     options = [option for option in given if isinstance(option, Mapping)]
@@ -121,13 +123,21 @@ def _branch(settings: Mapping[str, Any]) -> str:
     return "Take the first branch that applies"
 
 
+def _parallel(settings: Mapping[str, Any]) -> str:
+    return f"Do {len(settings)} things side by side" if len(settings) != 1 else "Do one thing"
+
+
+def _stop(settings: Mapping[str, Any]) -> str:
+    return "End the execution here"
+
+
 def _unknown(settings: Mapping[str, Any]) -> str:
     return "A step that cannot be read; validate the draft"
 
 
 _SENTENCES = {
     "rule": _rule, "code": _code, "integration": _integration, "datapool": _data, "for_each": _for_each, "wait": _wait,
-    "branch": _branch,
+    "branch": _branch, "parallel": _parallel, "stop": _stop,
 }  # fmt: skip
 
 

@@ -122,7 +122,7 @@ class Attempts:
         run.input = shown_input(filled)
         task = Task(
             step, ready.iteration, run.attempt, job.claim, job.compiled, names, filled,
-            filled.get("step_input", job.claim.input), now, max(1, job.left_ms()), job.cancel.is_set,
+            filled.get("step_input", job.claim.input), now, max(1, job.left_ms()), job.is_cut_short,
             is_rerun=ready.run is not None or job.claim.fence > 1,
         )  # fmt: skip
         return perform(self._tools, task)

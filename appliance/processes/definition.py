@@ -13,6 +13,7 @@ from .nodes import (
     KINDS,
     MAX_DEPTH,
     MAX_STEPS,
+    MOST_BRANCHES,
     RETRY_CLASSES,
     Block,
     Definition,
@@ -29,7 +30,7 @@ from .template import Template
 __all__ = ["Definition", "DefinitionProblems", "Problem", "Step", "parse_definition"]
 
 # Words of the contract whose turn comes in a later release: they are refused by name, never silently ignored.
-LATER_KINDS = ("parallel", "human", "file", "ocr", "llm", "agent", "process", "stop")
+LATER_KINDS = ("human", "file", "ocr", "llm", "agent", "process")
 LATER_MEMBERS = ("triggers", "concurrency", "on_failure")
 LATER_GRANTS = ("documents", "llm")
 _STEP_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -144,6 +145,8 @@ class _Parser(Reader):
             blocks = self.branch(value[kind], at, inner_path, depth)
         elif kind == "for_each":
             settings, templates, blocks = self.for_each(value[kind], at, inner_path, depth)
+        elif kind == "parallel":
+            blocks = self.parallel(value[kind], at, inner_path, depth)
         elif isinstance(value[kind], dict):
             settings, templates = READERS[kind](self, value[kind], at)
         else:
@@ -221,6 +224,18 @@ class _Parser(Reader):
                 self.problem(at, "only the last option may be without `when`: it is taken when no other is")
             steps = self.steps(given["steps"], f"{at}/steps", path, depth + 1) if "steps" in given else ()
             blocks.append(Block(steps, self.expression(given.get("when"), f"{at}/when")))
+        return tuple(blocks)
+
+    def parallel(self, value: Any, pointer: str, path: str, depth: int) -> tuple[Block, ...]:
+        if not isinstance(value, dict) or not 1 <= len(value) <= MOST_BRANCHES:
+            self.problem(pointer, f"a parallel is an object of 1 to {MOST_BRANCHES} named lists of steps")
+            return ()
+        blocks = []
+        for name, steps in value.items():
+            at = f"{pointer}/{pointer_token(name)}"
+            if not isinstance(name, str) or not _STEP_ID.fullmatch(name):
+                self.problem(at, "a branch's name has letters, digits and underscores and begins with a letter")
+            blocks.append(Block(self.steps(steps, at, path, depth + 1), name=str(name)))
         return tuple(blocks)
 
     def for_each(

@@ -8,6 +8,7 @@ from .nodes import Definition, Step
 
 Key = tuple[str, str]
 FINISHED = frozenset({"succeeded", "skipped"})
+_SAME_ITERATION = ("branch", "parallel")  # the steps in them run once, where they stand
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Close:
-    """A branch, for_each or wait that is complete; `output` is its result, `collect` is evaluated per iteration."""
+    """A branch, parallel, for_each or wait that is complete; `output` is its result, `collect` is evaluated per iteration."""
 
     step: Step
     iteration: str
@@ -51,12 +52,16 @@ class Close:
 
 @dataclass
 class Decision:
-    """As of `now`: `ready` and `close` are to be performed; when both are empty, `done`, `failed` or `wake_at` says the rest."""
+    """As of `now`: `ready` and `close` are to be performed; when both are empty, `done`, `failed` or `wake_at` says the rest.
+
+    `stopped`: it is done because this step says so, whatever else is open; `output` is that step's.
+    """
 
     now: int
     ready: list[Ready] = field(default_factory=list)
     close: list[Close] = field(default_factory=list)
     done: bool = False
+    stopped: StepRun | None = None
     output: Any = None
     failed: StepRun | None = None
     wake_at: int | None = None
@@ -64,18 +69,24 @@ class Decision:
 
 
 class History:
-    """The step runs of one execution, indexed for the engine; finished iterations are remembered."""
+    """The step runs of one execution, indexed for the engine; finished iterations are remembered.
+
+    `stopped` is the step run that has ended the execution.
+    """
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
         self.runs: dict[Key, StepRun] = {}
         self._outputs: dict[str, dict[str, Any]] = {}
         self._items: dict[Key, _Items] = {}
-        self._branches = {step.path: _inner_ids(step) for step in definition.all_steps() if step.kind == "branch"}
+        self.stopped: StepRun | None = None
+        self._branches = {step.path: _inner_ids(step) for step in definition.all_steps() if step.kind in _SAME_ITERATION}
 
     def put(self, run: StepRun) -> None:
         """Note a step run, new or changed.  Steps of a branch that were not reached have the output null."""
         self.runs[run.path, run.iteration] = run
+        if run.kind == "stop" and run.status == "succeeded":
+            self.stopped = self.stopped or run
         if run.status in FINISHED:
             outputs = self._outputs.setdefault(run.iteration, {})
             outputs[run.step] = run.output
@@ -93,6 +104,9 @@ class History:
     def decide(self, now: int) -> Decision:
         """What to do next."""
         decision = Decision(now)
+        if self.stopped is not None:
+            decision.done, decision.stopped, decision.output = True, self.stopped, self.stopped.output
+            return decision
         finished, output = self._steps(self.definition.steps, "", decision)
         if finished:
             decision.done, decision.output = True, output
@@ -123,6 +137,10 @@ class History:
             finished, output = self._steps(block.steps, iteration, decision)
             if finished:
                 decision.close.append(Close(step, iteration, run, output))
+        elif step.kind == "parallel":
+            ends = {block.name: self._steps(block.steps, iteration, decision) for block in step.blocks}
+            if all(finished for finished, _ in ends.values()):
+                decision.close.append(Close(step, iteration, run, {name: output for name, (_, output) in ends.items()}))
         elif step.kind == "for_each":
             self._for_each(step, iteration, run, decision)
         else:
@@ -170,11 +188,11 @@ class _Items:
 
 
 def _inner_ids(step: Step) -> list[str]:
-    """The ids of the steps of a branch that run in its own iteration."""
+    """The ids of the steps of a branch or parallel that run in its own iteration."""
     found: list[str] = []
     for block in step.blocks:
         for inner in block.steps:
             found.append(inner.id)
-            if inner.kind == "branch":
+            if inner.kind in _SAME_ITERATION:
                 found += _inner_ids(inner)
     return found

@@ -264,8 +264,16 @@ def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, com
         if start_from not in order:
             raise ValidationFailed(f"{start_from[:60]!r} is not a top-level step; known are {', '.join(order)}", pointer="/from")
         kept = set(order[: order.index(start_from)])
-        runs = [run for run in runs if run.path.split("/")[0] in kept]
+        runs = _past_stops([run for run in runs if run.path.split("/")[0] in kept])
     return [_reused(run) for run in runs if _is_reusable(run, compiled)]
+
+
+def _past_stops(runs: list[StepRun]) -> list[StepRun]:
+    """What ended that execution must not end the one that goes on behind it: a stop is passed over, and so is the top-level
+    step it stands in, with whatever was cut off there."""
+    ended = {run.path.split("/")[0] for run in runs if run.kind == "stop" and run.status == "succeeded"}
+    left = [run for run in runs if run.path in ended or run.path.split("/")[0] not in ended]
+    return [replace(run, status="skipped", output=None, state=None) if run.path in ended else run for run in left]
 
 
 def _is_reusable(run: StepRun, compiled: Compiled) -> bool:
@@ -275,6 +283,8 @@ def _is_reusable(run: StepRun, compiled: Compiled) -> bool:
         return False
     if run.status in FINISHED or run.state is None:
         return run.status in FINISHED
+    if run.kind == "parallel":
+        return bool(run.state["branches"] == [block.name for block in step.blocks])
     return run.kind == "for_each" or (run.kind == "branch" and run.state["taken"] < len(step.blocks))
 
 

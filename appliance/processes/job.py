@@ -43,6 +43,10 @@ class Job:
         with suppress(InvalidStateError):  # noted already, and not looked at yet
             self.answered.set_result(None)
 
+    def is_cut_short(self) -> bool:
+        """Whether nobody waits any more for what is under way: it is being cancelled, or a step has ended it."""
+        return self.cancel.is_set() or self.history.stopped is not None
+
     def active_ms(self) -> int:
         return self.claim.active_ms + int((clock.monotonic() - self.began) * 1000)
 

@@ -104,10 +104,16 @@ def read_wait(reader: Reader, value: Any, pointer: str) -> Parsed:
     return {}, {name: template}
 
 
+def read_stop(reader: Reader, value: Any, pointer: str) -> Parsed:
+    given = reader.mapping(value, pointer, ("output",))
+    return {}, {"output": reader.template(given["output"], f"{pointer}/output")} if "output" in given else {}
+
+
 READERS: Mapping[str, Callable[[Reader, Any, str], Parsed]] = {
     "rule": read_rule,
     "code": read_code,
     "integration": read_integration,
     "datapool": read_datapool,
     "wait": read_wait,
+    "stop": read_stop,
 }

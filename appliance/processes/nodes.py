@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 from .template import Template
 
-BLOCK_KINDS = ("branch", "for_each")
-KINDS = ("rule", "code", "integration", "datapool", "wait", *BLOCK_KINDS)
+BLOCK_KINDS = ("branch", "for_each", "parallel")
+KINDS = ("rule", "code", "integration", "datapool", "wait", "stop", *BLOCK_KINDS)
 RETRY_CLASSES = ("user_code", "connector", "timeout", "memory", "system", "policy", "validation")
 MAX_STEPS = 1000
 MAX_DEPTH = 8
+MOST_BRANCHES = 50
 
 
 Severity = Literal["error", "warning"]
@@ -62,11 +63,12 @@ class StepLimits:
 
 @dataclass(frozen=True)
 class Block:
-    """Steps that run in order: an option of a branch, the body of a for_each."""
+    """Steps that run in order: an option of a branch, the body of a for_each, a named branch of a parallel."""
 
     steps: tuple["Step", ...]
     when: Template | None = None
     collect: Template | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from appliance.monitor import failures, metrics, tally
 from appliance.monitor import logs as log_lines
 
 from . import ending, store, suspension, waits
-from .engine import Decision, History, StepRun
+from .engine import Decision, History, Key, StepRun
 from .failing import make_error
 from .job import Performed
 from .store import Claim
@@ -26,7 +26,10 @@ def _count(counter: metrics.Counter, seconds: metrics.Histogram, label: str, too
 
 @dataclass(frozen=True)
 class Ending:
-    """The execution's next status with what belongs to it; `at` is when its output was evaluated."""
+    """The execution's next status with what belongs to it; `at` is when its output was evaluated.
+
+    `stopped` is the (path, iteration) of the step that ended it before its last one.
+    """
 
     status: str
     output: Any = None
@@ -35,10 +38,11 @@ class Ending:
     wait_reason: str | None = None
     waiting_for: dict[str, Any] | None = None
     next_run_at: int | None = None
+    stopped: Key | None = None
 
 
-def succeeded(output: Any, at: int) -> Ending:
-    return Ending("succeeded", output, at=at)
+def succeeded(output: Any, at: int, stopped: StepRun | None = None) -> Ending:
+    return Ending("succeeded", output, at=at, stopped=(stopped.path, stopped.iteration) if stopped else None)
 
 
 def failed(error: dict[str, Any], at: int | None = None) -> Ending:
@@ -140,6 +144,9 @@ def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
     store.settle(claim, end.status, active_ms, changes)
     if finished and end.status != "succeeded":
         store.close_runs(claim.scope, claim.execution_id, "failed" if end.error else "cancelled")
+    if end.stopped is not None:
+        store.close_around(claim.scope, claim.execution_id, *end.stopped)
+        store.close_runs(claim.scope, claim.execution_id, "cancelled")
     ending.note_status(claim.scope, claim.execution_id, end.status, end.error)
     if finished:
         ending.close_execution(claim.scope, ending.Child(claim.execution_id, claim.process_id, end.status, end.output, end.error))

@@ -34,27 +34,24 @@ class Record:
         self.scope, self.row, self.compiled = scope, row, compiled
         self.claim = _claim(scope, row)
         own = {(run.path, run.iteration): Recorded(run, self.claim) for run in store.load_runs(scope, row.id)}
-        self.runs = own | self._reused([run.run for run in own.values() if run.run.result_source == "reused"])
+        self.runs = own | self._reused({key: each.run for key, each in own.items() if each.run.result_source == "reused"})
 
-    def _reused(self, runs: list[StepRun]) -> dict[Key, Recorded]:
+    def _reused(self, wanted: dict[Key, StepRun]) -> dict[Key, Recorded]:
         """Those runs with the executions that made them; where that is deleted by now, they count as made here."""
         found: dict[Key, Recorded] = {}
         before = self.row.retry_of
-        while runs and before is not None:
+        while wanted and before is not None:
             row = self.scope.find(Execution, id=before)
             if row is None:
                 break
             claim = _claim(self.scope, row)
             made = {(run.path, run.iteration): run for run in store.load_runs(self.scope, row.id)}
-            made = {key: run for key, run in made.items() if run.result_source != "reused"}
-            found |= {
-                (run.path, run.iteration): Recorded(made[run.path, run.iteration], claim, is_reused=True)
-                for run in runs
-                if (run.path, run.iteration) in made
-            }
-            runs = [run for run in runs if (run.path, run.iteration) not in made]
+            # What a retry passed over stands in it as skipped; it was not made so.
+            mine = {key: run for key, run in made.items() if key in wanted and _is_made(run, wanted[key])}
+            found |= {key: Recorded(run, claim, is_reused=True) for key, run in mine.items()}
+            wanted = {key: run for key, run in wanted.items() if key not in mine}
             before = row.retry_of
-        return found | {(run.path, run.iteration): Recorded(run, self.claim, is_reused=True) for run in runs}
+        return found | {key: Recorded(run, self.claim, is_reused=True) for key, run in wanted.items()}
 
     def find(self, path: str, iteration: str) -> Recorded | None:
         return self.runs.get((path, iteration))
@@ -65,6 +62,10 @@ class Record:
         lines = store.load_lines(self.scope, recorded.claim.execution_id, (run.path, run.iteration, run.attempt))
         closing = next((line for line in lines if line.call == CLOSING), None)
         return [line for line in lines if line.call != CLOSING], read_closing(closing)
+
+
+def _is_made(made: StepRun, reused: StepRun) -> bool:
+    return made.result_source != "reused" and made.status == reused.status
 
 
 def _claim(scope: TenantScope, row: Execution) -> Claim:

@@ -103,11 +103,12 @@ class Walk:
                 self._job.history.put(self._replay(ready))
 
     def _next(self, decision: Decision) -> list[Ready]:
-        """What went well then comes first and what failed later, so that all that was done beside it is seen."""
+        """What went well then comes first, and later what failed or stopped, so that all that was done beside it is seen."""
         ranks: tuple[list[Ready], list[Ready], list[Ready]] = ([], [], [])
         for ready in decision.ready:
             recorded = self._record.find(ready.step.path, ready.iteration)
-            ranks[2 if recorded is None else 1 if recorded.is_failed else 0].append(ready)
+            is_last = recorded is not None and (recorded.is_failed or ready.step.kind == "stop")
+            ranks[2 if recorded is None else 1 if is_last else 0].append(ready)
         well, failed, new = ranks
         if well or failed:
             return well or failed
@@ -159,9 +160,11 @@ class Walk:
 
     # -- the end
 
-    def left_out(self) -> list[StepReplay]:
-        """The recorded step runs that this replay did not come to."""
+    def left_out(self, decision: Decision) -> list[StepReplay]:
+        """The recorded step runs that this replay did not come to, but for those that were cut off by a stop, as in it."""
         missing = [each.run for key, each in self._record.runs.items() if key not in self.told]
+        if decision.stopped:
+            missing = [run for run in missing if run.status != "cancelled"]
         missing.sort(key=lambda run: (run.started_at or 0, run.path, run.iteration))
         return [
             StepReplay(
@@ -176,7 +179,7 @@ class Walk:
         if not decision.done:
             return False, None
         template = self._job.compiled.definition.output
-        if template is None:
+        if decision.stopped or template is None:
             return True, decision.output
         try:
             now = self._record.row.finished_at or clock.now_ms()
@@ -212,7 +215,7 @@ def replay(tools: Tools, record: Record, compiled: Compiled, request: ReplayRequ
             raise ValidationFailed("this execution did not come to that step, there is nothing to replay", pointer="/step")
         return told
     decision = walk.walk(None)
-    told.steps = [*walk.told.values(), *walk.left_out()]
+    told.steps = [*walk.told.values(), *walk.left_out(decision)]
     succeeds, output = walk.output(decision)
     told.recorded_output, told.replayed_output = row.output, output
     told.changes = difference(row.output, output)

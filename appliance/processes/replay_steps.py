@@ -17,6 +17,7 @@ from .evaluation import fill, is_true
 from .failing import LOST_CODES, StepFailed, check_output, from_sandbox
 from .job import Job
 from .journal import recorded_clock
+from .nodes import BLOCK_KINDS
 from .record import Record, Recorded
 from .replay_host import Diverged, RecordEnds, ReplayHost, asked, out_of_time
 from .steps import perform
@@ -26,7 +27,7 @@ from .task import Task, Tools
 from .vault import SECRET
 
 Comparison = Literal["identical", "output_differs", "diverged", "not_recorded", "skipped"]
-EVALUATED = frozenset({"rule", "branch", "for_each"})
+EVALUATED = frozenset({"rule", "stop", *BLOCK_KINDS})
 # Failures that come from outside of the code: where the record ends for such a reason, so does the replay.
 OUTSIDE = frozenset({"timeout", "system"})
 NOT_GRANTED = "[a secret that this step has no grant for]"
@@ -223,7 +224,7 @@ def as_recorded(recorded: Recorded) -> StepRun:
 
 def compare(told: StepReplay, recorded: StepRun, replayed: StepRun) -> None:
     """Note in `told` how the replayed run differs from the recorded one."""
-    if replayed.status == "running" or (recorded.state is not None and recorded.kind in ("branch", "for_each")):
+    if replayed.status == "running" or (recorded.state is not None and recorded.kind in BLOCK_KINDS):
         if not is_same(recorded.state, replayed.state):
             told.result, told.divergence = "diverged", Divergence(None, _chosen(recorded), _chosen(replayed))
         return

@@ -225,15 +225,15 @@ class Runner:
         if decision.ready or decision.close:
             return None
         if decision.done:
-            return self._finish(job, decision.output)
+            return self._finish(job, decision)
         return outcome.waiting(decision, job.history)
 
-    def _finish(self, job: Job, last: object) -> outcome.Ending:
-        """The process's own output, or its last step's."""
+    def _finish(self, job: Job, decision: Decision) -> outcome.Ending:
+        """The output of the step that stopped it, else the process's own, else its last step's."""
         template = job.compiled.definition.output
         now = clock.now_ms()
-        if template is None:
-            return outcome.succeeded(last, now)
+        if decision.stopped or template is None:
+            return outcome.succeeded(decision.output, now, decision.stopped)
         try:
             return outcome.succeeded(fill(self.tools.pool, {"output": template}, job.names(""), now)["output"], now)
         except StepFailed as failed:

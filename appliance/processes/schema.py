@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .nodes import KINDS, RETRY_CLASSES
+from .nodes import KINDS, MOST_BRANCHES, RETRY_CLASSES
 
 _EXPRESSION = {"type": "string", "pattern": "^=", "description": "An expression: JavaScript after the equals sign."}
 _DURATION = {"type": "string", "examples": ["500ms", "30s", "10m", "48h", "90d"]}
@@ -92,7 +92,9 @@ def _kinds() -> dict[str, Any]:
             {"collection": text, **dict.fromkeys(("create", "update", "upsert", "delete", "find", "query", "batch"), _ANY)}
         ),
         "wait": _object({"for": text, "until": text}),
+        "stop": _object({"output": _ANY}),
         "branch": {"type": "array", "minItems": 1, "items": _object({"when": _EXPRESSION, "steps": inner}, ["steps"])},
+        "parallel": {"type": "object", "minProperties": 1, "maxProperties": MOST_BRANCHES, "additionalProperties": inner},
         "for_each": _object(
             {
                 "items": _ANY,

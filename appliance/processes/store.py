@@ -149,10 +149,23 @@ def save_run(claim_scope: TenantScope, execution_id: str, run: StepRun) -> None:
 def close_runs(scope: TenantScope, execution_id: str, blocks: str) -> None:
     """Of an execution that will not go on: steps that hold steps end as `blocks`, other open ones as cancelled."""
     db.execute(
-        "UPDATE step_run SET status = CASE WHEN kind IN ('branch', 'for_each') THEN ? ELSE 'cancelled' END, finished_at = ?, "
-        "next_run_at = NULL WHERE tenant_id = ? AND execution_id = ? AND status NOT IN ('succeeded', 'skipped', 'failed')",
+        "UPDATE step_run SET status = CASE WHEN kind IN ('branch', 'for_each', 'parallel') THEN ? ELSE 'cancelled' END, "
+        "finished_at = ?, next_run_at = NULL "
+        "WHERE tenant_id = ? AND execution_id = ? AND status NOT IN ('succeeded', 'skipped', 'failed')",
         (blocks, clock.now_ms(), scope.tenant_id, execution_id),
     )
+
+
+def close_around(scope: TenantScope, execution_id: str, path: str, iteration: str) -> None:
+    """The steps that hold the one at `path`, which has ended the execution, are over with it."""
+    parts, indexes = path.split("/"), iteration.split(".")
+    for depth in range(1, len(parts)):
+        for known in range(len(indexes) + 1):
+            db.execute(
+                "UPDATE step_run SET status = 'succeeded', finished_at = ? WHERE tenant_id = ? AND execution_id = ? AND path = ? "
+                "AND iteration = ? AND status = 'running'",
+                (clock.now_ms(), scope.tenant_id, execution_id, "/".join(parts[:depth]), ".".join(indexes[:known])),
+            )
 
 
 def load_runs(scope: TenantScope, execution_id: str) -> list[StepRun]:

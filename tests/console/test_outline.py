@@ -21,6 +21,8 @@ from appliance.console.outline import grants_of, outline
         ({"wait": {"for": "10m"}}, "Wait for 10m"),
         ({"wait": {"until": "= input.at"}}, "Wait until input.at"),
         ({"for_each": {"items": "= input.lines", "as": "line", "concurrency": 4}}, "For each line of input.lines, 4 at once"),
+        ({"parallel": {"a": [], "b": []}}, "Do 2 things side by side"),
+        ({"stop": {}}, "End the execution here"),
         ({"branch": []}, "Take the first branch that applies"),
         ({}, "A step that cannot be read; validate the draft"),
         ({"code": "nonsense"}, "Run code"),
@@ -38,6 +40,11 @@ def test_inner_steps_stand_inside_with_their_condition() -> None:
         ("otherwise", ["c"]),
     ]
     assert (line.when, line.retries) == ("input.go", 2)
+
+
+def test_branches_of_a_parallel_stand_under_their_names() -> None:
+    (line,) = outline({"steps": [{"id": "p", "parallel": {"left": [{"id": "b", "stop": {}}], "right": [{"id": "c", "wait": {}}]}}]})
+    assert [(group.title, [inner.id for inner in group.steps]) for group in line.groups] == [("left", ["b"]), ("right", ["c"])]
 
 
 @pytest.mark.parametrize("definition", [{}, {"steps": None}, {"steps": "x"}, {"steps": ["x", 1]}])

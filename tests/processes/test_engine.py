@@ -157,12 +157,55 @@ def test_names_of_an_iteration_are_its_own_and_those_around_it() -> None:
     assert history.outputs_for("1.0") == {"a": "A", "b": "B1", "x": "X"}
 
 
+BOTH = define(
+    {"id": "p", "parallel": {"left": [{"id": "a", **RULE}, {"id": "b", **RULE}], "right": [{"id": "c", **RULE}]}},
+    {"id": "z", **RULE},
+)
+
+
+def test_the_branches_of_a_parallel_go_on_by_themselves_and_close_by_name() -> None:
+    begun = run_of(BOTH, "p", "running", state={"branches": ["left", "right"]})
+    assert ready(decide(BOTH, begun)) == [("p/a", ""), ("p/c", "")]
+    assert ready(decide(BOTH, begun, run_of(BOTH, "p/a", "succeeded"))) == [("p/b", ""), ("p/c", "")]
+    one_over = decide(BOTH, begun, run_of(BOTH, "p/c", "succeeded", output=3))
+    assert (ready(one_over), one_over.close) == ([("p/a", "")], [])
+    over = [run_of(BOTH, f"p/{name}", "succeeded", output=name) for name in "abc"]
+    assert [each.output for each in decide(BOTH, begun, *over).close] == [{"left": "b", "right": "c"}]
+
+
+def test_a_failing_branch_fails_the_parallel_and_a_skipped_one_hides_its_steps() -> None:
+    begun = run_of(BOTH, "p", "running", state={"branches": ["left", "right"]})
+    assert decide(BOTH, begun, run_of(BOTH, "p/c", "failed", error={"code": "x"})).failed is not None
+    history = History(BOTH)
+    history.put(run_of(BOTH, "p", "skipped"))
+    assert history.outputs_for("") == {"p": None, "a": None, "b": None, "c": None}
+
+
+def test_a_stop_ends_everything_with_its_output_wherever_it_stands() -> None:
+    stop = {"id": "s", "stop": {"output": 1}}
+    each = {"id": "e", "for_each": {"items": [1, 2], "concurrency": 2, "steps": [{"id": "i", **RULE}, stop]}}
+    held = define({"id": "p", "parallel": {"left": [each], "right": [{"id": "w", "wait": {"for": "1s"}}]}}, {"id": "z", **RULE})
+    begun = [
+        run_of(held, "p", "running", state={"branches": ["left", "right"]}),
+        run_of(held, "p/e", "running", state={"items": [1, 2]}),
+        run_of(held, "p/e/i", "failed", "1", error={"code": "x"}),
+        run_of(held, "p/w", "waiting", next_run_at=NOW + 5),
+    ]
+    assert decide(held, *begun).failed is not None
+    stopped = run_of(held, "p/e/s", "succeeded", "0", output=7)
+    decision = decide(held, *begun, stopped)
+    assert (decision.done, decision.stopped, decision.output) == (True, stopped, 7)
+    assert (decision.ready, decision.close, decision.failed, decision.wake_at) == ([], [], None, None)
+    passed = decide(held, *begun[:2], run_of(held, "p/e/s", "skipped", "0"))
+    assert not passed.done
+
+
 # -- random processes
 
 
 @st.composite
 def steps_of(draw: st.DrawFn, depth: int = 0) -> list[dict[str, Any]]:
-    kinds = ["rule", "rule", "wait"] + (["branch", "for_each"] if depth < 3 else [])
+    kinds = ["rule", "rule", "wait"] + (["branch", "for_each", "parallel"] if depth < 3 else [])
     found: list[dict[str, Any]] = []
     for _ in range(draw(st.integers(1, 3))):
         kind = draw(st.sampled_from(kinds))
@@ -173,6 +216,8 @@ def steps_of(draw: st.DrawFn, depth: int = 0) -> list[dict[str, Any]]:
         elif kind == "branch":
             options = [{"when": "= true", "steps": draw(steps_of(depth + 1))} for _ in range(draw(st.integers(1, 2)))]
             found.append({"branch": options})
+        elif kind == "parallel":
+            found.append({"parallel": {f"way{n}": draw(steps_of(depth + 1)) for n in range(draw(st.integers(1, 3)))}})
         else:
             items = list(range(draw(st.integers(0, 4))))
             found.append({"for_each": {"items": items, "concurrency": draw(st.integers(1, 3)), "steps": draw(steps_of(depth + 1))}})
@@ -187,6 +232,8 @@ def named(steps: list[dict[str, Any]], count: list[int]) -> list[dict[str, Any]]
         copy = {"id": f"s{count[0]}", **step}
         if "branch" in step:
             copy["branch"] = [{**option, "steps": named(option["steps"], count)} for option in step["branch"]]
+        if "parallel" in step:
+            copy["parallel"] = {name: named(inner, count) for name, inner in step["parallel"].items()}
         if "for_each" in step:
             copy["for_each"] = {**step["for_each"], "steps": named(step["for_each"]["steps"], count)}
         found.append(copy)
@@ -239,6 +286,8 @@ class Simulation:
         elif step.kind == "branch":
             taken = self.data.draw(st.integers(0, len(step.blocks) - 1))
             self._put(step, each.iteration, "running", state={"taken": taken})
+        elif step.kind == "parallel":
+            self._put(step, each.iteration, "running", state={"branches": [block.name for block in step.blocks]})
         elif step.kind == "for_each" and step.templates["items"].value:
             self._put(step, each.iteration, "running", state={"items": step.templates["items"].value})
         else:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from appliance.processes.task import Result, Task, Tools
 
-from . import branch, code, datapool, for_each, integration, rule, wait
+from . import branch, code, datapool, for_each, integration, parallel, rule, stop, wait
 
 PERFORMERS: Mapping[str, Callable[[Tools, Task], Result]] = {
     "rule": rule.perform,
@@ -12,8 +12,10 @@ PERFORMERS: Mapping[str, Callable[[Tools, Task], Result]] = {
     "integration": integration.perform,
     "datapool": datapool.perform,
     "wait": wait.perform,
+    "stop": stop.perform,
     "branch": branch.perform,
     "for_each": for_each.perform,
+    "parallel": parallel.perform,
 }
 
 
