@@ -11,10 +11,11 @@ from typing import Any
 
 from appliance.sandbox.artefact import Artefact, Module, resolve
 from appliance.sandbox.engine import Engine
+from appliance.sandbox.instance import OutOfMemory, Stopped, Trapped
 from appliance.sandbox.outcome import Failure, Position
 from appliance.sandbox.sourcemap import SourceMap
 from appliance.sandbox.typescript import Occupied, SyntaxFault, TypeScript
-from appliance.sandbox.vm import VM, OutOfMemory, Stopped, Thrown, Trapped
+from appliance.sandbox.vm import VM, Thrown
 
 SECONDS = 10.0
 NO_DEFAULT_EXPORT = "the step must have a default export that is a function: export default async function (input, api) { … }"

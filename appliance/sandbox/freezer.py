@@ -9,8 +9,9 @@ from typing import Any, Self
 import zstandard
 
 from appliance.sandbox.engine import Engine
+from appliance.sandbox.instance import Stopped
 from appliance.sandbox.snapshot import PAGE, RUN, WINDOW_BYTES, Carried, Stored, damaged, seal
-from appliance.sandbox.vm import VM, Stopped
+from appliance.sandbox.vm import VM
 
 CHUNK = 1 << 20
 LEVEL = 3

@@ -7,7 +7,18 @@ from typing import Any, Protocol, Self
 
 from appliance.sandbox import native
 from appliance.sandbox.engine import CURRENT, Linked, watch
-from appliance.sandbox.vm import Stopped, Trapped
+
+
+class Stopped(Exception):
+    """The host ended the guest: it ran out of something, or its owner gave up."""
+
+
+class OutOfMemory(Stopped):
+    """The guest's heap has no room for what the host wants to give it."""
+
+
+class Trapped(Exception):
+    """WebAssembly refused to go on; the message is wasmtime's."""
 
 
 class Owner(Protocol):
@@ -17,7 +28,7 @@ class Owner(Protocol):
 
 
 class Instance:
-    """A fresh instance with at most `memory` bytes and `tables` tables; use as a context manager on one thread."""
+    """A fresh instance with at most `memory` bytes; use as a context manager on one thread."""
 
     def __init__(self, linked: Linked, owner: Owner, memory: int) -> None:
         self._linked, self._owner = linked, owner
@@ -30,7 +41,7 @@ class Instance:
         self._base = self.size = 0
         self._store = native.store_new(linked.engine_address, None, None)
         self._context = native.store_context(self._store)
-        native.store_limiter(self._store, memory, -1, 1, 1, 1)
+        self.bound_memory(memory)
         watch(self._store, self._context)
 
     def __enter__(self) -> Self:
@@ -50,6 +61,10 @@ class Instance:
     def __exit__(self, *exception: object) -> None:
         native.store_delete(self._store)
         CURRENT.guest = None
+
+    def bound_memory(self, size: int) -> None:
+        """Let it have at most so many bytes from now on."""
+        native.store_limiter(self._store, size, -1, 1, 1, 1)
 
     def overdue(self) -> str | None:
         return self._owner.overdue()

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from appliance.sandbox.artefact import Artefact
 from appliance.sandbox.engine import Engine
 from appliance.sandbox.freezer import Image, TooLarge, freeze, thaw
+from appliance.sandbox.instance import OutOfMemory, Stopped, Trapped
 from appliance.sandbox.outcome import Failure
 from appliance.sandbox.snapshot import Carried, Stored, Unusable
 from appliance.sandbox.visit import Call, LimitReached, Request, Visit
-from appliance.sandbox.vm import VM, OutOfMemory, Stopped, Thrown, Trapped
+from appliance.sandbox.vm import VM, Thrown
 from appliance.sandbox.wire import Channel, Header
 
 

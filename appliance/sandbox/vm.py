@@ -1,12 +1,13 @@
-"""One QuickJS instance: its memory, the calls into it, and the faults that end it."""
+"""One QuickJS instance: its values, the messages of its prelude, and what it asks for."""
 
 from __future__ import annotations
 
-from ctypes import addressof, c_uint32, c_uint64, c_void_p, memmove, memset, string_at
+from ctypes import addressof, c_uint32, c_uint64, memmove, memset, string_at
 from typing import Any, Protocol, Self
 
-from appliance.sandbox import native
-from appliance.sandbox.engine import CURRENT, MEMORY_SLACK, Arguments, Engine, watch
+from appliance.sandbox import instance, native
+from appliance.sandbox.engine import MEMORY_SLACK, Arguments, Engine
+from appliance.sandbox.instance import Instance, OutOfMemory
 from appliance.sandbox.runtimes import Boot
 
 DEFAULT_HEAP = 64 << 20
@@ -19,18 +20,6 @@ WASM_PAGE = 65536
 SCRUBBED, SCRUBBED_BLOCKS = (1 << 20, 65536, 4096, 512, 64, 16), 16384
 
 
-class Stopped(Exception):
-    """The host ended the guest: it ran out of something, or its owner gave up."""
-
-
-class OutOfMemory(Stopped):
-    """The guest's heap has no room for what the host wants to give it."""
-
-
-class Trapped(Exception):
-    """WebAssembly refused to go on; the message is wasmtime's."""
-
-
 class Thrown(Exception):
     """JavaScript threw at the host; `fault` has name, message and stack."""
 
@@ -39,121 +28,42 @@ class Thrown(Exception):
         self.fault = fault
 
 
-class Owner(Protocol):
-    """What an instance asks of whoever runs it."""
+class Owner(instance.Owner, Protocol):
+    """What a QuickJS instance asks of whoever runs it."""
 
     def on_message(self, message: bytes) -> bytes | None: ...
     def read_clock(self) -> int: ...
     def module_source(self, name: str) -> str | None: ...
     def resolve_module(self, importer: str, specifier: str) -> str: ...
-    def overdue(self) -> str | None: ...
 
 
-class VM:
-    """A fresh instance; use as a context manager on one thread."""
+class VM(Instance):
+    """A fresh QuickJS instance; use as a context manager on one thread."""
+
+    _owner: Owner
 
     def __init__(self, engine: Engine, owner: Owner, heap: int = DEFAULT_HEAP) -> None:
-        self._engine, self._owner, self._heap = engine, owner, heap
+        super().__init__(engine, owner, heap + MEMORY_SLACK)
+        self._heap, self._booted = heap, engine.boot is not None
         self.boot = engine.boot or Boot(0, 0, 0, 0)
         self.rejections: dict[int, tuple[int, int]] = {}
-        self._buffer = (c_uint32 * 32)()
-        self._arguments = addressof(self._buffer)
-        self._trap = c_void_p()
-        self._instance = (c_uint64 * 2)()
-        self._functions: dict[str, Any] = {}
-        self._export = (c_uint64 * 8)()
-        self._base = self.size = 0
-        self._store = native.store_new(engine.engine_address, None, None)
-        self._context = native.store_context(self._store)
-        self._limit_memory(heap + MEMORY_SLACK)
-        watch(self._store, self._context)
 
     def __enter__(self) -> Self:
-        CURRENT.guest = self
+        super().__enter__()
         try:
-            error = native.instantiate(self._engine.pre_address, self._context, addressof(self._instance), addressof(self._trap))
-            if error or self._trap.value:
-                self._fail(error)
-            self._memory = self._look_up("memory")
-            self._base = native.memory_data(self._context, addressof(self._memory))
-            self.size = native.memory_size(self._context, addressof(self._memory))
-            if self._engine.boot is not None and self._heap != DEFAULT_HEAP:
+            if self._booted and self._heap != DEFAULT_HEAP:
                 self.call("qjs_set_memory_limit", self._heap)
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        native.store_delete(self._store)
-        CURRENT.guest = None
-
-    def _limit_memory(self, size: int) -> None:
-        native.store_limiter(self._store, size, -1, 1, 1, 1)
-
-    # ---- calls
-
-    def _look_up(self, name: str) -> Any:
-        encoded = name.encode()
-        found = native.export_get(self._context, addressof(self._instance), encoded, len(encoded), addressof(self._export))
-        if not found:
-            raise KeyError(name)
-        return (c_uint64 * 4)(*self._export[1:5])
-
-    def call(self, name: str, *arguments: int) -> int:
-        """Call an exported function of i32 parameters; answers its i32."""
-        function = self._functions.get(name)
-        if function is None:
-            function = self._functions[name] = self._look_up(name)
-        buffer, at = self._buffer, 0
-        for each in arguments:
-            buffer[at] = each
-            at += 4
-        error = native.func_call(self._context, addressof(function), self._arguments, len(arguments) or 1, addressof(self._trap))
-        if error or self._trap.value:
-            self._fail(error)
-        return int(buffer[0])
-
-    def _fail(self, error: int | None) -> None:
-        fault, CURRENT.fault = CURRENT.fault, None
-        text = "the guest stopped"
-        if self._trap.value:
-            text = native.describe_trap(self._trap.value)
-            self._trap.value = None
-        elif error:
-            text = native.describe_error(error)
-        if fault is not None:
-            try:
-                raise fault
-            finally:
-                del fault  # its traceback holds this frame: together they would wait for the garbage collector
-        reason = self._owner.overdue()
-        if reason is not None:
-            raise Stopped(reason)
-        raise Trapped(text)
-
-    # ---- memory: the base never moves, the size only grows
-
-    def _within(self, pointer: int, length: int) -> None:
-        if pointer + length > self.size:
-            self.size = native.memory_size(self._context, addressof(self._memory))
-            if pointer + length > self.size:
-                raise Trapped("the guest named memory that it does not have")
-
-    def read(self, pointer: int, length: int) -> bytes:
-        self._within(pointer, length)
-        return string_at(self._base + pointer, length)
-
-    def write(self, pointer: int, data: bytes) -> None:
-        self._within(pointer, len(data))
-        memmove(self._base + pointer, data, len(data))
-
     def read_u32(self, pointer: int) -> int:
-        self._within(pointer, 4)
+        self.within(pointer, 4)
         return c_uint32.from_address(self._base + pointer).value
 
     def read_name(self, pointer: int) -> str:
-        self._within(pointer, 1)
+        self.within(pointer, 1)
         return self.read(pointer, min(4096, self.size - pointer)).split(b"\0", 1)[0].decode("utf-8", "replace")
 
     def allocate(self, data: bytes) -> int:
@@ -170,24 +80,19 @@ class VM:
             return MAILBOX
         return self.allocate(data)
 
-    def measure(self) -> int:
-        """Bytes of linear memory; it never shrinks, so this is also the most that was used."""
-        self.size = int(native.memory_size(self._context, addressof(self._memory)))
-        return self.size
-
     def scrub(self) -> None:
         """Collect what nobody holds and write zeros over it: by taking all that the allocator has free, and giving it back."""
         self.call("qjs_run_gc")
-        self._limit_memory(self.measure())  # so that it gives what it has, and does not grow
+        self.bound_memory(self.measure())  # so that it gives what it has, and does not grow
         taken: list[int] = []
         for length in SCRUBBED:
             while len(taken) < SCRUBBED_BLOCKS and (pointer := self.call("wasm_malloc", length)):
                 taken.append(pointer)
-                self._within(pointer, length)
+                self.within(pointer, length)
                 memset(self._base + pointer, 0, length)
         for pointer in taken:
             self.call("wasm_free", pointer)
-        self._limit_memory(self._heap + MEMORY_SLACK)
+        self.bound_memory(self._heap + MEMORY_SLACK)
 
     def grow_to(self, size: int) -> bool:
         """Give the instance that much memory, if it may have it; memory never shrinks."""
@@ -299,7 +204,7 @@ class VM:
     def rejection(self, arguments: Arguments) -> int:
         """QuickJS tells of a promise rejected without a handler, and takes it back when one arrives."""
         promise, reason, handled = arguments[0], arguments[4], arguments[8]
-        self._within(promise, 8)
+        self.within(promise, 8)
         identity = c_uint64.from_address(self._base + promise).value
         if handled:
             for each in (promise, reason, *self.rejections.pop(identity, ())):
@@ -338,6 +243,3 @@ class VM:
         """Nothing in the guest may differ between two runs; Math.random is seeded through a message."""
         self.write(arguments[0], bytes(min(arguments[4], 256)))
         return 0
-
-    def overdue(self) -> str | None:
-        return self._owner.overdue()

@@ -13,7 +13,7 @@ from tests.processes.world import wait_until
 MANY = 200
 NESTED = """
 type Event = {value: number};
-export default async function (input: {child: string; start: number}, api: Api) {
+export default async function (input: {start: number}, api: Api) {
   const seen: string[] = ["begun"];
   const dice = Math.random();
   class Sum {
@@ -24,7 +24,7 @@ export default async function (input: {child: string; start: number}, api: Api) 
   const sum = new Sum();
   const third = async () => { const event = await api.events.wait("third") as Event; seen.push("third"); return event.value; };
   const second = async () => {
-    const answer = await api.processes.execute(input.child, {}, {wait: true}) as number;
+    const answer = await api.processes.execute("child", {}, {wait: true}) as number;
     seen.push("second");
     return answer + await third();
   };
@@ -96,7 +96,7 @@ def test_three_nested_awaits_survive_three_kills(chaos: Chaos) -> None:
     with chaos.client() as client:
         publish(client, "child", "javascript", CHILD)
         publish(client, "nested", "typescript", NESTED, grants={"processes": ["child"]})
-        execution = start(client, "nested", {"child": "child", "start": 1})
+        execution = start(client, "nested", {"start": 1})
         first = wait_for(client, "nested", execution, "first")
     for name in ("first", "child", "third"):
         chaos.kill()

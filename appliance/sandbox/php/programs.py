@@ -9,6 +9,7 @@ from typing import Any
 import wasmtime
 
 from appliance.sandbox.compiler import refuse_program
+from appliance.sandbox.instance import OutOfMemory, Stopped, Trapped
 from appliance.sandbox.outcome import Failure, Position
 from appliance.sandbox.php import faults
 from appliance.sandbox.php.engine import PhpEngine
@@ -20,7 +21,6 @@ from appliance.sandbox.program import Limits
 from appliance.sandbox.programs import Artefacts
 from appliance.sandbox.reasons import OVER_WALL
 from appliance.sandbox.visit import Request
-from appliance.sandbox.vm import OutOfMemory, Stopped, Trapped
 from appliance.sandbox.wire import Channel, Header, Verb
 
 CHECK_SECONDS = 10.0

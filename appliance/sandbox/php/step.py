@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import Any
 
+from appliance.sandbox.instance import OutOfMemory, Stopped, Trapped
 from appliance.sandbox.outcome import Failure
 from appliance.sandbox.php import faults
 from appliance.sandbox.php.engine import PhpEngine
@@ -13,7 +14,6 @@ from appliance.sandbox.php.files import ROOT, Files
 from appliance.sandbox.php.machine import Exited, Machine, PhpBoot
 from appliance.sandbox.php.sources import PhpSources
 from appliance.sandbox.visit import LimitReached, Request, Visit
-from appliance.sandbox.vm import OutOfMemory, Stopped, Trapped
 from appliance.sandbox.wire import Channel, Header, encode_json
 
 # What is kept of what PHP says of errors, to find the one that ended it.

@@ -134,6 +134,7 @@ def circumstances() -> dict[str, str]:
         sources / "entrypoints.py",
         sources / "wasmfile.py",
         sources.parent / "prelude.js",
+        sources.parent / "instance.py",
         sources.parent / "vm.py",
     ]
     return {**_machine(), "protocol": str(PROTOCOL), "template": digest(b"".join(each.read_bytes() for each in ours))}

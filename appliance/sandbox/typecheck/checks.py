@@ -9,10 +9,11 @@ from typing import Any
 import wasmtime
 
 from appliance.sandbox.engine import Engine
+from appliance.sandbox.instance import OutOfMemory, Stopped, Trapped
 from appliance.sandbox.outcome import Failure
 from appliance.sandbox.runtimes import Boot
 from appliance.sandbox.typecheck import SECONDS
-from appliance.sandbox.vm import VM, OutOfMemory, Stopped, Thrown, Trapped
+from appliance.sandbox.vm import VM, Thrown
 from appliance.sandbox.wire import Channel, Header, Verb
 
 HEAP = 400 << 20

@@ -196,7 +196,7 @@ class Yard:
         self.file, self.environment, self.tenant = (MARK + secrets.token_hex(12) for _ in range(3))
         self.path = folder / "secret.txt"
         self.path.write_text(self.file)
-        self.variable = "GOS_CANARY_" + secrets.token_hex(4)
+        self.variable = "CANARY_" + secrets.token_hex(4)
         os.environ[self.variable] = self.environment
         self._port = socket.create_server(("127.0.0.1", 0))
         self._port.setblocking(False)
