@@ -6,7 +6,7 @@ from typing import Any
 
 KIND_NAMES: Mapping[str, str] = {
     "rule": "Rule", "code": "Code", "integration": "Integration", "datapool": "DataPool", "branch": "Branch",
-    "for_each": "For each", "parallel": "Parallel", "wait": "Wait", "stop": "Stop",
+    "for_each": "For each", "parallel": "Parallel", "wait": "Wait", "stop": "Stop", "human": "Person", "process": "Process",
 }  # fmt: skip
 _LANGUAGES = {"typescript": "TypeScript", "javascript": "JavaScript", "php": "PHP"}
 _DATA_VERBS = {
@@ -116,6 +116,9 @@ def _for_each(settings: Mapping[str, Any]) -> str:
 
 
 def _wait(settings: Mapping[str, Any]) -> str:
+    if "event" in settings:
+        within = f", at most {settings['timeout']}" if settings.get("timeout") else ""
+        return f"Wait for the event {_plain(settings['event'])}{within}"
     return f"Wait until {_plain(settings['until'])}" if "until" in settings else f"Wait for {settings.get('for', '?')}"
 
 
@@ -131,13 +134,23 @@ def _stop(settings: Mapping[str, Any]) -> str:
     return "End the execution here"
 
 
+def _human(settings: Mapping[str, Any]) -> str:
+    asked = {"approval": "Ask for approval", "choice": "Ask for a choice"}.get(str(settings.get("kind")), "Ask a person")
+    return f"{asked}: {_plain(settings.get('title')) or '?'}"
+
+
+def _process(settings: Mapping[str, Any]) -> str:
+    name = settings.get("use", "?")
+    return f"Start {name}" if settings.get("wait") is False else f"Execute {name} and wait for it"
+
+
 def _unknown(settings: Mapping[str, Any]) -> str:
     return "A step that cannot be read; validate the draft"
 
 
 _SENTENCES = {
     "rule": _rule, "code": _code, "integration": _integration, "datapool": _data, "for_each": _for_each, "wait": _wait,
-    "branch": _branch, "parallel": _parallel, "stop": _stop,
+    "branch": _branch, "parallel": _parallel, "stop": _stop, "human": _human, "process": _process,
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ DEPTH, DETAILS_DEPTH = 32, 12
 LONGEST_MS = 90 * 86_400_000
 FREE_TEXT: Mapping[str, Any] = {"type": "string", "minLength": 1}
 
-_MEMBERS = ("kind", "title", "reason", "details", "schema", "choices", "approvers", "expires")
+MEMBERS = ("kind", "title", "reason", "details", "schema", "choices", "approvers", "expires")
 # Step code writes these schemas, and 24 members that refer to one another twice take half a second to check against, doubling
 # with every further one.
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -65,9 +65,9 @@ def parse_request(given: Any, origin: Origin, now: int) -> HumanRequest:
     """
     if not isinstance(given, Mapping):
         raise ValidationFailed("a request to a person is an object with kind and title", pointer="")
-    if unknown := [name for name in given if name not in _MEMBERS]:
+    if unknown := [name for name in given if name not in MEMBERS]:
         name = str(unknown[0])[:60]
-        raise ValidationFailed(f"a request to a person has no {name!r}; it has {', '.join(_MEMBERS)}", pointer=f"/{name}")
+        raise ValidationFailed(f"a request to a person has no {name!r}; it has {', '.join(MEMBERS)}", pointer=f"/{name}")
     kind = given.get("kind")
     if kind not in KINDS:
         raise ValidationFailed(f"kind is one of {', '.join(KINDS)}", pointer="/kind")

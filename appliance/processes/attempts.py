@@ -1,7 +1,7 @@
 """One attempt of one step: evaluate, perform, and turn every failure into a step run."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from .failing import LOST_CODES, StepFailed, check_output, from_coded
 from .job import Begun, Job, Performed
 from .journal import Cancelled
 from .nodes import Step
-from .steps import for_each, perform
+from .steps import finish, for_each, perform
 from .task import Result, Suspending, Task, Tools
 
 LOST_RETRIES = 5
@@ -51,7 +51,7 @@ class Attempts:
         try:
             with logs.log_context(execution_id=job.claim.execution_id, step=step.path):
                 result = self._perform(job, ready, run, now)
-            performed = Performed(run, result, run.attempt) if result.in_commit else self._record(run, result)
+            performed = Performed(run, result, run.attempt) if result.is_open else self._record(run, result)
         except Cancelled:
             return Performed(replace(run, status="cancelled", finished_at=clock.now_ms()), Result(status="cancelled"), run.attempt)
         except StepFailed as failed:
@@ -69,9 +69,11 @@ class Attempts:
         return performed
 
     def perform_in_commit(self, job: Job, each: Performed) -> Performed:
-        """A DataPool write, or a VM to be stored, inside the commit that records its step."""
+        """A DataPool write, a VM to be stored, or a question to be put, inside the commit that records its step."""
         if each.result.suspending is not None:
             return self._suspend(job, each, each.result.suspending)
+        if each.result.settle is not None:
+            return self._settle(job, each, each.result.settle)
         if each.result.in_commit is None:
             return each
         try:
@@ -87,6 +89,19 @@ class Attempts:
             raise
         except ApplianceError as error:
             return _failed(job.compiled.steps[each.run.path], each.run, from_coded(error))
+
+    def _settle(self, job: Job, each: Performed, settle: Callable[[], Result | StepFailed]) -> Performed:
+        step = job.compiled.steps[each.run.path]
+        try:
+            with db.savepoint():
+                settled = settle()
+        except StorageFull:
+            raise
+        except ApplianceError as error:
+            return _failed(step, each.run, from_coded(error))
+        if isinstance(settled, StepFailed):
+            return _failed(step, each.run, settled)
+        return self._record(each.run, replace(settled, journal=each.result.journal))
 
     def _suspend(self, job: Job, each: Performed, suspending: Suspending) -> Performed:
         run, claim = each.run, job.claim
@@ -114,18 +129,19 @@ class Attempts:
     def _perform(self, job: Job, ready: Ready, run: StepRun, now: int) -> Result:
         step = ready.step
         names = job.names(ready.iteration, step.path)
-        if step.when is not None and not _is_suspended(run):
+        woken = run.is_suspended and step.kind != "code"
+        if step.when is not None and not run.is_suspended:
             filled = fill(self._tools.pool, {"when": step.when}, names, now)
             if not is_true(filled["when"]):
                 return Result(status="skipped")
-        filled = self._fill(job, run, names, now)
-        run.input = shown_input(filled)
+        filled = {} if woken else self._fill(job, run, names, now)
+        run.input = ready.run.input if woken and ready.run else shown_input(filled)
         task = Task(
             step, ready.iteration, run.attempt, job.claim, job.compiled, names, filled,
             filled.get("step_input", job.claim.input), now, max(1, job.left_ms()), job.is_cut_short,
             is_rerun=ready.run is not None or job.claim.fence > 1,
         )  # fmt: skip
-        return perform(self._tools, task)
+        return finish(self._tools, task) if woken else perform(self._tools, task)
 
     def _fill(self, job: Job, run: StepRun, names: Mapping[str, Any], now: int) -> dict[str, Any]:
         """The step's settings with their expressions evaluated.
@@ -157,10 +173,6 @@ class Attempts:
             finished_at=(run.finished_at or clock.now_ms()) if closed else None,
         )  # fmt: skip
         return Performed(after, result, run.attempt)
-
-
-def _is_suspended(run: StepRun) -> bool:
-    return bool((run.state or {}).get("suspended"))
 
 
 def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:

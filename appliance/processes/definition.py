@@ -4,9 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from appliance.core import ids
-from appliance.core.errors import ValidationFailed
-
 from .kinds import READERS
 from .nodes import (
     BLOCK_KINDS,
@@ -30,7 +27,7 @@ from .template import Template
 __all__ = ["Definition", "DefinitionProblems", "Problem", "Step", "parse_definition"]
 
 # Words of the contract whose turn comes in a later release: they are refused by name, never silently ignored.
-LATER_KINDS = ("human", "file", "ocr", "llm", "agent", "process")
+LATER_KINDS = ("file", "ocr", "llm", "agent")
 LATER_MEMBERS = ("triggers", "concurrency", "on_failure")
 LATER_GRANTS = ("documents", "llm")
 _STEP_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -85,12 +82,7 @@ class _Parser(Reader):
         )  # fmt: skip
 
     def process_id(self, value: Any) -> str:
-        process_id = self.text(value, "/id")
-        try:
-            ids.check_slug(process_id, pointer="/id")
-        except ValidationFailed as error:
-            self.problem("/id", error.message)
-        return process_id
+        return self.slug(value, "/id")
 
     def grants(self, value: Any, pointer: str) -> Grants:
         if value is None:

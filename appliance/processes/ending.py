@@ -46,8 +46,8 @@ def close_execution(scope: TenantScope, child: Child) -> None:
     error = child.error or {}
     message = f"the child execution {child.execution_id} of {child.process_id} {_ENDED[child.status]}"
     fault = {
-        "code": "child_failed", "message": f"{message}: {error['message']}" if error else message, "retryable": False,
-        "failure_class": error.get("failure_class", "user_code"), "details": [],
+        "code": "child_failed", "message": f"{message}: {error['message']}" if error else message,
+        "retryable": bool(error.get("retryable", False)), "failure_class": error.get("failure_class", "user_code"), "details": [],
     }  # fmt: skip
     suspension.answer_call(scope, child.execution_id, False, fault)
 

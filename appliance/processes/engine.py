@@ -30,6 +30,11 @@ class StepRun:
     started_at: int | None = None
     finished_at: int | None = None
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it has asked something, and waits for the answer."""
+        return bool(self.state) and bool(self.state.get("suspended"))
+
 
 @dataclass(frozen=True)
 class Ready:
@@ -151,7 +156,7 @@ class History:
             if decision.wake_at is None or run.next_run_at < decision.wake_at:
                 decision.wake_at = run.next_run_at
                 decision.wake_reason = "retry" if run.status == "retrying" else "timer"
-        elif run.status == "waiting" and run.kind == "wait":
+        elif run.status == "waiting" and run.kind == "wait" and not run.is_suspended:
             decision.close.append(Close(step, iteration, run, run.output))
         else:
             decision.ready.append(Ready(step, iteration, run))

@@ -3,12 +3,19 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from appliance.core.errors import ValidationFailed
+from appliance.governance.questions import KINDS as HUMAN_KINDS
+from appliance.governance.questions import MEMBERS as REQUEST_MEMBERS
+from appliance.governance.questions import Origin, parse_request
+
+from .nodes import MAX_EVENT_NAME
 from .reading import Reader
 from .template import Template
 
 Settings = dict[str, Any]
 Parsed = tuple[Settings, dict[str, Template]]
 LANGUAGES = ("typescript", "javascript", "php")
+ON_TIMEOUT = ("reject", "fail", "continue")
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "create": ("values",),
     "update": ("id", "values"),
@@ -89,19 +96,72 @@ def _check_operation(reader: Reader, operation: str, value: Any, pointer: str) -
 
 
 def read_wait(reader: Reader, value: Any, pointer: str) -> Parsed:
-    if reader.refuse_later(value, pointer, ("event",)):
+    given = reader.mapping(value, pointer, ("for", "until", "event", "timeout"))
+    if sum(name in given for name in ("for", "until", "event")) != 1:
+        reader.problem(pointer, "a wait has exactly one of `for`, `until` and `event`")
         return {}, {}
-    given = reader.mapping(value, pointer, ("for", "until"))
-    if ("for" in given) == ("until" in given):
-        reader.problem(pointer, "a wait has either `for` or `until`")
-        return {}, {}
+    if "event" in given:
+        return _read_event(reader, given, pointer)
+    if "timeout" in given:
+        reader.problem(f"{pointer}/timeout", "only the wait for an event has a timeout")
     name = "for" if "for" in given else "until"
     template = reader.template(given[name], f"{pointer}/{name}")
     if name == "for" and template.constant:
         reader.duration(given["for"], f"{pointer}/for")
     elif name == "until" and not isinstance(given["until"], str):
         reader.problem(f"{pointer}/until", "this must be an RFC 3339 time or an expression")
-    return {}, {name: template}
+    return {"awaits": "time"}, {name: template}
+
+
+def _read_event(reader: Reader, given: Settings, pointer: str) -> Parsed:
+    template = reader.template({name: given[name] for name in ("event", "timeout") if name in given}, pointer)
+    dynamic = _dynamic_members(template)
+    if len(reader.text(given["event"], f"{pointer}/event", "event")) > MAX_EVENT_NAME and "event" not in dynamic:
+        reader.problem(f"{pointer}/event", f"a name has at most {MAX_EVENT_NAME} characters")
+    if "timeout" not in dynamic:
+        reader.duration(given.get("timeout"), f"{pointer}/timeout", least=1)
+    return {"awaits": "event"}, {"arguments": template}
+
+
+def _dynamic_members(template: Template) -> set[str | int]:
+    """The members of an object that have expressions in them."""
+    return {place[0] for place, _ in template.slots}
+
+
+def read_human(reader: Reader, value: Any, pointer: str) -> Parsed:
+    given = reader.mapping(value, pointer, (*REQUEST_MEMBERS, "on_timeout"), ("kind", "title"))
+    on_timeout = reader.choice(given.get("on_timeout", "reject"), f"{pointer}/on_timeout", ON_TIMEOUT)
+    template = reader.template({name: given[name] for name in REQUEST_MEMBERS if name in given}, pointer)
+    if not {"kind", "title"} <= given.keys():
+        return {}, {}
+    kind = reader.choice(given["kind"], f"{pointer}/kind", HUMAN_KINDS)
+    if kind == given["kind"] and isinstance(template.value, dict):
+        _check_request(reader, template, pointer)
+    return {"on_timeout": on_timeout}, {"arguments": template}
+
+
+def _check_request(reader: Reader, template: Template, pointer: str) -> None:
+    """What is written out must be right; an expression is looked at when it has a value."""
+    dynamic = _dynamic_members(template)
+    stand_ins = {"title": "title", "choices": ["choice"]}
+    written = {name: value for name, value in template.value.items() if name not in dynamic}
+    try:
+        parse_request({name: stand_ins[name] for name in dynamic if name in stand_ins} | written, Origin("", "", "", ""), 0)
+    except ValidationFailed as error:
+        reader.problem(f"{pointer}{error.details[0].pointer if error.details else ''}", error.message)
+
+
+def read_process(reader: Reader, value: Any, pointer: str) -> Parsed:
+    given = reader.mapping(value, pointer, ("use", "input", "wait"), ("use",))
+    waits = given.get("wait", True)
+    if not isinstance(waits, bool):
+        reader.problem(f"{pointer}/wait", "this must be true or false")
+    entered = given.get("input", {})
+    if not isinstance(entered, dict) and not (isinstance(entered, str) and entered.startswith("=")):
+        reader.problem(f"{pointer}/input", "this must be an object or an expression")
+    templates = {"input": reader.template(entered, f"{pointer}/input")} if "input" in given else {}
+    use = reader.slug(given["use"], f"{pointer}/use") if "use" in given else ""
+    return {"use": use, "wait": waits}, templates
 
 
 def read_stop(reader: Reader, value: Any, pointer: str) -> Parsed:
@@ -114,6 +174,8 @@ READERS: Mapping[str, Callable[[Reader, Any, str], Parsed]] = {
     "code": read_code,
     "integration": read_integration,
     "datapool": read_datapool,
+    "human": read_human,
+    "process": read_process,
     "wait": read_wait,
     "stop": read_stop,
 }

@@ -8,11 +8,14 @@ from typing import Any, Literal
 from .template import Template
 
 BLOCK_KINDS = ("branch", "for_each", "parallel")
-KINDS = ("rule", "code", "integration", "datapool", "wait", "stop", *BLOCK_KINDS)
+KINDS = ("rule", "code", "integration", "datapool", "human", "process", "wait", "stop", *BLOCK_KINDS)
+# Those that may wait for an answer, and leave nobody to wait for it when they end.
+ASKING_KINDS = ("code", "human", "process", "wait")
 RETRY_CLASSES = ("user_code", "connector", "timeout", "memory", "system", "policy", "validation")
 MAX_STEPS = 1000
 MAX_DEPTH = 8
 MOST_BRANCHES = 50
+MAX_EVENT_NAME = 200
 
 
 Severity = Literal["error", "warning"]

@@ -11,6 +11,7 @@ from . import ending, store, suspension, waits
 from .engine import Decision, History, Key, StepRun
 from .failing import make_error
 from .job import Performed
+from .nodes import ASKING_KINDS
 from .store import Claim
 
 EXECUTIONS = metrics.registry.counter("gos_executions_total", "Executions that ended.", ("status",))
@@ -67,15 +68,15 @@ def waiting(decision: Decision, history: History) -> Ending:
 
 
 def with_open_calls(claim: Claim, end: Ending, history: History) -> Ending:
-    """Inside a commit: the same waiting with the calls that code waits in; due at once when one has been answered since."""
-    suspended = [run for run in history.runs.values() if run.status == "waiting" and run.kind == "code"]
+    """Inside a commit: the same waiting with the calls that steps wait in; due at once when one has been answered since."""
+    suspended = [run for run in history.runs.values() if run.status == "waiting" and run.is_suspended]
     if not suspended:
         return end
     steps = {(run.path, run.iteration): run.step for run in suspended}
     found = suspension.open_calls(claim.scope, claim.execution_id)
     told = [waits.told(each, steps[each.path, each.iteration]) for each in found if (each.path, each.iteration) in steps]
     reasons = {each.kind for each in found} | {"retry" if end.wait_reason == "retry" else "timer"}
-    others = any(run.status in ("waiting", "retrying") and run.kind != "code" for run in history.runs.values())
+    others = any(run.status in ("waiting", "retrying") and not run.is_suspended for run in history.runs.values())
     if not others and end.wait_reason != "retry":
         reasons = {each.kind for each in found}
     reason = next((name for name in waits.REASONS if name in reasons), end.wait_reason)
@@ -107,7 +108,7 @@ def write_step(claim: Claim, performed: Performed) -> None:
             for line in result.logs
         ]  # fmt: skip
         log_lines.write_lines(claim.scope, lines)
-    if run.kind == "code" and (run.finished_at is not None or run.attempt != attempt):
+    if run.kind in ASKING_KINDS and (run.finished_at is not None or run.attempt != attempt):
         ending.close_step(claim.scope, claim.execution_id, run.path, run.iteration)
     if run.status == "failed":
         _log_failure(claim, run)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from appliance.core import clock
+from appliance.core import clock, ids
 from appliance.core.errors import ValidationFailed
 
 from .nodes import Problem
@@ -58,6 +58,14 @@ class Reader:
             return value
         self.problem(pointer, "this must be a text that is not empty")
         return default
+
+    def slug(self, value: Any, pointer: str) -> str:
+        found = self.text(value, pointer)
+        try:
+            ids.check_slug(found, pointer=pointer)
+        except ValidationFailed as error:
+            self.problem(pointer, error.message)
+        return found
 
     def texts(self, value: Any, pointer: str) -> list[str]:
         if isinstance(value, list) and all(isinstance(word, str) for word in value):

@@ -168,7 +168,7 @@ class Runner:
             if self._stopping.is_set():
                 self._commit(job, [each for each in finished if each.run.status in FINISHED or each.result.suspending], None)
                 return
-            if any(each.result.in_commit or each.result.suspending for each in finished):
+            if any(each.result.is_open or each.result.suspending for each in finished):
                 self._commit(job, finished, None)  # what these come to is known only after their commit
                 finished = []
             for each in finished:

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from appliance.governance.questions import KINDS as HUMAN_KINDS
+
+from .kinds import ON_TIMEOUT
 from .nodes import KINDS, MOST_BRANCHES, RETRY_CLASSES
 
 _EXPRESSION = {"type": "string", "pattern": "^=", "description": "An expression: JavaScript after the equals sign."}
@@ -91,7 +94,22 @@ def _kinds() -> dict[str, Any]:
         "datapool": _object(
             {"collection": text, **dict.fromkeys(("create", "update", "upsert", "delete", "find", "query", "batch"), _ANY)}
         ),
-        "wait": _object({"for": text, "until": text}),
+        "human": _object(
+            {
+                "kind": {"enum": list(HUMAN_KINDS)},
+                "title": text,
+                "reason": text,
+                "details": _ANY,
+                "schema": {"type": ["object", "string"], "description": "JSON Schema of the answer to an input."},
+                "choices": {"type": ["array", "string"], "items": text},
+                "approvers": {"type": ["array", "string"], "items": text, "examples": [["role:operator", "user:ann"]]},
+                "expires": _DURATION,
+                "on_timeout": {"enum": list(ON_TIMEOUT)},
+            },
+            ["kind", "title"],
+        ),
+        "process": _object({"use": text, "input": _ANY, "wait": {"type": "boolean"}}, ["use"]),
+        "wait": _object({"for": text, "until": text, "event": text, "timeout": text}),
         "stop": _object({"output": _ANY}),
         "branch": {"type": "array", "minItems": 1, "items": _object({"when": _EXPRESSION, "steps": inner}, ["steps"])},
         "parallel": {"type": "object", "minProperties": 1, "maxProperties": MOST_BRANCHES, "additionalProperties": inner},

@@ -9,6 +9,7 @@ from appliance.core.crypto import Sealer
 from appliance.sandbox import LogLine, Pool
 
 from .compiled import Compiled
+from .failing import StepFailed
 from .journal import Actions, Data
 from .nodes import Grants, Step
 from .store import Claim, JournalEntry
@@ -87,7 +88,8 @@ class Suspending:
 
 @dataclass
 class Result:
-    """What an attempt came to.  `in_commit` runs inside the commit that records it and answers the output."""
+    """What an attempt came to.  `in_commit` runs inside the commit that records it and answers the output; so does `settle`,
+    which answers all that it comes to."""
 
     output: Any = None
     status: str = "succeeded"
@@ -97,3 +99,9 @@ class Result:
     journal: list[JournalEntry] = field(default_factory=list)
     logs: list[LogLine] = field(default_factory=list)
     suspending: Suspending | None = None
+    settle: "Callable[[], Result | StepFailed] | None" = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is known only after its commit what the attempt came to."""
+        return self.in_commit is not None or self.settle is not None

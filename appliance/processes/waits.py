@@ -10,13 +10,12 @@ from appliance.governance import approvals
 from appliance.sandbox import HostCall
 
 from . import suspension
-from .nodes import Grants
+from .nodes import MAX_EVENT_NAME, Grants
 from .store import Claim
 from .suspension import PendingCall, RunKey
 
 CHILD = "processes.execute"
 METHODS = ("human.request", "wait.for", "wait.until", "events.wait", CHILD)
-MAX_NAME = 200
 # How an execution that waits for several things is called: for the first of these it has.
 REASONS = ("approval", "input", "event", "child", "timer", "retry")
 
@@ -95,8 +94,8 @@ class Waits:
 
     def _event(self, call: HostCall) -> tuple[int | None, str]:
         name, options = [*call.args, None][:2] if call.args else (None, None)
-        if len(call.args) > 2 or not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME:
-            raise ValidationFailed(f"call api.events.wait(name, {{timeout?}}) with a name of 1 to {MAX_NAME} characters")
+        if len(call.args) > 2 or not isinstance(name, str) or not 1 <= len(name) <= MAX_EVENT_NAME:
+            raise ValidationFailed(f"call api.events.wait(name, {{timeout?}}) with a name of 1 to {MAX_EVENT_NAME} characters")
         if options is not None and (not isinstance(options, Mapping) or set(options) - {"timeout"}):
             raise ValidationFailed("the options of api.events.wait are {timeout}, a duration")
         timeout = (options or {}).get("timeout")

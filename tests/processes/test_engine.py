@@ -73,6 +73,15 @@ def test_a_wait_is_closed_when_it_is_due() -> None:
     assert [each.step.id for each in due.close] == ["w"]
 
 
+def test_a_step_that_has_asked_is_performed_again_when_it_is_answered_or_due() -> None:
+    for body in ({"wait": {"event": "paid"}}, {"process": {"use": "other"}}, {"human": {"kind": "approval", "title": "?"}}):
+        asking = define({"id": "w", **body})
+        early = decide(asking, run_of(asking, "w", "waiting", next_run_at=NOW + 1, state={"suspended": True}))
+        assert (early.ready, early.close, early.wake_at, early.wake_reason) == ([], [], NOW + 1, "timer")
+        due = decide(asking, run_of(asking, "w", "waiting", next_run_at=NOW, state={"suspended": True}))
+        assert (ready(due), due.close) == ([("w", "")], [])
+
+
 BRANCH = define(
     {"id": "c", "branch": [{"when": "= true", "steps": [{"id": "x", **RULE}]}, {"steps": [{"id": "y", **RULE}]}]},
     {"id": "z", **RULE},

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from appliance.processes.task import Result, Task, Tools
 
-from . import branch, code, datapool, for_each, integration, parallel, rule, stop, wait
+from . import asking, branch, code, datapool, for_each, human, integration, parallel, process, rule, stop, wait
 
 PERFORMERS: Mapping[str, Callable[[Tools, Task], Result]] = {
     "rule": rule.perform,
@@ -12,13 +12,21 @@ PERFORMERS: Mapping[str, Callable[[Tools, Task], Result]] = {
     "integration": integration.perform,
     "datapool": datapool.perform,
     "wait": wait.perform,
+    "human": human.perform,
+    "process": process.perform,
     "stop": stop.perform,
     "branch": branch.perform,
     "for_each": for_each.perform,
     "parallel": parallel.perform,
 }
+CONCLUSIONS: Mapping[str, asking.Conclude] = {"human": human.conclude}
 
 
 def perform(tools: Tools, task: Task) -> Result:
     """Perform an attempt; StepFailed when it fails, Cancelled when the execution is being cancelled."""
     return PERFORMERS[task.step.kind](tools, task)
+
+
+def finish(tools: Tools, task: Task) -> Result:
+    """Go on with a step, other than code, that has waited for an answer."""
+    return asking.finish(tools, task, CONCLUSIONS.get(task.step.kind, asking.take_answer))

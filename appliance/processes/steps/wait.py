@@ -1,13 +1,18 @@
-"""`wait`: for a duration or until a time; the row is the timer."""
+"""`wait`: for a duration, until a time or for an event; the row is the timer."""
 
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.processes.failing import failed_validation
+from appliance.processes.nodes import MAX_EVENT_NAME, Grants
 from appliance.processes.task import Result, Task, Tools
+
+from . import asking
 
 
 def perform(tools: Tools, task: Task) -> Result:
     """Note when to go on; a time that has passed goes on at once."""
+    if task.step.settings["awaits"] == "event":
+        return _event(tools, task)
     name = "for" if "for" in task.filled else "until"
     value = task.filled[name]
     pointer = f"{task.step.pointer}/wait/{name}"
@@ -23,3 +28,18 @@ def perform(tools: Tools, task: Task) -> Result:
     if due <= task.now:
         return Result(output=None)
     return Result(status="waiting", next_run_at=due, state={"until": clock.rfc3339(due)})
+
+
+def _event(tools: Tools, task: Task) -> Result:
+    """Wait for what somebody tells the execution; its data is the output."""
+    name, timeout = (task.filled["arguments"].get(member) for member in ("event", "timeout"))
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_EVENT_NAME:
+        message = f"a name is a text of 1 to {MAX_EVENT_NAME} characters"
+        raise failed_validation(message, f"{task.step.pointer}/wait/event", "event_invalid")
+    pointer = f"{task.step.pointer}/wait/timeout"
+    try:
+        if timeout is not None:
+            clock.parse_duration(timeout if isinstance(timeout, str) else repr(timeout))
+    except ValidationFailed as error:
+        raise failed_validation(error.message, pointer, "time_invalid") from error
+    return asking.begin(tools, task, "events.wait", [name, {"timeout": timeout}], Grants())

@@ -1,0 +1,27 @@
+"""`human`: asks a person; a rejection is an output like any other, what nobody decides in time is as `on_timeout` says."""
+
+from typing import Any
+
+from appliance.processes.failing import StepFailed, make_error
+from appliance.processes.nodes import Grants
+from appliance.processes.task import Result, Task, Tools
+
+from . import asking
+
+_NEXT = "retry from the failed step to ask again, or give `expires` more time or another `on_timeout`, and publish"
+
+
+def perform(tools: Tools, task: Task) -> Result:
+    """Put the request to people; the step is its own grant."""
+    return asking.begin(tools, task, "human.request", [task.filled["arguments"]], Grants(human=True))
+
+
+def conclude(task: Task, ok: bool, value: Any) -> Result | StepFailed:
+    """`{status, answer, comment, decided_by, decided_at, request_id}`."""
+    on_timeout = task.step.settings["on_timeout"]
+    if not ok or value["status"] != "expired" or on_timeout == "continue":
+        return asking.take_answer(task, ok, value)
+    if on_timeout == "reject":
+        return Result(output={**value, "status": "rejected"})
+    error = make_error("approval_expired", "timeout", f"nobody decided {value['request_id']} in time")
+    return StepFailed({**error, "next": _NEXT})
