@@ -252,7 +252,7 @@ def test_grants_name_secrets_processes_and_asking_people() -> None:
         {"wait": {"event": "paid-{{ input.n }}", "timeout": "= input.within"}},
         {"process": {"use": "other", "input": "= input", "wait": False}},
         {"human": {"kind": "choice", "title": "{{ input.n }}?", "choices": "= input.choices", "expires": "= input.within"}},
-        {"human": {"kind": "input", "title": "x", "schema": {"type": "object"}, "details": {"n": "= input.n"}, "on_timeout": "fail"}},
+        {"human": {"kind": "input", "title": "x", "schema": {"type": "object"}, "details": ["= input.n"], "on_timeout": "fail"}},
     ],
 )
 def test_what_waits_may_have_expressions_in_it(step: dict[str, Any]) -> None:
