@@ -213,8 +213,9 @@ def test_a_stop_ends_everything_with_its_output_wherever_it_stands() -> None:
 
 
 @st.composite
-def steps_of(draw: st.DrawFn, depth: int = 0) -> list[dict[str, Any]]:
-    kinds = ["rule", "rule", "wait"] + (["branch", "for_each", "parallel"] if depth < 3 else [])
+def steps_of(draw: st.DrawFn, depth: int = 0, stops: bool = False) -> list[dict[str, Any]]:
+    kinds = ["rule", "rule", "wait", "ask", *(["stop"] if stops else [])]
+    kinds += ["branch", "for_each", "parallel"] if depth < 3 else []
     found: list[dict[str, Any]] = []
     for _ in range(draw(st.integers(1, 3))):
         kind = draw(st.sampled_from(kinds))
@@ -222,14 +223,19 @@ def steps_of(draw: st.DrawFn, depth: int = 0) -> list[dict[str, Any]]:
             found.append(dict(RULE))
         elif kind == "wait":
             found.append({"wait": {"for": "1s"}})
+        elif kind == "ask":
+            found.append({"wait": {"event": "paid"}})
+        elif kind == "stop":
+            found.append({"stop": {}})
         elif kind == "branch":
-            options = [{"when": "= true", "steps": draw(steps_of(depth + 1))} for _ in range(draw(st.integers(1, 2)))]
+            options = [{"when": "= true", "steps": draw(steps_of(depth + 1, stops))} for _ in range(draw(st.integers(1, 2)))]
             found.append({"branch": options})
         elif kind == "parallel":
-            found.append({"parallel": {f"way{n}": draw(steps_of(depth + 1)) for n in range(draw(st.integers(1, 3)))}})
+            found.append({"parallel": {f"way{n}": draw(steps_of(depth + 1, stops)) for n in range(draw(st.integers(1, 3)))}})
         else:
             items = list(range(draw(st.integers(0, 4))))
-            found.append({"for_each": {"items": items, "concurrency": draw(st.integers(1, 3)), "steps": draw(steps_of(depth + 1))}})
+            inner = draw(steps_of(depth + 1, stops))
+            found.append({"for_each": {"items": items, "concurrency": draw(st.integers(1, 3)), "steps": inner}})
     return found
 
 
@@ -288,8 +294,14 @@ class Simulation:
             self.history = History(self.definition)
             for run in runs:
                 self.history.put(run)
+        elif each.run is not None and each.run.is_suspended:
+            assert (each.run.next_run_at or 0) <= self.now, "it is asked once, and goes on when it is due"
+            self._put(step, each.iteration, "succeeded", output=step.id)
         elif how == "skip":
             self._put(step, each.iteration, "skipped")
+        elif step.kind == "wait" and "arguments" in step.templates:
+            due = self.now + self.data.draw(st.integers(0, 9))
+            self._put(step, each.iteration, "waiting", next_run_at=due, state={"suspended": True})
         elif step.kind == "wait":
             self._put(step, each.iteration, "waiting", next_run_at=self.now + self.data.draw(st.integers(1, 9)))
         elif step.kind == "branch":
@@ -325,6 +337,22 @@ def test_random_processes_end_with_every_step_done_once_and_in_order(data: st.Da
         assert all(finished[sibling, iteration] < finished[path, iteration] for sibling in siblings)
     open_runs = [run for run in simulation.history.runs.values() if run.status not in ("succeeded", "skipped")]
     assert open_runs == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), steps=steps_of(stops=True))
+def test_random_processes_end_with_the_first_stop_they_come_to(data: st.DataObject, steps: list[dict[str, Any]]) -> None:
+    definition = define(*named(steps, [0]))
+    simulation = Simulation(definition, data)
+    decision = simulation.run()
+    stops = [run for run in simulation.history.runs.values() if run.kind == "stop" and run.status == "succeeded"]
+    assert stops == ([decision.stopped] if decision.stopped else [])
+    if decision.stopped is None:
+        return
+    assert simulation.order[-1] == (decision.stopped.path, decision.stopped.iteration), "nothing is done behind it"
+    assert (decision.output, decision.ready, decision.close) == (decision.stopped.output, [], [])
+    again = decide(definition, *simulation.history.runs.values(), now=simulation.now + 100)
+    assert (again.done, again.stopped, again.ready) == (True, decision.stopped, [])
 
 
 def siblings_before(definition: Definition, path: str) -> list[str]:
