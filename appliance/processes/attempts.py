@@ -109,7 +109,8 @@ class Attempts:
         suspension.keep_vm(claim, key, suspending.stored, self._tools.sealer)
         # Its calls stand in the journal already: each was recorded when it began.
         store.add_clock(claim, key, suspending.clock)
-        return replace(each, run=replace(run, state={**(run.state or {}), "suspended": True}, next_run_at=suspending.next_due()))
+        kept = {name: value for name, value in (run.state or {}).items() if name != "lost"}  # it came further: that is over
+        return replace(each, run=replace(run, state={**kept, "suspended": True}, next_run_at=suspending.next_due()))
 
     def close(self, job: Job, close: Close) -> Performed:
         """Finish a branch, a for_each or a wait whose time has come."""

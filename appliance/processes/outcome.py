@@ -75,10 +75,11 @@ def with_open_calls(claim: Claim, end: Ending, history: History) -> Ending:
     steps = {(run.path, run.iteration): run.step for run in suspended}
     found = suspension.open_calls(claim.scope, claim.execution_id)
     told = [waits.told(each, steps[each.path, each.iteration]) for each in found if (each.path, each.iteration) in steps]
-    reasons = {each.kind for each in found} | {"retry" if end.wait_reason == "retry" else "timer"}
-    others = any(run.status in ("waiting", "retrying") and not run.is_suspended for run in history.runs.values())
-    if not others and end.wait_reason != "retry":
-        reasons = {each.kind for each in found}
+    reasons = {each.kind for each in found}
+    if end.wait_reason == "retry":
+        reasons.add("retry")
+    elif any(run.status == "waiting" and not run.is_suspended for run in history.runs.values()):
+        reasons.add("timer")
     reason = next((name for name in waits.REASONS if name in reasons), end.wait_reason)
     earliest = store.earliest_due(claim)
     return replace(end, wait_reason=reason, waiting_for={**(end.waiting_for or {}), "waits": told}, next_run_at=earliest)

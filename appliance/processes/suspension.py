@@ -41,10 +41,11 @@ class PendingCall:
 
 @dataclass(frozen=True)
 class StoredVM:
-    """A VM as it was suspended; `position` counts the answers the code had received by then."""
+    """A VM as it was suspended; `position` counts the answers the code had received by then, `used_ms` is how long it ran."""
 
     snapshot: Snapshot
     position: int
+    used_ms: int
 
 
 def add_call(claim: Claim, pending: PendingCall) -> None:
@@ -124,13 +125,15 @@ def keep_vm(claim: Claim, run_key: RunKey, stored: StoredVM, sealer: Sealer) -> 
     """Store the VM of a step run, instead of an earlier one."""
     snapshot = stored.snapshot
     db.execute(
-        "INSERT INTO suspended_step (tenant_id, execution_id, path, iteration, attempt, template, position, pending, sealed, "
-        "created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant_id, execution_id, path, iteration) DO UPDATE SET "
+        "INSERT INTO suspended_step (tenant_id, execution_id, path, iteration, attempt, template, position, pending, used_ms, "
+        "sealed, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (tenant_id, execution_id, path, iteration) DO UPDATE SET "
         "attempt = excluded.attempt, template = excluded.template, position = excluded.position, pending = excluded.pending, "
-        "sealed = excluded.sealed, created_at = excluded.created_at",
+        "used_ms = excluded.used_ms, sealed = excluded.sealed, created_at = excluded.created_at",
         (
             claim.scope.tenant_id, claim.execution_id, *run_key, snapshot.template, stored.position,
-            db.dump_json(list(snapshot.pending)), sealer.seal(snapshot.data, _context(claim.scope, claim.execution_id, run_key)),
+            db.dump_json(list(snapshot.pending)), stored.used_ms,
+            sealer.seal(snapshot.data, _context(claim.scope, claim.execution_id, run_key)),
             clock.now_ms(),
         ),
     )  # fmt: skip
@@ -139,14 +142,14 @@ def keep_vm(claim: Claim, run_key: RunKey, stored: StoredVM, sealer: Sealer) -> 
 def load_vm(scope: TenantScope, execution_id: str, run_key: RunKey, sealer: Sealer) -> StoredVM | None:
     """The stored VM of a step run; None when it was not suspended.  ConfigInvalid when it does not open."""
     found = db.rows(
-        f"SELECT template, position, pending, sealed FROM suspended_step WHERE {_OF_RUN}",  # noqa: S608 our own names
+        f"SELECT template, position, pending, used_ms, sealed FROM suspended_step WHERE {_OF_RUN}",  # noqa: S608 our own names
         (scope.tenant_id, execution_id, *run_key),
     )
     if not found:
         return None
-    template, position, pending, sealed = found[0]
+    template, position, pending, used_ms, sealed = found[0]
     data = sealer.open(bytes(sealed), _context(scope, execution_id, run_key))
-    return StoredVM(Snapshot(template, data, tuple(json.loads(pending))), position)
+    return StoredVM(Snapshot(template, data, tuple(json.loads(pending))), position, used_ms)
 
 
 def _context(scope: TenantScope, execution_id: str, run_key: RunKey) -> str:

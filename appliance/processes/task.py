@@ -66,9 +66,10 @@ class Task:
         """What the step may reach: its own grants, or the process's."""
         return self.step.grants or self.compiled.definition.grants
 
-    def wall_ms(self, default_ms: int) -> int:
-        """What the step may take: its own limit or the default, and never more than the execution has left."""
-        return min(self.time_ms, self.step.limits.time_ms or default_ms)
+    def wall_ms(self, default_ms: int, used_ms: int = 0) -> int:
+        """What the step may take in all: its own limit or the default, and never more than what the execution has left beside
+        the `used_ms` it has taken."""
+        return min(self.time_ms + used_ms, self.step.limits.time_ms or default_ms)
 
     @property
     def where(self) -> str:

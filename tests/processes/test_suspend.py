@@ -266,6 +266,17 @@ def test_a_condition_is_not_asked_again_when_the_step_goes_on(world: World) -> N
     assert world.finish(execution).output == "went"
 
 
+def test_what_a_step_used_before_it_slept_counts_once_for_the_executions_timeout(world: World) -> None:
+    body = 'await api.integrations.execute("bell", "hold", {}); await api.wait.for("10ms"); return "in time";'
+    execution = start(world, body, timeout="5s")
+    assert Bell.arrived.acquire(timeout=10)
+    began = clock.monotonic()
+    wait_until(lambda: clock.monotonic() > began + 2.7)  # more than half of its time
+    Bell.go_on.set()
+    done = world.finish(execution)
+    assert done.output == "in time", done.error
+
+
 def test_steps_of_a_for_each_sleep_beside_each_other(world: World) -> None:
     inner = code("each", "return item + (await api.events.wait('go-' + item)).more;", input="= item")
     inner["code"]["source"] = inner["code"]["source"].replace("return item", "const item = input; return item")

@@ -11,6 +11,7 @@ STATEMENTS = [
     """CREATE TABLE suspended_step (
         tenant_id TEXT NOT NULL, execution_id TEXT NOT NULL, path TEXT NOT NULL, iteration TEXT NOT NULL,
         attempt INTEGER NOT NULL, template TEXT NOT NULL, position INTEGER NOT NULL, pending TEXT NOT NULL,
+        used_ms BIGINT NOT NULL,
         sealed {blob} NOT NULL, created_at BIGINT NOT NULL,
         PRIMARY KEY (tenant_id, execution_id, path, iteration),
         FOREIGN KEY (tenant_id, execution_id) REFERENCES execution (tenant_id, id) ON DELETE CASCADE)""",

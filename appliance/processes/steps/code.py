@@ -23,6 +23,10 @@ class _Past:
     stored: StoredVM | None = None
     journal: tuple[JournalEntry, ...] = ()
 
+    @property
+    def used_ms(self) -> int:
+        return self.stored.used_ms if self.stored else 0
+
 
 def perform(tools: Tools, task: Task) -> Result:
     """The function's return value, or a suspended VM.
@@ -40,14 +44,14 @@ def perform(tools: Tools, task: Task) -> Result:
             make_error("nondeterministic", "user_code", f"after a crash the code did something else than before: {error}")
         ) from error
     if outcome.snapshot is None and (outcome.failure is None or outcome.failure.code not in LOST_CODES):
-        host.close(outcome, seed_of(task), task.wall_ms(tools.default_time_ms))
+        host.close(outcome, seed_of(task), task.wall_ms(tools.default_time_ms, past.used_ms))
     if outcome.failure is not None:
         error_object = from_sandbox(outcome.failure).error
         if error_object["failure_class"] == "connector" and host.retry_after:
             error_object["retry_after"] = host.retry_after
         raise StepFailed(error_object, outcome.logs, host.unwritten)
     if outcome.snapshot is not None:
-        stored = StoredVM(outcome.snapshot, host.position)
+        stored = StoredVM(outcome.snapshot, host.position, past.used_ms + round(outcome.wall_ms))
         suspending = Suspending(stored, host.next_due, host.untold(outcome.clock))
         return Result(status="waiting", journal=host.unwritten, logs=outcome.logs, suspending=suspending)
     return Result(output=outcome.output, journal=host.unwritten, logs=outcome.logs)
@@ -87,7 +91,7 @@ def _run(tools: Tools, task: Task, host: StepHost, past: _Past) -> Outcome:
         task.input,
         host,
         api=facts_of(task),
-        limits=limits_of(tools, task, task.wall_ms(tools.default_time_ms)),
+        limits=limits_of(tools, task, task.wall_ms(tools.default_time_ms, past.used_ms)),
         entropy=Entropy(seed_of(task), tuple(recorded_clock([each for each in past.journal if each.call not in before]))),
         resume=past.stored.snapshot if past.stored else None,
     )
