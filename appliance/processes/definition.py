@@ -30,6 +30,12 @@ __all__ = ["Definition", "DefinitionProblems", "Problem", "Step", "parse_definit
 LATER_KINDS = ("file", "ocr", "llm", "agent")
 LATER_MEMBERS = ("triggers", "concurrency", "on_failure")
 LATER_GRANTS = ("documents", "llm")
+# Kinds that take no time of their own: a limit there would be mistaken for one on what is waited for.
+_NO_LIMITS = {
+    "human": "a person has the time that `expires` says; take this out",
+    "process": "the child has limits of its own; take this out, and give the child's definition a `timeout`",
+    "wait": "an event has the time that `timeout` inside `wait` says; take this out",
+}
 _STEP_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _SEEN_NAMES = frozenset({"input", "steps", "execution", "tenant", "index", "error", "secrets"})
 _JAVASCRIPT_WORDS = frozenset({
@@ -148,7 +154,7 @@ class _Parser(Reader):
         return Step(
             step_id, kind, inner_path, pointer, settings, templates,
             self.expression(value.get("when"), f"{pointer}/when"),
-            self.retry(value.get("retry"), f"{pointer}/retry", kind), self.limits(value, pointer), blocks,
+            self.retry(value.get("retry"), f"{pointer}/retry", kind), self.limits(value, pointer, kind), blocks,
             self.grants(value["grants"], f"{pointer}/grants") if "grants" in value else None,
         )  # fmt: skip
 
@@ -191,7 +197,13 @@ class _Parser(Reader):
             self.duration(given.get("max", "1m"), f"{pointer}/max") or 0, bool(jitter), tuple(classes),
         )  # fmt: skip
 
-    def limits(self, value: Mapping[str, Any], pointer: str) -> StepLimits:
+    def limits(self, value: Mapping[str, Any], pointer: str, kind: str) -> StepLimits:
+        # Versions that were published when only times were waited for may carry a limit, and go on running.
+        is_former = kind == "wait" and not (isinstance(value[kind], dict) and "event" in value[kind])
+        for name in ("timeout", "limits"):
+            if name in value and kind in _NO_LIMITS and not is_former:
+                self.problem(f"{pointer}/{name}", _NO_LIMITS[kind])
+                return StepLimits()
         given = self.mapping(value.get("limits", {}), f"{pointer}/limits", ("time", "cpu", "memory_mb"))
         if "timeout" in value and "time" in given:
             self.problem(f"{pointer}/timeout", "`timeout` and `limits.time` are the same; give one of them")

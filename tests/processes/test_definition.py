@@ -98,6 +98,9 @@ def test_other_words_of_later_releases_are_refused_by_name() -> None:
         ({"id": "a", "human": {"kind": "approval", "title": "x", "expires": "1 day"}}, "/steps/0/human/expires"),
         ({"id": "a", "human": {"kind": "choice", "title": "= input.t"}}, "/steps/0/human/choices"),
         ({"id": "a", "human": {"kind": "input", "title": "x", "schema": {"type": "zzz"}}}, "/steps/0/human/schema"),
+        ({"id": "a", "wait": {"event": "x"}, "timeout": "5m"}, "/steps/0/timeout"),
+        ({"id": "a", "process": {"use": "x"}, "limits": {"time": "5m"}}, "/steps/0/limits"),
+        ({"id": "a", "human": {"kind": "approval", "title": "x"}, "timeout": "2d"}, "/steps/0/timeout"),
         ({"id": "a", "parallel": []}, "/steps/0/parallel"),
         ({"id": "a", "parallel": {}}, "/steps/0/parallel"),
         ({"id": "a", "parallel": {"b": []}}, "/steps/0/parallel/b"),
@@ -251,9 +254,10 @@ def test_grants_name_secrets_processes_and_asking_people() -> None:
     [
         {"wait": {"event": "paid-{{ input.n }}", "timeout": "= input.within"}},
         {"process": {"use": "other", "input": "= input", "wait": False}},
+        {"wait": {"for": "1s"}, "timeout": "5m"},
         {"human": {"kind": "choice", "title": "{{ input.n }}?", "choices": "= input.choices", "expires": "= input.within"}},
         {"human": {"kind": "input", "title": "x", "schema": {"type": "object"}, "details": ["= input.n"], "on_timeout": "fail"}},
     ],
 )
-def test_what_waits_may_have_expressions_in_it(step: dict[str, Any]) -> None:
+def test_what_waits_may_have_expressions_in_it_and_a_former_wait_a_limit(step: dict[str, Any]) -> None:
     assert of_step({"id": "a", **step}) == {}
