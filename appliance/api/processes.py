@@ -68,6 +68,7 @@ class ValidationView(View):
 class Publish(Body):
     message: Annotated[str, Field(max_length=500)] = ""
     if_current: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    tests: bool = False
 
 
 class RollBack(Body):
@@ -76,6 +77,10 @@ class RollBack(Body):
 
 class DeleteQuery(Query):
     force: bool = False
+
+
+class ValidateQuery(Query):
+    tests: bool = False
 
 
 def read_draft(body: Document) -> Draft:
@@ -160,11 +165,14 @@ def delete_process(call: Call, process_id: str) -> DeletedView:
 
 
 @route(
-    "POST", "/processes/{process_id}/validate", scope="processflow.read", returns=ValidationView, atomic=False,
+    "POST", "/processes/{process_id}/validate", scope="processflow.read", returns=ValidationView, atomic=False, query=ValidateQuery,
     body=Json("document", "A draft to check instead of the stored one; without one, or with `{}`, the stored one.", optional=True),
 )  # fmt: skip
 def validate_process(call: Call, process_id: str) -> ValidationView:
-    """Check a draft: every error at once, with pointer, and line where it is known."""
+    """Check a draft: every error at once, with pointer, and line where it is known.
+
+    With `tests` the test tables beside its decisions are run; a case that fails is an error.
+    """
     row = versions.get_process(call.scope, process_id)
     body: Document = call.body
     draft = read_draft(body) if body.data else Draft(row.definition, row.files)
@@ -174,16 +182,19 @@ def validate_process(call: Call, process_id: str) -> ValidationView:
             pointer=p.pointer, code=p.code, message=p.message, file=p.file, column=p.column,
             severity=p.severity, line=p.line if p.file is not None else versions.line_of(under + p.pointer, body.lines),
         )
-        for p in call.services.processes.problems_of(call.scope, draft)
+        for p in call.services.processes.problems_of(call.scope, draft, tests=call.query.tests)
     ]  # fmt: skip
     return ValidationView(valid=all(problem.severity == "warning" for problem in problems), problems=problems)
 
 
 @route("POST", "/processes/{process_id}/publish", scope="processflow.write", body=Publish, returns=VersionView, atomic=False)
 def publish_process(call: Call, process_id: str) -> VersionView:
-    """Make the draft the next version, the one that executes; an unchanged draft answers the existing version."""
+    """Make the draft the next version, the one that executes; an unchanged draft answers the existing version.
+
+    With `tests` the test tables beside its decisions are run, and a case that fails is refused.
+    """
     body: Publish = call.body
-    request = PublishRequest(body.message, body.if_current)
+    request = PublishRequest(body.message, body.if_current, body.tests)
     return version_view(call.services.processes.publish_process(call.scope, process_id, request))
 
 

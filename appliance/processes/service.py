@@ -246,14 +246,14 @@ class ProcessFlow:
 
     def publish_process(self, scope: TenantScope, process_id: str, request: versions.PublishRequest) -> ProcessVersion:
         """See `versions.publish_process`."""
-        return versions.publish_process(scope, self._judges(scope, thorough=False), process_id, request)
+        return versions.publish_process(scope, self._judges(scope, thorough=False, tests=request.tests), process_id, request)
 
-    def problems_of(self, scope: TenantScope, draft: versions.Draft) -> list[versions.Problem]:
-        """Everything that is wrong with a draft."""
-        return versions.problems_of(self._judges(scope, thorough=True), scope.tenant_id, draft)
+    def problems_of(self, scope: TenantScope, draft: versions.Draft, *, tests: bool = False) -> list[versions.Problem]:
+        """Everything that is wrong with a draft; with `tests` the cases of its test tables that fail, too."""
+        return versions.problems_of(self._judges(scope, thorough=True, tests=tests), scope.tenant_id, draft)
 
-    def _judges(self, scope: TenantScope, *, thorough: bool) -> versions.Judges:
-        return versions.Judges(self.pool, partial(look_around, scope, self._find_actions), thorough)
+    def _judges(self, scope: TenantScope, *, thorough: bool, tests: bool) -> versions.Judges:
+        return versions.Judges(self.pool, partial(look_around, scope, self._find_actions), thorough, tests)
 
     def delete_process(self, scope: TenantScope, process_id: str, *, force: bool = False) -> None:
         """See `versions.delete_process`."""

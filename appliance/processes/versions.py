@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.connectors.schemas import SchemaInvalid, compile_schema
-from appliance.core import clock, db, ids, yaml12
+from appliance.core import clock, db, ids
 from appliance.core.errors import (
     AlreadyExists,
     Conflict,
@@ -24,9 +24,11 @@ from appliance.monitor import audit
 from appliance.sandbox import Pool
 
 from . import ending
-from .compiled import load_decision, make_program
+from .compiled import make_program
+from .decisions import decision_problems
 from .definition import Definition, DefinitionProblems, Problem, Step, parse_definition
 from .models import Execution, Process, ProcessVersion
+from .rule_tests import table_problems
 from .store import OPEN
 from .surroundings import Look
 from .template import Expression, Template
@@ -123,25 +125,29 @@ def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) 
 class Judges:
     """Who is asked about a draft: the sandbox, and what is around the process for its types.
 
-    Types are always looked at when asked to be `thorough`, otherwise only where a step is TypeScript.
+    Types are always looked at when asked to be `thorough`, otherwise only where a step is TypeScript.  `tests` also runs
+    the test tables beside decisions.
     """
 
     pool: Pool
     look: Look
     thorough: bool = True
+    tests: bool = False
 
 
 def problems_of(judges: Judges, tenant_id: str, draft: Draft) -> list[Problem]:
-    """Everything that is wrong with a draft: structure, schemas, expressions, code, decisions, types and grants."""
+    """Everything that is wrong with a draft: structure, schemas, expressions, code, decisions, tests, types and grants."""
     try:
         definition = parse_definition(dict(draft.definition), draft.files)
     except DefinitionProblems as error:
         broken = [problem.pointer for problem in error.problems]
         return error.problems + (_deeper_problems(judges.pool, tenant_id, error.partial, draft, broken) if error.partial else [])
     problems = _deeper_problems(judges.pool, tenant_id, definition, draft, [])
-    if problems or not (judges.thorough or has_typescript(definition)):
+    problems += table_problems(judges.pool, tenant_id, draft.files, run=judges.tests)
+    is_broken = any(problem.severity == "error" for problem in problems)
+    if is_broken or not (judges.thorough or has_typescript(definition)):
         return problems
-    return type_problems(judges.pool, tenant_id, definition, draft.files, look_for(definition, judges.look))
+    return problems + type_problems(judges.pool, tenant_id, definition, draft.files, look_for(definition, judges.look))
 
 
 def _deeper_problems(pool: Pool, tenant_id: str, definition: Definition, draft: Draft, broken: list[str]) -> list[Problem]:
@@ -159,7 +165,7 @@ def _deeper_problems(pool: Pool, tenant_id: str, definition: Definition, draft: 
             column = failure.position.column if failure.position else None
             problems.append(Problem(expression.pointer, "expression_invalid", failure.message, column=column))
     for step in steps:
-        problems += _step_problems(pool, tenant_id, step, draft.files)
+        problems += _step_problems(pool, tenant_id, definition, step, draft.files)
     return problems
 
 
@@ -170,7 +176,7 @@ def _expressions(definition: Definition, steps: list[Step]) -> list[Expression]:
     return [expression for template in found if template is not None for expression in template.expressions]
 
 
-def _step_problems(pool: Pool, tenant_id: str, step: Step, files: Mapping[str, str]) -> list[Problem]:
+def _step_problems(pool: Pool, tenant_id: str, definition: Definition, step: Step, files: Mapping[str, str]) -> list[Problem]:
     if step.kind == "code":
         return [
             Problem(
@@ -182,20 +188,8 @@ def _step_problems(pool: Pool, tenant_id: str, step: Step, files: Mapping[str, s
             for failure in pool.compile(make_program(tenant_id, step, files))
         ]  # fmt: skip
     if step.kind == "rule" and "decision" in step.settings:
-        return _decision_problems(pool, step, files)
+        return decision_problems(pool, definition, step, files)
     return []
-
-
-def _decision_problems(pool: Pool, step: Step, files: Mapping[str, str]) -> list[Problem]:
-    file = step.settings["decision"] if isinstance(step.settings["decision"], str) else None
-    try:
-        model = load_decision(step, files)
-    except yaml12.YamlInvalid as error:
-        return [Problem(f"{step.pointer}/rule/decision", "decision_invalid", error.message, file, error.line, error.column)]
-    return [
-        Problem(f"{step.pointer}/rule/decision", "decision_invalid", f"{found.pointer}: {found.message}".lstrip(": "), file)
-        for found in pool.check_decision(model)
-    ]
 
 
 def refuse(problems: list[Problem], lines: Mapping[str, int] | None = None) -> None:
@@ -226,10 +220,11 @@ def describe(problem: Problem, lines: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class PublishRequest:
-    """`if_current`: the published version (0 for none) that must still be current."""
+    """`if_current`: the published version (0 for none) that must still be current; `tests`: run its test tables first."""
 
     message: str = ""
     if_current: int | None = None
+    tests: bool = False
 
 
 def publish_process(scope: TenantScope, judges: Judges, process_id: str, request: PublishRequest) -> ProcessVersion:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 import zen
 
+from appliance.sandbox.decision_model import PATH, names_read
 from appliance.sandbox.outcome import Failure, Problem
 from appliance.sandbox.wire import Channel, Header, Verb
 
@@ -27,7 +27,6 @@ _REFUSED = {
     "decisionNode": "a decision cannot call another one; use two rule steps",
     "customNode": "custom nodes do not exist here; use a code step instead",
 }
-_PATH = re.compile(r"([A-Za-z_]\w*)(?:\.[A-Za-z_]\w*)*\Z")
 
 
 class Refused(Exception):
@@ -95,7 +94,7 @@ def _table_problems(pointer: str, content: dict[str, Any]) -> Iterator[Problem]:
         if column.get("field"):
             yield from _expression(f"{pointer}/inputs/{number}/field", column["field"])
     for number, column in enumerate(outputs):
-        if not _PATH.match(column["field"]):
+        if not PATH.match(column["field"]):
             yield Problem(f"{pointer}/outputs/{number}/field", "an output is named by a word or words with dots")
     for number, rule in enumerate(rules):
         for column in inputs:
@@ -107,7 +106,7 @@ def _table_problems(pointer: str, content: dict[str, Any]) -> Iterator[Problem]:
 
 def _expressions_problems(pointer: str, content: dict[str, Any]) -> Iterator[Problem]:
     for number, each in enumerate(content["expressions"]):
-        if not _PATH.match(each["key"]):
+        if not PATH.match(each["key"]):
             yield Problem(f"{pointer}/expressions/{number}/key", "a key is a word or words with dots")
         yield from _expression(f"{pointer}/expressions/{number}/value", each["value"])
 
@@ -167,22 +166,6 @@ class Decision:
     reads: frozenset[str]
 
 
-def _names_read(model: dict[str, Any]) -> frozenset[str]:
-    """The first words of the plain fields of tables that stand right behind the input."""
-    nodes = {node["id"]: node for node in model["nodes"]}
-    behind: dict[str, set[str]] = {}
-    for edge in model["edges"]:
-        behind.setdefault(edge["targetId"], set()).add(nodes[edge["sourceId"]]["type"])
-    names = set()
-    for identity, sources in behind.items():
-        if sources == {"inputNode"} and nodes[identity]["type"] == "decisionTableNode":
-            for column in nodes[identity]["content"]["inputs"]:
-                found = _PATH.match(column.get("field") or "")
-                if found and not nodes[identity]["content"].get("inputField"):
-                    names.add(found[1])
-    return frozenset(names)
-
-
 _kept: OrderedDict[str, Decision] = OrderedDict()
 
 
@@ -195,7 +178,7 @@ def load(text: bytes) -> Decision:
         problems = find_problems(model)
         if problems:
             raise Refused(problems)
-        found = _kept[key] = Decision(zen.ZenEngine().create_decision(text.decode()), _names_read(model))
+        found = _kept[key] = Decision(zen.ZenEngine().create_decision(text.decode()), names_read(model))
         while len(_kept) > KEPT:
             _kept.popitem(last=False)
     _kept.move_to_end(key)

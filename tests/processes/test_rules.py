@@ -1,0 +1,179 @@
+"""Decisions of rule steps: what is wrong is named with its place, and the test tables beside them are run on request."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.processes.expectations import find_differences
+from appliance.processes.rule_tests import read_tables
+from appliance.processes.surroundings import know_nothing
+from appliance.processes.versions import Draft, Judges, Problem, problems_of
+from appliance.sandbox import Pool
+from tests.sandbox.test_decisions import model, table
+
+PRICE = table([{"t": "> 1000", "d": "0.1", "c": "'manual'"}, {"d": "0", "c": "'auto'"}])
+GIVEN = {"total": "= input.total", "tier": None}
+
+
+def judge(
+    pool: Pool, decision: Any, files: dict[str, str] | None = None, *, given: Any = GIVEN, schema: Any = None, tests: bool = False
+) -> list[Problem]:
+    rule = {"decision": decision} | ({} if given is None else {"input": given})
+    definition = {"id": "p", "steps": [{"id": "price", "rule": rule}]} | ({} if schema is None else {"input": schema})
+    return problems_of(Judges(pool, know_nothing, tests=tests), "acme", Draft(definition, files or {}))
+
+
+def of_file(pool: Pool, decision: Any, cases: str, *, tests: bool = True) -> list[Problem]:
+    files = {"rules/price.json": json.dumps(decision, indent=1), "rules/price.tests.yaml": cases}
+    return judge(pool, "rules/price.json", files, tests=tests)
+
+
+def test_a_decision_without_fault_has_no_problem(sandbox: Pool) -> None:
+    assert judge(sandbox, PRICE) == []
+
+
+def test_a_function_node_is_refused_with_its_pointer(sandbox: Pool) -> None:
+    made = model("functionNode", {"source": "export const handler = async () => fetch('http://x')"})
+    (found,) = judge(sandbox, made)
+    assert (found.pointer, found.code) == ("/steps/0/rule/decision/nodes/1/type", "decision_invalid")
+    assert "use a code step" in found.message
+
+
+@pytest.mark.parametrize("inner", ["functionNode", "customNode"])
+def test_a_graph_inside_a_graph_is_refused_whatever_it_holds(sandbox: Pool, inner: str) -> None:
+    made = model("decisionNode", {"key": "inner", **model(inner, {"source": "x"})})
+    assert [found.pointer for found in judge(sandbox, made)] == ["/steps/0/rule/decision/nodes/1/type"]
+
+
+def test_what_is_wrong_in_a_file_is_told_with_its_line(sandbox: Pool) -> None:
+    made = table([{"t": ">> 3", "d": "0", "c": "'x'"}], hitPolicy="unique")
+    text = json.dumps(made, indent=1)
+    found = judge(sandbox, "rules/r.json", {"rules/r.json": text})
+    lines = text.splitlines()
+    told = [(each.file, lines[(each.line or 0) - 1].strip()) for each in found]
+    assert told == [("rules/r.json", '"hitPolicy": "unique",'), ("rules/r.json", '"t": ">> 3",')]
+    assert "first or collect" in found[0].message
+
+
+def test_a_rule_that_an_earlier_one_precedes_is_a_warning(sandbox: Pool) -> None:
+    made = table([{"t": "> 1", "d": "1", "c": "''"}, {"t": "> 1 ", "d": "2", "c": "''"}, {"d": "3"}, {"t": "< 0", "d": "4"}])
+    found = judge(sandbox, made)
+    assert [(each.pointer[-8:], each.severity) for each in found] == [("/rules/1", "warning"), ("/rules/3", "warning")]
+    assert "rule 4 is never reached: rule 3 takes every input" in found[1].message
+    assert judge(sandbox, table([{"d": "1"}, {"d": "2"}], hitPolicy="collect")) == []
+
+
+CLOSED = {"type": "object", "additionalProperties": False, "properties": {"total": {"type": "number"}}}
+OPEN = {"type": "object", "properties": {"total": {"type": "number"}, "order": CLOSED}}
+
+
+@pytest.mark.parametrize(
+    ("given", "schema", "severities"),
+    [
+        ({"total": "= input.total"}, None, ["error"]),
+        (None, CLOSED, ["error"]),
+        ("= input.order", OPEN, ["error"]),
+        (None, OPEN, ["warning"]),
+        (None, None, []),
+        (None, {**CLOSED, "anyOf": [True]}, []),
+        ("= [][0]", OPEN, []),
+        ("= input.nothing", OPEN, []),
+    ],
+)
+def test_a_name_that_the_input_cannot_have_is_found(sandbox: Pool, given: Any, schema: Any, severities: list[str]) -> None:
+    found = [each for each in judge(sandbox, PRICE, given=given, schema=schema) if each.code == "name_unknown"]
+    assert [each.severity for each in found] == severities
+    assert all("'tier'" in each.message for each in found)
+
+
+# -- test tables
+
+CASES = """\
+cases:
+  - name: large
+    input: {total: 2000, tier: gold}
+    output: {discount: 0.1, approval: {class: manual}}
+  - input: {total: 1, tier: null}
+    output: {discount: 0}
+  - name: no tier
+    input: {total: 1}
+    error: reads 'tier'
+"""
+
+
+def test_cases_that_hold_are_no_problem(sandbox: Pool) -> None:
+    assert of_file(sandbox, PRICE, CASES) == []
+
+
+def test_cases_are_run_on_request_only(sandbox: Pool) -> None:
+    wrong = CASES.replace("discount: 0.1", "discount: 0.2").replace("reads 'tier'", "reads 'price'")
+    assert of_file(sandbox, PRICE, wrong, tests=False) == []
+    found = of_file(sandbox, PRICE, wrong)
+    assert [(each.code, each.file, each.line) for each in found] == [
+        ("case_failed", "rules/price.tests.yaml", 2),
+        ("case_failed", "rules/price.tests.yaml", 7),
+    ]
+    assert found[0].message == "large: /discount: expected 0.2, found 0.1"
+    assert "the decision reads 'tier'" in found[1].message
+
+
+def test_a_case_that_expects_the_other_ending_fails(sandbox: Pool) -> None:
+    wrong = "cases:\n  - {input: {total: 1}, output: {}}\n  - {input: {total: 1, tier: x}, error: reads}\n"
+    assert [each.message.split(":")[0] for each in of_file(sandbox, PRICE, wrong)] == ["case 1", "case 2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("cases: []", 1), ("case: []", 1), ("- x", 1), ("cases:\n  - 5", 2), ("cases:\n  - {input: {}, output: 1, error: x}", 2),
+        ("cases:\n  - {input: {}}", 2), ("cases:\n  - input: 5\n    output: 1", 2), ("cases: [", 2),
+        ("cases:\n  - input: {}\n    outptu: 1\n    output: 1", 3), ("cases:\n  - {input: {}, output: 1, name: 5}", 2),
+    ],
+)  # fmt: skip
+def test_a_table_that_cannot_be_read_is_always_refused(sandbox: Pool, text: str, line: int) -> None:
+    found = of_file(sandbox, PRICE, text, tests=False)
+    assert {(each.code, each.file) for each in found} == {("table_invalid", "rules/price.tests.yaml")}
+    assert found[0].line == line
+
+
+def test_a_table_without_a_decision_is_refused() -> None:
+    tables, problems = read_tables({"rules/prise.tests.json": '{"cases": [{"input": {}, "output": 1}]}'})
+    assert (tables, len(problems), "no rules/prise.json" in problems[0].message) == ([], 1, True)
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "pointers"),
+    [
+        ({"a": 1}, {"a": 1.0, "b": 2}, []), ({"a": 1}, {"a": True}, ["/a"]), ({"a": {"b": 1}}, {"a": {}}, ["/a/b"]),
+        ([1, 2], [1], ["/1"]), ([1], [1, 2], ["/1"]), ([{}], [{"a": 1}], []), ("x", "y", [""]), (None, 0, [""]), ({}, [], [""]),
+        ({"a/b": 1}, {"a/b": 2}, ["/a~1b"]), (False, 0, [""]),
+    ],
+)  # fmt: skip
+def test_only_what_is_named_is_compared(expected: Any, found: Any, pointers: list[str]) -> None:
+    assert [each.pointer for each in find_differences(expected, found)] == pointers
+
+
+def test_a_difference_is_told_in_words() -> None:
+    told = [each.describe() for each in find_differences({"a": 1, "b": ["x"]}, {"b": ["x", "y" * 400]})]
+    assert told[0] == "/a: expected 1, found nothing"
+    assert told[1].startswith('/b/1: expected nothing, found "yyy')
+    assert told[1].endswith("… (402 characters)")
+
+
+# -- over the API
+
+
+def test_validate_and_publish_run_the_tables_when_asked(acme: httpx.Client) -> None:
+    body = {
+        "definition": {"id": "priced", "steps": [{"id": "price", "rule": {"decision": "rules/price.json", "input": GIVEN}}]},
+        "files": {"rules/price.json": json.dumps(PRICE), "rules/price.tests.yaml": CASES.replace("discount: 0}", "discount: 1}")},
+    }
+    assert acme.put("/api/v1/processes/priced", json=body).status_code == 201
+    quiet = acme.post("/api/v1/processes/priced/validate").json()["data"]
+    asked = acme.post("/api/v1/processes/priced/validate?tests=true").json()["data"]
+    assert (quiet["valid"], asked["valid"], [each["code"] for each in asked["problems"]]) == (True, False, ["case_failed"])
+    refused = acme.post("/api/v1/processes/priced/publish", json={"tests": True})
+    assert (refused.status_code, refused.json()["error"]["details"][0]["code"]) == (422, "case_failed")
+    assert acme.post("/api/v1/processes/priced/publish", json={}).status_code == 200
