@@ -11,7 +11,7 @@ from appliance.core import clock
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.pages import Page
 from appliance.monitor import logs
-from appliance.processes import ending, executions, versions
+from appliance.processes import ending, executions, pausing, versions
 from appliance.processes.executions import Execution, ExecutionFilter, JournalRow, Resumption, StartRequest, StepRunRow
 from appliance.processes.shortening import shorten
 from appliance.processes.store import FINISHED
@@ -212,7 +212,8 @@ async def execute_process(call: Call, process_id: str) -> Answer:
     row = await in_thread(start)
     if callback is not None and row.status not in FINISHED:
         try:
-            await asyncio.wait_for(over.wait(), wait)
+            # A paused process may go on tomorrow: whoever executes it is told at once that it is.
+            await asyncio.wait_for(over.wait(), 0 if row.wait_reason == pausing.PAUSED else wait)
         except TimeoutError:
             ending.finished.drop(row.id, callback)
     if callback is not None:

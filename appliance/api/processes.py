@@ -23,6 +23,7 @@ class ProcessView(View):
     files: dict[str, str]
     draft_digest: str
     published_version: int | None = None
+    paused_at: str | None = None
     created_at: str
     updated_at: str
 
@@ -32,6 +33,7 @@ class ProcessSummary(View):
     name: str
     draft_digest: str
     published_version: int | None = None
+    paused_at: str | None = None
     created_at: str
     updated_at: str
 
@@ -103,7 +105,8 @@ def read_draft(body: Document) -> Draft:
 def process_view(row: Process) -> ProcessView:
     return ProcessView(
         id=row.id, name=row.name, definition=row.definition, files=row.files, draft_digest=row.draft_digest,
-        published_version=row.published_version, created_at=clock.rfc3339(row.created_at), updated_at=clock.rfc3339(row.updated_at),
+        published_version=row.published_version, paused_at=clock.optional_rfc3339(row.paused_at),
+        created_at=clock.rfc3339(row.created_at), updated_at=clock.rfc3339(row.updated_at),
     )  # fmt: skip
 
 
@@ -202,6 +205,21 @@ def publish_process(call: Call, process_id: str) -> VersionView:
 def roll_back_process(call: Call, process_id: str) -> VersionView:
     """Make an older version the one that executes."""
     return version_view(versions.roll_back(call.scope, process_id, call.body.version))
+
+
+@route("POST", "/processes/{process_id}/pause", scope="processflow.execute", returns=ProcessView)
+def pause_process(call: Call, process_id: str) -> ProcessView:
+    """Pause a process: its triggers do not fire and its queued executions do not begin; those that have begun go on.
+
+    Executing it is still accepted: the execution is `queued` with the wait reason `paused` until the process goes on.
+    """
+    return process_view(call.services.processes.pause_process(call.scope, process_id))
+
+
+@route("POST", "/processes/{process_id}/resume-triggers", scope="processflow.execute", returns=ProcessView)
+def resume_triggers(call: Call, process_id: str) -> ProcessView:
+    """Let a paused process go on: what was held back begins in its turn, and its triggers fire again."""
+    return process_view(call.services.processes.resume_process(call.scope, process_id))
 
 
 @route("GET", "/processes/{process_id}/versions", scope="processflow.read", returns=VersionView, listed=True)

@@ -18,13 +18,14 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.tenants.idempotency import KEEP_MS
 
-from . import ending, store, suspension
+from . import ending, pausing, store, suspension
 from .compiled import Compiled
 from .engine import FINISHED, Key, StepRun
 from .models import EventRow, Execution, JournalRow, StepRunRow
 
 __all__ = ["EventRow", "Execution", "JournalRow", "StepRunRow"]
 PRIORITIES = range(-10, 11)
+HEAD_START_MS = 600_000
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,11 @@ def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execu
     return found
 
 
+def rank_of(at: int, priority: int) -> int:
+    """The lower, the earlier its turn: a step of priority counts as ten minutes of waiting, so that nothing waits forever."""
+    return at - priority * HEAD_START_MS
+
+
 def insert_execution(
     scope: TenantScope, process_id: str, version: int, request: StartRequest, birth: Birth
 ) -> tuple[Execution, bool]:
@@ -108,7 +114,8 @@ def insert_execution(
     if request.token and (found := _find_repeated(scope, request, now)) is not None:
         return found, False
     later = request.run_at is not None and request.run_at > now
-    status = "scheduled" if later else "running" if birth.owner else "queued"
+    held = None if later or not pausing.is_paused(scope, process_id) else pausing.PAUSED
+    status = "scheduled" if later else "running" if birth.owner and held is None else "queued"
     row = Execution(
         tenant_id=scope.tenant_id, id=ids.new("exe"), process_id=process_id, version=version, status=status,
         input=request.input, label_text=request.label, retry_of=birth.retry_of, priority=request.priority,
@@ -116,16 +123,17 @@ def insert_execution(
         next_run_at=request.run_at if later else None, active_ms=0, owner=birth.owner if status == "running" else None,
         lease_until=birth.lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
         cancel_requested=False, actor=scope.actor, request_id=scope.request_id, parent=birth.parent, depth=birth.depth,
+        wait_reason=held, rank=rank_of((request.run_at or now) if later else now, request.priority),
     )  # fmt: skip
     db.execute(
         "INSERT INTO execution (tenant_id, id, process_id, version, status, input, label, retry_of, priority, idempotency, "
         "created_at, enqueued_at, started_at, next_run_at, active_ms, owner, lease_until, fence, claims, cancel_requested, "
-        "actor, request_id, parent, depth) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "actor, request_id, parent, depth, wait_reason, rank) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             row.tenant_id, row.id, row.process_id, row.version, row.status, db.dump_json(row.input), row.label_text, row.retry_of,
             row.priority, row.idempotency, now, now, row.started_at, row.next_run_at, 0, row.owner, row.lease_until, row.fence,
-            row.claims, 0, row.actor, row.request_id, birth.parent, birth.depth,
+            row.claims, 0, row.actor, row.request_id, birth.parent, birth.depth, held, row.rank,
         ),
     )  # fmt: skip
     store.add_event(scope, row.id, status, {"status": status})

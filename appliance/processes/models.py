@@ -15,6 +15,7 @@ class Process(TenantModel):
     published_version = peewee.IntegerField(null=True)
     created_at = peewee.BigIntegerField()
     updated_at = peewee.BigIntegerField()
+    paused_at = peewee.BigIntegerField(null=True)
 
     class Meta:
         primary_key = peewee.CompositeKey("tenant_id", "id")
@@ -66,6 +67,11 @@ class Execution(TenantModel):
     request_id = peewee.TextField()
     parent = peewee.TextField(null=True)
     depth = peewee.IntegerField()
+    rank = peewee.BigIntegerField()
+    expires_at = peewee.BigIntegerField(null=True)
+    slot = peewee.TextField(null=True)
+    slot_limit = peewee.IntegerField(null=True)
+    slot_behaviour = peewee.TextField(null=True)
 
     class Meta:
         primary_key = peewee.CompositeKey("tenant_id", "id")

@@ -20,6 +20,7 @@ from .failing import StepFailed, make_error
 from .heartbeat import Heartbeat
 from .job import Job, Performed
 from .models import Execution, ProcessVersion
+from .pausing import is_paused
 from .store import Claim, Fenced
 from .task import Tools
 from .timers import Timers
@@ -76,7 +77,7 @@ class Runner:
 
         def take() -> Claim | None:
             row = scope.find(Execution, id=execution_id)
-            if row is None or not self._claimable(row):
+            if row is None or not self._claimable(row) or (row.started_at is None and is_paused(scope, row.process_id)):
                 return None
             row.started_at = row.started_at or clock.now_ms()  # what expressions see now, they see after a crash
             if not store.claim(scope, execution_id, self.presence.instance, row.fence, self.lease(), row.started_at):
@@ -89,7 +90,7 @@ class Runner:
     def _claimable(self, row: Execution) -> bool:
         now = clock.now_ms()
         if row.status == "queued":
-            return True
+            return row.wait_reason is None
         if row.status in ("waiting", "scheduled"):
             return row.next_run_at is not None and row.next_run_at <= now
         if row.status not in ("running", "cancelling"):

@@ -17,13 +17,13 @@ from appliance.core.scope import TenantScope
 from appliance.governance.approvals import Approval, answer_of
 from appliance.sandbox import Pool
 
-from . import ending, executions, store, suspension, versions
+from . import ending, executions, pausing, store, suspension, versions
 from .children import StartedChildren
 from .compiled import Compiled
 from .deadlines import Deadlines
 from .executions import PRIORITIES, Birth, Resumption, StartRequest
 from .journal import Actions, Data
-from .models import Execution, ProcessVersion
+from .models import Execution, Process, ProcessVersion
 from .record import Record
 from .replay import Replay, ReplayRequest, load_draft, replay
 from .runner import Runner, claim_of
@@ -145,13 +145,13 @@ class ProcessFlow:
             row, new = executions.insert_execution(scope, process_id, version, request, birth)
             if when_finished is not None and row.status not in store.FINISHED:
                 ending.finished.when(row.id, when_finished)
-            if new and row.status == "queued":
+            if new and row.status == "queued" and row.wait_reason is None:
                 self._enqueue(scope.tenant_id, row.id, row.priority)
             return row, new
 
         try:
             row, new = db.write(insert)
-            if fast and new:
+            if new and row.status == "running":
                 claim = _claim_at_birth(scope, row)
                 self._run_soon(claim)
         finally:
@@ -254,6 +254,21 @@ class ProcessFlow:
 
     def _judges(self, scope: TenantScope, *, thorough: bool, tests: bool) -> versions.Judges:
         return versions.Judges(self.pool, partial(look_around, scope, self._find_actions), thorough, tests)
+
+    def pause_process(self, scope: TenantScope, process_id: str) -> Process:
+        """Let nothing of it begin and no trigger of it fire; what has begun goes on."""
+        return db.write(lambda: pausing.pause_rows(scope, process_id))
+
+    def resume_process(self, scope: TenantScope, process_id: str) -> Process:
+        """Let what was held back begin, each in its turn."""
+
+        def resume() -> Process:
+            row, held = pausing.resume_rows(scope, process_id)
+            for execution_id in held:
+                self._wake(scope.tenant_id, execution_id)
+            return row
+
+        return db.write(resume)
 
     def delete_process(self, scope: TenantScope, process_id: str, *, force: bool = False) -> None:
         """See `versions.delete_process`."""

@@ -93,7 +93,8 @@ class Sweeper:
     @staticmethod
     def _queued_before(moment: int) -> list[tuple[str, str, int]]:
         rows = db.rows(
-            "SELECT tenant_id, id, fence FROM execution WHERE status = 'queued' AND enqueued_at < ? ORDER BY enqueued_at LIMIT ?",
+            "SELECT tenant_id, id, fence FROM execution WHERE status = 'queued' AND wait_reason IS NULL AND enqueued_at < ? "
+            "ORDER BY enqueued_at LIMIT ?",
             (moment, BATCH),
         )
         return [(row[0], row[1], row[2]) for row in rows]
@@ -104,7 +105,9 @@ class Sweeper:
         for tenant_id, execution_id, fence in found:
             changed = db.execute(
                 "UPDATE execution SET status = CASE WHEN status = 'cancelling' THEN status ELSE 'queued' END, owner = NULL, "
-                "enqueued_at = ?, next_run_at = NULL WHERE tenant_id = ? AND id = ? AND fence = ? "
+                "enqueued_at = ?, next_run_at = NULL, wait_reason = CASE WHEN started_at IS NULL AND EXISTS (SELECT 1 "
+                "FROM process p WHERE p.tenant_id = execution.tenant_id AND p.id = process_id AND p.paused_at IS NOT NULL) "
+                "THEN 'paused' END WHERE tenant_id = ? AND id = ? AND fence = ? "
                 "AND status IN ('queued', 'waiting', 'scheduled', 'running', 'cancelling')",
                 (now, tenant_id, execution_id, fence),
             )
