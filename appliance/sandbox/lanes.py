@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.sandbox import confinement, runtimes
+from appliance.core import confinement
+from appliance.sandbox import runtimes
 from appliance.sandbox.lane import Bounds, Lane
 from appliance.sandbox.observer import Observer, Unobserved
 from appliance.sandbox.occasional import OccasionalLane
@@ -17,6 +18,8 @@ from appliance.sandbox.templates import FormerLanes, Template, Templates
 TYPES_IDLE_SECONDS = 180.0
 # PHP computes no faster in several threads, but it can wait for several answers.
 PHP_SLOTS, PHP_IDLE_SECONDS = 4, 600.0
+
+DECISION_ADDRESS_SPACE = 1 << 30
 
 AnyLane = Lane | OccasionalLane
 
@@ -51,7 +54,7 @@ class Lanes:
         self.code = self._lane("code", settings.processes, settings.slots, self._of_code())
         self.former = FormerLanes(self.templates, self._former_lane, settings.former_idle_seconds)
         # A decision may hold its whole process all its time: decisions get one of their own, started when first needed.
-        self.decisions = self._lane("decisions", 1, 1, {"address_space": confinement.DECISION_ADDRESS_SPACE})
+        self.decisions = self._lane("decisions", 1, 1, {"address_space": DECISION_ADDRESS_SPACE})
         # The type checker is big, and whoever does not write TypeScript never needs it.
         self.types = OccasionalLane(lambda: self._observed(self._lane("types", 1, 1, self._of_types())), TYPES_IDLE_SECONDS)
         self.php = OccasionalLane(self._php_lane, PHP_IDLE_SECONDS)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from appliance.sandbox import confinement, landlock
+from appliance.core import confinement, landlock
+from appliance.core.syscalls import confine_calls
 from appliance.sandbox.outcome import Failure
 from appliance.sandbox.protections import Protections
-from appliance.sandbox.syscalls import confine_calls
 from appliance.sandbox.wire import ORDER, Channel, Disconnected, Verb
 
 THREAD_STACK = 16 << 20

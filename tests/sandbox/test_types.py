@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from appliance.sandbox import Failure, Pool, confinement
+from appliance.sandbox import Failure, Pool
 from appliance.sandbox.lane import Lane
+from appliance.sandbox.lanes import DECISION_ADDRESS_SPACE
 from appliance.sandbox.occasional import OccasionalLane
 from appliance.sandbox.typecheck import CodeStep, Finding, Reach, TypeCheck, TypedExpression
 
@@ -22,7 +23,7 @@ interface Steps { a: { input: { n: number; s?: string }; api: GosApi }; b: { inp
 type StepInput<Step extends keyof Steps = never> = [Step] extends [never] ? { n: number } : Steps[Step]["input"];
 type Api<Step extends keyof Steps = never> = GosApi;
 """
-SETTINGS = {"role": "decisions", "address_space": confinement.DECISION_ADDRESS_SPACE, "first_user": 0}
+SETTINGS = {"role": "decisions", "address_space": DECISION_ADDRESS_SPACE, "first_user": 0}
 GRANTED = Reach(integrations={"crm": ["find"]}, datapool={"orders": ["read"]})
 
 

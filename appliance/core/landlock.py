@@ -1,4 +1,4 @@
-"""Landlock for a sandbox process that is ready: from then on no path, no port and no other process is in its reach.
+"""Landlock for a child process that is ready: from then on no path, no port and no other process is in its reach.
 
 A second wall behind the filter of system calls. Layout and bits: Linux UAPI linux/landlock.h.
 """

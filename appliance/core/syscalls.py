@@ -1,7 +1,7 @@
-"""A seccomp filter for a sandbox process that is ready: from then on it computes and talks over the sockets it has.
+"""A seccomp filter for a child process that is ready: from then on it computes and talks over the sockets it has.
 
-No file is opened, no process started, no socket made, no memory made executable; threads only for the decision engine,
-which makes two for every decision. Everything not listed answers EPERM.
+No file is opened, no process started, no socket made, no memory made executable; threads only where `threads` allows
+them (a decision engine makes two for every decision). Everything not listed answers EPERM.
 Layout of instructions and data: Linux UAPI linux/filter.h and linux/seccomp.h.
 """
 

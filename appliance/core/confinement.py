@@ -1,4 +1,4 @@
-"""What a sandbox process gives up before it runs anything; its environment is empty already.
+"""What a child process that handles foreign code or content gives up before it does; its environment is empty already.
 
 Everything here but the limits holds for the calling thread and those it makes later, so it comes before them.
 """
@@ -16,11 +16,10 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 # Linux UAPI linux/capability.h: the third layout, two words of each set; there are at most 64 capabilities.
 CAPABILITY_VERSION, CAPABILITIES = 0x20080522, 64
-# When memory runs out, the kernel looks here first: a step can be tried again, the appliance cannot.
+# When memory runs out, the kernel looks here first: what a child does can be tried again, the appliance cannot.
 OOM_SCORE = "800"
 # Wasmtime reserves 4 GiB of addresses and guards for each place; none of it is memory until it is used.
 ADDRESS_SPACE = 1 << 40
-DECISION_ADDRESS_SPACE = 1 << 30
 OPEN_FILES = 1024
 WRITTEN_BYTES = 1 << 20
 
@@ -32,19 +31,19 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def confine(address_space: int = ADDRESS_SPACE) -> None:
+def confine(address_space: int = ADDRESS_SPACE, written_bytes: int = WRITTEN_BYTES) -> None:
     """Lower every limit that nothing here needs."""
     with suppress(OSError):  # somebody wants us ended even sooner, or /proc cannot be written: then it stays
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     os.chdir("/")
     os.umask(0o077)
-    # Whoever stops the appliance lets it finish; its sandboxes end with it, not before.
+    # Whoever stops the appliance lets it finish; its children end with it, not before.
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: OPEN_FILES,
-        resource.RLIMIT_FSIZE: WRITTEN_BYTES,
+        resource.RLIMIT_FSIZE: written_bytes,
         resource.RLIMIT_AS: address_space,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
