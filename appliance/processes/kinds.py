@@ -35,6 +35,8 @@ def read_rule(reader: Reader, value: Any, pointer: str) -> Parsed:
     if "expression" in given:
         if "input" in given:
             reader.problem(f"{pointer}/input", "only a decision has an input; an expression sees every name")
+        if given["expression"] is None:
+            reader.problem(f"{pointer}/expression", "this must be an expression: a text that starts with \"=\"")
         found = reader.expression(given["expression"], f"{pointer}/expression")
         return {}, {"expression": found} if found else {}
     decision = given.get("decision")
@@ -106,7 +108,9 @@ def read_wait(reader: Reader, value: Any, pointer: str) -> Parsed:
         reader.problem(f"{pointer}/timeout", "only the wait for an event has a timeout")
     name = "for" if "for" in given else "until"
     template = reader.template(given[name], f"{pointer}/{name}")
-    if name == "for" and template.constant:
+    if name == "for" and given["for"] is None:
+        reader.problem(f"{pointer}/for", "this must be a duration or an expression")
+    elif name == "for" and template.constant:
         reader.duration(given["for"], f"{pointer}/for")
     elif name == "until" and not isinstance(given["until"], str):
         reader.problem(f"{pointer}/until", "this must be an RFC 3339 time or an expression")

@@ -2,130 +2,96 @@
 
 from typing import Any
 
-from appliance.governance.questions import KINDS as HUMAN_KINDS
-
-from .kinds import ON_TIMEOUT
-from .nodes import KINDS, MOST_BRANCHES, RETRY_CLASSES
-
-_EXPRESSION = {"type": "string", "pattern": "^=", "description": "An expression: JavaScript after the equals sign."}
-_DURATION = {"type": "string", "examples": ["500ms", "30s", "10m", "48h", "90d"]}
-_ANY = {"description": "Any value; texts that begin with = are expressions."}
+from .nodes import BLOCK_KINDS, KINDS, RETRY_CLASSES
+from .schema_kinds import kind_schemas
+from .schema_parts import (
+    ANY,
+    DURATION,
+    EXPRESSION,
+    FLAG,
+    NAME,
+    SLUG,
+    STEPS,
+    TEXT,
+    Shape,
+    excluding,
+    listed,
+    one_of,
+    optional,
+    shape,
+    whole,
+)
 
 
 def process_schema() -> dict[str, Any]:
     """JSON Schema 2020-12 of `process.yaml`."""
-    steps = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/step"}}
+    members = {
+        "id": SLUG,
+        "name": optional(TEXT),
+        "description": optional(TEXT),
+        "input": {"type": ["object", "null"], "description": "JSON Schema 2020-12 of the execution's input."},
+        "output": ANY,
+        "timeout": optional(DURATION),
+        "grants": optional(grants_schema()),
+        "steps": STEPS,
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Process",
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["id", "steps"],
-        "properties": {
-            "id": {"type": "string", "pattern": "^[a-z]([a-z0-9-]*[a-z0-9])?$", "maxLength": 63},
-            "name": {"type": "string"},
-            "description": {"type": "string"},
-            "input": {"type": "object", "description": "JSON Schema 2020-12 of the execution's input."},
-            "output": _ANY,
-            "timeout": _DURATION,
-            "grants": _grants(),
-            "steps": steps,
-        },
-        "$defs": {"step": _step(), "steps": steps},
+        **shape(members, ("id", "steps")),
+        "$defs": {"step": _step(), "steps": listed({"$ref": "#/$defs/step"}, minItems=1)},
     }
 
 
-def _grants() -> dict[str, Any]:
-    actions = {"oneOf": [{"const": "*"}, {"type": "array", "items": {"type": "string"}}]}
-    access = {"type": "array", "items": {"enum": ["read", "write"]}}
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {
+def grants_schema() -> Shape:
+    words = listed({"type": "string"})
+    actions = {"anyOf": [{"const": "*"}, words]}
+    return shape(
+        {
             "integrations": {"type": "object", "additionalProperties": actions},
-            "datapool": {"type": "object", "additionalProperties": access},
-            "processes": {"type": "array", "items": {"type": "string"}},
-            "secrets": {"type": "array", "items": {"type": "string"}},
-            "human": {"type": "boolean"},
+            "datapool": {"type": "object", "additionalProperties": listed({"enum": ["read", "write"]})},
+            "processes": words,
+            "secrets": words,
+            "human": FLAG,
+        }
+    )
+
+
+def retry_schema() -> Shape:
+    members = {
+        "max_attempts": optional(whole(1, 100)),
+        "backoff": {"enum": ["constant", "exponential"]},
+        "initial": optional(DURATION),
+        "max": optional(DURATION),
+        "jitter": FLAG,
+        "classes": listed({"enum": list(RETRY_CLASSES)}),
+    }
+    return shape(members, ("max_attempts",))
+
+
+def limits_schema() -> Shape:
+    return shape({"time": optional(DURATION), "cpu": optional(DURATION), "memory_mb": optional(whole(8, 512))})
+
+
+def _step() -> Shape:
+    options = {
+        "id": NAME,
+        "name": {"description": "What people read instead of the id."},
+        "when": optional(EXPRESSION),
+        "input": ANY,
+        "timeout": optional(DURATION),
+        "limits": limits_schema(),
+        "retry": optional(retry_schema()),
+        "grants": optional(grants_schema()),
+    }
+    rules = [
+        {"if": {"required": ["limits"], "properties": {"limits": {"required": ["time"]}}}, "then": excluding("timeout")},
+        # Those that wait have times of their own; a plain wait may still carry what former versions let it.
+        *({"if": {"required": [kind]}, "then": excluding("timeout", "limits")} for kind in ("human", "process")),
+        {
+            "if": {"required": ["wait"], "properties": {"wait": {"required": ["event"]}}},
+            "then": excluding("timeout", "limits"),
         },
-    }
-
-
-def _step() -> dict[str, Any]:
-    kinds = _kinds()
-    return {
-        "type": "object",
-        "required": ["id"],
-        "additionalProperties": False,
-        "oneOf": [{"required": [kind]} for kind in KINDS],
-        "properties": {
-            "id": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,62}$"},
-            "name": {"type": "string"},
-            "when": _EXPRESSION,
-            "input": _ANY,
-            "timeout": _DURATION,
-            "limits": _object(
-                {"time": _DURATION, "cpu": _DURATION, "memory_mb": {"type": "integer", "minimum": 8, "maximum": 512}}
-            ),
-            "retry": _object(
-                {
-                    "max_attempts": {"type": "integer", "minimum": 1, "maximum": 100},
-                    "backoff": {"enum": ["constant", "exponential"]},
-                    "initial": _DURATION,
-                    "max": _DURATION,
-                    "jitter": {"type": "boolean"},
-                    "classes": {"type": "array", "items": {"enum": list(RETRY_CLASSES)}},
-                },
-                ["max_attempts"],
-            ),
-            "grants": _grants(),
-            **kinds,
-        },
-    }
-
-
-def _kinds() -> dict[str, Any]:
-    text = {"type": "string"}
-    inner = {"$ref": "#/$defs/steps"}
-    return {
-        "rule": _object({"expression": _EXPRESSION, "decision": {"type": ["string", "object"]}, "input": _ANY}),
-        "code": _object({"language": {"enum": ["typescript", "javascript", "php"]}, "file": text, "source": text}, ["language"]),
-        "integration": _object({"use": text, "action": text, "input": _ANY}, ["use", "action"]),
-        "datapool": _object(
-            {"collection": text, **dict.fromkeys(("create", "update", "upsert", "delete", "find", "query", "batch"), _ANY)}
-        ),
-        "human": _object(
-            {
-                "kind": {"enum": list(HUMAN_KINDS)},
-                "title": text,
-                "reason": text,
-                "details": _ANY,
-                "schema": {"type": ["object", "string"], "description": "JSON Schema of the answer to an input."},
-                "choices": {"type": ["array", "string"], "items": text},
-                "approvers": {"type": ["array", "string"], "items": text, "examples": [["role:operator", "user:ann"]]},
-                "expires": _DURATION,
-                "on_timeout": {"enum": list(ON_TIMEOUT)},
-            },
-            ["kind", "title"],
-        ),
-        "process": _object({"use": text, "input": _ANY, "wait": {"type": "boolean"}}, ["use"]),
-        "wait": _object({"for": text, "until": text, "event": text, "timeout": text}),
-        "stop": _object({"output": _ANY}),
-        "branch": {"type": "array", "minItems": 1, "items": _object({"when": _EXPRESSION, "steps": inner}, ["steps"])},
-        "parallel": {"type": "object", "minProperties": 1, "maxProperties": MOST_BRANCHES, "additionalProperties": inner},
-        "for_each": _object(
-            {
-                "items": _ANY,
-                "as": text,
-                "concurrency": {"type": "integer", "minimum": 1, "maximum": 50},
-                "steps": inner,
-                "collect": _ANY,
-            },
-            ["items", "steps"],
-        ),
-    }
-
-
-def _object(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
-    shape: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": properties}
-    return {**shape, "required": required} if required else shape
+        *({"if": {"required": [kind, "retry"]}, "then": {"properties": {"retry": {"type": "null"}}}} for kind in BLOCK_KINDS),
+    ]
+    return shape({**options, **kind_schemas()}, ("id",), **one_of(*KINDS), allOf=rules)

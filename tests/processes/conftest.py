@@ -5,9 +5,29 @@ from pathlib import Path
 
 import pytest
 
+from appliance.connectors.schemas import compile_schema
+from appliance.processes import definition
+from appliance.processes.schema import process_schema
 from appliance.sandbox import Pool, Settings
 
 from .world import Bell, World, make_world, open_database
+
+
+@pytest.fixture(autouse=True)
+def published_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every definition that a test's appliance takes is valid by the schema that editors are given."""
+    schema, parse = compile_schema(process_schema()), definition._Parser.process
+    refused: list[object] = []
+
+    def watch(parser: definition._Parser, data: object) -> definition.Definition | None:
+        found = parse(parser, data)
+        if found is not None and not parser.problems:
+            refused.extend(schema.problems(data))
+        return found
+
+    monkeypatch.setattr(definition._Parser, "process", watch)
+    yield
+    assert refused == [], "add what the parser takes to processes/schema.py or schema_kinds.py, and to every_member.yaml"
 
 
 @pytest.fixture(scope="session")

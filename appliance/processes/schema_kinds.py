@@ -1,0 +1,121 @@
+"""The JSON Schema of each kind of step: its own member, as an editor offers and checks it."""
+
+from appliance.governance.questions import CHOICE, MOST_APPROVERS, MOST_CHOICES
+from appliance.governance.questions import KINDS as HUMAN_KINDS
+from appliance.tenants.scopes import ROLES
+
+from .kinds import LANGUAGES, ON_TIMEOUT, OPERATIONS
+from .nodes import MAX_EVENT_NAME, MOST_BRANCHES
+from .schema_parts import (
+    ANY,
+    DURATION,
+    EXPRESSION,
+    FILLED,
+    FLAG,
+    NAME,
+    SLUG,
+    STEPS,
+    TEXT,
+    Shape,
+    excluding,
+    listed,
+    one_of,
+    optional,
+    or_expression,
+    or_filled,
+    shape,
+    when_there,
+    whole,
+)
+
+
+def _rule() -> Shape:
+    decision = {"type": ["string", "object"], "description": "A file such as rules/price.json, or a JSON Decision Model."}
+    members = {"expression": EXPRESSION, "decision": decision, "input": ANY}
+    return shape(members, **one_of("expression", "decision"), **when_there("expression", excluding("input")))
+
+
+def _code() -> Shape:
+    members = {"language": {"enum": list(LANGUAGES)}, "file": TEXT, "source": TEXT}
+    return shape(members, ("language",), **one_of("file", "source"))
+
+
+def _integration() -> Shape:
+    return shape({"use": TEXT, "action": TEXT, "input": ANY}, ("use", "action"))
+
+
+def _datapool() -> Shape:
+    members: Shape = {"collection": TEXT}
+    for name, required in OPERATIONS.items():
+        if required:
+            members[name] = or_expression(shape(dict.fromkeys(required, ANY), required))
+        else:
+            members[name] = or_expression({"type": ["object", "array"] if name == "batch" else "object"})
+    of_batch: Shape = {"if": {"required": ["batch"]}, "then": excluding("collection"), "else": {"required": ["collection"]}}
+    return shape(members, **one_of(*OPERATIONS), **of_batch)
+
+
+def _human() -> Shape:
+    approver = {"type": "string", "pattern": rf"^(role:({'|'.join(ROLES)})|user:.{{1,254}})$"}
+    members = {
+        "kind": {"enum": list(HUMAN_KINDS)},
+        "title": TEXT,
+        "reason": {"type": ["string", "null"]},
+        "details": ANY,
+        "schema": or_filled({"type": ["object", "null"], "description": "JSON Schema of the answer to an input."}),
+        "choices": or_filled(
+            {**listed({"type": "string", "maxLength": CHOICE}, minItems=1, maxItems=MOST_CHOICES), "type": ["array", "null"]}
+        ),
+        "approvers": or_filled(
+            {**listed({"anyOf": [FILLED, approver]}, maxItems=MOST_APPROVERS), "type": ["array", "null"]}
+            | {"examples": [["role:operator", "user:ann"]]}
+        ),
+        "expires": or_filled(optional(DURATION)),
+        "on_timeout": {"enum": list(ON_TIMEOUT)},
+    }
+    choice = {"properties": {"kind": {"const": "choice"}}, "required": ["kind"]}
+    return shape(
+        members,
+        ("kind", "title"),
+        **{"if": choice, "then": {"required": ["choices"], "properties": {"choices": {"type": ["array", "string"]}}}},
+    )
+
+
+def _process() -> Shape:
+    return shape({"use": SLUG, "input": or_expression({"type": "object"}), "wait": FLAG}, ("use",))
+
+
+def _wait() -> Shape:
+    members = {
+        "for": or_filled(DURATION),
+        "until": {"type": "string", "description": "An RFC 3339 time, or an expression."},
+        "event": {"anyOf": [FILLED, {**TEXT, "maxLength": MAX_EVENT_NAME}]},
+        "timeout": or_filled(optional(DURATION)),
+    }
+    return shape(members, **one_of("for", "until", "event"), **when_there("timeout", {"required": ["event"]}))
+
+
+def _branch() -> Shape:
+    return listed(shape({"when": optional(EXPRESSION), "steps": STEPS}, ("steps",)), minItems=1)
+
+
+def _parallel() -> Shape:
+    return {
+        "type": "object", "minProperties": 1, "maxProperties": MOST_BRANCHES,
+        "propertyNames": {"pattern": NAME["pattern"]}, "additionalProperties": STEPS,
+    }  # fmt: skip
+
+
+def _for_each() -> Shape:
+    items = {"type": ["array", "string"], "description": "A list, or an expression that gives one."}
+    members = {"items": items, "as": NAME, "concurrency": optional(whole(1, 50)), "steps": STEPS, "collect": ANY}
+    return shape(members, ("items", "steps"))
+
+
+def kind_schemas() -> dict[str, Shape]:
+    """By kind; every kind of `nodes.KINDS` has one."""
+    return {
+        "rule": _rule(), "code": _code(), "integration": _integration(), "datapool": _datapool(), "human": _human(),
+        "process": _process(), "wait": _wait(), "stop": shape({"output": ANY}), "branch": _branch(), "parallel": _parallel(),
+        "for_each": _for_each(),
+    }  # fmt: skip
