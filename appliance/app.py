@@ -14,6 +14,8 @@ from werkzeug.exceptions import HTTPException
 
 from appliance import api, console
 from appliance.api.errors import error_body
+from appliance.blobs.local import LocalPlaces
+from appliance.blobs.service import Blobs
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import load_registry
 from appliance.core import clock, db, migrations
@@ -25,6 +27,7 @@ from appliance.core.presence import Presence, open_presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.documents import service as documents
 from appliance.governance import approvals
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor
@@ -74,6 +77,7 @@ def open_store(config: Config) -> Sealer:
     db.open_database(config.database_url)
     migrations.migrate()
     tenants.on_tenant_delete(datapool.forget_tenant)
+    tenants.on_tenant_delete(documents.forget_tenant)
     return sealer
 
 
@@ -118,6 +122,7 @@ def build(config: Config) -> Appliance:
     """Wire every part; nothing runs yet."""
     sealer = open_store(config)
     datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
+    blobs = Blobs(LocalPlaces(config.data / "blobs"), [documents.HOLDER])
     presence = open_presence(config.data / "workers")
     queue = TaskQueue(db.database.obj)
     sandbox = config.sandbox
@@ -126,13 +131,15 @@ def build(config: Config) -> Appliance:
     integrations = make_integrations(config, sealer)
     executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
-    ports = Ports(DataPoolReach(), ActionReach(executor), sealer, integrations.find_actions)
+    files = documents.Documents(blobs)
+    ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, integrations.find_actions)
     flow = ProcessFlow(config, presence, pool, queue, ports)
     withdraw = approvals.on_decided(flow.answer_approval)
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, executor=executor,
         rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
+        blobs=blobs, documents=files,
     )  # fmt: skip
     _gauges(services)
     return Appliance(config, services, presence, _upkeep(services), withdraw)
@@ -166,6 +173,7 @@ def _upkeep(services: Services) -> list[Periodic]:
     return [
         Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
         Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
+        Periodic("blobs", 3600.0, services.blobs.collect),
         Periodic("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use())),
     ]
 

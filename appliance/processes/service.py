@@ -14,6 +14,7 @@ from appliance.core.errors import ConcurrencyLimited, Conflict, Draining, Valida
 from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
+from appliance.documents.service import Documents
 from appliance.governance.approvals import Approval, answer_of
 from appliance.sandbox import Pool
 
@@ -44,6 +45,7 @@ class Ports:
     data: Data
     actions: Actions
     sealer: Sealer
+    documents: Documents
     find_actions: FindActions = know_no_actions
 
 
@@ -66,6 +68,7 @@ class ProcessFlow:
             pool, ports.data, ports.actions, self._submit_io, self._deadlines.submit, limits.step_seconds * 1000,
             limits.step_memory_mb, limits.step_output_kb << 10, limits.step_answer_kb << 10, limits.step_host_calls,
             limits.waiting_days * 86_400_000, limits.execution_steps - 1, ports.sealer, StartedChildren(self._load, self._enqueue),
+            ports.documents,
         )  # fmt: skip
         self._timers = Timers(self._wake_due)
         self.runner = Runner(config, presence, tools, self._timers)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.core.crypto import Sealer
+from appliance.documents.service import Documents
 from appliance.sandbox import LogLine, Pool
 
 from .compiled import Compiled
@@ -35,6 +36,7 @@ class Tools:
     most_items: int
     sealer: Sealer
     children: Children
+    documents: Documents
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance.blobs.service import Blobs
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.queue import TaskQueue
+from appliance.documents.service import Documents
 from appliance.governance.executor import GovernedExecutor
 from appliance.integrations.service import Integrations
 from appliance.processes.service import ProcessFlow
@@ -33,3 +35,5 @@ class Services:
     threads: ThreadPoolExecutor
     instance: str
     assets: Path
+    blobs: Blobs
+    documents: Documents

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from appliance.blobs.local import LocalPlaces
+from appliance.blobs.service import Blobs
 from appliance.connectors import contract
 from appliance.connectors.contract import Action, Connector, Context
 from appliance.connectors.egress import Egress
@@ -19,6 +21,7 @@ from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.documents.service import HOLDER, Documents
 from appliance.governance.executor import GovernedExecutor
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
@@ -180,16 +183,16 @@ def make_world(folder: Path, pool: Pool, *, crashes: bool = False, **settings: A
     flags |= {name.replace("__", ".", 1): value for name, value in settings.items()}
     config = load_config(environment={}, flags=flags)
     presence = Presence(folder / "workers")
-    flow = ProcessFlow(config, presence, pool, TaskQueue(db.database.obj), make_ports(presence, crashes=crashes))
+    flow = ProcessFlow(config, presence, pool, TaskQueue(db.database.obj), make_ports(folder, presence, crashes=crashes))
     acme, globex = (TenantScope(name, "key:test") for name in ("acme", "globex"))
     return World(config, pool, flow, acme, globex, presence)
 
 
-def make_ports(presence: Presence, *, crashes: bool = False) -> Ports:
-    """DataPool, and the bell through the governed executor; with `crashes` no call outlives its process."""
+def make_ports(folder: Path, presence: Presence, *, crashes: bool = False) -> Ports:
+    """DataPool, documents, and the bell through the governed executor; with `crashes` no call outlives its process."""
     is_alive = (lambda _: False) if crashes else None
     actions = ActionReach(GovernedExecutor(make_integrations(), presence.instance, is_alive=is_alive))
-    return Ports(DataPoolReach(), actions, SEALER)
+    return Ports(DataPoolReach(), actions, SEALER, Documents(Blobs(LocalPlaces(folder / "blobs"), [HOLDER])))
 
 
 def make_integrations() -> Integrations:

@@ -1,0 +1,1 @@
+"""Bytes by their sha256: kept once per tenant, for as long as something refers to them."""

@@ -1,0 +1,19 @@
+"""The row of a blob."""
+
+from peewee import BigIntegerField, CompositeKey, TextField
+
+from appliance.core.db import TenantModel
+
+
+class Blob(TenantModel):
+    """Bytes that are kept: `place` is where, `touched_at` when they were last stored or held."""
+
+    label = "blob"
+    sha256 = TextField()
+    size = BigIntegerField()
+    place = TextField()
+    touched_at = BigIntegerField()
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "sha256")
+        table_name = "blob"

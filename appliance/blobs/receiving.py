@@ -1,0 +1,84 @@
+"""Bytes on their way in: written to a private file as they come, with their size, sha256 and first bytes."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from appliance.core.errors import StorageFull
+
+HEAD_BYTES = 4096
+CHUNK = 1 << 18
+
+
+@dataclass(frozen=True)
+class Received:
+    """Everything that came, in a file that belongs to whoever asked for it; `head` is its first 4 KiB."""
+
+    path: Path
+    sha256: str
+    size: int
+    head: bytes
+
+    def open(self) -> BinaryIO:
+        return self.path.open("rb")
+
+    def discard(self) -> None:
+        """Give the file up, unless it has been kept."""
+        self.path.unlink(missing_ok=True)
+
+
+class Receiver:
+    """Takes pieces; `finish` answers what they came to, `discard` forgets them.  StorageFull when the disk is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._digest = hashlib.sha256()
+        self._head = b""
+        self.size = 0
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._file = os.fdopen(descriptor, "wb", buffering=0)
+
+    def write(self, piece: bytes) -> None:
+        with _disk_errors():
+            view = memoryview(piece)
+            while view:
+                view = view[self._file.write(view) :]
+        self._digest.update(piece)
+        self.size += len(piece)
+        if len(self._head) < HEAD_BYTES:
+            self._head += piece[: HEAD_BYTES - len(self._head)]
+
+    def finish(self, *, durable: bool = True) -> Received:
+        """The file is complete; `durable`: and on the disk."""
+        with _disk_errors():
+            if durable:
+                os.fsync(self._file.fileno())
+            self._file.close()
+        return Received(self._path, self._digest.hexdigest(), self.size, self._head)
+
+    def discard(self) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageFull("the disk of the appliance is full or failing; free space and try again") from error
+
+
+def pieces_of(source: bytes | BinaryIO | Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes of a text, a file or an iterable, a piece at a time."""
+    if isinstance(source, bytes):
+        yield source
+    elif hasattr(source, "read"):
+        while piece := source.read(CHUNK):
+            yield piece
+    else:
+        yield from source

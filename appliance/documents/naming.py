@@ -1,0 +1,54 @@
+"""Names, folders and tags of documents: what is accepted, and a sender's file name made harmless."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from appliance.core.errors import ValidationFailed
+
+LONGEST_NAME = 200
+LONGEST_FOLDER = 500
+LONGEST_TAG = 60
+MOST_TAGS = 50
+# Path and shell characters, and what changes the reading direction of a name ("invoice\u202efdp.exe").
+_HARMFUL = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]')
+
+
+def clean_name(name: str) -> str:
+    """The last part of a path without characters that harm, at most 200 long with its extension; `document` for nothing."""
+    last = re.split(r"[/\\]", unicodedata.normalize("NFC", name))[-1]
+    plain = "".join(letter for letter in _HARMFUL.sub("_", last) if letter.isprintable()).strip(" .")
+    if len(plain) > LONGEST_NAME:
+        stem, dot, extension = plain.rpartition(".")
+        keep = f"{dot}{extension}" if stem and len(extension) <= 20 else ""
+        plain = plain[: LONGEST_NAME - len(keep)].rstrip(" .") + keep
+    return plain or "document"
+
+
+def check_name(name: str, pointer: str = "/name") -> str:
+    """The name itself when cleaning leaves it as it is; ValidationFailed suggests a better one."""
+    if clean_name(name) != name:
+        raise ValidationFailed(f"{name[:80]!r} is not a name for a document; {clean_name(name)!r} would be", pointer=pointer)
+    return name
+
+
+def check_folder(folder: str, pointer: str = "/folder") -> str:
+    """`a/b` without slashes around it; the root is empty."""
+    plain = folder.strip("/")
+    if len(plain) > LONGEST_FOLDER or any(clean_name(part) != part for part in plain.split("/") if plain):
+        raise ValidationFailed(
+            f"{folder[:80]!r} is not a folder; write it like invoices/2026, at most {LONGEST_FOLDER} characters", pointer=pointer
+        )
+    return plain
+
+
+def check_tags(tags: Sequence[str], pointer: str = "/tags") -> tuple[str, ...]:
+    """The tags in order, each once."""
+    if len(tags) > MOST_TAGS:
+        raise ValidationFailed(f"a document has at most {MOST_TAGS} tags", pointer=pointer)
+    for index, tag in enumerate(tags):
+        if not 1 <= len(tag) <= LONGEST_TAG or not tag.isprintable() or tag != tag.strip() or "," in tag:
+            raise ValidationFailed(
+                f"{tag[:80]!r} is not a tag; use 1 to {LONGEST_TAG} characters without commas", pointer=f"{pointer}/{index}"
+            )
+    return tuple(sorted(set(tags)))

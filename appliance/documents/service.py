@@ -1,0 +1,269 @@
+"""Documents and their revisions.  Every verb takes a TenantScope first.
+
+Bytes before rows: `keep_content` makes them durable outside of any transaction and answers what `create_document` and
+`add_revision` need, which only write rows and may be called inside an outer `db.write`, such as the commit of a step.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, BinaryIO
+
+from appliance.blobs.receiving import Received, Receiver
+from appliance.blobs.service import Blobs, StoredBlob, Usage
+from appliance.core import clock, db, ids
+from appliance.core.errors import ValidationFailed, VersionConflict
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+
+from .media_types import settle_media_type
+from .models import DocumentRevision, DocumentRow, DocumentTag
+from .naming import check_folder, check_name, check_tags, clean_name
+from .records import Changes, Content, Document, Event, Listener, NewDocument, Revision, Wanted
+
+__all__ = [
+    "HOLDER", "Changes", "Content", "Document", "Documents", "Event", "Listener", "NewDocument", "Revision", "Wanted",
+    "clean_name", "forget_tenant", "on_change",
+]  # fmt: skip
+
+HOLDER = "document_revision"  # the table that refers to blobs
+LONGEST_COMMENT = 1000
+_listeners: list[Listener] = []
+
+
+def on_change(listener: Listener) -> Callable[[], None]:
+    """Register a listener; the answer takes it away again."""
+    _listeners.append(listener)
+    return lambda: _listeners.remove(listener)
+
+
+def forget_tenant(scope: TenantScope) -> None:
+    """Inside the write that deletes the tenant: revisions go before the blobs they refer to."""
+    scope.delete(DocumentRow).execute()
+
+
+class Documents:
+    """The documents of every tenant, over one blob store."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    # -- bytes, outside of any transaction
+
+    def receiver(self) -> Receiver:
+        """Where an edge writes bytes as they arrive; then `keep_received`, or `discard`."""
+        return self._blobs.receiver()
+
+    def keep_received(self, scope: TenantScope, received: Received) -> StoredBlob:
+        """Make what has arrived durable; what no row refers to within a day is collected."""
+        return self._blobs.put_received(scope, received)
+
+    def keep_content(self, scope: TenantScope, source: bytes | BinaryIO | Iterable[bytes]) -> StoredBlob:
+        """Make bytes durable, streamed; to be handed to `create_document` or `add_revision` within a day."""
+        return self._blobs.put(scope, source)
+
+    def usage(self, scope: TenantScope) -> Usage:
+        """What the tenant has stored, equal contents counted once."""
+        return self._blobs.usage(scope)
+
+    # -- documents
+
+    def store_document(self, scope: TenantScope, new: NewDocument, source: bytes | BinaryIO | Iterable[bytes]) -> Document:
+        """`keep_content` and `create_document` in one, for who is in no transaction."""
+        _check(new)
+        return self.create_document(scope, new, self._blobs.put(scope, source))
+
+    def create_document(self, scope: TenantScope, new: NewDocument, content: StoredBlob) -> Document:
+        """A new document whose first revision is the content; ValidationFailed.  Rows only: may be part of a write."""
+        name, folder, tags = _check(new)
+        media_type, now = settle_media_type(content.head, name, new.media_type), clock.now_ms()
+
+        def insert() -> Document:
+            document_id = ids.new("doc")
+            scope.insert(
+                DocumentRow, id=document_id, name=name, folder=folder, media_type=media_type, size=content.size,
+                sha256=content.sha256, revision=1, version=1, created_at=now, created_by=scope.actor, updated_at=now,
+            )  # fmt: skip
+            _set_tags(scope, document_id, tags)
+            self._insert_revision(scope, document_id, (1, "", media_type, now), content)
+            return self._told(scope, "created", document_id)
+
+        return db.write(insert)
+
+    def add_revision(
+        self, scope: TenantScope, document_id: str, content: StoredBlob, *, comment: str = "",
+        media_type: str | None = None, if_version: int | None = None,
+    ) -> Document:  # fmt: skip
+        """The content becomes the newest revision, unless the newest one is equal.  NotFound, VersionConflict.
+
+        Rows only: may be part of a write.
+        """
+        if len(comment) > LONGEST_COMMENT:
+            raise ValidationFailed(f"a comment has at most {LONGEST_COMMENT} characters", pointer="/comment")
+
+        def insert() -> Document:
+            row = _at_version(scope, document_id, if_version)
+            if row.sha256 == content.sha256:
+                return self.get_document(scope, document_id)
+            settled, now = settle_media_type(content.head, row.name, media_type), max(clock.now_ms(), row.updated_at)
+            number = row.revision + 1
+            _change(scope, row, {"media_type": settled, "size": content.size, "sha256": content.sha256, "revision": number})
+            self._insert_revision(scope, document_id, (number, comment, settled, now), content)
+            return self._told(scope, "updated", document_id)
+
+        return db.write(insert)
+
+    def _insert_revision(self, scope: TenantScope, document_id: str, about: tuple[int, str, str, int], content: StoredBlob) -> None:
+        self._blobs.hold(scope, content.sha256)
+        number, comment, media_type, now = about
+        scope.insert(
+            DocumentRevision, document_id=document_id, number=number, sha256=content.sha256, size=content.size,
+            media_type=media_type, comment=comment, created_at=now, created_by=scope.actor,
+        )  # fmt: skip
+
+    def get_document(self, scope: TenantScope, document_id: str) -> Document:
+        """The document; NotFound."""
+        with db.snapshot():
+            return _shown(scope, [scope.get(DocumentRow, id=document_id)])[0]
+
+    def list_documents(self, scope: TenantScope, wanted: Wanted, request: PageRequest) -> Page[Document]:
+        """The documents that fulfil every wish, newest first unless asked otherwise."""
+        fields = {name: getattr(DocumentRow, name) for name in ("id", "name", "folder", "size", "created_at", "updated_at")}
+        with db.snapshot():
+            page = paginate(_chosen(scope, wanted), request, fields)
+            return Page(_shown(scope, page.items), page.next_cursor, page.total)
+
+    def update_document(self, scope: TenantScope, document_id: str, changes: Changes, *, if_version: int | None = None) -> Document:
+        """Rename, move, tag; the content stays.  NotFound, VersionConflict, ValidationFailed."""
+        name = None if changes.name is None else check_name(changes.name)
+        folder = None if changes.folder is None else check_folder(changes.folder)
+        tags = None if changes.tags is None else check_tags(changes.tags)
+
+        def update() -> Document:
+            row = _at_version(scope, document_id, if_version)
+            before = _shown(scope, [row])[0]
+            wanted: dict[str, Any] = {"name": name or row.name, "folder": row.folder if folder is None else folder}
+            if changes.media_type is not None:
+                wanted["media_type"] = self._retyped(scope, row, wanted["name"], changes.media_type)
+            if (tags is None or tags == before.tags) and all(getattr(row, each) == value for each, value in wanted.items()):
+                return before
+            _change(scope, row, wanted)
+            if tags is not None:
+                _set_tags(scope, document_id, tags)
+            return self._told(scope, "updated", document_id)
+
+        return db.write(update)
+
+    def _retyped(self, scope: TenantScope, row: DocumentRow, name: str, media_type: str) -> str:
+        head = b"".join(self._blobs.read(scope, row.sha256, 0, 4096))
+        settled = settle_media_type(head, name, media_type)
+        if settled != media_type:
+            raise ValidationFailed(f"the content is {settled}, not {media_type[:80]!r}", pointer="/media_type")
+        return settled
+
+    def delete_document(self, scope: TenantScope, document_id: str, *, if_version: int | None = None) -> None:
+        """Delete the document with all its revisions; NotFound, VersionConflict."""
+
+        def delete() -> None:
+            _at_version(scope, document_id, if_version)
+            gone = self.get_document(scope, document_id)
+            held = scope.select(DocumentRevision, DocumentRevision.sha256).where(DocumentRevision.document_id == document_id)
+            for sha256 in {row.sha256 for row in held}:
+                self._blobs.hold(scope, sha256)  # who has just begun to read it may finish
+            scope.delete(DocumentRow).where(DocumentRow.id == document_id).execute()
+            _tell(scope, "deleted", gone)
+
+        db.write(delete)
+
+    # -- revisions and their contents
+
+    def list_revisions(self, scope: TenantScope, document_id: str, request: PageRequest) -> Page[Revision]:
+        """The contents the document has had, newest first; NotFound."""
+        scope.get(DocumentRow, id=document_id)
+        query = scope.select(DocumentRevision).where(DocumentRevision.document_id == document_id)
+        fields = {"number": DocumentRevision.number}
+        return paginate(query, request, fields, default="-number", tie="number").map(_revision)
+
+    def get_revision(self, scope: TenantScope, document_id: str, number: int) -> Revision:
+        """One content the document has had; NotFound."""
+        return _revision(scope.get(DocumentRevision, document_id=document_id, number=number))
+
+    def open_content(self, scope: TenantScope, document_id: str, revision: int | None = None) -> Content:
+        """A content to be read, the newest unless told; NotFound."""
+        with db.snapshot():
+            row = scope.get(DocumentRow, id=document_id)
+            found = self.get_revision(scope, document_id, row.revision if revision is None else revision)
+        blobs, sha256 = self._blobs, found.sha256
+        return Content(
+            document_id, found.number, row.name, found.media_type, found.size, sha256, found.created_at,
+            pieces=partial(blobs.read, scope, sha256), read=partial(blobs.read_whole, scope, sha256),
+            copy_to=partial(blobs.copy_to, scope, sha256),
+        )  # fmt: skip
+
+    def _told(self, scope: TenantScope, event: Event, document_id: str) -> Document:
+        document = self.get_document(scope, document_id)
+        _tell(scope, event, document)
+        return document
+
+
+def _tell(scope: TenantScope, event: Event, document: Document) -> None:
+    for listener in _listeners:
+        listener(scope, event, document)
+
+
+def _check(new: NewDocument) -> tuple[str, str, tuple[str, ...]]:
+    return check_name(new.name), check_folder(new.folder), check_tags(new.tags)
+
+
+def _at_version(scope: TenantScope, document_id: str, if_version: int | None) -> DocumentRow:
+    row = scope.get(DocumentRow, id=document_id)
+    if if_version is not None and row.version != if_version:
+        raise VersionConflict(f"the document is at version {row.version}, not {if_version}: read it again and repeat the change")
+    return row
+
+
+def _change(scope: TenantScope, row: DocumentRow, changes: Mapping[str, Any]) -> None:
+    now = max(clock.now_ms(), row.updated_at)
+    changed = scope.update(DocumentRow, **changes, version=row.version + 1, updated_at=now)
+    if not changed.where(DocumentRow.id == row.id, DocumentRow.version == row.version).execute():
+        raise VersionConflict("the document was changed at the same moment; read it again and repeat the change")
+
+
+def _set_tags(scope: TenantScope, document_id: str, tags: tuple[str, ...]) -> None:
+    scope.delete(DocumentTag).where(DocumentTag.document_id == document_id).execute()
+    for tag in tags:
+        scope.insert(DocumentTag, document_id=document_id, tag=tag)
+
+
+def _chosen(scope: TenantScope, wanted: Wanted) -> Any:
+    query = scope.select(DocumentRow)
+    if wanted.name is not None:
+        query = query.where(DocumentRow.name.contains(wanted.name))
+    if wanted.folder is not None:
+        query = query.where(DocumentRow.folder == check_folder(wanted.folder))
+    if wanted.tag is not None:
+        tagged = scope.select(DocumentTag, DocumentTag.document_id).where(DocumentTag.tag == wanted.tag)
+        query = query.where(DocumentRow.id.in_(tagged))
+    if wanted.media_type is not None:
+        main, _, sub = wanted.media_type.partition("/")
+        chosen = DocumentRow.media_type == wanted.media_type
+        query = query.where(DocumentRow.media_type.startswith(f"{main}/") if sub == "*" else chosen)
+    return query
+
+
+def _shown(scope: TenantScope, rows: Iterable[DocumentRow]) -> list[Document]:
+    """The rows with their tags."""
+    rows = list(rows)
+    tags: dict[str, list[str]] = {row.id: [] for row in rows}
+    for each in scope.select(DocumentTag).where(DocumentTag.document_id.in_(list(tags))).order_by(DocumentTag.tag):
+        tags[each.document_id].append(each.tag)
+    return [
+        Document(
+            row.id, row.name, row.folder, tuple(sorted(tags[row.id])), row.media_type, row.size, row.sha256, row.revision,
+            row.version, row.created_at, row.created_by, row.updated_at,
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def _revision(row: DocumentRevision) -> Revision:
+    return Revision(row.document_id, row.number, row.sha256, row.size, row.media_type, row.comment, row.created_at, row.created_by)

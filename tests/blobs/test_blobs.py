@@ -1,0 +1,190 @@
+"""Bytes are kept once per tenant, exactly as they came, for as long as something refers to them."""
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.blobs.local import LocalPlaces
+from appliance.blobs.service import GRACE_MS, BlobDamaged, Blobs, StoredBlob, Usage
+from appliance.core import clock, db
+from appliance.core.errors import Conflict, NotFound, PayloadTooLarge
+from appliance.core.scope import TenantScope
+
+
+def files_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def refer(scope: TenantScope, blobs: Blobs, stored: StoredBlob) -> None:
+    def insert() -> None:
+        blobs.hold(scope, stored.sha256)
+        db.execute("INSERT INTO holding VALUES (?, ?)", (scope.tenant_id, stored.sha256))
+
+    db.write(insert)
+
+
+def later(monkeypatch: pytest.MonkeyPatch, ms: int) -> None:
+    now = clock.now_ms() + ms
+    monkeypatch.setattr(clock, "now_ms", lambda: now)
+
+
+def age(folder: Path) -> None:
+    """As if every file had been written long ago."""
+    for path in files_in(folder):
+        os.utime(path, (0, 0))
+
+
+def test_what_is_read_is_what_was_put(blobs: Blobs, acme: TenantScope, tmp_path: Path) -> None:
+    data = os.urandom(700_000)
+    stored = blobs.put(acme, (data[start : start + 1000] for start in range(0, len(data), 1000)))
+    assert (stored.sha256, stored.size, stored.head) == (hashlib.sha256(data).hexdigest(), len(data), data[:4096])
+    assert b"".join(blobs.read(acme, stored.sha256)) == data
+    assert b"".join(blobs.read(acme, stored.sha256, 300_000, 600_001)) == data[300_000:600_001]
+    assert b"".join(blobs.read(acme, stored.sha256, 699_999, 9_999_999)) == data[699_999:]
+    assert blobs.read_whole(acme, stored.sha256, len(data)) == data
+    blobs.copy_to(acme, stored.sha256, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == data
+    with pytest.raises(PayloadTooLarge):
+        blobs.read_whole(acme, stored.sha256, len(data) - 1)
+
+
+def test_nothing_can_be_put(blobs: Blobs, acme: TenantScope) -> None:
+    assert blobs.read_whole(acme, blobs.put(acme, b"").sha256, 0) == b""
+
+
+def test_equal_contents_are_stored_and_counted_once_per_tenant(
+    blobs: Blobs, acme: TenantScope, globex: TenantScope, tmp_path: Path
+) -> None:
+    first = blobs.put(acme, b"abc")
+    assert blobs.put(acme, iter([b"a", b"bc"])) == first
+    assert blobs.usage(acme) == Usage(1, 3)
+    assert len(files_in(tmp_path / "blobs")) == 1
+    assert blobs.usage(globex) == Usage(0, 0)
+    with pytest.raises(NotFound):
+        blobs.read(globex, first.sha256)
+    blobs.put(globex, b"abc")
+    assert len(files_in(tmp_path / "blobs")) == 2
+
+
+def test_a_source_that_breaks_leaves_nothing(blobs: Blobs, acme: TenantScope, tmp_path: Path) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"half"
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        blobs.put(acme, broken())
+    assert files_in(tmp_path / "blobs") == []
+    assert blobs.usage(acme) == Usage(0, 0)
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"abd"), lambda path: path.unlink()])
+def test_damage_is_noticed_and_mended_by_the_same_bytes(blobs: Blobs, acme: TenantScope, tmp_path: Path, damage: Any) -> None:
+    stored = blobs.put(acme, b"abc")
+    damage(files_in(tmp_path / "blobs")[0])
+    with pytest.raises(BlobDamaged):
+        blobs.read_whole(acme, stored.sha256, 3)
+    with pytest.raises(BlobDamaged):
+        blobs.copy_to(acme, stored.sha256, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_missing_file_is_replaced_when_the_bytes_come_again(blobs: Blobs, acme: TenantScope, tmp_path: Path) -> None:
+    stored = blobs.put(acme, b"abc")
+    files_in(tmp_path / "blobs")[0].unlink()
+    blobs.put(acme, b"abc")
+    assert blobs.read_whole(acme, stored.sha256, 3) == b"abc"
+
+
+def test_only_what_nobody_refers_to_and_nobody_put_for_a_day_is_collected(
+    blobs: Blobs, acme: TenantScope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, old = blobs.put(acme, b"held"), blobs.put(acme, b"old")
+    refer(acme, blobs, held)
+    assert blobs.collect() == 0
+    later(monkeypatch, GRACE_MS + 1)
+    young = blobs.put(acme, b"young")
+    again = blobs.put(acme, b"again")
+    assert blobs.collect() == 1
+    with pytest.raises(NotFound):
+        blobs.read(acme, old.sha256)
+    for stored in (held, young, again):
+        assert hashlib.sha256(b"".join(blobs.read(acme, stored.sha256))).hexdigest() == stored.sha256
+    assert len(files_in(tmp_path / "blobs")) == 3
+    with pytest.raises(Conflict, match="send it again"):
+        db.write(lambda: blobs.hold(acme, old.sha256))
+
+
+def test_what_is_put_again_is_not_collected(blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = blobs.put(acme, b"abc")
+    later(monkeypatch, GRACE_MS + 1)
+    blobs.put(acme, b"abc")
+    assert blobs.collect() == 0
+    assert blobs.read_whole(acme, stored.sha256, 3) == b"abc"
+
+
+def test_strays_of_a_crash_are_collected_once_they_are_old(
+    blobs: Blobs, places: LocalPlaces, acme: TenantScope, tmp_path: Path
+) -> None:
+    kept = blobs.put(acme, b"kept")
+    receiver = places.receiver()
+    receiver.write(b"no row was written")
+    places.adopt(receiver.finish().path, "acme/ab/abcd.1")
+    half = places.receiver()
+    half.write(b"half")
+    half.finish()
+    assert blobs.collect() == 0
+    assert len(files_in(tmp_path / "blobs")) == 3
+    age(tmp_path / "blobs")
+    assert blobs.collect() == 1
+    assert len(files_in(tmp_path / "blobs")) == 1
+    assert blobs.read_whole(acme, kept.sha256, 4) == b"kept"
+
+
+def test_a_reader_finishes_what_is_collected_meanwhile(blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = os.urandom(600_000)
+    pieces = blobs.read(acme, blobs.put(acme, data).sha256)
+    later(monkeypatch, GRACE_MS + 1)
+    assert blobs.collect() == 1
+    assert b"".join(pieces) == data
+
+
+def test_writers_and_a_collector_that_spares_nothing_lose_no_reference(
+    blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no grace at all a put may find its blob gone, and is told so; what was referred to stays readable."""
+    monkeypatch.setattr("appliance.blobs.service.GRACE_MS", -1000)
+    monkeypatch.setattr(LocalPlaces, "forget_incoming", lambda *_: 0)  # what is arriving has its grace always
+    monkeypatch.setattr(Blobs, "_delete_strays", lambda *_: 0)
+    stop, referred, refused = threading.Event(), [], []
+
+    def put_all(offset: int) -> None:
+        for number in range(60):
+            stored = blobs.put(acme, f"{(number + offset) % 20}".encode())
+            try:
+                refer(acme, blobs, stored)
+                referred.append(stored)
+            except Conflict:
+                refused.append(stored)
+
+    def collect() -> None:
+        while not stop.is_set():
+            blobs.collect()
+
+    collector = threading.Thread(target=collect)
+    collector.start()
+    writers = [threading.Thread(target=put_all, args=(7 * index,)) for index in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    stop.set()
+    collector.join()
+    assert len(referred) + len(refused) == 180
+    assert referred
+    for stored in referred:
+        assert hashlib.sha256(blobs.read_whole(acme, stored.sha256, 10)).hexdigest() == stored.sha256

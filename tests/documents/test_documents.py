@@ -1,0 +1,224 @@
+"""Documents keep every content they have had, belong to one tenant, and tell of every change."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.blobs.service import GRACE_MS, Blobs
+from appliance.core import clock, db
+from appliance.core.errors import ApplianceError, NotFound, ValidationFailed, VersionConflict
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.documents import service
+from appliance.documents.service import Changes, Document, Documents, NewDocument, Wanted
+from appliance.tenants import service as tenants
+
+PDF = b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"
+
+
+def names(documents: Documents, scope: TenantScope, **wanted: Any) -> list[str]:
+    page = documents.list_documents(scope, Wanted(**wanted), PageRequest(sort="name"))
+    return [document.name for document in page.items]
+
+
+def test_a_document_is_what_was_stored(documents: Documents, acme: TenantScope, tmp_path: Path) -> None:
+    new = NewDocument("Invoice 7.pdf", "text/html", "/invoices/2026/", ("paid", "acme", "paid"))
+    made = documents.store_document(acme, new, PDF)
+    assert documents.get_document(acme, made.id) == made
+    assert (made.name, made.folder, made.tags) == ("Invoice 7.pdf", "invoices/2026", ("acme", "paid"))
+    assert (made.media_type, made.size, made.revision, made.version) == ("application/pdf", len(PDF), 1, 1)
+    assert made.created_by == "key:acme"
+    content = documents.open_content(acme, made.id)
+    assert (content.name, content.sha256, content.revision) == ("Invoice 7.pdf", made.sha256, 1)
+    assert content.read(100) == PDF == b"".join(content.pieces(0, 100))
+    content.copy_to(tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == PDF
+
+
+def test_every_revision_stays_readable(documents: Documents, acme: TenantScope) -> None:
+    made = documents.store_document(acme, NewDocument("list.csv"), b"a,b\n")
+    second = documents.add_revision(acme, made.id, documents.keep_content(acme, b"a,b\n1,2\n"), comment="one more row")
+    assert (second.revision, second.version, second.size) == (2, 2, 8)
+    assert documents.open_content(acme, made.id).read(100) == b"a,b\n1,2\n"
+    assert documents.open_content(acme, made.id, 1).read(100) == b"a,b\n"
+    page = documents.list_revisions(acme, made.id, PageRequest(limit=1))
+    assert [(each.number, each.comment) for each in page.items] == [(2, "one more row")]
+    rest = documents.list_revisions(acme, made.id, PageRequest(limit=1, cursor=page.next_cursor))
+    assert [each.number for each in rest.items] == [1]
+    with pytest.raises(NotFound):
+        documents.open_content(acme, made.id, 3)
+
+
+def test_the_newest_content_again_is_no_revision(documents: Documents, acme: TenantScope) -> None:
+    made = documents.store_document(acme, NewDocument("a.txt"), b"one")
+    assert documents.add_revision(acme, made.id, documents.keep_content(acme, b"one")) == made
+    documents.add_revision(acme, made.id, documents.keep_content(acme, b"two"))
+    assert documents.add_revision(acme, made.id, documents.keep_content(acme, b"one")).revision == 3
+
+
+def test_documents_of_another_tenant_are_not_found(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
+    made = documents.store_document(acme, NewDocument("a.txt"), b"one")
+    content = documents.keep_content(globex, b"two")
+    for attempt in (
+        lambda: documents.get_document(globex, made.id),
+        lambda: documents.open_content(globex, made.id),
+        lambda: documents.open_content(globex, made.id, 1),
+        lambda: documents.add_revision(globex, made.id, content),
+        lambda: documents.update_document(globex, made.id, Changes(name="b.txt")),
+        lambda: documents.delete_document(globex, made.id),
+        lambda: documents.list_revisions(globex, made.id, PageRequest()),
+    ):
+        with pytest.raises(NotFound):
+            attempt()
+    assert names(documents, globex) == []
+    assert documents.get_document(acme, made.id) == made
+
+
+def test_lists_are_filtered_by_name_tag_folder_and_media_type(documents: Documents, acme: TenantScope) -> None:
+    for name, folder, tags, data in (
+        ("Alpha.pdf", "a", ("x", "y"), PDF),
+        ("beta_1.png", "a/b", ("y",), b"\x89PNG\r\n\x1a\n"),
+        ("gamma.gif", "", (), b"GIF89a"),
+    ):
+        documents.store_document(acme, NewDocument(name, None, folder, tags), data)
+    assert names(documents, acme) == ["Alpha.pdf", "beta_1.png", "gamma.gif"]
+    assert names(documents, acme, name="ALPHA") == ["Alpha.pdf"]
+    assert names(documents, acme, name="a_1") == ["beta_1.png"]
+    assert names(documents, acme, name="%") == []
+    assert names(documents, acme, tag="y") == ["Alpha.pdf", "beta_1.png"]
+    assert names(documents, acme, folder="a") == ["Alpha.pdf"]
+    assert names(documents, acme, folder="") == ["gamma.gif"]
+    assert names(documents, acme, media_type="image/*") == ["beta_1.png", "gamma.gif"]
+    assert names(documents, acme, media_type="image/gif") == ["gamma.gif"]
+    assert names(documents, acme, tag="y", media_type="application/pdf") == ["Alpha.pdf"]
+    first = documents.list_documents(acme, Wanted(), PageRequest(limit=2, count=True))
+    rest = documents.list_documents(acme, Wanted(), PageRequest(limit=2, cursor=first.next_cursor))
+    assert first.total == 3
+    assert [document.name for document in (*first.items, *rest.items)] == ["gamma.gif", "beta_1.png", "Alpha.pdf"]
+
+
+def test_changes_keep_the_content_and_count_the_version(documents: Documents, acme: TenantScope) -> None:
+    made = documents.store_document(acme, NewDocument("a.txt", None, "here", ("x",)), b"a,b")
+    changed = documents.update_document(acme, made.id, Changes("b.csv", "", (), "text/csv"), if_version=1)
+    assert (changed.name, changed.folder, changed.tags, changed.media_type) == ("b.csv", "", (), "text/csv")
+    assert (changed.version, changed.revision, changed.sha256) == (2, 1, made.sha256)
+    assert documents.update_document(acme, made.id, Changes("b.csv", tags=())) == changed
+    for attempt in (
+        lambda: documents.update_document(acme, made.id, Changes(name="c"), if_version=1),
+        lambda: documents.add_revision(acme, made.id, documents.keep_content(acme, b"c"), if_version=1),
+        lambda: documents.delete_document(acme, made.id, if_version=1),
+    ):
+        with pytest.raises(VersionConflict):
+            attempt()
+    with pytest.raises(ValidationFailed, match="text/csv"):
+        documents.update_document(acme, made.id, Changes(media_type="image/png"))
+
+
+def test_a_deleted_document_frees_its_bytes(
+    documents: Documents, blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = documents.store_document(acme, NewDocument("a.txt"), b"one")
+    other = documents.store_document(acme, NewDocument("b.txt"), b"two")
+    documents.add_revision(acme, made.id, documents.keep_content(acme, b"two"))
+    content = documents.open_content(acme, made.id, 1)
+    documents.delete_document(acme, made.id)
+    with pytest.raises(NotFound):
+        documents.get_document(acme, made.id)
+    assert blobs.collect() == 0
+    assert content.read(10) == b"one"
+    assert documents.usage(acme).blobs == 2
+    now = clock.now_ms()
+    monkeypatch.setattr(clock, "now_ms", lambda: now + GRACE_MS + 1)
+    assert blobs.collect() == 1
+    assert documents.open_content(acme, other.id).read(10) == b"two"
+    assert documents.usage(acme).blobs == 1
+
+
+def test_a_tenant_goes_with_its_documents(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
+    tenants.on_tenant_delete(service.forget_tenant)
+    kept = documents.store_document(globex, NewDocument("a.txt"), b"one")
+    documents.store_document(acme, NewDocument("a.txt"), b"one")
+    tenants.delete_tenant("acme")
+    assert db.rows("SELECT tenant_id FROM blob") == db.rows("SELECT tenant_id FROM document") == [("globex",)]
+    assert documents.open_content(globex, kept.id).read(3) == b"one"
+
+
+def test_listeners_hear_of_every_change_inside_its_transaction(documents: Documents, acme: TenantScope) -> None:
+    heard: list[tuple[str, str, int]] = []
+
+    def listen(scope: TenantScope, event: str, document: Document) -> None:
+        heard.append((event, document.name, document.revision))
+        if document.name == "refused.txt":
+            raise ValidationFailed("not this one")
+
+    withdraw = service.on_change(listen)
+    try:
+        made = documents.store_document(acme, NewDocument("a.txt"), b"one")
+        documents.add_revision(acme, made.id, documents.keep_content(acme, b"two"))
+        documents.add_revision(acme, made.id, documents.keep_content(acme, b"two"))
+        documents.update_document(acme, made.id, Changes(name="b.txt"))
+        documents.update_document(acme, made.id, Changes(name="b.txt"))
+        documents.delete_document(acme, made.id)
+        with pytest.raises(ValidationFailed):
+            documents.store_document(acme, NewDocument("refused.txt"), b"one")
+    finally:
+        withdraw()
+    assert heard == [
+        ("created", "a.txt", 1),
+        ("updated", "a.txt", 2),
+        ("updated", "b.txt", 2),
+        ("deleted", "b.txt", 2),
+        ("created", "refused.txt", 1),
+    ]
+    assert names(documents, acme) == []
+
+
+def test_an_outer_write_that_fails_leaves_no_document(documents: Documents, acme: TenantScope) -> None:
+    content = documents.keep_content(acme, b"one")
+
+    def fail() -> None:
+        documents.create_document(acme, NewDocument("a.txt"), content)
+        raise ApplianceError("after all not")
+
+    with pytest.raises(ApplianceError, match="after all not"):
+        db.write(fail)
+    assert names(documents, acme) == []
+    documents.create_document(acme, NewDocument("a.txt"), content)
+
+
+def test_revisions_added_at_once_get_numbers_of_their_own(documents: Documents, acme: TenantScope) -> None:
+    made = documents.store_document(acme, NewDocument("a.txt"), b"start")
+
+    def add(index: int) -> None:
+        documents.add_revision(acme, made.id, documents.keep_content(acme, str(index).encode()))
+
+    threads = [threading.Thread(target=add, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    page = documents.list_revisions(acme, made.id, PageRequest())
+    assert [each.number for each in page.items] == list(range(9, 0, -1))
+
+
+@pytest.mark.parametrize(
+    ("new", "pointer"),
+    [
+        (NewDocument("../a"), "/name"),
+        (NewDocument(""), "/name"),
+        (NewDocument("a\x00b"), "/name"),
+        (NewDocument("x" * 201), "/name"),
+        (NewDocument("evil\u202efdp.exe"), "/name"),
+        (NewDocument("a", folder="../b"), "/folder"),
+        (NewDocument("a", folder="a//b"), "/folder"),
+        (NewDocument("a", tags=("good", " bad")), "/tags/1"),
+        (NewDocument("a", tags=("a,b",)), "/tags/0"),
+        (NewDocument("a", tags=tuple(map(str, range(51)))), "/tags"),
+    ],
+)
+def test_what_is_not_accepted_is_named(documents: Documents, acme: TenantScope, new: NewDocument, pointer: str) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        documents.store_document(acme, new, b"one")
+    assert refused.value.details[0].pointer == pointer
