@@ -35,6 +35,8 @@ from appliance.integrations import history
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations
+from appliance.llm import usage as llm_usage
+from appliance.llm.service import LanguageModels
 from appliance.monitor import audit, failures, metrics, tally
 from appliance.monitor import logs as log_lines
 from appliance.monitor.sandbox import SandboxMetrics
@@ -129,6 +131,7 @@ def build(config: Config) -> Appliance:
     places = PoolSettings(sandbox.processes, sandbox.slots, runtimes_folder(config), sandbox.queue_seconds)
     pool = Pool(replace(places, first_user=sandbox.first_user, templates=config.data / "templates"))
     integrations = make_integrations(config, sealer)
+    models = make_language_models(config, sealer)
     executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     files = documents.Documents(blobs)
@@ -136,7 +139,8 @@ def build(config: Config) -> Appliance:
     flow = ProcessFlow(config, presence, pool, queue, ports)
     withdraw = approvals.on_decided(flow.answer_approval)
     services = Services(
-        config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, executor=executor,
+        config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
+        executor=executor,
         rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
         blobs=blobs, documents=files,
@@ -149,6 +153,12 @@ def make_integrations(config: Config, sealer: Sealer) -> Integrations:
     """Integrations with every installed connector and the one way out of the appliance."""
     calls = Calls(Connections(Egress.of(config.egress.allow, authorities(config))))
     return Integrations(load_registry(), sealer, lambda scope, name: tenants.open_secret(scope, sealer, name), calls)
+
+
+def make_language_models(config: Config, sealer: Sealer) -> LanguageModels:
+    """Language models, reached by the rules that hold for integrations."""
+    egress = Egress.of(config.egress.allow, authorities(config))
+    return LanguageModels(egress, sealer, lambda scope, name: tenants.open_secret(scope, sealer, name))
 
 
 def authorities(config: Config) -> str:
@@ -188,6 +198,8 @@ def delete_expired(config: Config) -> None:
     failures.purge(now - keep.executions_days * day)
     log_lines.purge(now - keep.logs_days * day)
     datapool.forget_history(now - keep.audit_days * day)
+    llm_usage.settle_lost()
+    llm_usage.purge(now - keep.audit_days * day)
     audit.purge(now - keep.audit_days * day)
     tally.purge(now - keep.audit_days * day)
     tally.compact()

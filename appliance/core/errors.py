@@ -94,6 +94,16 @@ class AddressNotAllowed(ApplianceError):
     code, status = "address_not_allowed", 403
 
 
+class BudgetExceeded(ApplianceError):
+    code, status = "budget_exceeded", 403
+
+
+class AnswerRefused(ApplianceError):
+    """A language model declined to answer."""
+
+    code, status = "answer_refused", 403
+
+
 class NotFound(ApplianceError):
     code, status = "not_found", 404
 
@@ -144,6 +154,12 @@ class UnknownHost(ApplianceError):
 
 class ValidationFailed(ApplianceError):
     code, status = "validation_failed", 422
+
+
+class AnswerInvalid(ApplianceError):
+    """A language model's answer does not fit what was asked for, also after it was told so."""
+
+    code, status = "answer_invalid", 422
 
 
 class IdempotencyMismatch(ApplianceError):

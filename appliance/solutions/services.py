@@ -11,6 +11,7 @@ from appliance.core.queue import TaskQueue
 from appliance.documents.service import Documents
 from appliance.governance.executor import GovernedExecutor
 from appliance.integrations.service import Integrations
+from appliance.llm.service import LanguageModels
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.tenants.keys import RateLimiter
@@ -30,6 +31,7 @@ class Services:
     pool: Pool
     processes: ProcessFlow
     integrations: Integrations
+    llm: LanguageModels
     executor: GovernedExecutor
     rate_limiter: RateLimiter
     threads: ThreadPoolExecutor

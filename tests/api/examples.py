@@ -62,9 +62,14 @@ def _integration(tenant: Resources) -> str:
     return tenant.once("integration", tenant.integration)
 
 
+def _llm_profile(tenant: Resources) -> str:
+    return tenant.once("llm_profile", tenant.llm_profile)
+
+
 _plain(
     "get_tenant", "list_members", "list_secrets", "list_keys", "list_processes", "search_executions", "list_collections",
-    "list_connectors", "list_integrations", "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit",
+    "list_llm_profiles", "list_connectors", "list_integrations",
+    "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit",
     "verify_audit", "export_solution", "list_approvals",
 )  # fmt: skip
 
@@ -80,6 +85,8 @@ _about("get_collection list_entities export_entities", collection=_collection)
 _about("delete_collection", collection=Resources.collection)
 _about("get_integration test_integration list_calls", slug=_integration)
 _about("delete_integration", slug=Resources.integration)
+_about("get_llm_profile get_llm_usage", slug=_llm_profile)
+_about("delete_llm_profile", slug=Resources.llm_profile)
 _about("get_connector", connector=lambda _: "http")
 _about("get_approval", approval_id=Resources.approval)
 _about("get_failure retry_failures", failure_id=Resources.failure)
@@ -229,6 +236,23 @@ def _(tenant: Resources) -> Example:
 def _(tenant: Resources) -> Example:
     slug = _integration(tenant)
     return Example({"slug": slug, "call_id": tenant.unknown_call(slug)}, {"outcome": "done", "output": {"status": 200}})
+
+
+PROFILE = {"kind": "openai", "model": "small", "base_url": "http://127.0.0.1:11434/v1", "api_key": "a key"}
+
+
+@example("create_llm_profile")
+def _(tenant: Resources) -> Example:
+    price = {"currency": "EUR", "input": 0.5, "output": 2}
+    budgets = {"day": {"tokens": 1000, "cost": 5}, "execution": {"cost": 0.5}}
+    redaction = {"patterns": [{"use": "email"}, {"name": "ORDER", "pattern": "[0-9]{5}"}], "restore": True}
+    more = {"price": price, "budgets": budgets, "redaction": redaction, "parameters": {"temperature": 0.2, "extra": {"seed": 1}}}
+    return Example(body={"slug": fresh("made"), **PROFILE, **more})
+
+
+@example("put_llm_profile")
+def _(tenant: Resources) -> Example:
+    return Example({"slug": fresh("put")}, PROFILE)
 
 
 @example("change_failure")

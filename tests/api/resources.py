@@ -105,6 +105,12 @@ class Resources:
         self.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": settings})
         return slug
 
+    def llm_profile(self) -> str:
+        slug = fresh("model")
+        body = {"slug": slug, "kind": "openai", "model": "small", "base_url": "http://127.0.0.1:9/v1", "api_key": "a key"}
+        self.ask("POST", "/llm-profiles", body)
+        return slug
+
     def call(self, integration: str) -> str:
         body = {"action": "get", "input": {"url": "/orders"}}
         return str(self.ask("POST", f"/integrations/{integration}/execute", body)["execution_id"])

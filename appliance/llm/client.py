@@ -1,0 +1,140 @@
+"""One question over the wire: through the one way out, with the provider's failures in coded words."""
+
+import json
+from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
+from types import ModuleType
+from typing import Any
+
+from appliance.connectors.contract import (
+    AddressNotAllowed,
+    AuthError,
+    ConnectorError,
+    HttpAnswer,
+    HttpRequest,
+    RateLimited,
+    Rejected,
+    SystemFailure,
+    TransientError,
+)
+from appliance.connectors.egress import EgressClient
+from appliance.core import clock, errors
+from appliance.core.db import dump_json
+from appliance.core.errors import ApplianceError, ConnectorFailed, Detail, TimedOut
+
+from . import anthropic, openai
+from .exchange import Question, Reply, ReplyInvalid
+from .profile import Profile
+
+DIALECTS: dict[str, ModuleType] = {"openai": openai, "anthropic": anthropic}
+# Refused although the status says that waiting would help.
+_OUT_OF_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")
+_LATER = (408, 409, 425, 500, 502, 503, 504, 529)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A profile with its key opened."""
+
+    slug: str
+    profile: Profile
+    key: str = field(default="", repr=False)
+
+
+class ModelFailed(ConnectorFailed):
+    """The provider failed or refused the request; `extra` says whether asking again may help, and when.
+
+    `is_free`: nothing was generated, so that nothing is to be paid.
+    """
+
+    def __init__(self, slug: str, error: ConnectorError, *, is_free: bool) -> None:
+        message = f"the LLM profile {slug}: {error.message}"
+        super().__init__(message, rejected=isinstance(error, Rejected), details=[Detail("", error.error_class, message)])
+        self.is_free = is_free
+        self.extra = {
+            "error_class": error.error_class, "outcome": error.outcome,
+            "retryable": isinstance(error, TransientError | RateLimited),
+        }  # fmt: skip
+        if isinstance(error, RateLimited) and error.retry_after is not None:
+            self.extra["retry_after"] = error.retry_after
+
+
+def ask(client: EgressClient, ready: Ready, question: Question, ends: float) -> Reply:
+    """The reply, at the latest at `ends` (monotonic) or after the profile's timeout.
+
+    ModelFailed; TimedOut when it was `ends` that came first; AddressNotAllowed.
+    """
+    dialect = DIALECTS[ready.profile.kind]
+    until = min(ends, clock.monotonic() + ready.profile.timeout_ms / 1000)
+    try:
+        answer = client.send(_request(dialect, ready, question), until)
+        return _read(dialect, answer)
+    except AddressNotAllowed as error:
+        raise errors.AddressNotAllowed(error.message, extra={"retryable": False}) from error
+    except ConnectorError as error:
+        raise _coded(ready, error, is_late=clock.monotonic() >= ends) from error
+
+
+def is_free(error: ApplianceError) -> bool:
+    """Whether a failed call costs nothing: it was never sent, or the provider said no."""
+    return isinstance(error, errors.AddressNotAllowed) or (isinstance(error, ModelFailed) and error.is_free)
+
+
+def _coded(ready: Ready, error: ConnectorError, *, is_late: bool) -> ApplianceError:
+    error.message = error.message.replace(ready.key, "[redacted]") if ready.key else error.message
+    if is_late and isinstance(error, TransientError):
+        return TimedOut(f"the LLM profile {ready.slug} did not answer within the step's time; give the step more with `timeout`")
+    return ModelFailed(ready.slug, error, is_free=error.outcome == "not_done")
+
+
+def _request(dialect: ModuleType, ready: Ready, question: Question) -> HttpRequest:
+    return HttpRequest(
+        "POST", ready.profile.address + dialect.PATH, follow_redirects=False,
+        headers=[("Content-Type", "application/json"), ("Accept", "application/json"), *dialect.headers(ready.key)],
+        content=dump_json(dialect.write_body(question)).encode("utf-8", "replace"),
+    )  # fmt: skip
+
+
+def _read(dialect: ModuleType, answer: HttpAnswer) -> Reply:
+    try:
+        data = json.loads(answer.content.decode("utf-8", "replace")) if answer.content else None
+    except (ValueError, RecursionError):
+        data = None
+    if answer.status != 200:
+        raise _refusal(dialect, answer, data)
+    try:
+        reply: Reply = dialect.read_reply(data)
+    except ReplyInvalid as error:
+        raise SystemFailure(f"it answered something that is no reply: {error}.", outcome="unknown") from error
+    return replace(reply, text=reply.text.encode("utf-8", "replace").decode())
+
+
+def _refusal(dialect: ModuleType, answer: HttpAnswer, data: Any) -> ConnectorError:
+    code, message = dialect.read_error(data)
+    said = f"it answered {answer.status}" + (f" ({message[:500]})" if message else "") + "."
+    details = {"status": answer.status, "code": code[:100]}
+    if answer.status in (401, 403):
+        return AuthError(f"{said} Check its key.", details=details)
+    if answer.status == 429 and code not in _OUT_OF_CREDIT:
+        return RateLimited(said, retry_after=_retry_after(answer), details=details)
+    if answer.status in _LATER:
+        waits = _retry_after(answer)
+        return TransientError(said, details=details) if waits is None else RateLimited(said, retry_after=waits, details=details)
+    if 400 <= answer.status < 500:
+        return Rejected(said, details=details)
+    return SystemFailure(said, details=details)
+
+
+def _retry_after(answer: HttpAnswer) -> float | None:
+    """Seconds to be left alone for; None where it does not say."""
+    exact, given = answer.headers.get("retry-after-ms"), answer.headers.get("retry-after", "")
+    try:
+        if exact is not None:
+            return max(0.0, float(exact) / 1000)
+        return max(0.0, float(given))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(given).timestamp() - clock.now_ms() / 1000)
+    except (ValueError, TypeError):
+        return None

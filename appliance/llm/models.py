@@ -1,0 +1,23 @@
+"""Tables of profiles and of what their use came to."""
+
+import peewee
+
+from appliance.core.db import JsonField, TenantModel
+
+
+class ProfileRow(TenantModel):
+    """`settings` is the profile without its key; `sealed` is the key, `reference` the name of the secret that is the key."""
+
+    label = "LLM profile"
+    id = peewee.TextField()  # the slug
+    settings = JsonField()
+    sealed = peewee.BlobField(null=True)
+    reference = peewee.TextField(null=True)
+    key_at = peewee.BigIntegerField(null=True)
+    version = peewee.IntegerField()
+    created_at = peewee.BigIntegerField()
+    updated_at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "llm_profile"
+        primary_key = peewee.CompositeKey("tenant_id", "id")

@@ -1,0 +1,235 @@
+"""What one can do with language models: keep profiles with sealed keys, ask, and see what it cost."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from appliance.connectors.egress import Egress, EgressClient
+from appliance.core import clock, db, ids, logs
+from appliance.core.crypto import Sealer
+from appliance.core.errors import (
+    AlreadyExists,
+    ApplianceError,
+    BudgetExceeded,
+    ConnectorFailed,
+    NotFound,
+    ValidationFailed,
+    VersionConflict,
+)
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+
+from . import usage
+from .client import Ready
+from .generation import Asking, Generated, patterns_of
+from .models import ProfileRow
+from .profile import Budgets, Profile
+from .prompt import Prompt
+from .usage import DAY_MS, Origin, Used
+
+__all__ = ["Generated", "LanguageModels", "Origin", "Profile", "Prompt", "StoredProfile", "Usage", "on_profile_stored"]
+
+OpenSecret = Callable[[TenantScope, str], str]
+Listener = Callable[[TenantScope, str], None]
+KEEP: Literal[True] = True
+KeyChange = str | Literal[True] | None
+MAX_KEY = 10_000
+_REFERENCE = re.compile(r"=\s*secrets\.([A-Za-z_]\w{0,62})\s*", re.ASCII)
+_HISTORY_DAYS = 31
+
+
+@dataclass(frozen=True)
+class StoredProfile:
+    """A profile as it is read back: of the key only since when it is sealed (`key_at`), or the name of the secret it is."""
+
+    slug: str
+    profile: Profile
+    key_at: int | None
+    reference: str | None
+    version: int
+    created_at: int
+    updated_at: int
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a profile has cost, by UTC days; `in_flight` is what calls under way may cost at most."""
+
+    day: Used
+    month: Used
+    in_flight: Used
+    days: list[tuple[str, Used]]
+    budgets: Budgets
+    currency: str | None
+
+
+_listeners: list[Listener] = []
+
+
+def on_profile_stored(listener: Listener) -> Callable[[], None]:
+    """Have `listener(scope, slug)` called inside every write that creates a profile; answers what takes it away again."""
+    _listeners.append(listener)
+    return lambda: _listeners.remove(listener)
+
+
+class LanguageModels:
+    """The verbs.  `open_secret` gives a tenant's secret by name, NotFound when it is not set."""
+
+    def __init__(self, egress: Egress, sealer: Sealer, open_secret: OpenSecret) -> None:
+        self._egress, self._sealer, self._open_secret = egress, sealer, open_secret
+
+    # -- profiles
+
+    def list_profiles(self, scope: TenantScope, page: PageRequest) -> Page[StoredProfile]:
+        """The tenant's profiles."""
+        fields = {"id": ProfileRow.id, "created_at": ProfileRow.created_at}
+        return paginate(scope.select(ProfileRow), page, fields, default="id").map(_stored)
+
+    def get_profile(self, scope: TenantScope, slug: str) -> StoredProfile:
+        """One profile; NotFound otherwise."""
+        return _stored(scope.get(ProfileRow, id=slug))
+
+    def create_profile(self, scope: TenantScope, slug: str, profile: Profile, key: str | None) -> StoredProfile:
+        """A new profile; `key` is the provider's, or `= secrets.<name>`.  Executions that wait for it go on.  AlreadyExists."""
+        ids.check_slug(slug, pointer="/slug")
+        now = clock.now_ms()
+
+        def insert() -> None:
+            if scope.find(ProfileRow, id=slug) is not None:
+                raise AlreadyExists(f"there is an LLM profile {slug!r} already", pointer="/slug")
+            values = self._key_columns(scope, slug, key, now)
+            scope.insert(
+                ProfileRow, id=slug, settings=profile.model_dump(), version=1, created_at=now, updated_at=now, **values
+            )
+            audit.record(scope, "llm-profile.create", slug, {"kind": profile.kind, "model": profile.model})
+            for listener in _listeners.copy():
+                listener(scope, slug)
+
+        db.write(insert)
+        return self.get_profile(scope, slug)
+
+    def put_profile(
+        self, scope: TenantScope, slug: str, profile: Profile, key: KeyChange, *, if_version: int | None = None
+    ) -> tuple[StoredProfile, bool]:
+        """Create or replace a profile; the flag tells whether it is new.  KEEP keeps the key, None takes it out.
+
+        VersionConflict; ValidationFailed when the key would be kept and sent elsewhere than before.
+        """
+        if scope.find(ProfileRow, id=slug) is None:
+            if key is KEEP:
+                raise ValidationFailed("no key is sealed here; send it", pointer="/api_key")
+            return self.create_profile(scope, slug, profile, key), True
+        now = clock.now_ms()
+
+        def update() -> None:
+            row = scope.get(ProfileRow, id=slug)
+            if if_version is not None and row.version != if_version:
+                raise VersionConflict(f"the LLM profile {slug} is at version {row.version}; read it and decide again")
+            values = _kept(row, profile) if key is KEEP else self._key_columns(scope, slug, key, now)
+            changes = {"settings": profile.model_dump(), "version": row.version + 1, "updated_at": now, **values}
+            scope.update(ProfileRow, **changes).where(ProfileRow.id == slug).execute()
+            audit.record(scope, "llm-profile.change", slug, {"kind": profile.kind, "model": profile.model})
+
+        db.write(update)
+        return self.get_profile(scope, slug), False
+
+    def delete_profile(self, scope: TenantScope, slug: str) -> None:
+        """Delete a profile; what it has cost stays on record.  NotFound."""
+
+        def delete() -> None:
+            scope.get(ProfileRow, id=slug)
+            scope.delete(ProfileRow).where(ProfileRow.id == slug).execute()
+            audit.record(scope, "llm-profile.delete", slug)
+
+        db.write(delete)
+
+    def get_usage(self, scope: TenantScope, slug: str) -> Usage:
+        """What the profile has cost today, this month and on each of the last 31 days; NotFound."""
+        profile = self.get_profile(scope, slug).profile
+        now = clock.now_ms()
+        today = usage.day_of(now)
+        with db.snapshot():
+            return Usage(
+                usage.used_since(scope, slug, today), usage.used_since(scope, slug, f"{today[:7]}-01"),
+                usage.used_in_flight(scope, slug),
+                usage.days_since(scope, slug, usage.day_of(now - (_HISTORY_DAYS - 1) * DAY_MS)),
+                profile.budgets, profile.price.currency if profile.price else None,
+            )  # fmt: skip
+
+    def has_profile(self, scope: TenantScope, slug: str) -> bool:
+        """Whether there is one."""
+        return bool(db.rows("SELECT 1 FROM llm_profile WHERE tenant_id = ? AND id = ?", (scope.tenant_id, slug)))
+
+    # -- asking
+
+    def generate(self, scope: TenantScope, prompt: Prompt, origin: Origin, ends: float) -> Generated:
+        """Ask, until there is an answer that fits or `ends` (monotonic) comes; what went wrong is in the answer.
+
+        NotFound, before anything is asked, when there is no such profile.
+        """
+        first = self._open(scope, prompt.profile)
+        told = Generated()
+        told.error = _ask(Asking(scope, self._client(), first, prompt, origin, ends), told)
+        for slug in first.profile.fallbacks:
+            if told.error is None or not isinstance(told.error, ConnectorFailed | BudgetExceeded):
+                break
+            if not self.has_profile(scope, slug):
+                continue
+            other = self._open(scope, slug)
+            told.error = _ask(Asking(scope, self._client(), other, prompt, origin, ends, patterns_of(first.profile)), told)
+        return told
+
+    def _client(self) -> EgressClient:
+        return EgressClient(self._egress)
+
+    def _open(self, scope: TenantScope, slug: str) -> Ready:
+        row = scope.find(ProfileRow, id=slug)
+        if row is None:
+            raise NotFound(f"there is no LLM profile {slug!r} here; create it with POST /api/v1/llm-profiles")
+        key = ""
+        if row.reference is not None:
+            key = self._open_secret(scope, row.reference)
+        elif row.sealed is not None:
+            key = self._sealer.open(bytes(row.sealed), _context(scope, slug)).decode()
+            logs.remember_secret(key)
+        return Ready(slug, Profile.model_validate(row.settings), key)
+
+    def _key_columns(self, scope: TenantScope, slug: str, key: str | None, now: int) -> dict[str, object]:
+        if key is None:
+            return {"sealed": None, "reference": None, "key_at": None}
+        if key.startswith("="):
+            match = _REFERENCE.fullmatch(key)
+            if match is None:
+                raise ValidationFailed("a key is its text, or = secrets.<name>", pointer="/api_key")
+            return {"sealed": None, "reference": match[1], "key_at": None}
+        if not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
+            raise ValidationFailed(f"a key is one line of 1 to {MAX_KEY} plain characters", pointer="/api_key")
+        return {"sealed": self._sealer.seal(key.encode(), _context(scope, slug)), "reference": None, "key_at": now}
+
+
+def _ask(asking: Asking, told: Generated) -> ApplianceError | None:
+    try:
+        return asking.run(told)
+    finally:
+        asking.client.close()
+
+
+def _context(scope: TenantScope, slug: str) -> str:
+    return f"{scope.tenant_id}/llm-profile/{slug}"
+
+
+def _kept(row: ProfileRow, profile: Profile) -> dict[str, object]:
+    """No change to the key, unless it would be sent to somebody else."""
+    before = Profile.model_validate(row.settings)
+    if row.sealed is None and row.reference is None:
+        raise ValidationFailed("no key is sealed here; send it", pointer="/api_key")
+    if (before.kind, before.address) != (profile.kind, profile.address):
+        raise ValidationFailed("the change would send the key elsewhere; send the key again", pointer="/api_key")
+    return {}
+
+
+def _stored(row: ProfileRow) -> StoredProfile:
+    profile = Profile.model_validate(row.settings)
+    return StoredProfile(row.id, profile, row.key_at, row.reference, row.version, row.created_at, row.updated_at)

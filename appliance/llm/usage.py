@@ -1,0 +1,220 @@
+"""What models cost: reserved before a call leaves, settled by what it came to, summed by day and by execution.
+
+A budget is overrun by one call at most: what other calls under way may still cost counts as used until they are settled.
+Writers run inside `db.write`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock, db, ids
+from appliance.core.errors import BudgetExceeded
+from appliance.core.scope import TenantScope
+
+from .profile import Budget, Profile
+
+DAY_MS = 86_400_000
+# Longer than any step may take: what is reserved for so long belongs to a process that is gone.
+LOST_MS = 3_600_000
+NANO = 10**9
+_COLUMNS = "calls, input_tokens, output_tokens, cost_nano"
+
+
+@dataclass(frozen=True)
+class Used:
+    """Sums; `cost_nano` in billionths of the currency's unit."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_nano: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def plus(self, other: "Used") -> "Used":
+        return Used(
+            self.calls + other.calls, self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens,
+            self.cost_nano + other.cost_nano,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who asks: an execution, and the place in it (step, iteration, attempt, call), which asks one question at a time."""
+
+    execution_id: str | None = None
+    place: str | None = None
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A call that is about to leave, and what it may cost at most."""
+
+    id: str
+    profile: str
+    origin: Origin
+    most: Used
+
+
+def reserve(scope: TenantScope, slug: str, profile: Profile, origin: Origin, most: Used) -> Reservation:
+    """Note a call before it leaves; BudgetExceeded when what is used, or may be by calls under way, has reached a budget.
+
+    An earlier call of the same place never came back: it counts as what it may have cost.
+    """
+    for row in _open(scope, "AND execution_id = ? AND place = ?", (origin.execution_id, origin.place)):
+        settle(scope, _reservation(row), None)
+    _check(scope, slug, profile, origin)
+    made = Reservation(ids.new("use"), slug, origin, most)
+    db.execute(
+        "INSERT INTO llm_reservation (tenant_id, id, profile, execution_id, place, input_tokens, output_tokens, cost_nano, at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            scope.tenant_id, made.id, slug, origin.execution_id, origin.place, most.input_tokens, most.output_tokens,
+            most.cost_nano, clock.now_ms(),
+        ),
+    )  # fmt: skip
+    return made
+
+
+def settle(scope: TenantScope, reservation: Reservation, used: Used | None) -> None:
+    """The call is over: `used` is what it came to, None when nobody knows (then it counts as the most).
+
+    A reservation is settled once; what comes after that is left out.
+    """
+    mine = (scope.tenant_id, reservation.id)
+    if not db.execute("DELETE FROM llm_reservation WHERE tenant_id = ? AND id = ?", mine):
+        return
+    counted = reservation.most if used is None else used
+    if not counted.calls:
+        return
+    _add(scope, "llm_usage", ("profile", "day"), (reservation.profile, day_of(clock.now_ms())), counted)
+    execution_id = reservation.origin.execution_id
+    known = "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ?"
+    if execution_id is not None and db.rows(known, (scope.tenant_id, execution_id)):
+        _add(scope, "llm_execution_usage", ("execution_id", "profile"), (execution_id, reservation.profile), counted)
+
+
+def _add(scope: TenantScope, table: str, keys: Sequence[str], values: Sequence[str], used: Used) -> None:
+    names = ", ".join(("tenant_id", *keys))
+    sums = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in _COLUMNS.split(", "))
+    db.execute(
+        f"INSERT INTO {table} ({names}, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) "  # noqa: S608 our own names
+        f"ON CONFLICT ({names}) DO UPDATE SET {sums}",
+        (scope.tenant_id, *values, used.calls, used.input_tokens, used.output_tokens, used.cost_nano),
+    )
+
+
+def settle_lost() -> int:
+    """Upkeep, in a write of its own: calls of processes that are gone count as what they may have cost.  Answers how many."""
+
+    def close() -> int:
+        found = db.rows(
+            "SELECT tenant_id, id, profile, execution_id, place, input_tokens, output_tokens, cost_nano FROM llm_reservation "
+            "WHERE at < ? LIMIT 500",
+            (clock.now_ms() - LOST_MS,),
+        )
+        for tenant_id, *row in found:
+            settle(TenantScope(tenant_id, "system"), _reservation(tuple(row)), None)
+        return len(found)
+
+    return db.write(close)
+
+
+def purge(before_ms: int) -> None:
+    """Delete the sums of days that are past their time."""
+    db.write(lambda: db.execute("DELETE FROM llm_usage WHERE day < ?", (day_of(before_ms),)))
+
+
+# -- budgets
+
+
+def _check(scope: TenantScope, slug: str, profile: Profile, origin: Origin) -> None:
+    budgets = profile.budgets
+    if not any(each.tokens or each.cost for each in (budgets.day, budgets.month, budgets.execution)):
+        return
+    now = clock.now_ms()
+    today = day_of(now)
+    open_now = used_in_flight(scope, slug)
+    currency = profile.price.currency if profile.price else ""
+    _compare(_Limit(slug, "day", budgets.day, currency), used_since(scope, slug, today), open_now)
+    _compare(_Limit(slug, "month", budgets.month, currency), used_since(scope, slug, f"{today[:7]}-01"), open_now)
+    if origin.execution_id is not None:
+        mine = "AND profile = ? AND execution_id = ?"
+        in_flight = _sum([_reservation(row).most for row in _open(scope, mine, (slug, origin.execution_id))])
+        limit = _Limit(slug, "execution", budgets.execution, currency)
+        _compare(limit, used_by_execution(scope, slug, origin.execution_id), in_flight)
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """One budget of a profile: per what, and in which currency."""
+
+    profile: str
+    per: str
+    budget: Budget
+    currency: str
+
+
+def _compare(limit: _Limit, used: Used, in_flight: Used) -> None:
+    budget = limit.budget
+    if budget.tokens is not None and used.tokens + in_flight.tokens >= budget.tokens:
+        what, under_way = f"{used.tokens} of {budget.tokens} tokens", f"{in_flight.tokens}"
+    elif budget.cost is not None and used.cost_nano + in_flight.cost_nano >= budget.cost * NANO:
+        what, under_way = f"{used.cost_nano / NANO:.4f} of {budget.cost:g} {limit.currency}", f"{in_flight.cost_nano / NANO:.4f}"
+    else:
+        return
+    more = f", and calls under way may use {under_way} more" if in_flight.calls else ""
+    raise BudgetExceeded(
+        f"the budget per {limit.per} of the LLM profile {limit.profile} is used up: {what}{more}; raise it in the profile",
+        extra={"budget": limit.per, "profile": limit.profile},
+    )
+
+
+# -- sums
+
+
+def used_since(scope: TenantScope, slug: str, day: str) -> Used:
+    """Of a profile, from that day (UTC, `2026-01-31`) on."""
+    return _sum([used for _, used in days_since(scope, slug, day)])
+
+
+def days_since(scope: TenantScope, slug: str, day: str) -> list[tuple[str, Used]]:
+    """The same for each day that has any, oldest first."""
+    sql = f"SELECT day, {_COLUMNS} FROM llm_usage WHERE tenant_id = ? AND profile = ? AND day >= ? ORDER BY day"  # noqa: S608
+    return [(row[0], Used(*map(int, row[1:]))) for row in db.rows(sql, (scope.tenant_id, slug, day))]
+
+
+def used_by_execution(scope: TenantScope, slug: str, execution_id: str) -> Used:
+    """What an execution has used of a profile."""
+    sql = f"SELECT {_COLUMNS} FROM llm_execution_usage WHERE tenant_id = ? AND execution_id = ? AND profile = ?"  # noqa: S608
+    return _sum([Used(*map(int, row)) for row in db.rows(sql, (scope.tenant_id, execution_id, slug))])
+
+
+def used_in_flight(scope: TenantScope, slug: str) -> Used:
+    """What calls under way may cost at most."""
+    return _sum([_reservation(row).most for row in _open(scope, "AND profile = ?", (slug,))])
+
+
+def _open(scope: TenantScope, where: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    columns = "id, profile, execution_id, place, input_tokens, output_tokens, cost_nano"
+    sql = f"SELECT {columns} FROM llm_reservation WHERE tenant_id = ? {where}"  # noqa: S608 our own names
+    return db.rows(sql, (scope.tenant_id, *values))
+
+
+def _reservation(row: tuple[Any, ...]) -> Reservation:
+    return Reservation(row[0], row[1], Origin(row[2], row[3]), Used(1, *map(int, row[4:7])))
+
+
+def _sum(found: Sequence[Used]) -> Used:
+    total = Used()
+    for each in found:
+        total = total.plus(each)
+    return total
+
+
+def day_of(ms: int) -> str:
+    """The day in UTC."""
+    return clock.rfc3339(ms)[:10]

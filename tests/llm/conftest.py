@@ -1,0 +1,64 @@
+"""A database with two tenants, a provider on loopback, and profiles that lead to it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.connectors.egress import Egress
+from appliance.core import clock, db
+from appliance.core.crypto import Sealer
+from appliance.core.migrations import migrate
+from appliance.core.scope import TenantScope
+from appliance.llm.prompt import parse_prompt
+from appliance.llm.service import Generated, LanguageModels, Origin, Profile
+from appliance.tenants import service as tenants
+from tests.llm.provider import Provider
+
+SEALER = Sealer(b"k" * 32)
+
+
+@dataclass
+class Desk:
+    """Asks on behalf of tenant acme."""
+
+    llm: LanguageModels
+    provider: Provider
+    scope: TenantScope
+    other: TenantScope
+
+    def profile(self, slug: str = "default", key: str | None = "sk-canary-123", **more: Any) -> None:
+        """A profile, replaced when there is one."""
+        given = {"kind": "openai", "model": "small", "base_url": self.provider.url, **more}
+        self.llm.put_profile(self.scope, slug, Profile.model_validate(given), key)
+
+    def ask(self, prompt: str = "Who?", *, seconds: float = 10.0, origin: Origin | None = None, **more: Any) -> Generated:
+        """What a question came to, settled."""
+        given = {"profile": "default", "prompt": prompt, **more}
+        done = self.llm.generate(self.scope, parse_prompt(given), origin or Origin(), clock.monotonic() + seconds)
+        db.write(lambda: done.settle(self.scope))
+        return done
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    made = Provider()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, provider: Provider) -> Iterator[Desk]:
+    db.open_database(f"sqlite:///{tmp_path}/gos.db")
+    migrate()
+    for name in ("acme", "globex"):
+        tenants.create_tenant(name, name)
+    provider.forget()
+    acme, globex = (TenantScope(name, "key:test") for name in ("acme", "globex"))
+    llm = LanguageModels(
+        Egress.of([f"127.0.0.1:{provider.port}"]), SEALER, lambda scope, name: tenants.open_secret(scope, SEALER, name)
+    )
+    yield Desk(llm, provider, acme, globex)
+    db.close_database()

@@ -1,0 +1,131 @@
+"""What models cost is counted, and a budget that is used up stops the next call before it leaves."""
+
+import threading
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+
+import pytest
+
+from appliance.core import clock, db
+from appliance.core.errors import BudgetExceeded, ConnectorFailed
+from appliance.llm import usage
+from appliance.llm.prompt import parse_prompt
+from appliance.llm.service import Origin
+from appliance.llm.usage import Used
+from tests.llm.conftest import Desk
+from tests.llm.provider import Say
+
+PRICE = {"input": 2.0, "output": 10.0, "currency": "EUR"}
+
+
+def test_usage_is_summed_by_day_with_its_cost(desk: Desk) -> None:
+    desk.profile(price=PRICE)
+    desk.provider.say(Say("a", usage=(1000, 100)), Say("b", usage=(500, 0)))
+    desk.ask()
+    done = desk.ask()
+    found = desk.llm.get_usage(desk.scope, "default")
+    assert found.day == found.month == Used(2, 1500, 100, 4_000_000)
+    assert found.in_flight == Used()
+    assert (found.currency, [used for _, used in found.days]) == ("EUR", [found.day])
+    assert done.told()["usage"] == {"calls": 1, "input_tokens": 500, "output_tokens": 0, "cost": 0.001}
+    desk.scope, desk.other = desk.other, desk.scope
+    desk.profile(price=PRICE)
+    assert desk.llm.get_usage(desk.scope, "default").day == Used(), "of another tenant nothing is seen"
+
+
+@pytest.mark.parametrize("limits", [{"day": {"tokens": 240}}, {"month": {"tokens": 240}}, {"day": {"cost": 0.0008}}])
+def test_a_used_up_budget_stops_the_next_call(desk: Desk, limits: dict[str, object]) -> None:
+    desk.profile(price=PRICE, budgets=limits)
+    answers = [desk.ask() for _ in range(3)]
+    assert [done.error is None for done in answers] == [True, True, False]
+    error = answers[2].error
+    assert isinstance(error, BudgetExceeded)
+    assert next(iter(limits)) in error.message
+    assert len(desk.provider.heard) == 2, "nothing was sent"
+
+
+def test_an_execution_has_a_budget_of_its_own(desk: Desk) -> None:
+    desk.profile(budgets={"execution": {"tokens": 100}})
+    origin = Origin("exe_1", "a")
+    first = desk.llm.generate(desk.scope, parse_prompt({"profile": "default", "prompt": "x"}), origin, clock.monotonic() + 5)
+    second = desk.ask(origin=Origin("exe_1", "b"))
+    assert isinstance(second.error, BudgetExceeded), "what its other call may still cost counts"
+    assert desk.ask(origin=Origin("exe_2", "a")).error is None
+    assert first.error is None
+
+
+def test_calls_side_by_side_do_not_overrun_a_budget(desk: Desk) -> None:
+    desk.profile(budgets={"day": {"tokens": 200}}, parameters={"max_tokens": 150})
+    go_on = threading.Event()
+    desk.provider.say(Say("late", hold=go_on))
+    with ThreadPoolExecutor(2) as threads:
+        first, second = (threads.submit(desk.ask, "x" * 100) for _ in range(2))
+        assert desk.provider.asked.acquire(timeout=10)
+        wait([first, second], timeout=10, return_when=FIRST_COMPLETED)  # the one that is refused
+        go_on.set()
+        errors = [each.result(20).error for each in (first, second)]
+    assert sorted(type(error).__name__ for error in errors) == ["BudgetExceeded", "NoneType"]
+    assert len(desk.provider.heard) == 1
+
+
+def test_corrections_count_too(desk: Desk) -> None:
+    desk.profile(budgets={"day": {"tokens": 200}})
+    desk.provider.say({"total": "x"})
+    done = desk.ask(output={"type": "object", "properties": {"total": {"type": "integer"}}}, repair=5)
+    assert isinstance(done.error, BudgetExceeded)
+    assert len(desk.provider.heard) == 2
+    assert desk.llm.get_usage(desk.scope, "default").day.calls == 2
+
+
+def test_what_was_refused_is_free_and_what_nobody_knows_counts_as_the_most(desk: Desk) -> None:
+    desk.profile(timeout="200ms", parameters={"max_tokens": 50})
+    desk.provider.say(Say(status=429))
+    assert isinstance(desk.ask().error, ConnectorFailed)
+    assert desk.llm.get_usage(desk.scope, "default").day == Used()
+    desk.provider.say(Say("slowly", slow=True))
+    desk.ask()
+    lost = desk.llm.get_usage(desk.scope, "default").day
+    assert (lost.calls, lost.output_tokens) == (1, 50)
+
+
+def test_a_server_that_does_not_count_is_estimated(desk: Desk) -> None:
+    desk.profile()
+    desk.provider.say(Say("x" * 400, usage=None))
+    done = desk.ask()
+    assert done.exchanges[0]["estimated"] is True
+    assert done.used.output_tokens == 101
+
+
+def test_a_call_whose_process_died_is_settled_by_who_asks_again_or_by_upkeep(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.profile(parameters={"max_tokens": 50})
+    profile = desk.llm.get_profile(desk.scope, "default").profile
+    most = Used(1, 10, 50, 0)
+    origin = Origin("exe_1", "ask")
+    db.write(lambda: usage.reserve(desk.scope, "default", profile, origin, most))
+    assert desk.llm.get_usage(desk.scope, "default").in_flight == most
+    db.write(lambda: usage.reserve(desk.scope, "default", profile, origin, most))
+    found = desk.llm.get_usage(desk.scope, "default")
+    assert (found.day, found.in_flight) == (most, most), "the same place has asked again: the first never came back"
+    assert usage.settle_lost() == 0
+    later = clock.now_ms() + usage.LOST_MS + 1
+    monkeypatch.setattr(clock, "now_ms", lambda: later)
+    assert usage.settle_lost() == 1
+    assert desk.llm.get_usage(desk.scope, "default").in_flight == Used()
+
+
+def test_a_call_is_settled_once(desk: Desk) -> None:
+    desk.profile()
+    done = desk.ask()
+    for _ in range(3):
+        db.write(lambda: done.settle(desk.scope))
+    assert desk.llm.get_usage(desk.scope, "default").day.calls == 1
+
+
+def test_sums_of_old_days_are_deleted(desk: Desk) -> None:
+    desk.profile()
+    desk.ask()
+    usage.purge(clock.now_ms() - 86_400_000)
+    assert desk.llm.get_usage(desk.scope, "default").day.calls == 1
+    usage.purge(clock.now_ms() + 86_400_000)
+    assert desk.llm.get_usage(desk.scope, "default").day.calls == 0
