@@ -131,7 +131,7 @@ class _Parser(Reader):
         kind = self.kind_of(value, pointer)
         if kind is None:
             return None
-        options = ("id", "name", "when", "retry", "limits", "timeout", "grants", "input", kind)
+        options = ("id", "name", "when", "retry", "limits", "timeout", "grants", "input", "mock", kind)
         self.mapping(value, pointer, options, ("id",))
         step_id = self.step_id(value["id"], f"{pointer}/id", pointer) if "id" in value else f"step{self.count}"
         inner_path = f"{path}/{step_id}" if path else step_id
@@ -156,7 +156,15 @@ class _Parser(Reader):
             self.expression(value.get("when"), f"{pointer}/when"),
             self.retry(value.get("retry"), f"{pointer}/retry", kind), self.limits(value, pointer, kind), blocks,
             self.grants(value["grants"], f"{pointer}/grants") if "grants" in value else None,
+            self.mock(value, f"{pointer}/mock"),
         )  # fmt: skip
+
+    def mock(self, value: Mapping[str, Any], pointer: str) -> Template | None:
+        """What stands for the step's output in a test."""
+        if "mock" not in value:
+            return None
+        given = self.mapping(value["mock"], pointer, ("output",), ("output",))
+        return self.template(given["output"], f"{pointer}/output") if "output" in given else None
 
     def kind_of(self, value: dict[str, Any], pointer: str) -> str | None:
         """The one kind the step has; None, with the problem noted, otherwise."""

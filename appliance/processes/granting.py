@@ -1,4 +1,4 @@
-"""What a call on DataPool needs of the step's grants; the refusal names the grant that is missing."""
+"""What a call needs of the step's grants; the refusal names the grant that is missing."""
 
 from typing import Any
 
@@ -35,3 +35,17 @@ def batch_collections(args: list[Any]) -> set[str]:
     if not all(isinstance(name, str) for name in found):
         raise ValidationFailed("every operation of a batch names its collection")
     return {str(name) for name in found}
+
+
+def need_action(grants: Grants, args: list[Any]) -> tuple[str, str, Any]:
+    """(integration, action, input) of a call; PolicyDenied unless the action may be called."""
+    match args:
+        case [str() as slug, str() as action]:
+            given: Any = {}
+        case [str() as slug, str() as action, given]:
+            pass
+        case _:
+            raise ValidationFailed("call api.integrations.execute(integration, action, input)")
+    if not grants.allows_action(slug, action):
+        raise PolicyDenied(f"this step has no grant for {action} of {slug}; add grants: integrations: {{{slug}: [{action}]}}")
+    return slug, action, given

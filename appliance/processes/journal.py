@@ -14,7 +14,7 @@ from appliance.sandbox import SUSPEND, HostCall, Outcome, Settled, Suspend
 from . import suspension, waits
 from .closing import close_code
 from .faults import fault_of
-from .granting import need_data, need_writes
+from .granting import need_action, need_data, need_writes
 from .nodes import Grants
 from .store import Claim, JournalEntry, append_journal, check_fence
 from .suspension import PendingCall, StoredVM
@@ -49,6 +49,9 @@ class Actions(Protocol):
 
     def execute(self, claim: Claim, call: ActionCall, seconds: float) -> Any:
         """The action's output; it may take `seconds`."""
+
+    def preview(self, claim: Claim, call: ActionCall) -> str:
+        """The effect that it would have: `read`, `idempotent` or `write`; refuses what `execute` would."""
 
 
 class Cancelled(Exception):
@@ -348,15 +351,7 @@ class StepHost:
         self._reach.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
 
     def _action_call(self, call: HostCall, where: str) -> ActionCall:
-        match call.args:
-            case [str() as slug, str() as action]:
-                given: Any = {}
-            case [str() as slug, str() as action, given]:
-                pass
-            case _:
-                raise ValidationFailed("call api.integrations.execute(integration, action, input)")
-        if not self._reach.grants.allows_action(slug, action):
-            raise PolicyDenied(f"this step has no grant for {action} of {slug}; add grants: integrations: {{{slug}: [{action}]}}")
+        slug, action, given = need_action(self._reach.grants, call.args)
         return ActionCall(slug, action, given, where)
 
 

@@ -76,7 +76,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Step:
-    """One node.  `path` joins the ids of the enclosing steps; `settings` is the kind's own member, as templates."""
+    """One node.  `path` joins the ids of the enclosing steps; `settings` is the kind's own member, as templates.
+
+    `mock` stands for its output in a test, and nowhere else.
+    """
 
     id: str
     kind: str
@@ -89,6 +92,7 @@ class Step:
     limits: StepLimits = field(default_factory=StepLimits)
     blocks: tuple[Block, ...] = ()
     grants: "Grants | None" = None
+    mock: Template | None = None
 
     @cached_property
     def is_volatile(self) -> bool:

@@ -92,3 +92,9 @@ class ActionReach:
                 # The same call of a former run of this attempt is still under way: its answer will be this one's.
                 if clock.monotonic() + ASK_AGAIN_SECONDS >= ends or self._pause.wait(ASK_AGAIN_SECONDS):
                     raise
+
+    def preview(self, claim: Claim, call: ActionCall) -> str:
+        """The effect of an action that may be called with this input; nothing is sent or recorded."""
+        if not isinstance(call.input, Mapping):
+            raise ValidationFailed(f"the input of {call.action} must be an object")
+        return self._executor.execute(claim.scope, ActionRequest(call.integration, call.action, call.input, mode="preview")).effect

@@ -138,7 +138,7 @@ class StepReplays:
 
     def _failed(self, ready: Ready, failed: StepFailed) -> StepRun:
         if failed.error["code"] in LOST_CODES:
-            raise _no_room()
+            raise no_room()
         return replace(self._run_of(ready, "failed", None), error=failed.error)
 
     def _take_recorded(self, ready: Ready, task: Task, recorded: Recorded | None) -> StepRun:
@@ -212,7 +212,7 @@ class StepReplays:
         )
 
 
-def _no_room() -> Overloaded:
+def no_room() -> Overloaded:
     return Overloaded("the sandbox has no room for the replay just now; try again in a moment", headers={"Retry-After": "5"})
 
 

@@ -83,6 +83,7 @@ def _step() -> Shape:
         "limits": limits_schema(),
         "retry": optional(retry_schema()),
         "grants": optional(grants_schema()),
+        "mock": shape({"output": ANY}, ("output",)),
     }
     rules = [
         {"if": {"required": ["limits"], "properties": {"limits": {"required": ["time"]}}}, "then": excluding("timeout")},

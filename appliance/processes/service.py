@@ -1,8 +1,9 @@
 """What one can do with processes and executions.  Every verb takes a TenantScope first."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +23,8 @@ from . import ending, executions, pausing, store, suspension, versions
 from .children import StartedChildren
 from .compiled import Compiled
 from .deadlines import Deadlines
+from .dry_run import DryRun, DryRunRequest, run_dry
+from .dry_run_calls import Outside
 from .executions import PRIORITIES, Birth, Resumption, StartRequest
 from .journal import Actions, Data
 from .models import Execution, Process, ProcessVersion
@@ -238,12 +241,37 @@ class ProcessFlow:
         else:
             compiled = self.runner.load(scope, row.process_id, request.version)
         executions.check_input(compiled, row.input)
-        if not self._replays.acquire(blocking=False):
-            raise ConcurrencyLimited(f"{MOST_REPLAYS} replays are under way; try again in a moment", headers={"Retry-After": "5"})
-        try:
+        with self._replaying():
             return replay(self.runner.tools, Record(scope, row, own), compiled, request, self.config.limits.replay_seconds)
+
+    @contextmanager
+    def _replaying(self) -> Iterator[None]:
+        if not self._replays.acquire(blocking=False):
+            message = f"{MOST_REPLAYS} replays or tests are under way; try again in a moment"
+            raise ConcurrencyLimited(message, headers={"Retry-After": "5"})
+        try:
+            yield
         finally:
             self._replays.release()
+
+    def test_process(self, scope: TenantScope, process_id: str, request: DryRunRequest) -> DryRun:
+        """Run the draft, or a version, without any effect: as a whole, or one step of it.
+
+        `test_process(scope, "order-intake", DryRunRequest(input={…}, mocks={"push": {"output": {…}}}))` answers a DryRun:
+        `status`, `output`, `error`, `steps` (each with `run`, `calls` and `logs`), `effects` (what would have been done) and
+        `unused_mocks`.  Reads of DataPool and of integrations are made unless a mock stands for them; everything else is
+        answered by a mock, the step's own `mock`, a pinned output, or a stand-in that is marked.  Not inside a write.
+
+        NotFound, DefinitionInvalid (a draft that cannot be read), ValidationFailed (input, step, mocks, context),
+        TimedOut after `limits.replay_seconds`, ConcurrencyLimited while others are tested.
+        """
+        if request.version is None:
+            compiled = load_draft(scope, process_id)
+        else:
+            compiled = self.runner.load(scope, process_id, executions.version_to_run(scope, process_id, request.version))
+        outside = Outside(self.runner.tools.data, self.runner.tools.actions, self._load)
+        with self._replaying():
+            return run_dry(self.runner.tools, outside, scope, compiled, request, self.config.limits.replay_seconds)
 
     # -- versions
 

@@ -1,0 +1,195 @@
+"""The calls of a dry run: reads are made, whatever would have an effect is noted and answered by a mock or a stand-in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from appliance.core import clock, db
+from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.scope import TenantScope
+
+from . import executions
+from .compiled import Compiled
+from .faults import fault_of
+from .journal import ACTION, READS, WRITES, ActionCall, Actions, Data
+from .mocks import Mocks
+from .nodes import Step
+from .store import Claim
+from .vault import SECRET
+from .waits import CHILD, Child
+
+HUMAN = "human.request"
+EffectOf = Literal["read", "idempotent", "write", "wait"]
+AnsweredBy = Literal["live", "mock", "default"]
+
+
+@dataclass(frozen=True)
+class DryCall:
+    """One call: what it would do (`effect`), who answered it, and the answer or, not `ok`, the fault."""
+
+    step: str
+    path: str
+    iteration: str
+    method: str
+    args: list[Any]
+    effect: EffectOf
+    answered_by: AnsweredBy
+    ok: bool
+    answer: Any
+
+
+class _RolledBack(Exception):
+    """A write that was tried out: its answer is known, and it must not stay."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__("rolled back")
+        self.answer = answer
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What lies around a dry run: reads reach it, and a write is looked at by it."""
+
+    data: Data
+    actions: Actions
+    load: Callable[[TenantScope, str, int], Compiled]
+
+
+class DryCalls:
+    """Answers the calls of one dry run, and keeps them in order.
+
+    A write to DataPool is made and rolled back at once: so it is checked and answered as it would be, and nothing stays.
+    The records that the run itself made or changed are remembered, so that a later call for one of them finds it.
+    """
+
+    def __init__(self, claim: Claim, outside: Outside, mocks: Mocks) -> None:
+        self._claim, self._outside, self.mocks = claim, outside, mocks
+        self._records: dict[tuple[str, str], Any] = {}
+        self.made: list[DryCall] = []
+
+    def answer(self, step: Step, iteration: str, method: str, args: list[Any], seconds: float = 0.0) -> tuple[bool, Any]:
+        """(ok, the answer or the fault) of a call for which the step has the grant; a read takes at most `seconds`."""
+        mocked = self.mocks.answer_call(step, method, args)
+        effect: EffectOf = "wait" if method.startswith(("wait.", "events.")) else "read" if method in READS | {SECRET} else "write"
+        by: AnsweredBy = "mock" if mocked else "default"
+        try:
+            if mocked is not None:
+                ok, value = _whole(method, mocked)
+            elif method == ACTION:
+                effect, by, value = self._act(step, iteration, args, seconds)
+                ok = True
+            elif method in READS | WRITES:
+                ok, value = True, self._data(method, args)
+                by = "live" if method in READS else "default"
+            else:
+                ok, value = True, _stand_in(method, args)
+        except ApplianceError as error:
+            ok, value = False, fault_of(error)
+        self.made.append(DryCall(step.id, step.path, iteration, method, args, effect, by, ok, value))
+        return ok, value
+
+    def _act(self, step: Step, iteration: str, args: list[Any], seconds: float) -> tuple[EffectOf, AnsweredBy, Any]:
+        where = ".".join(part for part in (step.path, iteration, str(len(self.made))) if part)
+        call = ActionCall(args[0], args[1], args[2] if len(args) > 2 else {}, where)
+        if self._outside.actions.preview(self._claim, call) == "read":
+            return "read", "live", self._outside.actions.execute(self._claim, call, seconds)
+        return "write", "default", None
+
+    # -- DataPool
+
+    def _data(self, method: str, args: list[Any]) -> Any:
+        key = (str(args[0]), str(args[1])) if len(args) > 1 and all(isinstance(part, str) for part in args[:2]) else ("", "")
+        if key in self._records and method in ("datapool.find", "datapool.update", "datapool.delete"):
+            return self._remembered(method, key, args)
+        if method in READS:
+            return self._outside.data.perform(self._claim, method, args)
+        answer = self._try_out(method, args)
+        made = answer if isinstance(answer, list) else [{"event": "", "collection": str(args[0]), "entity": answer}]
+        for each in made:
+            entity = each["entity"]
+            if isinstance(entity, dict) and "id" in entity:
+                self._records[each["collection"], entity["id"]] = None if each["event"] == "deleted" else entity
+        if method == "datapool.delete":
+            self._records[key] = None
+        return answer
+
+    def _remembered(self, method: str, key: tuple[str, str], args: list[Any]) -> Any:
+        known = self._records[key]
+        if method == "datapool.find":
+            return known
+        if known is None:
+            raise ValidationFailed(f"the record {key[1]} has been deleted by this test before")
+        if method == "datapool.delete":
+            self._records[key] = None
+            return None
+        values = args[2] if len(args) > 2 and isinstance(args[2], dict) else {}
+        changed = {**known, **values, "_version": known.get("_version", 1) + 1, "updated_at": clock.rfc3339(clock.now_ms())}
+        self._records[key] = changed
+        return changed
+
+    def _try_out(self, method: str, args: list[Any]) -> Any:
+        def write() -> None:
+            raise _RolledBack(self._outside.data.perform(self._claim, method, args))
+
+        try:
+            db.write(write)
+        except _RolledBack as done:
+            return done.answer
+        raise AssertionError("a write that is tried out never ends well")
+
+    # -- children
+
+    def child_check(self, step: Step) -> "CheckedChildren":
+        """The children of a step: looked at, never started."""
+        return CheckedChildren(self, step)
+
+    def check_child(self, step: Step, process_id: str, given: Any) -> None:
+        """Refuse what starting a child would, unless a mock stands for it."""
+        if self.mocks.has_call(step, CHILD, [process_id]):
+            return
+        if not isinstance(given, dict):
+            raise ValidationFailed("the input of a process is an object", pointer="/input")
+        scope = self._claim.scope
+        version = executions.version_to_run(scope, process_id, None)
+        executions.check_input(self._outside.load(scope, process_id, version), given)
+
+
+@dataclass(frozen=True)
+class CheckedChildren:
+    """Stands where children are started."""
+
+    calls: DryCalls
+    step: Step
+
+    def prepare(self, claim: Claim, process_id: str, given: Any) -> Child:
+        """As for a real child; it is never inserted."""
+        self.calls.check_child(self.step, process_id, given)
+        return Child(dict)
+
+
+def _stand_in(method: str, args: list[Any]) -> Any:
+    """What is answered where nobody is asked and no mock says it."""
+    if method == HUMAN:
+        return _human(args[0] if isinstance(args[0], dict) else {})
+    if method == SECRET:
+        return f"[the secret {args[0] if args else ''}]"
+    if method == CHILD and not (args[2] if len(args) > 2 and isinstance(args[2], dict) else {}).get("wait"):
+        return {"execution_id": "exe_test", "process_id": args[0], "version": 0, "status": "queued"}
+    return None
+
+
+def _human(asked: dict[str, Any]) -> dict[str, Any]:
+    """Approved, or the first choice; an input is not known."""
+    answer = asked["choices"][0] if asked.get("kind") == "choice" and asked.get("choices") else None
+    return {
+        "status": "approved" if asked.get("kind") == "approval" else "answered", "answer": answer, "comment": "",
+        "decided_by": None, "decided_at": None, "request_id": "apr_test",
+    }  # fmt: skip
+
+
+def _whole(method: str, mocked: tuple[bool, Any]) -> tuple[bool, Any]:
+    """A mocked answer of a person needs to name only what the test is about."""
+    ok, value = mocked
+    if ok and method == HUMAN and isinstance(value, dict):
+        return True, {**_human({}), **value}
+    return mocked
