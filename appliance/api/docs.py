@@ -7,7 +7,7 @@ from typing import Any
 
 from quart import Blueprint, Response, jsonify, request
 
-from appliance.processes.schema import process_schema
+from appliance.solutions.schemas import schema_files
 from appliance.solutions.services import Services
 
 from . import openapi
@@ -29,6 +29,7 @@ def make_docs(services: Services, page: Path) -> Blueprint:
     """The pages under /api-docs/; `page` is the explorer's HTML, whose assets are static files."""
     blueprint = Blueprint("docs", __name__, url_prefix="/api-docs")
     html = page.read_text("utf8")
+    schemas = schema_files(services.integrations.registry)
 
     async def index() -> Response:
         response = Response(html, content_type="text/html; charset=utf-8")
@@ -39,10 +40,11 @@ def make_docs(services: Services, page: Path) -> Blueprint:
         made = await asyncio.get_running_loop().run_in_executor(services.threads, contract)
         return jsonify({**made, "servers": [{"url": f"{request.scheme}://{request.host}"}]})
 
-    async def schema() -> Response:
-        return jsonify(process_schema())
+    async def schema(name: str) -> Response:
+        return jsonify(schemas[name])
 
     blueprint.add_url_rule("/", "index", index)
     blueprint.add_url_rule("/openapi.json", "openapi", document)
-    blueprint.add_url_rule("/process.schema.json", "process_schema", schema)
+    for name in schemas:
+        blueprint.add_url_rule(f"/{name}", name.replace(".", "_"), schema, defaults={"name": name})
     return blueprint

@@ -62,7 +62,7 @@ def _add_solution_commands(commands: Any) -> None:
     pull.set_defaults(run=run_pull)
     check = commands.add_parser("check", help="check a solution folder without an appliance")
     check.add_argument("dir", type=Path)
-    check.add_argument("--write-types", action="store_true", help="also write api.d.ts and tsconfig.json for editors")
+    check.add_argument("--write-types", action="store_true", help="also write types and schemas for editors")
     add_json(check)
     check.set_defaults(run=run_check)
 
@@ -108,6 +108,7 @@ def run_check(args: argparse.Namespace) -> int:
     registry = load_registry()
     if args.write_types:
         for path, text in type_files(registry, solution):
+            (args.dir / path).parent.mkdir(exist_ok=True)
             (args.dir / path).write_text(text, "utf8")
     with _sandbox(args) as pool:
         problems = service.check_solution(service.Checks(registry, pool), solution)

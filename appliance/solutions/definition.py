@@ -210,9 +210,9 @@ class _Reader:
     # -- the parts
 
     def name(self, root: Mapping[str, Any], lines: Mapping[str, int]) -> str:
-        name = root.get("name")
-        if name is None:
+        if "name" not in root:
             return ""
+        name = root["name"]
         try:
             return ids.check_slug(name if isinstance(name, str) else str(name), pointer="/name")
         except ValidationFailed as error:

@@ -1,4 +1,4 @@
-"""The files that give an editor the types of a solution's step code; they are for people, never applied."""
+"""The files that give an editor the types of a solution's step code, and the schemas of its files; never applied."""
 
 import json
 from collections.abc import Iterator
@@ -7,6 +7,9 @@ from appliance.connectors.registry import Registry
 from appliance.processes.typings import API_FILE, code_steps, declare_process
 from appliance.solutions.checking import solution_surroundings
 from appliance.solutions.definition import EDITOR_FILE, Solution
+from appliance.solutions.schemas import schema_files
+
+SCHEMA_FOLDER = ".gos"
 
 _OPTIONS = {
     "target": "esnext", "module": "esnext", "moduleResolution": "bundler", "moduleDetection": "force", "lib": ["esnext"],
@@ -16,7 +19,12 @@ _OPTIONS = {
 
 
 def type_files(registry: Registry, solution: Solution) -> Iterator[tuple[str, str]]:
-    """Path and text for every process that has code: its api.d.ts, and a tsconfig.json like the type checker's own settings."""
+    """Path and text for every process that has code: its api.d.ts, and a tsconfig.json like the type checker's own settings.
+
+    And the JSON Schemas of process.yaml and the other files, in a hidden folder.
+    """
+    for name, schema in schema_files(registry).items():
+        yield f"{SCHEMA_FOLDER}/{name}", json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
     around = solution_surroundings(registry, solution)
     settings = json.dumps({"compilerOptions": _OPTIONS, "include": [API_FILE, "**/*.ts", "**/*.js"]}, indent=2) + "\n"
     for process_id, process in sorted(solution.processes.items()):

@@ -31,9 +31,9 @@ def test_the_explorer_asks_no_other_host(visitor: httpx.Client) -> None:
     assert " on" not in re.sub(r">[^<]*<", "><", page.text).replace(" only", "")
 
 
-@pytest.mark.parametrize("path", ["/api-docs/", "/api-docs/openapi.json", "/api-docs/process.schema.json"])
+@pytest.mark.parametrize("path", ["", "openapi.json", "process.schema.json", "solution.schema.json"])
 def test_the_contract_needs_no_key(visitor: httpx.Client, path: str) -> None:
-    assert visitor.get(path).status_code == 200
+    assert visitor.get(f"/api-docs/{path}").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/api-docs", "/console"])
@@ -61,6 +61,13 @@ def test_the_schema_of_processes_is_a_schema(visitor: httpx.Client) -> None:
     check = jsonschema_rs.validator_for(schema)
     assert check.is_valid({"id": "a", "steps": [{"id": "x", "rule": {"expression": "= 1"}}]})
     assert not check.is_valid({"id": "a", "steps": [{"id": "x", "nonsense": {}}]})
+
+
+@pytest.mark.parametrize("name", ["solution", "collection", "integration", "rule-tests"])
+def test_the_files_of_a_solution_have_schemas(visitor: httpx.Client, name: str) -> None:
+    schema = visitor.get(f"/api-docs/{name}.schema.json").json()
+    jsonschema_rs.meta.validate(schema)
+    assert not jsonschema_rs.validator_for(schema).is_valid({"unheard_of": 1})
 
 
 def test_metrics_are_told_on_the_base_host_only(running: Running, visitor: httpx.Client) -> None:

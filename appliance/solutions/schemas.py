@@ -1,0 +1,152 @@
+"""JSON Schemas of the files of a solution folder, for editors; what reads the files decides, these help."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from appliance.connectors.registry import Installed, Registry
+from appliance.datapool.definition import ACCESS_VERBS, MAX_FIELDS, MAX_INDEX_FIELDS, MAX_INDEXES, NOT_YET, RESERVED_FIELDS
+from appliance.datapool.field_types import FIELD_TYPES, MAX_SCALE
+from appliance.processes.rule_tests import MOST_CASES
+from appliance.processes.schema import process_schema
+from appliance.processes.schema_parts import (
+    FLAG,
+    NAME,
+    SLUG,
+    TEXT,
+    Shape,
+    excluding,
+    listed,
+    one_of,
+    optional,
+    shape,
+    whole,
+)
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_DESCRIPTION: Shape = {"type": "string", "maxLength": 2000}
+_REFERENCE: Shape = {
+    "type": "string", "pattern": r"^=\s*secrets\.[A-Za-z_]\w{0,62}\s*$", "examples": ["= secrets.token"],
+}  # fmt: skip
+_MIXED: Shape = {"type": "string", "pattern": r"\{\{\s*secrets\.[A-Za-z_]\w{0,62}\s*\}\}"}
+_SEALED = shape({"sealed": {"const": True}}, ("sealed",))
+
+
+def schema_files(registry: Registry) -> dict[str, Shape]:
+    """Every schema by the name of its file."""
+    makers: Mapping[str, Callable[[], Shape]] = {
+        "process": process_schema,
+        "solution": _solution,
+        "collection": _collection,
+        "integration": lambda: _integration(registry),
+        "rule-tests": _rule_tests,
+    }
+    return {f"{name}.schema.json": {"$schema": _DIALECT, "title": name, **make()} for name, make in makers.items()}
+
+
+def _solution() -> Shape:
+    names = listed({"type": "string"})
+    secrets = listed({"type": "string", "pattern": NAME["pattern"]})
+    needs = shape({"connectors": optional(names), "secrets": optional(secrets)})
+    return shape({"name": SLUG, "description": _DESCRIPTION, "needs": optional(needs)}, ("name",))
+
+
+# -- collections
+
+
+def _collection() -> Shape:
+    index = shape({"fields": listed({"type": "string"}, minItems=1, maxItems=MAX_INDEX_FIELDS), "unique": FLAG}, ("fields",))
+    rule = {"anyOf": [{"const": "deny"}, {"type": "object", "description": "A filter over the record; {} lets everybody in."}]}
+    members = {
+        "name": {"type": "string", "pattern": "^[a-z]([a-z0-9_-]{0,61}[a-z0-9])?$"},
+        "description": _DESCRIPTION,
+        "fields": listed(_field(), minItems=1, maxItems=MAX_FIELDS),
+        "indexes": listed(index, maxItems=MAX_INDEXES),
+        "search": listed({"type": "string"}),
+        "access": shape(dict.fromkeys(ACCESS_VERBS, rule)),
+    }
+    return shape(members, ("fields",))
+
+
+def _field() -> Shape:
+    name = {**NAME, "pattern": "^[A-Za-z][A-Za-z0-9_]{0,62}$"}
+    length = optional(whole(0, 1 << 20))
+    text = {"type": "string", "minLength": 1}
+    settings: Shape = {
+        "min_length": length,
+        "max_length": length,
+        "min": {"type": ["number", "string", "null"]},
+        "max": {"type": ["number", "string", "null"]},
+        "scale": optional(whole(0, MAX_SCALE)),
+        "options": listed(text, minItems=1, maxItems=500, uniqueItems=True),
+        "collection": {"type": "string"},
+    }
+    members: Shape = {
+        "name": {**name, "not": {"enum": list(RESERVED_FIELDS)}},
+        "id": {"anyOf": [name, {"enum": [None, ""]}]},
+        "type": {"enum": sorted(FIELD_TYPES.keys() - NOT_YET.keys())},
+        "required": FLAG,
+        "unique": FLAG,
+        "default": {"description": "The value of an entity that is created without one; $now for a date or datetime."},
+        "description": _DESCRIPTION,
+    }
+    return shape({**members, **settings}, ("name", "type"), allOf=[_of_type(kind, set(settings)) for kind in FIELD_TYPES])
+
+
+def _of_type(kind: str, settings: set[str]) -> Shape:
+    """A field of this type has the settings of its type and no others."""
+    then: Shape = excluding(*sorted(settings - FIELD_TYPES[kind].options))
+    needed = [name for name in ("options", "collection") if name in FIELD_TYPES[kind].options]
+    if needed:
+        then["required"] = needed
+    if kind == "json":
+        then["properties"] = {"unique": {"const": False}}
+    return {"if": {"properties": {"type": {"const": kind}}, "required": ["type"]}, "then": then}
+
+
+# -- integrations
+
+
+def _integration(registry: Registry) -> Shape:
+    members = {"name": optional({"type": "string", "maxLength": 2000}), "connector": TEXT, "settings": {"type": ["object", "null"]}}
+    rules = [_of_connector(installed) for _, installed in sorted(registry.installed.items())]
+    return shape(members, ("connector",)) | ({"allOf": rules} if rules else {})
+
+
+def _of_connector(installed: Installed) -> Shape:
+    settings = in_a_file(installed.connector.settings_schema)
+    is_it = {"properties": {"connector": {"const": installed.connector.name}}, "required": ["connector"]}
+    return {"if": is_it, "then": {"properties": {"settings": optional(settings)}}}
+
+
+def in_a_file(part: Any) -> Any:
+    """A connector's schema of settings as a file may write them: a secret by its name, anything else perhaps with one in it."""
+    if not isinstance(part, Mapping):
+        return part
+    if part.get("secret") is True:
+        told = {name: part[name] for name in ("title", "description") if name in part}
+        return {**told, "anyOf": [_REFERENCE, _MIXED, _SEALED]}
+    made = dict(part)
+    for name in ("items", "additionalProperties"):
+        if name in part:
+            made[name] = in_a_file(part[name])
+    if "properties" in part:
+        made["properties"] = {name: in_a_file(inner) for name, inner in part["properties"].items()}
+    is_whole = (
+        "properties" in part or part.get("type") in ("object", "array") or isinstance(part.get("additionalProperties"), Mapping)
+    )
+    told = {name: made.pop(name) for name in ("title", "description", "default") if name in made and not is_whole}
+    return made if is_whole else {**told, "anyOf": [made, _REFERENCE, _MIXED]}
+
+
+# -- tests
+
+
+def _rule_tests() -> Shape:
+    members = {
+        "name": {"type": "string"},
+        "input": {"type": "object"},
+        "output": {"description": "What the decision answers; members that are not named are free."},
+        "error": {"type": "string", "description": "A part of the sentence with which the decision fails."},
+    }
+    case = shape(members, ("input",), **one_of("output", "error"))
+    return shape({"cases": listed(case, minItems=1, maxItems=MOST_CASES)}, ("cases",))
