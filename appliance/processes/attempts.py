@@ -113,8 +113,11 @@ class Attempts:
         return replace(each, run=replace(run, state={**kept, "suspended": True}, next_run_at=suspending.next_due()))
 
     def close(self, job: Job, close: Close) -> Performed:
-        """Finish a branch, a for_each or a wait whose time has come."""
+        """Finish a branch, a for_each or a wait whose time has come, or a step that fails with the steps in it."""
         now = clock.now_ms()
+        if close.error is not None:
+            run = replace(close.run, status="failed", output=None, error=dict(close.error), finished_at=now)
+            return Performed(run, Result(), run.attempt)
         run = replace(close.run, status="succeeded", output=close.output, finished_at=now)
         if close.step.kind == "for_each":
             names = job.names(close.iteration, close.step.path)
@@ -123,7 +126,14 @@ class Attempts:
             except StepFailed as failed:
                 error = _located(failed.error, run)
                 return Performed(replace(run, status="failed", output=None, error=error), Result(), run.attempt)
+            if close.errors:
+                run.state = {**run.state, "errors": for_each.told_errors(close.errors)}
         return self._record(run, Result(output=run.output, state=run.state))
+
+    @staticmethod
+    def give_up(run: StepRun) -> Performed:
+        """A step run that is not gone on with, as the engine says it ends."""
+        return Performed(replace(run, finished_at=clock.now_ms(), next_run_at=None), Result(status=run.status), run.attempt)
 
     # -- inside an attempt
 
@@ -207,9 +217,9 @@ def _is_moment_due(ready: Ready, performed: Performed) -> bool:
 
 def _retry_delay(step: Step, attempt: int, error: Mapping[str, Any]) -> int | None:
     """Milliseconds until the next attempt, never less than the foreign system asked for; None when there is none."""
-    policy = step.retry
     failure_class = error["failure_class"]
-    if policy is None or attempt >= policy.max_attempts or failure_class not in policy.classes:
+    policy = next((each for each in step.retry if failure_class in each.classes), None)
+    if policy is None or attempt >= policy.max_attempts:
         return None
     if failure_class == "connector" and not error.get("retryable", False):
         return None

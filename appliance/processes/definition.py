@@ -6,21 +6,19 @@ from typing import Any
 
 from .kinds import READERS
 from .nodes import (
-    BLOCK_KINDS,
     KINDS,
     MAX_DEPTH,
     MAX_STEPS,
     MOST_BRANCHES,
-    RETRY_CLASSES,
     Block,
     Definition,
     DefinitionProblems,
     Grants,
     Problem,
-    Retry,
     Step,
     StepLimits,
 )
+from .options import ON_ERROR, read_continue, read_retry
 from .reading import Reader, pointer_token
 from .template import Template
 
@@ -131,7 +129,7 @@ class _Parser(Reader):
         kind = self.kind_of(value, pointer)
         if kind is None:
             return None
-        options = ("id", "name", "when", "retry", "limits", "timeout", "grants", "input", "mock", kind)
+        options = ("id", "name", "when", "retry", "continue_on_error", "limits", "timeout", "grants", "input", "mock", kind)
         self.mapping(value, pointer, options, ("id",))
         step_id = self.step_id(value["id"], f"{pointer}/id", pointer) if "id" in value else f"step{self.count}"
         inner_path = f"{path}/{step_id}" if path else step_id
@@ -154,9 +152,10 @@ class _Parser(Reader):
         return Step(
             step_id, kind, inner_path, pointer, settings, templates,
             self.expression(value.get("when"), f"{pointer}/when"),
-            self.retry(value.get("retry"), f"{pointer}/retry", kind), self.limits(value, pointer, kind), blocks,
+            read_retry(self, value.get("retry"), f"{pointer}/retry", kind), self.limits(value, pointer, kind), blocks,
             self.grants(value["grants"], f"{pointer}/grants") if "grants" in value else None,
             self.mock(value, f"{pointer}/mock"),
+            read_continue(self, value.get("continue_on_error"), f"{pointer}/continue_on_error"),
         )  # fmt: skip
 
     def mock(self, value: Mapping[str, Any], pointer: str) -> Template | None:
@@ -184,26 +183,6 @@ class _Parser(Reader):
             self.problem(pointer, f"the id {value!r} is taken by the step at {self.ids[value]}; ids are unique in a process")
         self.ids[value] = step_pointer
         return value
-
-    def retry(self, value: Any, pointer: str, kind: str) -> Retry | None:
-        if value is None:
-            return None
-        if kind in BLOCK_KINDS:
-            self.problem(pointer, f"a {kind} is not retried as a whole; give `retry` to the steps in it")
-        given = self.mapping(value, pointer, ("max_attempts", "backoff", "initial", "max", "jitter", "classes"), ("max_attempts",))
-        classes = self.texts(given.get("classes", ["connector", "timeout", "system"]), f"{pointer}/classes")
-        for index, name in enumerate(classes):
-            self.choice(name, f"{pointer}/classes/{index}", RETRY_CLASSES)
-        jitter = given.get("jitter", True)
-        if not isinstance(jitter, bool):
-            self.problem(f"{pointer}/jitter", "this must be true or false")
-        backoff = self.choice(given.get("backoff", "exponential"), f"{pointer}/backoff", ("constant", "exponential"))
-        return Retry(
-            self.whole(given.get("max_attempts"), f"{pointer}/max_attempts", 1, 100) or 1,
-            "constant" if backoff == "constant" else "exponential",
-            self.duration(given.get("initial", "1s"), f"{pointer}/initial") or 0,
-            self.duration(given.get("max", "1m"), f"{pointer}/max") or 0, bool(jitter), tuple(classes),
-        )  # fmt: skip
 
     def limits(self, value: Mapping[str, Any], pointer: str, kind: str) -> StepLimits:
         # Versions that were published when only times were waited for may carry a limit, and go on running.
@@ -253,7 +232,7 @@ class _Parser(Reader):
     def for_each(
         self, value: Any, pointer: str, path: str, depth: int
     ) -> tuple[dict[str, Any], dict[str, Template], tuple[Block, ...]]:
-        given = self.mapping(value, pointer, ("items", "as", "concurrency", "steps", "collect"), ("items", "steps"))
+        given = self.mapping(value, pointer, ("items", "as", "concurrency", "on_error", "steps", "collect"), ("items", "steps"))
         name = given.get("as", "item")
         if not isinstance(name, str) or not _STEP_ID.fullmatch(name) or name in _SEEN_NAMES | _JAVASCRIPT_WORDS:
             self.problem(f"{pointer}/as", f"the item's name must be a plain word, none of {', '.join(sorted(_SEEN_NAMES))}")
@@ -263,4 +242,5 @@ class _Parser(Reader):
         items = {"items": self.template(given["items"], f"{pointer}/items")} if "items" in given else {}
         if "items" in given and not isinstance(given["items"], list | str):
             self.problem(f"{pointer}/items", "this must be a list or an expression")
-        return {"as": name, "concurrency": concurrency}, items, (Block(steps, collect=collect),)
+        on_error = self.choice(given.get("on_error", "stop"), f"{pointer}/on_error", ON_ERROR)
+        return {"as": name, "concurrency": concurrency, "on_error": on_error}, items, (Block(steps, collect=collect),)

@@ -20,7 +20,7 @@ from appliance.tenants.idempotency import KEEP_MS
 
 from . import ending, pausing, store, suspension
 from .compiled import Compiled
-from .engine import FINISHED, Key, StepRun
+from .engine import Key, StepRun, is_over
 from .models import EventRow, Execution, JournalRow, StepRunRow
 
 __all__ = ["EventRow", "Execution", "JournalRow", "StepRunRow"]
@@ -273,7 +273,8 @@ def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, com
             raise ValidationFailed(f"{start_from[:60]!r} is not a top-level step; known are {', '.join(order)}", pointer="/from")
         kept = set(order[: order.index(start_from)])
         runs = _past_stops([run for run in runs if run.path.split("/")[0] in kept])
-    return [_reused(run) for run in runs if _is_reusable(run, compiled)]
+    over = {(run.path, run.iteration) for run in runs if run.state is not None and _is_kept(run, compiled)}
+    return [_reused(run, compiled) for run in runs if _is_reusable(run, compiled) or _is_inside(run, over)]
 
 
 def _past_stops(runs: list[StepRun]) -> list[StepRun]:
@@ -284,20 +285,33 @@ def _past_stops(runs: list[StepRun]) -> list[StepRun]:
     return [replace(run, status="skipped", output=None, state=None) if run.path in ended else run for run in left]
 
 
+def _is_kept(run: StepRun, compiled: Compiled) -> bool:
+    """Whether it stays as it is: it went well, or the process went on behind it all the same, and still does in this version."""
+    step = compiled.steps.get(run.path)
+    return step is not None and step.kind == run.kind and is_over(step, run)
+
+
 def _is_reusable(run: StepRun, compiled: Compiled) -> bool:
-    """Finished well, or a step that holds steps and was in the middle of them, and still of that kind in this version."""
+    """Kept, or a step that holds steps and was in the middle of them, and still of that kind in this version."""
     step = compiled.steps.get(run.path)
     if step is None or step.kind != run.kind:
         return False
-    if run.status in FINISHED or run.state is None:
-        return run.status in FINISHED
+    if is_over(step, run) or run.state is None:
+        return is_over(step, run)
     if run.kind == "parallel":
         return bool(run.state["branches"] == [block.name for block in step.blocks])
     return run.kind == "for_each" or (run.kind == "branch" and run.state["taken"] < len(step.blocks))
 
 
-def _reused(run: StepRun) -> StepRun:
-    if run.status in FINISHED:
+def _is_inside(run: StepRun, holders: set[Key]) -> bool:
+    """Whether it belongs to one of these steps: what failed in one that is kept is kept with it."""
+    parts, indexes = run.path.split("/"), run.iteration.split(".")
+    paths = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+    return any((path, ".".join(indexes[:known])) in holders for path in paths for known in range(len(indexes) + 1))
+
+
+def _reused(run: StepRun, compiled: Compiled) -> StepRun:
+    if _is_kept(run, compiled) or not _is_reusable(run, compiled):
         return replace(run, result_source="reused")
     return replace(run, status="running", error=None, finished_at=None)
 

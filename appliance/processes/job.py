@@ -59,6 +59,7 @@ class Job:
         names: dict[str, Any] = {
             "input": claim.input,
             "steps": self.history.outputs_for(iteration),
+            "errors": self.history.errors_for(iteration),
             "execution": {
                 "id": claim.execution_id, "process_id": claim.process_id, "version": claim.version, "label": claim.label,
                 "created_at": clock.rfc3339(claim.created_at), "started_at": clock.rfc3339(claim.started_at),

@@ -11,7 +11,7 @@ BLOCK_KINDS = ("branch", "for_each", "parallel")
 KINDS = ("rule", "code", "integration", "datapool", "human", "process", "wait", "stop", *BLOCK_KINDS)
 # Those that may wait for an answer, and leave nobody to wait for it when they end.
 ASKING_KINDS = ("code", "human", "process", "wait")
-RETRY_CLASSES = ("user_code", "connector", "timeout", "memory", "system", "policy", "validation")
+FAILURE_CLASSES = ("user_code", "connector", "timeout", "memory", "system", "policy", "validation")
 MAX_STEPS = 1000
 MAX_DEPTH = 8
 MOST_BRANCHES = 50
@@ -39,7 +39,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Retry:
-    """When a failed attempt is tried again; times in milliseconds."""
+    """When an attempt that failed with one of these classes is tried again; times in milliseconds."""
 
     max_attempts: int = 1
     backoff: Literal["constant", "exponential"] = "exponential"
@@ -88,16 +88,26 @@ class Step:
     settings: Mapping[str, Any]
     templates: Mapping[str, Template]
     when: Template | None = None
-    retry: Retry | None = None
+    retry: tuple[Retry, ...] = ()
     limits: StepLimits = field(default_factory=StepLimits)
     blocks: tuple[Block, ...] = ()
     grants: "Grants | None" = None
     mock: Template | None = None
+    continue_on_error: tuple[str, ...] = ()
 
     @cached_property
     def is_volatile(self) -> bool:
         """Whether evaluating the settings again may give something else: they mention the clock (chance they do not see)."""
         return any("Date" in expression.text for template in self.templates.values() for expression in template.expressions)
+
+    def continues_after(self, error: Mapping[str, Any] | None) -> bool:
+        """Whether the process goes on although this step failed so; it has failed all the same."""
+        return error is not None and error.get("failure_class") in self.continue_on_error
+
+    @property
+    def keeps_errors(self) -> bool:
+        """Whether expressions behind it see in `errors` how it failed, or that it did not."""
+        return bool(self.continue_on_error) or (self.kind == "for_each" and self.settings["on_error"] != "stop")
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,9 @@ class Walk:
         self._only = only
         while True:
             decision = self._job.history.decide(self._record.row.finished_at or clock.now_ms())
-            if decision.close:
+            if decision.close or decision.give_up:
+                for run in decision.give_up:
+                    self._job.history.put(self._given_up(run))
                 for close in decision.close:
                     self._job.history.put(self._close(close))
                 continue
@@ -137,6 +139,14 @@ class Walk:
         """A reused step that holds steps, with them."""
         return replace(run, status="running") if ready.step.blocks and run.state is not None else None
 
+    def _given_up(self, run: StepRun) -> StepRun:
+        """One that was cut off by a failure beside it, behind which the process went on."""
+        key = (run.path, run.iteration)
+        recorded = self._record.find(*key)
+        if key not in self.told and recorded is not None and recorded.run.status == run.status:
+            self._tell(StepReplay(run.step, run.path, run.iteration, run.kind, "identical"))
+        return run
+
     def _tell(self, told: StepReplay) -> None:
         self.told[told.path, told.iteration] = told
 
@@ -144,13 +154,17 @@ class Walk:
         """Finish a branch or for_each; what its steps came to is compared once more as a whole."""
         run = replace(close.run, status="succeeded", output=close.output, error=None)
         recorded = self._record.find(close.step.path, close.iteration)
-        if close.step.kind == "for_each":
+        if close.error is not None:
+            run = replace(run, status="failed", output=None, error=close.error)
+        elif close.step.kind == "for_each":
             names = self._job.names(close.iteration, close.step.path)
             now = (recorded.run.finished_at if recorded else None) or clock.now_ms()
             try:
                 run.output = for_each.collect(self._tools, close, self._job.history, names, now)
             except StepFailed as failed:
                 run = replace(run, status="failed", output=None, error=failed.error)
+            if close.errors:
+                run.state = {**run.state, "errors": for_each.told_errors(close.errors)}
         told = self.told.get((close.step.path, close.iteration))
         if told is not None and told.result == "identical" and recorded is not None:
             compare(told, replace(recorded.run, state=None), replace(run, state=None))

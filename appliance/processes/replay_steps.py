@@ -225,7 +225,7 @@ def as_recorded(recorded: Recorded) -> StepRun:
 def compare(told: StepReplay, recorded: StepRun, replayed: StepRun) -> None:
     """Note in `told` how the replayed run differs from the recorded one."""
     if replayed.status == "running" or (recorded.state is not None and recorded.kind in BLOCK_KINDS):
-        if not is_same(recorded.state, replayed.state):
+        if not is_same(_begun(recorded), _begun(replayed)):
             told.result, told.divergence = "diverged", Divergence(None, _chosen(recorded), _chosen(replayed))
         return
     before, after = _come_to(recorded), _come_to(replayed)
@@ -238,9 +238,13 @@ def compare(told: StepReplay, recorded: StepRun, replayed: StepRun) -> None:
     told.changes = difference(recorded.output, replayed.output)
 
 
+def _begun(run: StepRun) -> dict[str, Any] | None:
+    """What a step that holds steps decided when it began; how its items failed came later."""
+    return None if run.state is None else {name: value for name, value in run.state.items() if name != "errors"}
+
+
 def _chosen(run: StepRun) -> dict[str, Any]:
-    """What a step that holds steps decided when it began."""
-    return dict(run.state) if run.state is not None else _come_to(run)
+    return _begun(run) or _come_to(run)
 
 
 def _come_to(run: StepRun) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from appliance.core.scope import TenantScope
 from . import outcome, store
 from .attempts import Attempts
 from .compiled import Compiled, CompiledVersions, compile_version
-from .engine import FINISHED, Decision, History, Ready
+from .engine import FINISHED, Decision, History, Ready, holds_any
 from .evaluation import fill
 from .failing import StepFailed, make_error
 from .heartbeat import Heartbeat
@@ -185,9 +185,11 @@ class Runner:
 
     def _advance(self, job: Job, decision: Decision, under_way: UnderWay) -> list[Performed]:
         """Do the next thing, and answer the attempts that are over; none when a timer came first."""
-        if decision.close:
-            return [self.attempts.close(job, each) for each in decision.close]
         busy = {(ready.step.path, ready.iteration) for ready in under_way.values()}
+        given_up = [self.attempts.give_up(run) for run in decision.give_up if (run.path, run.iteration) not in busy]
+        closed = [self.attempts.close(job, each) for each in decision.close if not holds_any(each, busy)]
+        if given_up or closed:
+            return given_up + closed
         to_begin = [ready for ready in decision.ready if (ready.step.path, ready.iteration) not in busy]
         if len(to_begin) == 1 and not under_way and decision.wake_at is None:
             return [self.attempts.attempt(job, to_begin[0])]
@@ -223,7 +225,7 @@ class Runner:
         most = self.config.limits.execution_steps
         if len(job.history.runs) > most:
             return outcome.failed(make_error("too_many_steps", "validation", f"an execution has at most {most} step runs"))
-        if decision.ready or decision.close:
+        if decision.has_work:
             return None
         if decision.done:
             return self._finish(job, decision)

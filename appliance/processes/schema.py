@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .nodes import BLOCK_KINDS, KINDS, RETRY_CLASSES
+from .nodes import BLOCK_KINDS, FAILURE_CLASSES, KINDS
 from .schema_kinds import kind_schemas
 from .schema_parts import (
     ANY,
@@ -57,16 +57,23 @@ def grants_schema() -> Shape:
     )
 
 
+_CLASSES = listed({"enum": list(FAILURE_CLASSES)})
+
+
 def retry_schema() -> Shape:
+    return {"anyOf": [_policy("max_attempts"), listed(_policy("max_attempts", "classes"))]}
+
+
+def _policy(*required: str) -> Shape:
     members = {
         "max_attempts": optional(whole(1, 100)),
         "backoff": {"enum": ["constant", "exponential"]},
         "initial": optional(DURATION),
         "max": optional(DURATION),
         "jitter": FLAG,
-        "classes": listed({"enum": list(RETRY_CLASSES)}),
+        "classes": _CLASSES,
     }
-    return shape(members, ("max_attempts",))
+    return shape(members, required)
 
 
 def limits_schema() -> Shape:
@@ -82,6 +89,7 @@ def _step() -> Shape:
         "timeout": optional(DURATION),
         "limits": limits_schema(),
         "retry": optional(retry_schema()),
+        "continue_on_error": optional({"anyOf": [FLAG, _CLASSES]}),
         "grants": optional(grants_schema()),
         "mock": shape({"output": ANY}, ("output",)),
     }

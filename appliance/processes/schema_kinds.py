@@ -6,6 +6,7 @@ from appliance.tenants.scopes import ROLES
 
 from .kinds import LANGUAGES, ON_TIMEOUT, OPERATIONS
 from .nodes import MAX_EVENT_NAME, MOST_BRANCHES
+from .options import ON_ERROR
 from .schema_parts import (
     ANY,
     DURATION,
@@ -109,6 +110,7 @@ def _parallel() -> Shape:
 def _for_each() -> Shape:
     items = {"type": ["array", "string"], "description": "A list, or an expression that gives one."}
     members = {"items": items, "as": NAME, "concurrency": optional(whole(1, 50)), "steps": STEPS, "collect": ANY}
+    members |= {"on_error": {"enum": list(ON_ERROR)}}
     return shape(members, ("items", "steps"))
 
 

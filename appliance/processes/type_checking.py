@@ -98,6 +98,7 @@ def _locate_expressions(definition: Definition) -> Iterator[tuple[str, tuple[Exp
     names = {
         "input": "ExpressionInput",
         "steps": "ExpressionSteps",
+        "errors": "ExpressionErrors",
         "execution": "ExpressionExecution",
         "tenant": "ExpressionTenant",
     }

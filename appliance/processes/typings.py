@@ -49,9 +49,11 @@ def declare_expression_names(definition: Definition) -> str:
     """What expressions see, besides the declarations: unknown members of values that are not closed are no error there."""
     shape = to_typescript(definition.input_schema, OPEN) if definition.input_schema is not None else _ANY
     outputs = " ".join(f"{member_name(step.id)}: any;" for step in definition.all_steps())
+    errors = " ".join(f"{member_name(step.id)}: any;" for step in definition.all_steps() if step.keeps_errors)
     facts = "id: string; process_id: string; version: number; label: string | null; created_at: string; started_at: string;"
     return (
         f"type ExpressionInput = {shape};\ninterface ExpressionSteps {{ {outputs} }}\n"
+        f"interface ExpressionErrors {{ {errors} }}\n"
         f"interface ExpressionExecution {{ {facts} }}\ninterface ExpressionTenant {{ id: string }}\n"
     )
 

@@ -8,6 +8,7 @@ from appliance.processes.evaluation import fill
 from appliance.processes.failing import failed_validation
 from appliance.processes.task import Result, Task, Tools
 
+MESSAGE_SHOWN = 300
 
 def perform(tools: Tools, task: Task) -> Result:
     """Note the items; an empty list is finished at once."""
@@ -18,19 +19,38 @@ def perform(tools: Tools, task: Task) -> Result:
         message = f"a for_each takes at most {tools.most_items} items, these are {len(items)}; send them in parts"
         raise failed_validation(message, task.step.pointer, "too_many_items")
     if not items:
-        return Result(output=[])
+        return Result(output={"outputs": [], "errors": []} if task.step.settings["on_error"] == "collect" else [])
     return Result(status="running", state={"items": items})
 
 
-def collect(tools: Tools, close: Close, history: History, names: Mapping[str, Any], now: int) -> list[Any]:
-    """The step's output: the last output of each iteration, or what `collect` makes of the iteration."""
+def collect(tools: Tools, close: Close, history: History, names: Mapping[str, Any], now: int) -> Any:
+    """The step's output: the last output of each iteration, or what `collect` makes of it, null where an iteration failed.
+
+    With `on_error: collect` an object of these outputs and the errors.
+    """
     template = close.step.blocks[0].collect
     outputs: list[Any] = close.output
-    if template is None:
-        return outputs
-    collected = []
-    for index, item in enumerate(close.run.state["items"]):
-        inner = f"{close.iteration}.{index}" if close.iteration else str(index)
-        seen = {**names, "steps": history.outputs_for(inner), close.step.settings["as"]: item, "index": index}
-        collected.append(fill(tools.pool, {"collect": template}, seen, now)["collect"])
-    return collected
+    if template is not None:
+        outputs = []
+        for index, item in enumerate(close.run.state["items"]):
+            if index in close.errors:
+                outputs.append(None)
+                continue
+            inner = f"{close.iteration}.{index}" if close.iteration else str(index)
+            seen = {**names, "steps": history.outputs_for(inner), "errors": history.errors_for(inner)}
+            seen |= {close.step.settings["as"]: item, "index": index}
+            outputs.append(fill(tools.pool, {"collect": template}, seen, now)["collect"])
+    if close.step.settings["on_error"] == "collect":
+        return {"outputs": outputs, "errors": told_errors(close.errors)}
+    return outputs
+
+
+def told_errors(errors: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How iterations failed, in order, in short: a thousand of them must fit into an output."""
+    return [
+        {
+            "index": index, "step": error.get("step"), "code": error["code"], "failure_class": error["failure_class"],
+            "message": error["message"][:MESSAGE_SHOWN],
+        }
+        for index, error in sorted(errors.items())
+    ]  # fmt: skip

@@ -1,0 +1,54 @@
+"""The options of steps are read with every mistake told at its place."""
+
+from typing import Any
+
+import pytest
+
+from appliance.connectors.schemas import compile_schema
+from appliance.processes.definition import DefinitionProblems, parse_definition
+from appliance.processes.nodes import FAILURE_CLASSES
+from appliance.processes.schema import process_schema
+
+from .test_definition import INNER, RULE
+
+EACH: dict[str, Any] = {"items": [], "steps": INNER}
+TWICE = [{"max_attempts": 2, "classes": ["timeout"]}, {"max_attempts": 3, "classes": ["system", "timeout"]}]
+
+
+def problems(step: dict[str, Any], **more: Any) -> dict[str, str]:
+    try:
+        parse_definition({"id": "p", "steps": [step], **more}, {})
+    except DefinitionProblems as error:
+        return {problem.pointer: problem.message for problem in error.problems}
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("step", "pointer"),
+    [
+        ({**RULE, "retry": TWICE}, "/steps/0/retry/1/classes"),
+        ({**RULE, "retry": [{"max_attempts": 2}]}, "/steps/0/retry/0/classes"),
+        ({**RULE, "retry": [5]}, "/steps/0/retry/0"),
+        ({**RULE, "continue_on_error": "yes"}, "/steps/0/continue_on_error"),
+        ({**RULE, "continue_on_error": ["bad luck"]}, "/steps/0/continue_on_error/0"),
+        ({"id": "a", "for_each": {**EACH, "on_error": "shrug"}}, "/steps/0/for_each/on_error"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_told_with_its_place(step: Any, pointer: str) -> None:
+    found = problems(step)
+    assert pointer in found
+    assert found[pointer]
+
+
+def test_options_are_read_and_the_schema_for_editors_has_them() -> None:
+    step = {
+        **RULE, "continue_on_error": True,
+        "retry": [{"max_attempts": 2, "classes": ["timeout"]}, {"max_attempts": 9, "classes": ["system"], "max": "5s"}],
+    }  # fmt: skip
+    each = {"id": "e", "continue_on_error": ["policy"], "for_each": {**EACH, "on_error": "collect"}}
+    document = {"id": "p", "steps": [{**step, "id": "r"}, each]}
+    first, second = parse_definition(document, {}).steps
+    assert [policy.max_attempts for policy in first.retry] == [2, 9]
+    assert first.continue_on_error == FAILURE_CLASSES
+    assert (second.continue_on_error, second.settings["on_error"]) == (("policy",), "collect")
+    assert not compile_schema(process_schema()).problems(document)
