@@ -20,6 +20,7 @@ from .job import Job
 from .mocks import parse_mocks
 from .nodes import Step
 from .replay import find_step
+from .samples import get_sample
 from .steps import for_each
 from .store import Claim
 from .task import Tools
@@ -34,17 +35,18 @@ class DryRunRequest:
 
     `version` None is the draft.  `step` (id or path) tests that step alone: `context_steps` are the outputs that it sees as
     `steps`, `context_items` the items of the for_each steps around it, by their names.  `mocks` is as `mocks.parse_mocks`
-    reads it.  `pinned` are outputs by step id: the context of one step, and the answers of steps that reach outside and
-    have no mock.
+    reads it.  A `sample` of the process gives the `input`, where none is given, and outputs by step id: the context of one
+    step, and the answers of steps that reach outside and have no mock.  `pinned` are further ones.
     """
 
-    input: Mapping[str, Any] = field(default_factory=dict)
+    input: Mapping[str, Any] | None = None
     version: int | None = None
     step: str | None = None
     mocks: Mapping[str, Any] = field(default_factory=dict)
     context_steps: Mapping[str, Any] = field(default_factory=dict)
     context_items: Mapping[str, Any] = field(default_factory=dict)
     pinned: Mapping[str, Any] = field(default_factory=dict)
+    sample: str | None = None
 
 
 @dataclass
@@ -155,13 +157,18 @@ def run_dry(
 ) -> DryRun:
     """Run `compiled` (of the wanted version) for `seconds` at most; ValidationFailed for a wrong input, step or mock."""
     began = clock.monotonic()
+    if request.sample is not None:
+        sample = get_sample(scope, compiled.definition.id, request.sample)
+        given = sample.input if request.input is None else request.input
+        request = replace(request, input=given, pinned={**sample.steps, **request.pinned})
+    given = dict(request.input or {})
     only = find_step(request.step, compiled) if request.step is not None else None
     if only is None:
-        check_input(compiled, request.input)
+        check_input(compiled, given)
     now = clock.now_ms()
     definition = compiled.definition
     claim = Claim(
-        scope, ids.new("tst"), definition.id, request.version or 0, -1, dict(request.input), None, now, now, 0, False,
+        scope, ids.new("tst"), definition.id, request.version or 0, -1, given, None, now, now, 0, False,
         scope.request_id, 0,
     )  # fmt: skip
     job = Job(claim, compiled, History(definition), definition.timeout_ms or int(seconds * 1000) + 1000)

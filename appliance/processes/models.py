@@ -49,6 +49,7 @@ class Execution(TenantModel):
     error = JsonField(null=True)
     failure_class = peewee.TextField(null=True)
     label_text = peewee.TextField(null=True, column_name="label")
+    first_label = peewee.TextField(null=True)
     retry_of = peewee.TextField(null=True)
     priority = peewee.IntegerField()
     idempotency = peewee.TextField(null=True)
@@ -130,3 +131,18 @@ class EventRow(TenantModel):
 
     class Meta:
         table_name = "execution_event"
+
+
+class SampleRow(TenantModel):
+    label = "sample"
+    process_id = peewee.TextField()
+    name = peewee.TextField()
+    input = JsonField()
+    steps = JsonField()
+    from_execution = peewee.TextField(null=True)
+    created_at = peewee.BigIntegerField()
+    updated_at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "process_sample"
+        primary_key = peewee.CompositeKey("tenant_id", "process_id", "name")

@@ -81,6 +81,9 @@ _about("pause_process resume_triggers", process_id=Resources.process)
 _about("delete_process", process_id=Resources.process)
 _about("get_version", process_id=_process, version=lambda _: "1")
 _about("get_execution list_steps list_execution_logs list_journal follow_execution", process_id=_process, execution_id=_execution)
+_about("list_samples", process_id=_process)
+_about("get_sample", process_id=_process, name=lambda tenant: tenant.once("sample", lambda: tenant.sample(_process(tenant))))
+_about("delete_sample", process_id=_process, name=lambda tenant: tenant.sample(_process(tenant)))
 _about("get_collection list_entities export_entities", collection=_collection)
 _about("delete_collection", collection=Resources.collection)
 _about("get_integration test_integration list_calls", slug=_integration)
@@ -95,6 +98,17 @@ _about("get_failure retry_failures", failure_id=Resources.failure)
 @example("replay_execution")
 def _(tenant: Resources) -> Example:
     return Example({"process_id": _process(tenant), "execution_id": _execution(tenant)}, {"version": 1})
+
+
+@example("test_process")
+def _(tenant: Resources) -> Example:
+    given = {"mocks": {"datapool.create": {"output": 1}}, "context": {"steps": {"b": 2}}}
+    return Example({"process_id": _process(tenant)}, {"version": 1, "input": {"a": 1}, "step": "answer", **given})
+
+
+@example("put_sample")
+def _(tenant: Resources) -> Example:
+    return Example({"process_id": _process(tenant), "name": fresh("sample")}, {"input": {"a": 1}, "steps": {"answer": None}})
 
 
 @example("add_member")

@@ -49,6 +49,11 @@ class Resources:
             self.kept[name] = make()
         return self.kept[name]
 
+    def sample(self, process: str) -> str:
+        name = fresh("sample")
+        self.ask("PUT", f"/processes/{process}/samples/{name}", {"input": {"a": 1}, "steps": {"answer": [1]}})
+        return name
+
     def process(self, *, steps: list[Any] | None = None) -> str:
         """A process with two versions."""
         name = fresh("proc")
