@@ -22,7 +22,7 @@ EVERY = [pytest.param(route, id=f"{route.method} {route.path}") for route in ROU
 WITH_IDS = [pytest.param(route, id=f"{route.method} {route.path}") for route in ROUTES if set(route.parameters) - {"connector"}]
 SCOPED = [pytest.param(route, id=f"{route.method} {route.path}") for route in ROUTES if route.scope]
 UNKNOWN = {"process_id": "proc-unknown", "collection": "things-unknown", "slug": "orders-unknown", "version": "77"}
-MADE_HERE = ("put_process", "set_secret", "put_llm_profile")
+MADE_HERE = ("put_process", "set_secret", "put_llm_profile", "put_sample")
 """PUT routes that create what is not there: nothing foreign can be meant by their names."""
 
 

@@ -73,6 +73,7 @@ def test_samples_are_pinned_from_executions(acme: httpx.Client, globex: httpx.Cl
     assert data(acme.put(f"{address}/samples/four", json={"input": {"n": 1}}), 200)["steps"] == {}
     for client, path in ((globex, "samples/four"), (acme, "samples/five")):
         assert error(client.get(f"{address}/{path}"), 404)["code"] == "not_found"
+    assert error(globex.put(f"{address}/samples/four", json={}), 404)["code"] == "not_found"
     assert error(acme.post(f"{address}/test", json={"sample": "five"}), 404)["code"] == "not_found"
     assert error(acme.put(f"{address}/samples/Five", json={}), 422)["details"][0]["pointer"] == "/name"
     assert error(acme.put(f"{address}/samples/five", json={"from_execution": "exe_none"}), 404)["code"] == "not_found"
