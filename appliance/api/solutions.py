@@ -18,6 +18,7 @@ ARCHIVE = Json("archive", "The solution folder as zip or tar.gz.")
 
 class PlanQuery(Query):
     allow_loss: bool = False
+    prune: bool = False
 
 
 class ApplyQuery(PlanQuery):
@@ -29,11 +30,14 @@ class ExportQuery(Query):
 
 
 class PlannedChangeView(View):
-    """One item; `blocked` says what has to be done before the solution can be applied."""
+    """One item; `blocked` says what has to be done before the solution can be applied.
+
+    `leftover`: the solution brought it once and holds it no more; with `prune` it is deleted.
+    """
 
     kind: Literal["connector", "secret", "collection", "integration", "process"]
     id: str
-    action: Literal["create", "update", "unchanged", "missing"]
+    action: Literal["create", "update", "unchanged", "missing", "delete", "leftover"]
     summary: str
     blocked: str | None = None
 
@@ -69,7 +73,7 @@ def plan_solution(call: Call) -> PlanView:
     Needs, besides solutions.apply, the scopes of what the solution holds: processflow.write, datapool.admin, integrations.write.
     """
     solution = read_body(call)
-    options = ApplyOptions(allow_loss=call.query.allow_loss)
+    options = ApplyOptions(allow_loss=call.query.allow_loss, prune=call.query.prune)
     return plan_view(solution, service.plan_solution(call.scope, tools_of(call), solution, options), applied=False)
 
 
@@ -77,10 +81,12 @@ def plan_solution(call: Call) -> PlanView:
 def apply_solution(call: Call) -> PlanView:
     """Apply a solution as a whole or not at all; what is so already is left as it is.
 
+    With `prune` what this solution brought once and holds no more is deleted, where nothing needs it.
+
     Needs, besides solutions.apply, the scopes of what the solution holds. What stands in its way is answered as a conflict.
     """
     solution = read_body(call)
-    options = ApplyOptions(call.query.allow_loss, call.query.message)
+    options = ApplyOptions(call.query.allow_loss, call.query.message, call.query.prune)
     return plan_view(solution, service.apply_solution(call.scope, tools_of(call), solution, options), applied=True)
 
 

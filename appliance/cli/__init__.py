@@ -14,9 +14,10 @@ from appliance.core import logs
 from appliance.core.config import Config, environment, load_config
 from appliance.core.errors import ApplianceError
 
-from . import config, doctor, keys, people, replay, serve, setup, solution, tenant
+from . import applying, config, doctor, keys, people, replay, serve, setup, solution, tenant
+from .output import tell_error
 
-NOUNS: tuple[ModuleType, ...] = (serve, setup, config, doctor, tenant, people, keys, solution, replay)
+NOUNS: tuple[ModuleType, ...] = (serve, setup, config, doctor, tenant, people, keys, applying, solution, replay)
 
 
 class Usage(argparse.ArgumentParser):
@@ -55,10 +56,7 @@ def main(argv: list[str] | None = None) -> int:
         args.load = lambda: read_config(args)
         return int(args.run(args) or 0)
     except ApplianceError as error:
-        print(f"gos: {error.message}", file=sys.stderr)
-        for detail in error.details:
-            if detail.message != error.message:
-                print(f"  {detail.pointer or '/'}: {detail.message}", file=sys.stderr)
+        tell_error(error)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from appliance.core import db
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
-from appliance.core.errors import ConfigInvalid
+from appliance.core.errors import ApplianceError, ConfigInvalid
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +21,14 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def say(args: argparse.Namespace, sentence: str, **members: Any) -> None:
     """Print what was done: a sentence, or with --json an object of `members`."""
     print(json.dumps(members, ensure_ascii=False, indent=2) if args.json else sentence)
+
+
+def tell_error(error: ApplianceError) -> None:
+    """A coded error as sentences on standard error, a line for each of its details."""
+    print(f"gos: {error.message}", file=sys.stderr)
+    for detail in error.details:
+        if detail.message != error.message:
+            print(f"  {detail.pointer or '/'}: {detail.message}", file=sys.stderr, flush=True)
 
 
 def show(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]]) -> None:

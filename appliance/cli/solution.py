@@ -1,4 +1,4 @@
-"""`gos apply`, `gos pull`, `gos check`, `gos execute`, `gos logs`."""
+"""`gos pull`, `gos check`, `gos execute`, `gos logs`."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from appliance.connectors.registry import load_registry
 from appliance.core.errors import InvalidJson, NotFound
 from appliance.sandbox import Pool, Settings
 from appliance.solutions import service
-from appliance.solutions.archive import ArchiveLimits, read_archive, write_zip
+from appliance.solutions.archive import ArchiveLimits, read_archive
 from appliance.solutions.definition import read_solution, refuse
 from appliance.solutions.folder import read_folder, write_folder
 from appliance.solutions.typings import type_files
@@ -20,8 +20,6 @@ from appliance.solutions.typings import type_files
 from .calling import add_connection, connected
 from .output import add_json, say
 
-ZIP = {"Content-Type": "application/zip"}
-MARKS = {"create": "+", "update": "~", "unchanged": "=", "missing": "!"}
 LONGEST_WAIT = 60
 
 
@@ -46,14 +44,6 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_solution_commands(commands: Any) -> None:
-    apply = commands.add_parser("apply", help="apply a solution folder to a tenant, as a whole or not at all")
-    apply.add_argument("dir", type=Path)
-    apply.add_argument("--plan", action="store_true", help="only say what would change")
-    apply.add_argument("--allow-loss", action="store_true", help="let changed collections lose values")
-    apply.add_argument("--message", default="", help="kept with the published versions")
-    apply.add_argument("--json", action="store_true", help="print JSON")
-    add_connection(apply, "--to")
-    apply.set_defaults(run=run_apply)
     pull = commands.add_parser("pull", help="write a tenant back as a solution folder")
     pull.add_argument("dir", type=Path)
     pull.add_argument("--drafts", action="store_true", help="the drafts of all processes instead of published versions")
@@ -65,29 +55,6 @@ def _add_solution_commands(commands: Any) -> None:
     check.add_argument("--write-types", action="store_true", help="also write types and schemas for editors")
     add_json(check)
     check.set_defaults(run=run_check)
-
-
-def run_apply(args: argparse.Namespace) -> int:
-    files = read_folder(args.dir)
-    read_solution(files)
-    params = {"allow_loss": str(args.allow_loss).lower()} | ({} if args.plan else {"message": args.message})
-    verb = "plan" if args.plan else "apply"
-    with connected(args) as caller:
-        plan = caller.data("POST", f"/solutions/{verb}", content=write_zip(files), headers=ZIP, params=params)
-    print(json.dumps(plan, ensure_ascii=False, indent=2) if args.json else _describe(plan))
-    return 1 if plan["blocked"] else 0
-
-
-def _describe(plan: dict[str, Any]) -> str:
-    """One line per item, a second one for what blocks it, and a count."""
-    lines = []
-    for change in plan["changes"]:
-        lines.append(f"{MARKS[change['action']]} {change['kind']} {change['id']}  {change['summary']}".rstrip())
-        if change.get("blocked"):
-            lines.append(f"    blocked: {change['blocked']}")
-    count = sum(change["action"] in ("create", "update") for change in plan["changes"])
-    done = "changed" if plan["applied"] else "to change"
-    return "\n".join([*lines, f"{plan['solution']}: {count} {done}" if count else f"{plan['solution']}: nothing to change"])
 
 
 def run_pull(args: argparse.Namespace) -> int:

@@ -1,19 +1,17 @@
 """A tenant written back as the files of a solution folder; secrets never leave."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from appliance.core import db, yaml12
-from appliance.core.pages import MAX_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.integrations.service import Integration, Integrations
 from appliance.integrations.settings import open_settings
 from appliance.processes import versions
+from appliance.solutions.changes import read_all
 from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE
 from appliance.solutions.planning import META, without_times
 
-T = TypeVar("T")
 _READS = ("entities.read", "integrations.read", "processflow.read")
 
 
@@ -28,27 +26,17 @@ def export_solution(scope: TenantScope, integrations: Integrations, *, drafts: b
     with db.snapshot():
         connectors: set[str] = set()
         secrets: set[str] = set()
-        for collection in _all(lambda page: datapool.list_collections(scope, page)):
+        for collection in read_all(lambda page: datapool.list_collections(scope, page)):
             shown = {member: value for member, value in collection.items() if member not in META}
             files[f"collections/{collection['name']}.yaml"] = yaml12.dump(shown)
-        for integration in _all(lambda page: integrations.list_integrations(scope, page)):
+        for integration in read_all(lambda page: integrations.list_integrations(scope, page)):
             files[f"integrations/{integration.slug}.yaml"] = yaml12.dump(_integration(integration))
             connectors.add(integration.connector)
             open_settings(integration.settings, {}, secrets.add)
-        for process in _all(lambda page: versions.list_processes(scope, page)):
+        for process in read_all(lambda page: versions.list_processes(scope, page)):
             files |= _process(scope, process, drafts)
     root = {"name": scope.tenant_id, "needs": {"connectors": sorted(connectors), "secrets": sorted(secrets)}}
     return {path: text.encode() for path, text in {ROOT_FILE: yaml12.dump(root), **files}.items()}
-
-
-def _all(fetch: Callable[[PageRequest], Page[T]]) -> Iterator[T]:
-    cursor: str | None = None
-    while True:
-        page = fetch(PageRequest(MAX_LIMIT, cursor))
-        yield from page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            return
 
 
 def _integration(integration: Integration) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """What an apply would change in a tenant, item by item, and what stands in its way; reads only."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
@@ -11,27 +11,13 @@ from appliance.integrations.service import Integrations
 from appliance.integrations.settings import is_marker, secret_targets
 from appliance.processes import versions
 from appliance.sandbox import Pool
+from appliance.solutions.changes import Change
 from appliance.solutions.definition import Solution, SolutionIntegration, SolutionProcess
+from appliance.solutions.pruning import PruneOptions, find_leftover
+from appliance.solutions.uses import names_used
 from appliance.tenants import service as tenants
 
-Kind = Literal["connector", "secret", "collection", "integration", "process"]
-Action = Literal["create", "update", "unchanged", "missing"]
 META = ("created_at", "updated_at", "_version")
-
-
-@dataclass(frozen=True)
-class Change:
-    """One item of a plan; `blocked` says what has to be done before it can be applied.
-
-    `patch` is what a collection is merged with (RFC 7396).
-    """
-
-    kind: Kind
-    id: str
-    action: Action
-    summary: str
-    blocked: str | None = None
-    patch: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -42,13 +28,16 @@ class Tools:
     integrations: Integrations
 
 
-def make_plan(scope: TenantScope, tools: Tools, solution: Solution, *, allow_loss: bool = False) -> list[Change]:
+def make_plan(
+    scope: TenantScope, tools: Tools, solution: Solution, *, allow_loss: bool = False, prune: bool = False
+) -> list[Change]:
     """Every item of the solution in the order in which it is applied; quick enough to run inside a write."""
     return [
         *_needs(scope, tools, solution),
         *(_collection(scope, solution, name, allow_loss) for name in order_collections(solution)),
         *(_integration(scope, tools, slug, solution.integrations[slug]) for slug in sorted(solution.integrations)),
         *(_process(scope, tools, solution, process_id) for process_id in sorted(solution.processes)),
+        *find_leftover(scope, tools.integrations, solution, PruneOptions(prune, allow_loss)),
     ]
 
 
@@ -246,12 +235,9 @@ def _changed_files(before: versions.Draft, wanted: SolutionProcess) -> list[str]
 
 def _missing_part(scope: TenantScope, tools: Tools, solution: Solution, wanted: SolutionProcess) -> str | None:
     """The first integration or collection a process names that is neither in the tenant nor in the solution."""
-    definition = wanted.definition
-    grants = [definition.grants, *(step.grants for step in definition.all_steps() if step.grants)]
-    integrations = {step.settings["use"] for step in definition.all_steps() if step.kind == "integration"}
-    integrations |= {slug for grant in grants for slug in grant.integrations}
-    collections = {step.settings["collection"] for step in definition.all_steps() if step.kind == "datapool"} - {""}
-    collections |= {name for grant in grants for name in grant.datapool}
+    used = names_used(wanted.definition)
+    integrations = {name for kind, name in used if kind == "integration"}
+    collections = {name for kind, name in used if kind == "collection"}
     for slug in sorted(integrations - set(solution.integrations)):
         try:
             tools.integrations.get_integration(scope, slug)

@@ -11,9 +11,11 @@ from appliance.datapool import service as datapool
 from appliance.monitor import audit
 from appliance.processes import versions
 from appliance.processes.surroundings import look_around
+from appliance.solutions.changes import Change
 from appliance.solutions.checking import Checks, find_problems
 from appliance.solutions.definition import Problem, Solution, refuse
-from appliance.solutions.planning import Change, Tools, make_plan
+from appliance.solutions.planning import Tools, make_plan
+from appliance.solutions.pruning import note_items
 
 __all__ = ["ApplyOptions", "Change", "Checks", "Tools", "apply_solution", "check_solution", "plan_solution", "required_scopes"]
 
@@ -22,10 +24,12 @@ _SCOPES = {"collection": "datapool.admin", "integration": "integrations.write", 
 
 @dataclass(frozen=True)
 class ApplyOptions:
-    """`allow_loss` lets a changed collection lose values; `message` is kept with the published versions."""
+    """`allow_loss` lets a changed collection lose values, a deleted one its entities; `message` is kept with the published
+    versions; `prune` deletes what this solution brought once and holds no more."""
 
     allow_loss: bool = False
     message: str = ""
+    prune: bool = False
 
 
 def required_scopes(solution: Solution) -> list[str]:
@@ -43,7 +47,10 @@ def plan_solution(scope: TenantScope, tools: Tools, solution: Solution, options:
     """What an apply would do; ScopeMissing, DefinitionInvalid with every problem of what it would change."""
     _require(scope, solution)
     with db.snapshot():
-        changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss)
+        changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss, prune=options.prune)
+    for change in changes:
+        if change.action == "delete":
+            scope.require(_SCOPES[change.kind])
     checks = Checks(tools.integrations.registry, tools.pool, partial(look_around, scope, tools.integrations.find_actions))
     refuse(find_problems(scope.tenant_id, checks, solution, _changing(changes)))
     return changes
@@ -57,13 +64,16 @@ def apply_solution(scope: TenantScope, tools: Tools, solution: Solution, options
     checked = set(_changing(plan_solution(scope, tools, solution, options)))
 
     def write() -> list[Change]:
-        changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss)
+        changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss, prune=options.prune)
         refuse_blocked(changes)
         if set(_changing(changes)) - checked:
             raise Conflict("a process changed while the solution was being checked; apply it again")
         for change in changes:
             _perform(scope, tools, solution, change, options)
-        done = [change for change in changes if change.action != "unchanged"]
+            if change.action == "delete":
+                _delete(scope, tools, change, options)
+        note_items(scope, tools.integrations, solution, [change for change in changes if change.action == "delete"])
+        done = [change for change in changes if change.action in ("create", "update", "delete")]
         if done:
             fields = {"changes": [f"{change.action} {change.kind} {change.id}" for change in done]}
             audit.record(scope, "solution.apply", solution.name, fields)
@@ -104,3 +114,13 @@ def _perform(scope: TenantScope, tools: Tools, solution: Solution, change: Chang
     elif change.kind == "process":
         row, _ = versions.save_draft(scope, change.id, solution.processes[change.id].draft)
         versions.publish_checked(scope, change.id, row.draft_digest, versions.PublishRequest(options.message))
+
+
+def _delete(scope: TenantScope, tools: Tools, change: Change, options: ApplyOptions) -> None:
+    """Inside the write: take away what the solution holds no more."""
+    if change.kind == "collection":
+        datapool.delete_collection(scope, change.id, allow_loss=options.allow_loss)
+    elif change.kind == "integration":
+        tools.integrations.delete_integration(scope, change.id)
+    else:
+        versions.delete_process(scope, change.id)

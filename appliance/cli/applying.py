@@ -1,0 +1,189 @@
+"""`gos apply`: a solution folder to a tenant, once or whenever it changes."""
+
+import argparse
+import json
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, ConnectorFailed, InvalidRequest
+from appliance.solutions.archive import write_zip
+from appliance.solutions.definition import is_ignored, read_solution
+from appliance.solutions.folder import read_folder
+
+from .calling import Caller, add_connection, connected
+from .output import tell_error
+
+ZIP = {"Content-Type": "application/zip"}
+MARKS = {"create": "+", "update": "~", "unchanged": "=", "missing": "!", "delete": "-", "leftover": "?"}
+CHANGING = ("create", "update", "delete")
+POLL_SECONDS = 0.3
+# Editors write a file in several steps, and people save several files: so long nothing may have changed.
+QUIET_SECONDS = 0.3
+RETRY_SECONDS = 2.0
+
+State = Mapping[str, tuple[int, int, int]]
+
+
+def add_commands(commands: Any) -> None:
+    apply = commands.add_parser("apply", help="apply a solution folder to a tenant, as a whole or not at all")
+    apply.add_argument("dir", type=Path)
+    apply.add_argument("--plan", action="store_true", help="only say what would change")
+    apply.add_argument("--watch", action="store_true", help="apply again whenever a file changes, until Ctrl-C")
+    apply.add_argument("--prune", action="store_true", help="delete what this solution brought once and holds no more")
+    apply.add_argument("--allow-loss", action="store_true", help="let collections lose values, deleted ones their entities")
+    apply.add_argument("--yes", action="store_true", help="do not ask")
+    apply.add_argument("--message", default="", help="kept with the published versions")
+    apply.add_argument("--json", action="store_true", help="print JSON, and do not ask")
+    add_connection(apply, "--to")
+    apply.set_defaults(run=run_apply)
+
+
+def run_apply(args: argparse.Namespace) -> int:
+    with connected(args) as caller:
+        if args.watch:
+            return _Watch(args, caller).run()
+        return _apply_once(args, caller)
+
+
+def _apply_once(args: argparse.Namespace, caller: Caller) -> int:
+    archive = _pack(args.dir)
+    asks = not (args.yes or args.json) and sys.stdin.isatty() and sys.stdout.isatty()
+    if args.plan or asks or (args.prune and not args.yes):
+        plan = _send(args, caller, "plan", archive)
+        if args.plan or plan["blocked"]:
+            _show(args, plan)
+            return 1 if plan["blocked"] else 0
+        if asks and _changing(plan):
+            _show(args, plan)
+            if not _confirm():
+                print("nothing was changed", file=sys.stderr)
+                return 1
+        elif not asks:
+            _refuse_deleting(plan)
+    _show(args, _send(args, caller, "apply", archive))
+    return 0
+
+
+def _pack(folder: Path) -> bytes:
+    """The folder as an archive; what is wrong with it is found here, with file and line."""
+    files = read_folder(folder)
+    read_solution(files)
+    return write_zip(files)
+
+
+def _send(args: argparse.Namespace, caller: Caller, verb: str, archive: bytes) -> dict[str, Any]:
+    params = {"allow_loss": str(args.allow_loss).lower(), "prune": str(args.prune).lower()}
+    params |= {"message": args.message} if verb == "apply" else {}
+    answer: dict[str, Any] = caller.data("POST", f"/solutions/{verb}", content=archive, headers=ZIP, params=params)
+    return answer
+
+
+def _changing(plan: Mapping[str, Any], actions: Iterable[str] = CHANGING) -> list[str]:
+    return [f"{change['kind']} {change['id']}" for change in plan["changes"] if change["action"] in actions]
+
+
+def _refuse_deleting(plan: Mapping[str, Any]) -> None:
+    """Nobody is there to be asked: deleting takes a word beforehand."""
+    deleted = _changing(plan, ("delete",))
+    if deleted:
+        raise InvalidRequest(f"this would delete {', '.join(deleted)}; look at it with --plan and give --yes to do it")
+
+
+def _confirm() -> bool:
+    sys.stdout.write("apply this? [y/N] ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _show(args: argparse.Namespace, plan: Mapping[str, Any]) -> None:
+    if args.json:
+        print(json.dumps(plan, ensure_ascii=False, indent=None if args.watch else 2), flush=True)
+    else:
+        print(describe(plan, changes_only=args.watch), flush=True)
+
+
+def describe(plan: Mapping[str, Any], *, changes_only: bool = False) -> str:
+    """One line per item, a second one for what blocks it, and a count."""
+    lines = []
+    for change in plan["changes"]:
+        if changes_only and change["action"] == "unchanged":
+            continue
+        lines.append(f"{MARKS[change['action']]} {change['kind']} {change['id']}  {change['summary']}".rstrip())
+        if change.get("blocked"):
+            lines.append(f"    blocked: {change['blocked']}")
+    count = len(_changing(plan))
+    done = "changed" if plan["applied"] else "to change"
+    left = len(_changing(plan, ("leftover",)))
+    hint = f"; {left} left over, see --prune" if left else ""
+    return "\n".join([*lines, f"{plan['solution']}: {f'{count} {done}' if count else 'nothing to change'}{hint}"])
+
+
+class _Watch:
+    """Applies the folder whenever it has changed and come to rest; an error is shown, and the next change tried."""
+
+    def __init__(self, args: argparse.Namespace, caller: Caller) -> None:
+        self._args, self._caller = args, caller
+        self._pause = threading.Event()  # never set: it waits, and Ctrl-C ends the wait
+        self._said = ""
+
+    def run(self) -> int:
+        """Until Ctrl-C."""
+        try:
+            applied: State | None = None
+            while True:
+                state = self._settled()
+                if state != applied and self._apply():
+                    applied = state
+                self._pause.wait(POLL_SECONDS)
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            return 0
+
+    def _settled(self) -> State:
+        state = look(self._args.dir)
+        while self._pause.wait(QUIET_SECONDS) or (later := look(self._args.dir)) != state:
+            state = later
+        return state
+
+    def _apply(self) -> bool:
+        """Whether it is done with this state of the folder; an appliance that does not answer is asked again."""
+        try:
+            archive = _pack(self._args.dir)
+            if not self._args.json:
+                print(f"-- {clock.rfc3339(clock.now_ms())[11:19]} {self._args.dir}", flush=True)
+            plan = _send(self._args, self._caller, "plan", archive)
+            if not plan["blocked"]:
+                if self._args.prune and not self._args.yes:
+                    _refuse_deleting(plan)
+                plan = _send(self._args, self._caller, "apply", archive)
+            _show(self._args, plan)
+        except ConnectorFailed as error:
+            if self._said != error.message:
+                tell_error(error)
+            self._said = error.message
+            self._pause.wait(RETRY_SECONDS)
+            return False
+        except ApplianceError as error:
+            tell_error(error)
+        except OSError as error:  # a file that an editor is replacing just now: the next look sees it
+            print(f"gos: {error.filename}: {error.strerror}", file=sys.stderr, flush=True)
+        self._said = ""
+        return True
+
+
+def look(folder: Path) -> State:
+    """What tells one state of the folder's files from another."""
+    found = {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if not is_ignored(name) and path.is_file():
+            try:
+                about = path.stat()
+            except FileNotFoundError:
+                continue
+            found[name] = (about.st_mtime_ns, about.st_size, about.st_ino)
+    return found

@@ -1,0 +1,38 @@
+"""One item of a plan, and how all items of one kind are read page by page."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from appliance.core.pages import MAX_LIMIT, Page, PageRequest
+
+T = TypeVar("T")
+Kind = Literal["connector", "secret", "collection", "integration", "process"]
+Action = Literal["create", "update", "unchanged", "missing", "delete", "leftover"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One item of a plan; `blocked` says what has to be done before it can be applied.
+
+    `leftover`: the solution brought it once and holds it no more; a prune deletes it.  `patch` is what a collection is
+    merged with (RFC 7396).
+    """
+
+    kind: Kind
+    id: str
+    action: Action
+    summary: str
+    blocked: str | None = None
+    patch: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+def read_all(fetch: Callable[[PageRequest], Page[T]]) -> Iterator[T]:
+    """Every item of a list that is read page by page."""
+    cursor: str | None = None
+    while True:
+        page = fetch(PageRequest(MAX_LIMIT, cursor))
+        yield from page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return

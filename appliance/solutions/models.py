@@ -1,0 +1,19 @@
+"""Tables of solutions."""
+
+import peewee
+
+from appliance.core.db import TenantModel
+
+
+class SolutionItem(TenantModel):
+    """An item that a solution brought; `born_at` tells it from another one of its name that somebody made later."""
+
+    label = "item of a solution"
+    solution = peewee.TextField()
+    kind = peewee.TextField()  # collection | integration | process
+    item_id = peewee.TextField()
+    born_at = peewee.TextField()
+
+    class Meta:
+        table_name = "solution_item"
+        primary_key = peewee.CompositeKey("tenant_id", "solution", "kind", "item_id")

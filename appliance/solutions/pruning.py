@@ -1,0 +1,163 @@
+"""What a solution brought once and holds no more: found in the tenant, with what stands in the way of deleting it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core.errors import NotFound
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+from appliance.integrations.service import Integrations
+from appliance.processes import executions, versions
+from appliance.processes.definition import DefinitionProblems, parse_definition
+from appliance.processes.executions import ExecutionFilter
+from appliance.processes.store import OPEN
+from appliance.solutions.changes import Change, Kind, read_all
+from appliance.solutions.definition import Solution
+from appliance.solutions.models import SolutionItem
+from appliance.solutions.uses import Name, names_used
+
+# What uses comes before what it uses.
+_ORDER: Mapping[Kind, int] = {"process": 0, "integration": 1, "collection": 2}
+
+
+@dataclass(frozen=True)
+class PruneOptions:
+    """`prune`: leftovers are deleted; `allow_loss`: with the entities they hold."""
+
+    prune: bool = False
+    allow_loss: bool = False
+
+
+def note_items(scope: TenantScope, integrations: Integrations, solution: Solution, deleted: Iterable[Change]) -> None:
+    """Inside the write that applies: remember what the solution holds, and forget what it holds no more."""
+    for change in deleted:
+        rows = scope.delete(SolutionItem)
+        rows.where((SolutionItem.kind == change.kind) & (SolutionItem.item_id == change.id)).execute()
+    known = {(row.kind, row.item_id): row.born_at for row in _rows(scope, solution)}
+    births = _Births(scope, integrations)
+    for kind, name in _held(solution):
+        born_at = births.of(kind, name)
+        if born_at is None or known.get((kind, name)) == born_at:
+            continue
+        if (kind, name) in known:
+            change_row = scope.update(SolutionItem, born_at=born_at)
+            change_row.where(
+                (SolutionItem.solution == solution.name) & (SolutionItem.kind == kind) & (SolutionItem.item_id == name)
+            ).execute()
+        else:
+            scope.insert(SolutionItem, solution=solution.name, kind=kind, item_id=name, born_at=born_at)
+
+
+def find_leftover(scope: TenantScope, integrations: Integrations, solution: Solution, options: PruneOptions) -> list[Change]:
+    """A change for everything that this solution alone brought and holds no more, in the order in which it can be deleted."""
+    held = set(_held(solution))
+    births = _Births(scope, integrations)
+    foreign = {(row.kind, row.item_id) for row in scope.select(SolutionItem).where(SolutionItem.solution != solution.name)}
+    names = [
+        (row.kind, row.item_id)
+        for row in _rows(scope, solution)
+        if (row.kind, row.item_id) not in held | foreign and births.of(row.kind, row.item_id) == row.born_at
+    ]
+    if not names:
+        return []
+    obstacles = _Obstacles(scope, solution, frozenset(names), options)
+    ordered = sorted(names, key=lambda each: (_ORDER[each[0]], each[1]))
+    return [obstacles.change(kind, name) for kind, name in obstacles.by_relations(ordered)]
+
+
+def _rows(scope: TenantScope, solution: Solution) -> Iterator[Any]:
+    yield from scope.select(SolutionItem).where(SolutionItem.solution == solution.name)
+
+
+def _held(solution: Solution) -> Iterator[tuple[Kind, str]]:
+    yield from (("collection", name) for name in solution.collections)
+    yield from (("integration", slug) for slug in solution.integrations)
+    yield from (("process", process_id) for process_id in solution.processes)
+
+
+class _Births:
+    """When an item of the tenant was made: an item that was deleted and made anew is another one."""
+
+    def __init__(self, scope: TenantScope, integrations: Integrations) -> None:
+        self._find: Mapping[Kind, Callable[[str], Any]] = {
+            "collection": lambda name: datapool.get_collection(scope, name)["created_at"],
+            "integration": lambda slug: integrations.get_integration(scope, slug).created_at,
+            "process": lambda process_id: versions.get_process(scope, process_id).created_at,
+        }
+
+    def of(self, kind: Kind, name: str) -> str | None:
+        """None when it is not there."""
+        try:
+            return str(self._find[kind](name))
+        except NotFound:
+            return None
+
+
+class _Obstacles:
+    """What of the tenant that stays needs an item, and what the item itself still holds."""
+
+    def __init__(self, scope: TenantScope, solution: Solution, leaving: frozenset[Name], options: PruneOptions) -> None:
+        self._scope, self._options, self._leaving = scope, options, leaving
+        self._relations = dict(_relations(scope, solution))
+        self._users: dict[Name, str] = {}
+        for process_id, definition in _staying(scope, solution, leaving):
+            for used in names_used(definition):
+                self._users.setdefault(used, process_id)
+
+    def by_relations(self, names: list[tuple[Kind, str]]) -> list[tuple[Kind, str]]:
+        """Collections whose relations lead to others of them before these."""
+        collections = [name for kind, name in names if kind == "collection"]
+        ordered: list[str] = []
+        while collections:
+            free = [n for n in collections if not any(n in self._relations.get(o, ()) for o in collections if o != n)]
+            ordered += free or collections  # in a circle the first one says so when it is deleted
+            collections = [name for name in collections if name not in ordered]
+        return [(kind, name) for kind, name in names if kind != "collection"] + [("collection", name) for name in ordered]
+
+    def change(self, kind: Kind, name: str) -> Change:
+        if not self._options.prune:
+            return Change(kind, name, "leftover", "the folder holds it no more; a prune deletes it")
+        return Change(kind, name, "delete", "the folder holds it no more", self._stands(kind, name))
+
+    def _stands(self, kind: Kind, name: str) -> str | None:
+        if user := self._users.get((kind, name)):
+            return f"the process {user} uses it; change that first, or take it out as well"
+        if kind == "process":
+            for status in OPEN:
+                for found in executions.list_executions(self._scope, ExecutionFilter(name, status), PageRequest(1)).items:
+                    return f"the execution {found.id} of it is {status}; cancel it, or wait until it is finished"
+        if kind == "collection":
+            return self._collection(name)
+        return None
+
+    def _collection(self, name: str) -> str | None:
+        for other, targets in sorted(self._relations.items()):
+            if other != name and name in targets and ("collection", other) not in self._leaving:
+                return f"the collection {other} leads to it; change that first"
+        if not self._options.allow_loss and datapool.query_entities(self._scope, name, {"limit": 1}).items:
+            return "it holds entities; allow_loss=true deletes them with it"
+        return None
+
+
+def _relations(scope: TenantScope, solution: Solution) -> Iterator[tuple[str, set[str]]]:
+    """The collections of the tenant once the solution is applied, and where their relations lead."""
+    there = {each["name"]: each for each in read_all(lambda page: datapool.list_collections(scope, page))}
+    for name, document in {**there, **solution.collections}.items():
+        yield name, {str(each["collection"]) for each in document.get("fields", []) if each.get("type") == "relation"}
+
+
+def _staying(scope: TenantScope, solution: Solution, leaving: frozenset[Name]) -> Iterator[tuple[str, Any]]:
+    """The definitions that execute once the solution is applied."""
+    for process_id, process in solution.processes.items():
+        yield process_id, process.definition
+    for row in read_all(lambda page: versions.list_processes(scope, page)):
+        if row.id in solution.processes or ("process", row.id) in leaving:
+            continue
+        source = row if row.published_version is None else versions.get_version(scope, row.id, row.published_version)
+        try:
+            yield row.id, parse_definition(source.definition, source.files)
+        except DefinitionProblems as error:  # an unfinished draft uses what can be read of it
+            if error.partial is not None:
+                yield row.id, error.partial

@@ -1,0 +1,29 @@
+"""What a process names that a solution may bring: integrations, collections and other processes; pure."""
+
+from collections.abc import Iterator
+
+from appliance.processes.definition import Definition
+
+Name = tuple[str, str]
+
+
+def names_used(definition: Definition) -> frozenset[Name]:
+    """(kind, name) of everything that its steps name and its grants allow."""
+    return frozenset(_by_steps(definition)) | frozenset(_by_grants(definition))
+
+
+def _by_steps(definition: Definition) -> Iterator[Name]:
+    for step in definition.all_steps():
+        if step.kind == "integration":
+            yield "integration", step.settings["use"]
+        elif step.kind == "datapool" and step.settings["collection"]:
+            yield "collection", step.settings["collection"]
+        elif step.kind == "process":
+            yield "process", step.settings["use"]
+
+
+def _by_grants(definition: Definition) -> Iterator[Name]:
+    for grants in (definition.grants, *(step.grants for step in definition.all_steps() if step.grants)):
+        yield from (("integration", slug) for slug in grants.integrations)
+        yield from (("collection", name) for name in grants.datapool)
+        yield from (("process", name) for name in grants.processes)
