@@ -21,12 +21,13 @@ from .nodes import (
 from .options import ON_ERROR, read_continue, read_retry
 from .reading import Reader, pointer_token
 from .template import Template
+from .triggers.kinds import read_triggers
 
 __all__ = ["Definition", "DefinitionProblems", "Problem", "Step", "parse_definition"]
 
 # Words of the contract whose turn comes in a later release: they are refused by name, never silently ignored.
 LATER_KINDS = ("file", "ocr", "llm", "agent")
-LATER_MEMBERS = ("triggers", "concurrency", "on_failure")
+LATER_MEMBERS = ("concurrency", "on_failure")
 LATER_GRANTS = ("documents", "llm")
 # Kinds that take no time of their own: a limit there would be mistaken for one on what is waited for.
 _NO_LIMITS = {
@@ -63,7 +64,7 @@ class _Parser(Reader):
         self.count = 0
 
     def process(self, data: Any) -> Definition | None:
-        known = ("id", "name", "description", "input", "output", "grants", "timeout", "steps")
+        known = ("id", "name", "description", "input", "output", "grants", "timeout", "triggers", "steps")
         document = self.mapping(data, "", known, ("id", "steps"), LATER_MEMBERS)
         if not document:
             return None
@@ -83,6 +84,7 @@ class _Parser(Reader):
             process_id, str(document.get("name") or process_id), steps, schema,
             None if output is None else self.template(output, "/output"),
             self.grants(document.get("grants"), "/grants"), self.duration(document.get("timeout"), "/timeout", least=1),
+            read_triggers(self, document.get("triggers")),
         )  # fmt: skip
 
     def process_id(self, value: Any) -> str:

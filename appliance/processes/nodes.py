@@ -129,6 +129,19 @@ class Grants:
 
 
 @dataclass(frozen=True)
+class Trigger:
+    """What starts executions by itself.  `settings` is the kind's own member without `input`, with every default filled in;
+    `sources` is what it listens for: a path, collections, processes."""
+
+    id: str
+    kind: str
+    pointer: str
+    settings: Mapping[str, Any]
+    sources: tuple[str, ...] = ()
+    input: Template | None = None
+
+
+@dataclass(frozen=True)
 class Definition:
     """A valid definition."""
 
@@ -139,6 +152,7 @@ class Definition:
     output: Template | None
     grants: Grants
     timeout_ms: int | None
+    triggers: tuple[Trigger, ...] = ()
 
     def all_steps(self) -> Iterator[Step]:
         """Every step, outer before inner, in order."""

@@ -1,0 +1,310 @@
+"""One event of a trigger, from the transaction it came in to the execution it starts, exactly once.
+
+An event is noted as a `pending` row where it happens, inside that transaction.  What it becomes (the input, which may take the
+sandbox, then the execution) is worked out afterwards and committed together; a crash in between is taken up by the next look.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from appliance.core import clock, db, ids, logs
+from appliance.core.errors import ApplianceError, Conflict, Draining, NotFound, Overloaded, StorageFull, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.monitor import failures, metrics
+from appliance.monitor import logs as log_lines
+from appliance.processes import executions
+from appliance.processes.children import MAX_DEPTH
+from appliance.processes.compiled import Compiled
+from appliance.processes.evaluation import fill
+from appliance.processes.executions import Birth, StartRequest
+from appliance.processes.failing import StepFailed, from_coded, make_error
+from appliance.sandbox import Pool
+
+from .models import Firing, TriggerState
+
+log = logging.getLogger(__name__)
+FIRE = "trigger"
+MOST_ATTEMPTS = 8
+LOST_AFTER_MS = 5_000
+MOST_KEY = 200
+FIRINGS = metrics.registry.counter("gos_trigger_firings_total", "Events of triggers.", ("kind", "status"))
+Enqueue = Callable[[str, str, int], None]
+Load = Callable[[TenantScope, str, int], Compiled]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A registered trigger."""
+
+    process_id: str
+    trigger_id: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened: `key` tells it from every other event of the trigger, `data` is what its input is made of.
+
+    `content` identifies what was signed, where the key itself is not; `depth` is how many events led to this one.
+    """
+
+    key: str
+    data: Mapping[str, Any]
+    due_at: int | None = None
+    depth: int = 0
+    content: str | None = None
+
+
+@dataclass(frozen=True)
+class Started:
+    """The execution of an event, and whether this call has started it."""
+
+    execution_id: str
+    is_new: bool = True
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    version: int
+    input: Mapping[str, Any]
+
+
+class _NotNow(Exception):
+    """The appliance itself could not; the event is tried again."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(error["message"])
+        self.error = error
+
+
+class Firings:
+    """Notes events and turns them into executions."""
+
+    def __init__(self, pool: Pool, load: Load, enqueue: Enqueue, wake: Callable[[str, str], None]) -> None:
+        self._pool, self._load, self._enqueue, self._wake = pool, load, enqueue, wake
+
+    # -- noting
+
+    def note(self, scope: TenantScope, mark: Mark, event: Event) -> str | None:
+        """Inside a write: the event shall become an execution soon; None when it was noted before.
+
+        An event too deep in a chain of events is refused, and told as a failure of the trigger.
+        """
+        if event.depth > MAX_DEPTH:
+            message = f"{MAX_DEPTH} events led to this one: the chain is cut here; does a process trigger itself without end?"
+            return self.note_failure(scope, mark, event, make_error("too_deep", "validation", message))
+        firing_id = _insert(scope, mark, event, "pending", clock.now_ms() + LOST_AFTER_MS)
+        if firing_id is not None:
+            self._wake(scope.tenant_id, firing_id)
+        return firing_id
+
+    def note_skipped(self, scope: TenantScope, mark: Mark, event: Event) -> str | None:
+        """Inside a write: the event has been passed over, as the definition says."""
+        return _insert(scope, mark, event, "skipped", None)
+
+    def note_failure(self, scope: TenantScope, mark: Mark, event: Event, error: dict[str, Any]) -> str | None:
+        """Inside a write: the event becomes no execution, for this reason; Monitor has it."""
+        firing_id = _insert(scope, mark, event, "failed", None)
+        if firing_id is not None:
+            _tell_failure(scope, firing_id, mark, error)
+        return firing_id
+
+    # -- performing
+
+    def perform(self, tenant_id: str, firing_id: str) -> None:
+        """Turn a pending event into its execution; a message that comes twice or too late does nothing."""
+        scope = TenantScope(tenant_id, "trigger", request_id=firing_id)
+        with logs.log_context(request_id=firing_id):
+            row = scope.find(Firing, id=firing_id)
+            if row is None or row.status != "pending":
+                return
+            mark = Mark(row.process_id, row.trigger_id, row.kind)
+            try:
+                self._settle(scope, mark, row, self._prepare(scope, mark, row.event))
+            except _NotNow as error:
+                db.write(partial(_put_off, scope, row, mark, error.error))
+            except (ApplianceError, StepFailed) as error:
+                told = _told(error)
+                db.write(lambda: _fail(scope, row.id, mark, told))
+
+    def retry(self, scope: TenantScope, firing_id: str) -> str:
+        """Try a failed event again; answers the id of its execution, or raises what stands in its way."""
+        row = scope.get(Firing, id=firing_id)
+        if row.execution_id is not None:
+            return str(row.execution_id)
+        if row.status != "failed" or row.event is None:
+            raise Conflict(f"the event is {row.status}; only a failed one with an event can be tried again")
+        if row.depth > MAX_DEPTH:
+            raise Conflict("the event is too deep in a chain of events; execute the process yourself")
+        mark = Mark(row.process_id, row.trigger_id, row.kind)
+        try:
+            return self._settle(scope, mark, row, self._prepare(scope, mark, row.event)).execution_id
+        except (_NotNow, StepFailed) as error:
+            raise Conflict(f"it did not start this time either: {error.error['message']}") from error
+
+    def fire(self, scope: TenantScope, mark: Mark, event: Event) -> Started:
+        """Start the execution of an event at once, event and execution in one transaction; the same event answers the same.
+
+        What stands in its way is recorded as a failure of the trigger and raised; the same event may then come again.
+        """
+        if (known := _find(scope, mark, event.key)) is not None and known.execution_id is not None:
+            return Started(known.execution_id, is_new=False)
+        try:
+            prepared = self._prepare(scope, mark, event.data)
+        except _NotNow as error:
+            raise Overloaded("the appliance is busy; send it again", headers={"Retry-After": "5"}) from error
+        except (ApplianceError, StepFailed) as error:
+            told = _told(error)
+            db.write(lambda: self._note_refusal(scope, mark, event, told))
+            if isinstance(error, ApplianceError):
+                raise
+            raise ValidationFailed(error.error["message"]) from error
+
+        def write() -> Started:
+            _insert(scope, mark, event, "pending", None)
+            row = _find(scope, mark, event.key)
+            if row is None:
+                raise NotFound("the trigger is gone")
+            return self._start(scope, mark, row, prepared)
+
+        started = db.write(write)
+        FIRINGS.inc(1, mark.kind, "started" if started.is_new else "repeated")
+        return started
+
+    def _note_refusal(self, scope: TenantScope, mark: Mark, event: Event, error: dict[str, Any]) -> None:
+        if self.note_failure(scope, mark, event, error) is None and (row := _find(scope, mark, event.key)) is not None:
+            _fail(scope, row.id, mark, error)
+
+    def _prepare(self, scope: TenantScope, mark: Mark, data: Any) -> _Prepared:
+        """The input an event comes to; StepFailed or a coded error when it does not fit, _NotNow when nobody could tell."""
+        try:
+            version = executions.version_to_run(scope, mark.process_id, None)
+            compiled = self._load(scope, mark.process_id, version)
+            trigger = next((each for each in compiled.definition.triggers if each.id == mark.trigger_id), None)
+            if trigger is None:
+                raise NotFound(f"the published version has no trigger {mark.trigger_id!r} any more")
+            given: Any = {} if mark.kind == "schedule" else dict(data)
+            if trigger.input is not None:
+                about = {**data, "id": mark.trigger_id, "kind": mark.kind}
+                names = {"trigger": about, "tenant": {"id": scope.tenant_id}}
+                given = fill(self._pool, {"input": trigger.input}, names, clock.now_ms())["input"]
+            if not isinstance(given, dict):
+                raise ValidationFailed("the trigger's `input` must come to an object", pointer=f"{trigger.pointer}/{mark.kind}/input")
+            executions.check_input(compiled, given)
+        except (Overloaded, Draining, StorageFull) as error:
+            raise _NotNow(_told(error)) from error
+        except StepFailed as failed:
+            if failed.error["failure_class"] == "system":
+                raise _NotNow(failed.error) from failed
+            raise
+        return _Prepared(version, given)
+
+    def _settle(self, scope: TenantScope, mark: Mark, row: Firing, prepared: _Prepared) -> Started:
+        started = db.write(lambda: self._start(scope, mark, row, prepared))
+        FIRINGS.inc(1, mark.kind, "started" if started.is_new else "repeated")
+        return started
+
+    def _start(self, scope: TenantScope, mark: Mark, row: Firing, prepared: _Prepared) -> Started:
+        """Inside a write: the execution, unless the event has one."""
+        now = clock.now_ms()
+        mine = (scope.tenant_id, row.id)
+        changed = db.execute(
+            "UPDATE firing SET status = 'started', event = NULL, error = NULL, next_try_at = NULL "
+            "WHERE tenant_id = ? AND id = ? AND status IN ('pending', 'failed')",
+            mine,
+        )
+        if not changed:
+            found = db.rows("SELECT execution_id FROM firing WHERE tenant_id = ? AND id = ?", mine)
+            if not found or found[0][0] is None:
+                raise Conflict("the event has been settled otherwise")
+            return Started(found[0][0], is_new=False)
+        actor = scope.acting(f"trigger:{mark.process_id}/{mark.trigger_id}")
+        request = StartRequest(prepared.input, prepared.version)
+        execution, _ = executions.insert_execution(actor, mark.process_id, prepared.version, request, Birth(depth=row.depth))
+        self._enqueue(scope.tenant_id, execution.id, execution.priority)
+        db.execute("UPDATE firing SET execution_id = ? WHERE tenant_id = ? AND id = ?", (execution.id, *mine))
+        _touch(scope, mark, last_fired_at=now, last_execution_id=execution.id, failed_in_row=0)
+        return Started(execution.id)
+
+
+def is_repeated(scope: TenantScope, mark: Mark, event: Event) -> bool:
+    """Whether the same signed content has come before under another key."""
+    found = db.rows(
+        "SELECT 1 FROM firing WHERE tenant_id = ? AND process_id = ? AND trigger_id = ? AND content = ? AND event_key <> ? LIMIT 1",
+        (scope.tenant_id, mark.process_id, mark.trigger_id, event.content, event.key[:MOST_KEY]),
+    )
+    return bool(found)
+
+
+def _find(scope: TenantScope, mark: Mark, key: str) -> Firing | None:
+    return scope.find(Firing, process_id=mark.process_id, trigger_id=mark.trigger_id, event_key=key[:MOST_KEY])
+
+
+def _insert(scope: TenantScope, mark: Mark, event: Event, status: str, next_try_at: int | None) -> str | None:
+    """Inside a write: the row of an event; None when there is one."""
+    firing_id = ids.new("fir")
+    changed = db.execute(
+        "INSERT INTO firing (tenant_id, id, process_id, trigger_id, kind, event_key, status, at, due_at, event, content, depth, "
+        "attempts, next_try_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?) "
+        "ON CONFLICT (tenant_id, process_id, trigger_id, event_key) DO NOTHING",
+        (
+            scope.tenant_id, firing_id, mark.process_id, mark.trigger_id, mark.kind, event.key[:MOST_KEY], status, clock.now_ms(),
+            event.due_at, db.dump_json(event.data), event.content, event.depth, next_try_at,
+        ),
+    )  # fmt: skip
+    if changed and status != "pending":
+        db.after_commit(lambda: FIRINGS.inc(1, mark.kind, status))
+    return firing_id if changed else None
+
+
+def _touch(scope: TenantScope, mark: Mark, **changes: Any) -> None:
+    mine = (TriggerState.process_id == mark.process_id) & (TriggerState.trigger_id == mark.trigger_id)
+    scope.update(TriggerState, **changes).where(mine).execute()
+
+
+def _put_off(scope: TenantScope, row: Firing, mark: Mark, error: dict[str, Any]) -> None:
+    """Inside a write: try again later, after ever longer pauses, or give up."""
+    attempts = row.attempts + 1
+    if attempts >= MOST_ATTEMPTS:
+        _fail(scope, row.id, mark, error)
+        return
+    later = clock.now_ms() + 1_000 * 2**attempts
+    changes = {"attempts": attempts, "next_try_at": later}
+    scope.update(Firing, **changes).where((Firing.id == row.id) & (Firing.status == "pending")).execute()
+
+
+def _fail(scope: TenantScope, firing_id: str, mark: Mark, error: dict[str, Any]) -> None:
+    """Inside a write: the event becomes no execution."""
+    changed = db.execute(
+        "UPDATE firing SET status = 'failed', error = ?, next_try_at = NULL WHERE tenant_id = ? AND id = ? "
+        "AND status IN ('pending', 'failed')",
+        (db.dump_json(error), scope.tenant_id, firing_id),
+    )
+    if changed:
+        db.after_commit(lambda: FIRINGS.inc(1, mark.kind, "failed"))
+        _tell_failure(scope, firing_id, mark, error)
+
+
+def _tell_failure(scope: TenantScope, firing_id: str, mark: Mark, error: dict[str, Any]) -> None:
+    """Inside a write: the row, the trigger, the log and Monitor's failures say why."""
+    now = clock.now_ms()
+    mine = (Firing.id == firing_id) & (Firing.status == "failed")
+    scope.update(Firing, error=error).where(mine).execute()
+    _touch(
+        scope, mark, last_error=error, last_error_at=now, failed_in_row=TriggerState.failed_in_row + 1,
+    )  # fmt: skip
+    message = f"the trigger {mark.trigger_id} did not start an execution: {error['message']}"
+    fields = {"trigger": mark.trigger_id, "firing": firing_id, "code": error["code"], "failure_class": error["failure_class"]}
+    line = log_lines.Line(now, "error", "trigger", message, fields, process_id=mark.process_id, request_id=scope.request_id)
+    log_lines.write_lines(scope, [line])
+    failure = failures.Failure(
+        mark.process_id, firing_id, f"trigger {mark.trigger_id}", error["failure_class"], error["code"], error["message"]
+    )
+    failures.record_failure(scope, failure)
+
+
+def _told(error: ApplianceError | StepFailed) -> dict[str, Any]:
+    return error.error if isinstance(error, StepFailed) else from_coded(error).error

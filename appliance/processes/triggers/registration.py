@@ -1,0 +1,74 @@
+"""The triggers of the published version as rows; what a new version does not change goes on where it was."""
+
+import hashlib
+from typing import Any
+
+from appliance.core import clock, db
+from appliance.core.errors import DefinitionInvalid, Detail
+from appliance.core.scope import TenantScope
+from appliance.processes.nodes import Problem, Trigger
+from appliance.processes.reading import Reader
+
+from .cron import Cron
+from .kinds import read_triggers
+from .models import TriggerState
+
+
+def triggers_of(definition: Any) -> tuple[Trigger, ...]:
+    """The triggers of a stored definition."""
+    return read_triggers(Reader({}), definition.get("triggers"))
+
+
+def register_triggers(scope: TenantScope, process_id: str, definition: Any) -> None:
+    """Inside the write that publishes: from now on these triggers are active; DefinitionInvalid when a path is taken."""
+    wanted = triggers_of(definition)
+    taken = taken_paths(scope, process_id, wanted)
+    if taken:
+        raise DefinitionInvalid(taken[0].message, details=[Detail(each.pointer, each.code, each.message) for each in taken])
+    known = {row.trigger_id: row for row in scope.select(TriggerState).where(TriggerState.process_id == process_id)}
+    db.execute("DELETE FROM trigger_source WHERE tenant_id = ? AND process_id = ?", (scope.tenant_id, process_id))
+    for position, trigger in enumerate(wanted):
+        _register(scope, process_id, position, trigger, known.pop(trigger.id, None))
+    for gone in known:
+        mine = (TriggerState.process_id == process_id) & (TriggerState.trigger_id == gone)
+        scope.delete(TriggerState).where(mine).execute()
+
+
+def _register(scope: TenantScope, process_id: str, position: int, trigger: Trigger, row: TriggerState | None) -> None:
+    now = clock.now_ms()
+    digest = hashlib.sha256(db.dump_json([trigger.kind, trigger.settings, trigger.sources]).encode()).hexdigest()
+    mine = (TriggerState.process_id == process_id) & (TriggerState.trigger_id == trigger.id)
+    if row is not None and row.digest == digest:
+        scope.update(TriggerState, position=position).where(mine).execute()
+    else:
+        scope.delete(TriggerState).where(mine).execute()
+        scope.insert(
+            TriggerState, process_id=process_id, trigger_id=trigger.id, position=position, kind=trigger.kind,
+            settings=trigger.settings, digest=digest, next_due=_first_due(trigger, now), failed_in_row=0, created_at=now,
+        )  # fmt: skip
+    for source in trigger.sources:
+        db.execute(
+            "INSERT INTO trigger_source (tenant_id, kind, source, process_id, trigger_id) VALUES (?, ?, ?, ?, ?)",
+            (scope.tenant_id, trigger.kind, source, process_id, trigger.id),
+        )
+
+
+def _first_due(trigger: Trigger, now: int) -> int | None:
+    if trigger.kind == "schedule":
+        return Cron(trigger.settings["cron"], trigger.settings["timezone"]).next_after(now)
+    return now if trigger.kind == "integration" else None
+
+
+def taken_paths(scope: TenantScope, process_id: str, wanted: tuple[Trigger, ...]) -> list[Problem]:
+    """A problem for every path of a webhook that another process of the tenant has."""
+    problems = []
+    for trigger in wanted:
+        for path in trigger.sources if trigger.kind == "webhook" else ():
+            found = db.rows(
+                "SELECT process_id FROM trigger_source WHERE tenant_id = ? AND kind = 'webhook' AND source = ? AND process_id <> ?",
+                (scope.tenant_id, path, process_id),
+            )
+            if found:
+                message = f"the path {path!r} belongs to the process {found[0][0]!r}; choose another"
+                problems.append(Problem(f"{trigger.pointer}/webhook/path", "path_taken", message))
+    return problems
