@@ -43,6 +43,7 @@ from appliance.monitor.sandbox import SandboxMetrics
 from appliance.processes import executions, suspension
 from appliance.processes.reach import ActionReach, DataPoolReach
 from appliance.processes.service import Ports, ProcessFlow
+from appliance.processes.triggers import service as triggers
 from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
 from appliance.sandbox.runtimes import default_folder
@@ -194,6 +195,7 @@ def delete_expired(config: Config) -> None:
     keep = config.retention
     db.write(idempotency.purge)
     executions.purge(now - keep.executions_days * day)
+    triggers.purge(now - keep.executions_days * day)
     history.purge_calls(keep.executions_days * day)
     failures.purge(now - keep.executions_days * day)
     log_lines.purge(now - keep.logs_days * day)

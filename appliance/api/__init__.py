@@ -1,10 +1,26 @@
 """REST under /api/v1/: one file per domain; each parses, calls one verb and renders."""
 
-from . import approvals, datapool, dry_runs, executions, integrations, keys, llm, logs, processes, replay, solutions, tenants
+from . import (
+    approvals,
+    datapool,
+    dry_runs,
+    executions,
+    integrations,
+    keys,
+    llm,
+    logs,
+    processes,
+    replay,
+    solutions,
+    tenants,
+    triggers,
+)
 from .dispatch import make_blueprint
 from .docs import make_docs
 from .routing import ROUTES
 
-DOMAINS = (approvals, datapool, dry_runs, executions, integrations, keys, llm, logs, processes, replay, solutions, tenants)
+DOMAINS = (
+    approvals, datapool, dry_runs, executions, integrations, keys, llm, logs, processes, replay, solutions, tenants, triggers,
+)  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

@@ -303,12 +303,7 @@ def retry_failures(call: Call, failure_id: str) -> RetryAllView:
 
     At most 200 at once; call again while `remaining` is not 0. Each execution is retried from here once.
     """
-    processes = call.services.processes
-
-    def retry(scope: TenantScope, execution_id: str, token: str) -> str:
-        return str(processes.retry_execution(scope, execution_id, token=token).id)
-
-    outcome = failures.retry_all(call.scope, failure_id, retry)
+    outcome = failures.retry_all(call.scope, failure_id, call.services.processes.retry_failure)
     return RetryAllView(retried=outcome.retried, refused=outcome.refused, remaining=outcome.remaining)
 
 

@@ -8,6 +8,8 @@ from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
 from appliance.processes import versions
+from appliance.processes.triggers.registration import triggers_of
+from appliance.processes.triggers.service import foretell
 from appliance.processes.versions import Draft, Process, ProcessVersion, PublishRequest
 
 from .routing import Answer, Body, Call, Document, Json, Query, View, route
@@ -61,10 +63,14 @@ class ProblemView(View):
 
 
 class ValidationView(View):
-    """`valid`: it can be published, for there are no errors; warnings are listed all the same."""
+    """`valid`: it can be published, for there are no errors; warnings are listed all the same.
+
+    `due`: when the schedules of a valid draft would be due next, by trigger.
+    """
 
     valid: bool
     problems: list[ProblemView]
+    due: dict[str, list[str]]
 
 
 class Publish(Body):
@@ -187,7 +193,10 @@ def validate_process(call: Call, process_id: str) -> ValidationView:
         )
         for p in call.services.processes.problems_of(call.scope, draft, tests=call.query.tests)
     ]  # fmt: skip
-    return ValidationView(valid=all(problem.severity == "warning" for problem in problems), problems=problems)
+    valid = all(problem.severity == "warning" for problem in problems)
+    foretold = foretell(triggers_of(draft.definition)) if valid else {}
+    due = {trigger: [clock.rfc3339(each) for each in times] for trigger, times in foretold.items()}
+    return ValidationView(valid=valid, problems=problems, due=due)
 
 
 @route("POST", "/processes/{process_id}/publish", scope="processflow.write", body=Publish, returns=VersionView, atomic=False)

@@ -53,7 +53,7 @@ def retry_failures(visit: Visit, failure_id: str) -> Answer:
     """Retry every execution of a group from where it failed, and say what came of it."""
     published = visit.asked.field("version") == "published"
 
-    def retry(scope: TenantScope, execution_id: str, token: str) -> str:
-        return str(visit.services.processes.retry_execution(scope, execution_id, published=published, token=token).id)
+    def retry(scope: TenantScope, failed_id: str, token: str) -> str:
+        return visit.services.processes.retry_failure(scope, failed_id, token, published=published)
 
     return _failures_page(visit, failures.retry_all(visit.scope, failure_id, retry))

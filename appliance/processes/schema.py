@@ -21,6 +21,7 @@ from .schema_parts import (
     shape,
     whole,
 )
+from .triggers.schema import triggers_schema
 
 
 def process_schema() -> dict[str, Any]:
@@ -33,6 +34,7 @@ def process_schema() -> dict[str, Any]:
         "output": ANY,
         "timeout": optional(DURATION),
         "grants": optional(grants_schema()),
+        "triggers": optional(triggers_schema()),
         "steps": STEPS,
     }
     return {

@@ -36,6 +36,8 @@ from .surroundings import FindActions, know_no_actions, look_around
 from .sweeper import WAKE, Sweeper
 from .task import Tools
 from .timers import Timers
+from .triggers.registration import outer_problems
+from .triggers.service import Triggers
 
 MAX_LABEL = 200
 MOST_REPLAYS = 2  # each holds a thread of the API for as long as it takes
@@ -78,6 +80,7 @@ class ProcessFlow:
         self._sweeper = Sweeper(presence, config.queue.sweep_ms, self._wake, queue)
         self._sweeper.is_running_here = self.runner.active.__contains__
         queue.declare(WAKE, self.runner.drive)
+        self.triggers = Triggers(pool, self._load, self._enqueue, queue)
 
     def start(self) -> None:
         """Begin working: timers, the sweeper and the queue's workers."""
@@ -85,6 +88,7 @@ class ProcessFlow:
         self.runner.start()
         self._timers.start()
         self._sweeper.start()
+        self.triggers.start()
         self.queue.start(self.config.queue.workers)
 
     def stop(self, timeout: float) -> None:
@@ -95,6 +99,7 @@ class ProcessFlow:
         ends = clock.monotonic() + timeout
         self._draining.set()
         suspension.woken.drop(self._wake_answered)
+        self.triggers.stop()
         self._sweeper.stop()
         self._timers.stop()
         self.queue.stop(timeout / 2)
@@ -222,6 +227,12 @@ class ProcessFlow:
 
         return db.write(insert)
 
+    def retry_failure(self, scope: TenantScope, failed_id: str, token: str, *, published: bool = False) -> str:
+        """Retry what Monitor lists as failed: an execution, or a trigger's event; answers the id of the new execution."""
+        if failed_id.startswith("fir_"):
+            return self.triggers.firings.retry(scope, failed_id)
+        return str(self.retry_execution(scope, failed_id, published=published, token=token).id)
+
     def replay_execution(
         self, scope: TenantScope, execution_id: str, request: ReplayRequest, process_id: str | None = None
     ) -> Replay:
@@ -281,7 +292,9 @@ class ProcessFlow:
 
     def problems_of(self, scope: TenantScope, draft: versions.Draft, *, tests: bool = False) -> list[versions.Problem]:
         """Everything that is wrong with a draft; with `tests` the cases of its test tables that fail, too."""
-        return versions.problems_of(self._judges(scope, thorough=True, tests=tests), scope.tenant_id, draft)
+        found = versions.problems_of(self._judges(scope, thorough=True, tests=tests), scope.tenant_id, draft)
+        are_triggers_right = not any(problem.pointer.startswith("/triggers") for problem in found)
+        return found + (outer_problems(scope, draft.definition) if are_triggers_right else [])
 
     def _judges(self, scope: TenantScope, *, thorough: bool, tests: bool) -> versions.Judges:
         return versions.Judges(self.pool, partial(look_around, scope, self._find_actions), thorough, tests)

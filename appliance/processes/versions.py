@@ -32,6 +32,7 @@ from .rule_tests import table_problems
 from .store import OPEN
 from .surroundings import Look
 from .template import Expression, Template
+from .triggers.registration import register_triggers
 from .type_checking import has_typescript, look_for, type_problems
 
 __all__ = ["Problem", "Process", "ProcessVersion"]
@@ -256,6 +257,8 @@ def publish_checked(scope: TenantScope, process_id: str, digest: str, request: P
 
 
 def _point_to(scope: TenantScope, process_id: str, version: int) -> None:
+    """Inside a write: this version executes from now on, and its triggers are the ones that fire."""
+    register_triggers(scope, process_id, get_version(scope, process_id, version).definition)
     scope.update(Process, published_version=version).where(Process.id == process_id).execute()
 
 

@@ -93,6 +93,8 @@ _about("delete_llm_profile", slug=Resources.llm_profile)
 _about("get_connector", connector=lambda _: "http")
 _about("get_approval", approval_id=Resources.approval)
 _about("get_failure retry_failures", failure_id=Resources.failure)
+_about("list_triggers", process_id=Resources.triggered)
+_about("list_firings", process_id=Resources.triggered, trigger_id=Resources.trigger)
 
 
 @example("replay_execution")

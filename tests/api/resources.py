@@ -54,11 +54,19 @@ class Resources:
         self.ask("PUT", f"/processes/{process}/samples/{name}", {"input": {"a": 1}, "steps": {"answer": [1]}})
         return name
 
-    def process(self, *, steps: list[Any] | None = None) -> str:
+    def triggered(self) -> str:
+        """A process with a schedule."""
+        return self.once("triggered", lambda: self.process(triggers=[{"id": self.trigger(), "schedule": {"cron": "0 6 * * *"}}]))
+
+    def trigger(self) -> str:
+        """The trigger of that process."""
+        return self.once("trigger", lambda: fresh("nightly"))
+
+    def process(self, *, steps: list[Any] | None = None, **more: Any) -> str:
         """A process with two versions."""
         name = fresh("proc")
         for value in (1, 2):
-            definition = {"id": name, "steps": steps or [{"id": "answer", "rule": {"expression": f"= {value}"}}]}
+            definition = {"id": name, "steps": steps or [{"id": "answer", "rule": {"expression": f"= {value}"}}], **more}
             self.ask("PUT", f"/processes/{name}", {"definition": {**definition, "name": f"{name} {value}"}})
             self.ask("POST", f"/processes/{name}/publish", {})
         return name

@@ -108,6 +108,11 @@ class World:
         self.flow.publish_process(self.scope, process_id, PublishRequest())
         return process_id
 
+    def republish(self, process_id: str, steps: list[dict[str, Any]], **more: Any) -> None:
+        """The next version of a process."""
+        self.save(process_id, steps, **more)
+        self.flow.publish_process(self.scope, process_id, PublishRequest())
+
     def save(self, process_id: str, steps: list[dict[str, Any]], files: dict[str, str] | None = None, **more: Any) -> None:
         draft = Draft({"id": process_id, "grants": GRANTS, "steps": steps, **more}, files or {})
         versions.save_draft(self.scope, process_id, draft)

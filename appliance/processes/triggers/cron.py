@@ -14,6 +14,8 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from appliance.core import clock
+
 FIELDS = 5
 MAX_TEXT = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,7 +56,7 @@ class Cron:
         if len(self.expression) > MAX_TEXT or len(self.expression.split()) != FIELDS:
             raise CronInvalid("a cron expression has five fields: minute, hour, day of month, month, day of week")
         try:
-            found = CronSim(self.expression, datetime.now(zone))
+            found = CronSim(self.expression, _at(clock.now_ms(), zone))
         except CronSimError as error:
             raise CronInvalid(f"{self.expression!r} is not a cron expression: {str(error).lower()}") from error
         if next(found, None) is None:

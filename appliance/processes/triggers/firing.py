@@ -192,7 +192,7 @@ class Firings:
                 names = {"trigger": about, "tenant": {"id": scope.tenant_id}}
                 given = fill(self._pool, {"input": trigger.input}, names, clock.now_ms())["input"]
             if not isinstance(given, dict):
-                raise ValidationFailed("the trigger's `input` must come to an object", pointer=f"{trigger.pointer}/{mark.kind}/input")
+                raise ValidationFailed("the trigger's `input` must come to an object; it is the execution's input")
             executions.check_input(compiled, given)
         except (Overloaded, Draining, StorageFull) as error:
             raise _NotNow(_told(error)) from error
@@ -224,7 +224,8 @@ class Firings:
         actor = scope.acting(f"trigger:{mark.process_id}/{mark.trigger_id}")
         request = StartRequest(prepared.input, prepared.version)
         execution, _ = executions.insert_execution(actor, mark.process_id, prepared.version, request, Birth(depth=row.depth))
-        self._enqueue(scope.tenant_id, execution.id, execution.priority)
+        if execution.status == "queued" and execution.wait_reason is None:
+            self._enqueue(scope.tenant_id, execution.id, execution.priority)
         db.execute("UPDATE firing SET execution_id = ? WHERE tenant_id = ? AND id = ?", (execution.id, *mine))
         _touch(scope, mark, last_fired_at=now, last_execution_id=execution.id, failed_in_row=0)
         return Started(execution.id)

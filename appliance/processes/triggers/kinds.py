@@ -7,9 +7,9 @@ from typing import Any
 
 from appliance import conditions
 from appliance.core.errors import InvalidFilter
-
 from appliance.processes.nodes import Trigger
 from appliance.processes.reading import Reader
+
 from .cron import Cron, CronInvalid
 
 MOST_TRIGGERS = 50
@@ -127,7 +127,8 @@ def _read_verification(reader: Reader, value: Any, pointer: str) -> Settings:
         "hmac": ("header", "algorithm", "encoding", "prefix", "signed", "timestamp_header", "delivery_header"),
         "header": ("header", "delivery_header"),
     }
-    reader.mapping(value, pointer, ("kind", "secret", *own.get(kind, ())), ("kind", "secret", *(("header",) if kind in own else ())))
+    required = ("kind", "secret", "header") if kind in own else ("kind", "secret")
+    reader.mapping(value, pointer, ("kind", "secret", *own.get(kind, ())), required)
     settings: Settings = {"kind": kind, "secret": _secret(reader, value.get("secret"), f"{pointer}/secret")}
     settings |= _headers(reader, value, pointer, ("header", "delivery_header", "timestamp_header"))
     if kind == "hmac":
@@ -207,8 +208,8 @@ def _filter(reader: Reader, given: Mapping[str, Any], pointer: str) -> Settings:
 def _read_process(reader: Reader, value: Any, pointer: str) -> Parsed:
     given = reader.mapping(value, pointer, ("id", "on", "input"), ("id",))
     named = given.get("id", [])
-    several = named if isinstance(named, list) else [named]
-    sources = [reader.slug(each, f"{pointer}/id" if several is not named else f"{pointer}/id/{i}") for i, each in enumerate(several)]
+    places = {f"{pointer}/id/{i}": each for i, each in enumerate(named)} if isinstance(named, list) else {f"{pointer}/id": named}
+    sources = [reader.slug(each, place) for place, each in places.items()]
     if not sources and "id" in given:
         reader.problem(f"{pointer}/id", "name at least one process")
     words = reader.texts(given.get("on", ["succeeded"]), f"{pointer}/on")
@@ -220,6 +221,8 @@ def _read_process(reader: Reader, value: Any, pointer: str) -> Parsed:
 
 READERS: Mapping[str, Callable[[Reader, Any, str], Parsed]] = {
     "schedule": _read_schedule,
+}
+LATER = {
     "webhook": _read_webhook,
     "integration": _read_integration,
     "datapool": _read_datapool,

@@ -59,6 +59,11 @@ def _first_due(trigger: Trigger, now: int) -> int | None:
     return now if trigger.kind == "integration" else None
 
 
+def outer_problems(scope: TenantScope, definition: Any) -> list[Problem]:
+    """What the tenant's other things say about the triggers of a draft that is right in itself."""
+    return taken_paths(scope, str(definition.get("id", "")), triggers_of(definition))
+
+
 def taken_paths(scope: TenantScope, process_id: str, wanted: tuple[Trigger, ...]) -> list[Problem]:
     """A problem for every path of a webhook that another process of the tenant has."""
     problems = []

@@ -44,10 +44,8 @@ def make_plan(due: Due, now: int) -> Plan:
     found = cron.latest(due.next_due - 1, now, most + 2 if policy == "run_all" else 2)
     run = [moment for moment in found if now - moment <= GRACE_MS]
     missed = [moment for moment in found if now - moment > GRACE_MS]
-    if policy == "run_all":
-        chosen = missed[-most:]
-    else:
-        chosen = missed[-1:] if policy == "run_once" and not run else []
+    kept = {"skip": 0, "run_once": 0 if run else 1, "run_all": most}[policy]
+    chosen = missed[len(missed) - kept :] if kept < len(missed) else missed
     left = [moment for moment in missed if moment not in chosen]
     return Plan([*chosen, *run], left[-1] if left else None, cron.next_after(now))
 

@@ -1,0 +1,92 @@
+"""What one can do with the triggers of a process, and the parts that make them fire."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.queue import TaskQueue
+from appliance.core.scope import TenantScope
+from appliance.monitor.retention import delete_older
+from appliance.processes.models import Process
+from appliance.processes.nodes import Trigger
+from appliance.sandbox import Pool
+
+from .clockwork import Clockwork
+from .cron import Cron
+from .firing import FIRE, Enqueue, Firings, Load
+from .models import Firing, TriggerState
+
+__all__ = ["Firing", "TriggerState"]
+FORETOLD = 3
+
+
+class Triggers:
+    """The triggers of one running appliance."""
+
+    def __init__(self, pool: Pool, load: Load, enqueue: Enqueue, queue: TaskQueue) -> None:
+        self._queue = queue
+        self.firings = Firings(pool, load, enqueue, self._wake)
+        self.clockwork = Clockwork(self.firings, self._wake)
+        queue.declare(FIRE, self.firings.perform)
+
+    def start(self) -> None:
+        self.clockwork.start()
+
+    def stop(self) -> None:
+        self.clockwork.stop()
+
+    def _wake(self, tenant_id: str, firing_id: str) -> None:
+        self._queue.enqueue(FIRE, tenant_id, firing_id)
+
+
+@dataclass(frozen=True)
+class TriggerView:
+    """A trigger as it is told: its row, whether its process is paused, and when a schedule is due next."""
+
+    row: TriggerState
+    is_paused: bool
+    due: list[int]
+
+
+def list_triggers(scope: TenantScope, process_id: str) -> list[TriggerView]:
+    """The triggers of the published version, in the definition's order; NotFound."""
+    process = scope.get(Process, id=process_id)
+    rows = scope.select(TriggerState).where(TriggerState.process_id == process_id).order_by(TriggerState.position)
+    now = clock.now_ms()
+    return [TriggerView(row, process.paused_at is not None, _due(row, now)) for row in rows]
+
+
+def _due(row: TriggerState, now: int) -> list[int]:
+    if row.kind == "integration":
+        return [] if row.next_due is None else [row.next_due]
+    return due_times(row.kind, row.settings, now)
+
+
+def list_firings(scope: TenantScope, process_id: str, trigger_id: str, page: PageRequest) -> Page[Firing]:
+    """Every event of a trigger that is kept, newest first; NotFound when the process never had it."""
+    scope.get(Process, id=process_id)
+    query = scope.select(Firing).where((Firing.process_id == process_id) & (Firing.trigger_id == trigger_id))
+    if not query.exists():
+        scope.get(TriggerState, process_id=process_id, trigger_id=trigger_id)
+    return paginate(query, page, {"at": Firing.at, "id": Firing.id}, default="-at")
+
+
+def foretell(triggers: tuple[Trigger, ...]) -> dict[str, list[int]]:
+    """The next due times of every schedule of a draft."""
+    now = clock.now_ms()
+    return {each.id: due_times(each.kind, each.settings, now) for each in triggers if each.kind == "schedule"}
+
+
+def due_times(kind: str, settings: Mapping[str, Any], now: int) -> list[int]:
+    """The next due times of a schedule; none of other triggers."""
+    if kind != "schedule":
+        return []
+    found = Cron(settings["cron"], settings["timezone"]).due_after(now)
+    return [due for due, _ in zip(found, range(FORETOLD), strict=False)]
+
+
+def purge(before_ms: int) -> int:
+    """Delete every tenant's settled events from before `before_ms`; answers how many."""
+    return delete_older("firing", "id", "at", before_ms)
