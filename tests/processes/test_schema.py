@@ -23,7 +23,8 @@ STRANGE = [None, True, 7, -1, "", "plain", "= input.a", "30s", [], ["x"], {}, {"
 # What a schema cannot say: it knows one document, and no order, number or word of another place in it.
 BEYOND_A_SCHEMA = re.compile(
     "there is no file|ids are unique|only the last option|must be a plain word|nested|expression is empty|from 1 ms|from 0 ms|"
-    "at most 15m|belongs to kind|no JSON Schema|each once|one line|reserved|expires is between"
+    "at most 15m|belongs to kind|no JSON Schema|each once|one line|reserved|expires is between|"
+    "is not a time zone|cron expression|is taken by"
 )
 Place = tuple[str | int, ...]
 

@@ -22,10 +22,11 @@ PRESETS = ("github", "stripe", "slack")
 SIGNED = ("body", "timestamp.body")
 VERIFICATIONS = ("standard-webhooks", *PRESETS, "hmac", "header", "none")
 _ID = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
-_PATH = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*", re.ASCII)
+PATH = "[A-Za-z0-9_~-][A-Za-z0-9._~-]*(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*"
+_PATH = re.compile(PATH)
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 _SECRET = re.compile(r"=\s*secrets\.([A-Za-z_]\w{0,62})\s*", re.ASCII)
-_MAX_PATH = 200
+MAX_PATH = 200
 Settings = dict[str, Any]
 Parsed = tuple[Settings, tuple[str, ...]]
 
@@ -90,7 +91,7 @@ def _read_schedule(reader: Reader, value: Any, pointer: str) -> Parsed:
     expression = reader.text(given["cron"], f"{pointer}/cron") if "cron" in given else ""
     zone = reader.text(given.get("timezone", "UTC"), f"{pointer}/timezone", "UTC")
     on_missed = reader.choice(given.get("on_missed", "run_once"), f"{pointer}/on_missed", ON_MISSED)
-    most = reader.whole(given.get("max_missed", 100), f"{pointer}/max_missed", 1, MOST_MISSED) or 1
+    most = reader.whole(given.get("max_missed"), f"{pointer}/max_missed", 1, MOST_MISSED) or 100
     if "max_missed" in given and on_missed != "run_all":
         reader.problem(f"{pointer}/max_missed", "only `on_missed: run_all` has a `max_missed`")
     try:
@@ -109,8 +110,8 @@ def _read_schedule(reader: Reader, value: Any, pointer: str) -> Parsed:
 def _read_webhook(reader: Reader, value: Any, pointer: str) -> Parsed:
     given = reader.mapping(value, pointer, ("path", "verify", "input"), ("path", "verify"))
     path = reader.text(given["path"], f"{pointer}/path") if "path" in given else ""
-    if path and (len(path) > _MAX_PATH or not _PATH.fullmatch(path)):
-        reader.problem(f"{pointer}/path", f"a path is words of letters, digits, -, _, . and ~ joined by /, at most {_MAX_PATH}")
+    if path and (len(path) > MAX_PATH or not _PATH.fullmatch(path)):
+        reader.problem(f"{pointer}/path", f"a path is words of letters, digits, -, _, . and ~ joined by /, at most {MAX_PATH}")
     verify = _read_verification(reader, given["verify"], f"{pointer}/verify") if "verify" in given else {}
     return {"path": path, "verify": verify}, (path,)
 

@@ -1,78 +1,86 @@
 """The JSON Schema of `triggers`, for editors; the parser decides, this page helps."""
 
-from typing import Any
+from appliance.processes.schema_parts import (
+    DURATION,
+    EXPRESSION,
+    SLUG,
+    TEXT,
+    Shape,
+    excluding,
+    listed,
+    one_of,
+    optional,
+    shape,
+    whole,
+)
 
-from .kinds import DATA_EVENTS, ENDS, MOST_MISSED, MOST_TRIGGERS, ON_MISSED, PRESETS, SIGNED
+from .kinds import DATA_EVENTS, ENDS, MAX_PATH, MOST_MISSED, MOST_TRIGGERS, ON_MISSED, PATH, PRESETS, READERS, SIGNED
 
-_TEXT = {"type": "string"}
-_INPUT = {
-    "type": ["object", "string"],
+_ID: Shape = {"type": "string", "pattern": "^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$"}
+_INPUT: Shape = {
+    "anyOf": [EXPRESSION, {"type": ["object", "null"]}],
     "description": "The execution's input, made of `trigger` (what happened); by default the event itself, of a schedule {}.",
 }
-_EVENTS = {"type": "array", "minItems": 1, "items": {"enum": list(DATA_EVENTS)}}
-_SECRET = {"type": "string", "pattern": r"^=\s*secrets\.[A-Za-z_]", "description": "A secret of the tenant: = secrets.<name>."}
+_EVENTS: Shape = listed({"enum": list(DATA_EVENTS)}, minItems=1)
+_FILTER: Shape = {"type": ["object", "null"], "description": "Conditions on what has changed, as in a query."}
+_SECRET: Shape = {"type": "string", "pattern": r"^=\s*secrets\.[A-Za-z_][A-Za-z0-9_]{0,62}\s*$"}
+_HEADER: Shape = {"type": "string", "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$"}
 
 
-def triggers_schema() -> dict[str, Any]:
+def triggers_schema() -> Shape:
     """The list of triggers, each an object with one kind."""
-    kinds = _kinds()
+    kinds = {kind: each for kind, each in _kinds().items() if kind in READERS}
+    return listed(shape({"id": _ID, **kinds}, **one_of(*kinds)), maxItems=MOST_TRIGGERS)
+
+
+def _kinds() -> dict[str, Shape]:
+    data = {"events": _EVENTS, "filter": _FILTER, "input": _INPUT}
+    ends = {"id": {"anyOf": [SLUG, listed(SLUG, minItems=1)]}, "on": listed({"enum": list(ENDS)}, minItems=1), "input": _INPUT}
+    polled = {"use": SLUG, "trigger": TEXT, "every": optional(DURATION), "query": {"type": "object"}, "input": _INPUT}
+    path = {"type": "string", "pattern": f"^{PATH}$", "maxLength": MAX_PATH}
     return {
-        "type": "array",
-        "maxItems": MOST_TRIGGERS,
-        "items": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {"id": {"type": "string", "pattern": "^[a-z]([a-z0-9-]*[a-z0-9])?$", "maxLength": 63}, "schedule": kinds["schedule"]},
-            "required": ["schedule"],
-        },
+        "schedule": _schedule(),
+        "webhook": shape({"path": path, "verify": _verify(), "input": _INPUT}, ("path", "verify")),
+        "integration": shape(polled, ("use", "trigger")),
+        "datapool": shape({"collection": TEXT, **data}, ("collection",)),
+        "process": shape(ends, ("id",)),
+        "document": shape(data),
     }
 
 
-def _kinds() -> dict[str, Any]:
-    several = {"oneOf": [_TEXT, {"type": "array", "minItems": 1, "items": _TEXT}]}
-    return {
-        "schedule": _object(
-            ["cron"],
-            cron={"type": "string", "examples": ["0 6 * * 1-5"]},
-            timezone={"type": "string", "default": "UTC", "examples": ["Europe/Berlin"]},
-            on_missed={"enum": list(ON_MISSED), "default": "run_once"},
-            max_missed={"type": "integer", "minimum": 1, "maximum": MOST_MISSED, "default": 100},
-        ),
-        "webhook": _object(["path", "verify"], path=_TEXT, verify={"oneOf": _verifications()}),
-        "integration": _object(
-            ["use", "trigger"], use=_TEXT, trigger=_TEXT, every={"type": "string", "default": "1m"}, query={"type": "object"}
-        ),
-        "datapool": _object(["collection"], collection=_TEXT, events=_EVENTS, filter={"type": "object"}),
-        "process": _object(["id"], id=several, on={"type": "array", "minItems": 1, "items": {"enum": list(ENDS)}}),
-        "document": _object([], events=_EVENTS, filter={"type": "object"}),
+def _schedule() -> Shape:
+    members = {
+        "cron": {**TEXT, "examples": ["0 6 * * 1-5"]},
+        "timezone": {**TEXT, "default": "UTC", "examples": ["Europe/Berlin"]},
+        "on_missed": {"enum": list(ON_MISSED), "default": "run_once"},
+        "max_missed": optional(whole(1, MOST_MISSED)),
+        "input": _INPUT,
     }
+    all_missed = {"required": ["on_missed"], "properties": {"on_missed": {"const": "run_all"}}}
+    return shape(members, ("cron",), **{"if": {"not": all_missed}, "then": excluding("max_missed")})
 
 
-def _verifications() -> list[dict[str, Any]]:
-    presets = {"kind": {"enum": ["standard-webhooks", *PRESETS]}, "secret": _SECRET}
+def _verify() -> Shape:
     hmac = {
         "kind": {"const": "hmac"},
         "secret": _SECRET,
-        "header": _TEXT,
+        "header": _HEADER,
         "algorithm": {"enum": ["sha256", "sha512", "sha1"], "default": "sha256"},
         "encoding": {"enum": ["hex", "base64"], "default": "hex"},
         "prefix": {"type": "string", "default": ""},
         "signed": {"enum": list(SIGNED), "default": "body"},
-        "timestamp_header": _TEXT,
-        "delivery_header": _TEXT,
+        "timestamp_header": _HEADER,
+        "delivery_header": _HEADER,
     }
-    header = {"kind": {"const": "header"}, "secret": _SECRET, "header": _TEXT, "delivery_header": _TEXT}
-    return [
-        _plain(["kind", "secret"], presets),
-        _plain(["kind", "secret", "header"], hmac),
-        _plain(["kind", "secret", "header"], header),
-        _plain(["kind"], {"kind": {"const": "none"}, "delivery_header": _TEXT}),
-    ]
-
-
-def _object(required: list[str], **properties: Any) -> dict[str, Any]:
-    return _plain(required, {**properties, "input": _INPUT})
-
-
-def _plain(required: list[str], properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": False, "required": required, "properties": properties}
+    fresh = {"required": ["signed"], "properties": {"signed": {"const": SIGNED[1]}}}
+    belong = {"if": fresh, "then": {"required": ["timestamp_header"]}, "else": excluding("timestamp_header")}
+    header = {"kind": {"const": "header"}, "secret": _SECRET, "header": _HEADER, "delivery_header": _HEADER}
+    presets = {"kind": {"enum": ["standard-webhooks", *PRESETS]}, "secret": _SECRET}
+    return {
+        "oneOf": [
+            shape(presets, ("kind", "secret")),
+            shape(hmac, ("kind", "secret", "header"), **belong),
+            shape(header, ("kind", "secret", "header")),
+            shape({"kind": {"const": "none"}, "delivery_header": _HEADER}, ("kind",)),
+        ]
+    }
