@@ -1,0 +1,31 @@
+"""How reading or writing content fails: a code, a failure class of CONTRACT § 5 and a sentence that says what to do next."""
+
+from typing import Literal
+
+FailureClass = Literal["validation", "timeout", "memory", "system"]
+
+
+class FormatFailed(Exception):
+    """`message` may be shown to a user."""
+
+    def __init__(self, code: str, failure_class: FailureClass, message: str) -> None:
+        super().__init__(message)
+        self.code, self.failure_class, self.message = code, failure_class, message
+
+
+class ContentInvalid(FormatFailed):
+    """The content is not what it is said to be, or not acceptable."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("content_invalid", "validation", message)
+
+
+class ContentTooLarge(FormatFailed):
+    """The content is larger than what may come of it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("content_too_large", "validation", message)
+
+
+class Cancelled(Exception):
+    """The caller no longer wants the answer."""

@@ -1,0 +1,49 @@
+"""What a worker process can do, by name: what must be loaded while files can be opened, and what is done after."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import (
+    archives,
+    json_text,
+    pdf_pages,
+    plain_text,
+    recognition,
+    separated,
+    typesetting,
+    xlsx_reading,
+    xlsx_writing,
+    xml_text,
+)
+from .request import Request
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`extra_mb`: memory that its libraries take before any content is there."""
+
+    load: Callable[[], object]
+    perform: Callable[[Request], dict[str, Any]]
+    extra_mb: int = 0
+
+
+OPERATIONS = {
+    "parse.csv": Operation(separated.load, separated.parse),
+    "parse.xlsx": Operation(xlsx_reading.load, xlsx_reading.parse),
+    "parse.json": Operation(json_text.load, json_text.parse),
+    "parse.ndjson": Operation(json_text.load, json_text.parse_lines),
+    "parse.xml": Operation(xml_text.load, xml_text.parse),
+    "parse.text": Operation(plain_text.load, plain_text.parse),
+    "parse.pdf": Operation(pdf_pages.load, pdf_pages.parse),
+    "write.csv": Operation(separated.load, separated.write),
+    "write.xlsx": Operation(xlsx_writing.load, xlsx_writing.write),
+    "write.json": Operation(json_text.load, json_text.write),
+    "write.ndjson": Operation(json_text.load, json_text.write_lines),
+    "write.xml": Operation(xml_text.load, xml_text.write),
+    "write.text": Operation(plain_text.load, plain_text.write),
+    "convert": Operation(typesetting.load, typesetting.convert, extra_mb=256),
+    "zip": Operation(archives.load, archives.pack),
+    "unzip": Operation(archives.load, archives.unpack),
+    "ocr": Operation(recognition.load, recognition.recognise, extra_mb=1536),
+}

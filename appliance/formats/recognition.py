@@ -1,0 +1,138 @@
+"""OCR: lines of text with their boxes and confidence, from pictures and from pages of PDF.
+
+The engine is RapidOCR with the models its package carries; it is the extra `ocr` of this distribution.
+"""
+
+import io
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from . import pdf_pages
+from .failing import ContentInvalid, ContentTooLarge, FormatFailed
+from .request import Records, Request
+
+# What the characters of the recognition model cover.
+LANGUAGES = (
+    "en", "de", "fr", "es", "it", "pt", "nl", "da", "sv", "no", "fi", "is", "pl", "cs", "sk", "sl", "hr", "hu", "ro", "tr",
+    "et", "lt", "lv", "ga", "sq", "id", "ms", "zh", "ja",
+)  # fmt: skip
+MOST_PIXELS = 60_000_000
+MOST_PAGES = 200
+DPI = 200
+THREADS = 2
+_NOT_INSTALLED = "text recognition is not installed here; the operator adds it with: pip install 'gos-appliance[ocr]'"
+_loaded: dict[str, Any] = {}
+
+
+def load() -> None:
+    """Loads the models and runs each once: later no file can be opened."""
+    pdf_pages.load()
+    try:
+        import cv2
+        import numpy
+        import PIL.Image
+        import PIL.ImageOps
+        import PIL.ImageSequence
+        from rapidocr import RapidOCR
+    except ImportError as error:
+        raise FormatFailed("ocr_not_installed", "system", _NOT_INSTALLED) from error
+    logging.disable(logging.CRITICAL)
+    PIL.Image.init()
+    PIL.Image.MAX_IMAGE_PIXELS = None  # we look at the size before anything is decoded
+    cv2.setNumThreads(1)
+    engine = "EngineConfig.onnxruntime"
+    threads = {f"{engine}.intra_op_num_threads": THREADS, f"{engine}.inter_op_num_threads": 1}
+    reader = RapidOCR(params={"Global.log_level": "critical", **threads})
+    sample = numpy.full((200, 600, 3), 255, numpy.uint8)
+    cv2.putText(sample, "READY 1", (20, 120), cv2.FONT_HERSHEY_SIMPLEX, 2, (0, 0, 0), 3)
+    reader(sample)
+    _loaded.update(reader=reader, numpy=numpy)
+
+
+def recognise(request: Request) -> dict[str, Any]:
+    """A record per page: `{page, width, height, text, confidence, lines: [{text, confidence, box}]}`; boxes are the four
+    corners in pixels of that page, from the top left clockwise."""
+    unknown = [name for name in request.option("languages", ["en"]) if name not in LANGUAGES]
+    if unknown:
+        raise ContentInvalid(f"the engine does not read {', '.join(map(str, unknown))[:60]}; it reads {', '.join(LANGUAGES)}")
+    least = request.option("min_confidence", 0.5)
+    records = Records(request.output)
+    for number, picture in _pages(request):
+        records.add(_read_page(number, picture, least))
+    return {"count": records.count}
+
+
+def _pages(request: Request) -> Iterator[tuple[int, Any]]:
+    head = request.content.read(1024)
+    request.content.seek(0)
+    return _pdf_pages(request) if b"%PDF-" in head else _frames(request)
+
+
+def _pdf_pages(request: Request) -> Iterator[tuple[int, Any]]:
+    import pypdfium2
+
+    document = pdf_pages.open_document(request)
+    numbers = list(pdf_pages.chosen_pages(request.options.get("pages"), len(document)))
+    _refuse_many(len(numbers))
+    scale = request.option("dpi", DPI) / 72
+    for number in numbers:
+        try:
+            page = document[number - 1]
+            _refuse_large(page.get_width() * scale * page.get_height() * scale, f"page {number}")
+            yield number, page.render(scale=scale, rev_byteorder=False).to_numpy()
+        except pypdfium2.PdfiumError as error:
+            raise ContentInvalid(f"page {number} of the PDF is damaged ({str(error)[:80]})") from error
+
+
+def _frames(request: Request) -> Iterator[tuple[int, Any]]:
+    """The picture upright as its camera says, or each page of a TIFF."""
+    from PIL import Image, ImageOps, ImageSequence
+
+    try:
+        picture = Image.open(io.BytesIO(request.content.read()))
+        wanted = set(pdf_pages.chosen_pages(request.options.get("pages"), getattr(picture, "n_frames", 1)))
+        _refuse_many(len(wanted))
+        for number, frame in enumerate(ImageSequence.Iterator(picture), 1):
+            if number in wanted:
+                _refuse_large(frame.width * frame.height, f"page {number}")
+                upright = ImageOps.exif_transpose(frame)
+                yield number, _loaded["numpy"].asarray(_on_white(upright))[:, :, ::-1]
+    except (OSError, ValueError, SyntaxError, EOFError) as error:
+        raise ContentInvalid(f"the content is no picture or PDF that can be read ({str(error)[:100]})") from error
+
+
+def _on_white(picture: Any) -> Any:
+    from PIL import Image
+
+    if "A" not in picture.getbands() and "transparency" not in picture.info:
+        return picture.convert("RGB")
+    full = picture.convert("RGBA")
+    white = Image.new("RGBA", full.size, "white")
+    return Image.alpha_composite(white, full).convert("RGB")
+
+
+def _refuse_large(pixels: float, what: str) -> None:
+    if pixels > MOST_PIXELS:
+        raise ContentTooLarge(f"{what} has {pixels / 1e6:.0f} million pixels; at most {MOST_PIXELS // 1_000_000} million are read")
+
+
+def _refuse_many(pages: int) -> None:
+    if pages > MOST_PAGES:
+        raise ContentTooLarge(f"{pages} pages are too many at once; choose at most {MOST_PAGES} with `pages`")
+
+
+def _read_page(number: int, picture: Any, least: float) -> dict[str, Any]:
+    found = _loaded["reader"](picture)
+    lines = []
+    if found.boxes is not None:
+        for box, text, score in zip(found.boxes, found.txts, found.scores, strict=True):
+            if score >= least and text.strip():
+                corners = [[round(float(x), 1), round(float(y), 1)] for x, y in box]
+                lines.append({"text": text, "confidence": round(float(score), 4), "box": corners})
+    confidence = sum(line["confidence"] * len(line["text"]) for line in lines) / max(1, sum(len(line["text"]) for line in lines))
+    height, width = picture.shape[:2]
+    return {
+        "page": number, "width": int(width), "height": int(height), "text": "\n".join(line["text"] for line in lines),
+        "confidence": round(confidence, 4), "lines": lines,
+    }  # fmt: skip

@@ -1,0 +1,136 @@
+"""CSV: rows with the dialect that is given or found, and rows written so that no spreadsheet executes them."""
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from . import encodings
+from .failing import ContentInvalid
+from .request import Records, Request
+from .rows import column_names, find_columns, make_row, read_rows, scalar_text
+
+DELIMITERS = (",", ";", "\t", "|")
+SAMPLE_TEXT, SAMPLE_ROWS = 64 << 10, 50
+MOST_CELL = 1 << 20
+# Leading characters at which spreadsheets take a text for a formula (OWASP, "CSV Injection").
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_PLAIN_NUMBER = re.compile(r"[+-]?(\d+([.,]\d+)*|[.,]\d+)([eE][+-]?\d+)?%?")
+
+
+def load() -> None:
+    encodings.load()
+    csv.field_size_limit(MOST_CELL)
+
+
+def parse(request: Request) -> dict[str, Any]:
+    """A record per row: an object by column, or a list of cells without a header.  Blank lines are left out."""
+    text, encoding = encodings.open_text(request.content, request.options.get("encoding"))
+    try:
+        return _parse(request, text) | {"encoding": encoding}
+    except UnicodeError as error:
+        raise encodings.not_decodable(error, encoding) from error
+
+
+def _parse(request: Request, text: io.TextIOWrapper) -> dict[str, Any]:
+    quote = request.option("quote", '"')
+    delimiter = request.options.get("delimiter")
+    if delimiter is None:
+        sample = text.read(SAMPLE_TEXT)
+        text.seek(0)
+        delimiter = find_delimiter(sample, quote)
+    if quote:
+        reader = csv.reader(text, delimiter=delimiter, quotechar=quote, strict=True)
+    else:
+        reader = csv.reader(text, delimiter=delimiter, quotechar=None, quoting=csv.QUOTE_NONE, strict=True)
+    records, columns = Records(request.output), None
+    header = request.option("header", True)
+    types = request.option("types", {})
+    for line, cells in _lines(reader):
+        if columns is None and header is not False:
+            columns = column_names(cells if header is True else header)
+            if header is True:
+                continue
+        if columns is not None and len(cells) != len(columns):
+            raise ContentInvalid(
+                f"line {line} has {len(cells)} cells and the header {len(columns)}; "
+                "correct the file, or give its `delimiter` or `quote`"
+            )
+        records.add(cells if columns is None else make_row(columns, cells, types, f"line {line}"))
+    return {"columns": columns or [], "count": records.count, "delimiter": delimiter}
+
+
+def _lines(reader: Any) -> Iterator[tuple[int, list[str]]]:
+    """The line each row begins on, and its cells."""
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise ContentInvalid(
+                f"line {line} is no CSV ({error}); correct the file, or give its `delimiter` or `quote`"
+            ) from error
+        if any("\x00" in cell for cell in cells):
+            raise ContentInvalid(f"line {line} holds a NUL character; if the file is UTF-16, give its `encoding`")
+        if cells:
+            yield line, cells
+
+
+def find_delimiter(sample: str, quote: str) -> str:
+    """The candidate that splits most lines of the sample into the same number of cells; a comma when none splits them."""
+    lines = sample.splitlines(keepends=True)
+    if len(lines) > 1 and len(sample) >= SAMPLE_TEXT:
+        lines.pop()  # cut off in the middle
+    best, best_score = ",", (0.0, 0)
+    for candidate in DELIMITERS:
+        counts: Counter[int] = Counter()
+        try:
+            for cells in csv.reader(lines, delimiter=candidate, quotechar=quote or None):
+                counts[len(cells)] += bool(cells)
+                if counts.total() >= SAMPLE_ROWS:
+                    break
+        except csv.Error:
+            continue
+        width, times = max(counts.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
+        score = (times / max(1, counts.total()), width)
+        if width > 1 and score > best_score:
+            best, best_score = candidate, score
+    return best
+
+
+def write(request: Request) -> dict[str, Any]:
+    """Rows as CSV; `formulas: escape` puts an apostrophe before a text that a spreadsheet would execute."""
+    columns = find_columns(request)
+    encoding = request.option("encoding", "utf-8")
+    escapes = request.option("formulas", "escape") == "escape"
+    text = io.TextIOWrapper(request.output, encoding, newline="")
+    writer = csv.writer(
+        text,
+        delimiter=request.option("delimiter", ","),
+        quotechar=request.option("quote", '"'),
+        lineterminator=request.option("line_end", "\r\n"),
+    )
+    try:
+        if columns and request.option("header", True):
+            writer.writerow([_cell(name, escapes) for name in columns])
+        count = 0
+        for row in read_rows(request, columns):
+            writer.writerow([_cell(value, escapes) for value in row])
+            count += 1
+        text.flush()
+    except (csv.Error, UnicodeEncodeError) as error:
+        raise ContentInvalid(f"row {count + 1} cannot be written as CSV in {encoding} ({str(error)[:120]})") from error
+    text.detach()
+    return {"columns": columns, "count": count}
+
+
+def _cell(value: Any, escapes: bool) -> str:
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else scalar_text(value)
+    if escapes and isinstance(value, str) and text.startswith(FORMULA) and not _PLAIN_NUMBER.fullmatch(text):
+        return f"'{text}"
+    return text
