@@ -99,8 +99,8 @@ class _Reader(HTMLParser):
                 self._add(f"[{alternative}]")
             return
         kind = _KINDS.get(tag)
-        if kind is None:
-            return
+        if kind is None or (tag not in _VOID and len(self._open) >= MOST_DEPTH):
+            return  # what is in it is shown all the same
         node: Node = {"k": kind, "c": []}
         if kind == "a":
             node["h"] = _safe_link(attributes.get("href") or "")
@@ -108,7 +108,7 @@ class _Reader(HTMLParser):
             start = attributes.get("start") or ""
             node["n"] = int(start) if start.isdigit() and len(start) < 7 else 1
         self._add(node)
-        if tag not in _VOID and len(self._open) < MOST_DEPTH:
+        if tag not in _VOID:
             self._open.append((tag, node))
 
     def handle_endtag(self, tag: str) -> None:

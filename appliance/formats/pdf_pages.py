@@ -48,6 +48,8 @@ def open_document(request: Request) -> Any:
         if "password" in str(error).lower():
             raise ContentInvalid("the PDF is locked; give its `password`, or save it without one") from error
         raise ContentInvalid(f"the content is no PDF that can be read ({str(error)[:80]})") from error
+    if len(document) == 0:
+        raise ContentInvalid("the PDF has no page that can be read")
     if len(document) > MOST_PAGES:
         raise ContentTooLarge(f"the PDF has {len(document)} pages; at most {MOST_PAGES} are read")
     return document

@@ -4,13 +4,13 @@ Written here and not by openpyxl, whose writer needs files of its own in a proce
 Parts and cell types: ECMA-376 part 1, SpreadsheetML.
 """
 
+import html
 import json
 import math
 import re
 import zipfile
 from collections.abc import Sequence
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 from .failing import ContentInvalid
 from .request import Request
@@ -42,7 +42,8 @@ _PARTS = {
     '<fill><patternFill patternType="gray125"/></fill></fills><borders count="1"><border><left/><right/><top/><bottom/><diagonal/>'
     '</border></borders><cellStyleXfs count="1"><xf numFmtId="0" fontId="0" fillId="0" borderId="0"/></cellStyleXfs>'
     '<cellXfs count="2"><xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0"/>'
-    '<xf numFmtId="0" fontId="1" fillId="0" borderId="0" xfId="0" applyFont="1"/></cellXfs></styleSheet>',
+    '<xf numFmtId="0" fontId="1" fillId="0" borderId="0" xfId="0" applyFont="1"/></cellXfs>'
+    '<cellStyles count="1"><cellStyle name="Normal" xfId="0" builtinId="0"/></cellStyles></styleSheet>',
 }
 _FROZEN_HEADER = (
     '<sheetViews><sheetView workbookViewId="0"><pane ySplit="1" topLeftCell="A2" activePane="bottomLeft" state="frozen"/>'
@@ -70,7 +71,7 @@ def write(request: Request) -> dict[str, Any]:
     with zipfile.ZipFile(request.output, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for path, text in _PARTS.items():
             archive.writestr(_member(path), _HEAD + text)
-        sheets = f'<sheets><sheet name={quoteattr(name)} sheetId="1" r:id="rId1"/></sheets>'
+        sheets = f'<sheets><sheet name="{html.escape(name)}" sheetId="1" r:id="rId1"/></sheets>'
         book = f'<workbook xmlns="{_MAIN}" xmlns:r="{_DOCUMENT}">{sheets}</workbook>'
         archive.writestr(_member("xl/workbook.xml"), _HEAD + book)
         with archive.open(_member("xl/worksheets/sheet1.xml"), "w", force_zip64=True) as sheet:
@@ -109,7 +110,7 @@ def _cell(place: str, value: Any, style: str) -> str:
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else scalar_text(value)
     if len(text) > MOST_CELL:
         raise ContentInvalid(f"cell {place} has {len(text)} characters; a cell of XLSX has at most {MOST_CELL}")
-    safe = escape(_UNWRITABLE.sub("\ufffd", text))
+    safe = html.escape(_UNWRITABLE.sub("\ufffd", text), quote=False)
     return f'<c r="{place}"{style} t="inlineStr"><is><t xml:space="preserve">{safe}</t></is></c>'
 
 

@@ -3,10 +3,10 @@
 Document types are refused, and entities with them: they serve attacks (XXE, entity bombs) and no data.
 """
 
+import html
 import re
 from collections.abc import Iterable
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 from . import encodings
 from .failing import ContentInvalid
@@ -144,7 +144,7 @@ def _element(name: str, value: Any, depth: int) -> str:
         text = _text(value)
         return f"{indent}<{checked}>{text}</{checked}>\n" if text else f"{indent}<{checked}/>\n"
     attributes = "".join(
-        f" {_checked(key[1:])}={quoteattr(_UNWRITABLE.sub(chr(0xFFFD), scalar_text(inner)))}"
+        f' {_checked(key[1:])}="{_attribute(scalar_text(inner))}"'
         for key, inner in value.items() if key.startswith("@")
     )  # fmt: skip
     inner = "".join(_element(key, each, depth + 1) for key, each in value.items() if key[:1] != "@" and key != "#text")
@@ -157,7 +157,12 @@ def _element(name: str, value: Any, depth: int) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, dict | list):
         raise ContentInvalid("a `#text` member is a text, a number or a truth value")
-    return escape(_UNWRITABLE.sub("\ufffd", scalar_text(value)))
+    return html.escape(_UNWRITABLE.sub("\ufffd", scalar_text(value)), quote=False).replace("\r", "&#13;")
+
+
+def _attribute(text: str) -> str:
+    escaped = html.escape(_UNWRITABLE.sub("\ufffd", text))
+    return escaped.replace("\n", "&#10;").replace("\r", "&#13;").replace("\t", "&#9;")
 
 
 def _checked(name: str) -> str:

@@ -1,0 +1,83 @@
+"""OCR with the real engine: a scanned invoice, rotated and noisy, as a picture and inside a PDF."""
+
+import io
+import random
+import re
+from collections.abc import Callable
+
+import pytest
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
+
+from appliance.formats import Bounds, FormatFailed
+
+from .conftest import MEGABYTE, Perform
+
+Refused = Callable[..., FormatFailed]
+BOUNDS = Bounds(180, 1024, 32 * MEGABYTE)
+LINES = [
+    ("Northwind Traders", 60), ("INVOICE  No. 2026-0815", 48), ("Customer: Vins et alcools Chevalier", 34),
+    ("Queso Cabrales   12 x 14.00   168.00", 34),
+    ("Mozzarella di Giovanni   5 x 34.80   174.00", 34), ("Total due: EUR 342.00", 44),
+]  # fmt: skip
+
+
+def scan(angle: float = 2.5) -> Image.Image:
+    """A page as a scanner gives it: skewed, a little blurred, with specks and a grey ground."""
+    page = Image.new("L", (1240, 900), 244)
+    draw = ImageDraw.Draw(page)
+    for number, (text, size) in enumerate(LINES):
+        draw.text((110, 90 + number * 115), text, font=ImageFont.load_default(size), fill=30)
+    page = page.rotate(angle, resample=Image.Resampling.BICUBIC, expand=True, fillcolor=244).filter(ImageFilter.GaussianBlur(0.8))
+    chance = random.Random(4711)  # noqa: S311
+    pixels = page.load()
+    assert pixels is not None
+    for _ in range(page.width * page.height // 120):
+        pixels[chance.randrange(page.width), chance.randrange(page.height)] = chance.randrange(256)
+    return page
+
+
+def saved(picture: Image.Image, kind: str, **options: object) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, kind, **options)
+    return out.getvalue()
+
+
+def check_invoice(text: str) -> None:
+    assert re.search(r"INVOICE\s*No\.\s*2026-0815", text), text
+    assert re.search(r"Total due:\s*EUR\s*342\.00", text), text
+
+
+def test_a_scanned_invoice_is_read_with_its_number_and_total(perform: Perform) -> None:
+    found = perform("ocr", saved(scan(), "PNG"), bounds=BOUNDS, languages=["en"])
+    page = found.records[0]
+    check_invoice(page["text"])
+    assert found.facts["count"] == 1
+    assert page["confidence"] > 0.9
+    total = next(line for line in page["lines"] if "342.00" in line["text"] and "Total" in line["text"])
+    left, top = total["box"][0]
+    assert 0 < left < page["width"] / 3
+    assert page["height"] / 2 < top < page["height"]
+
+
+def test_a_scanned_pdf_is_read_page_by_page(perform: Perform) -> None:
+    content = io.BytesIO()
+    blank = Image.new("L", (600, 400), 255)
+    blank.save(content, "PDF", save_all=True, append_images=[scan(-3.0)], resolution=150)
+    found = perform("ocr", content.getvalue(), bounds=BOUNDS, dpi=150)
+    assert [(page["page"], page["lines"] == []) for page in found.records] == [(1, True), (2, False)]
+    check_invoice(found.records[1]["text"])
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture", saved(scan(), "PNG")[:5000], b"%PDF-1.7 broken"])
+def test_what_is_no_picture_is_refused(refused: Refused, content: bytes) -> None:
+    assert refused("ocr", content, bounds=BOUNDS).code == "content_invalid"
+
+
+def test_a_picture_that_is_a_bomb_is_refused_by_its_size(refused: Refused) -> None:
+    content = saved(Image.new("1", (20_000, 20_000)), "PNG")
+    assert len(content) < MEGABYTE
+    assert refused("ocr", content, bounds=BOUNDS).code == "content_too_large"
+
+
+def test_a_language_that_the_engine_lacks_is_refused(refused: Refused) -> None:
+    assert "does not read ru, it reads en" in refused("ocr", b"", bounds=BOUNDS, languages=["en", "ru"]).message.replace(";", ",")
