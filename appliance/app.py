@@ -40,7 +40,7 @@ from appliance.llm.service import LanguageModels
 from appliance.monitor import audit, failures, metrics, tally
 from appliance.monitor import logs as log_lines
 from appliance.monitor.sandbox import SandboxMetrics
-from appliance.processes import executions, suspension
+from appliance.processes import caching, executions, suspension
 from appliance.processes.reach import ActionReach, DataPoolReach
 from appliance.processes.service import Ports, ProcessFlow
 from appliance.processes.triggers import service as triggers
@@ -183,6 +183,7 @@ def _upkeep(services: Services) -> list[Periodic]:
     queue, executor, templates = services.queue, services.executor, services.pool.templates
     return [
         Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
+        Periodic("step-cache", 60.0, caching.purge),
         Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
         Periodic("blobs", 3600.0, services.blobs.collect),
         Periodic("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use())),

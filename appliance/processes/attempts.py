@@ -8,7 +8,7 @@ from typing import Any
 from appliance.core import clock, db, logs
 from appliance.core.errors import ApplianceError, StorageFull
 
-from . import outcome, store, suspension
+from . import caching, outcome, store, suspension
 from .closing import with_moment
 from .engine import Close, Ready, StepRun
 from .evaluation import fill, is_true
@@ -152,7 +152,15 @@ class Attempts:
             filled.get("step_input", job.claim.input), now, max(1, job.left_ms()), job.is_cut_short,
             is_rerun=ready.run is not None or job.claim.fence > 1,
         )  # fmt: skip
-        return finish(self._tools, task) if woken else perform(self._tools, task)
+        if woken:
+            return finish(self._tools, task)
+        if step.cache is None:
+            return perform(self._tools, task)
+        digest = caching.digest_of(self._tools.pool, task, step.cache.key)
+        kept = caching.find_output(task, digest)
+        if kept is not None:
+            return Result(output=kept.output, is_cached=True)
+        return replace(perform(self._tools, task), keep_as=digest)
 
     def _fill(self, job: Job, run: StepRun, names: Mapping[str, Any], now: int) -> dict[str, Any]:
         """The step's settings with their expressions evaluated.
@@ -181,6 +189,7 @@ class Attempts:
         closed = result.status in ("succeeded", "skipped")
         after = replace(
             run, status=result.status, output=result.output, state=result.state, next_run_at=result.next_run_at,
+            result_source="cached" if result.is_cached else "executed",
             finished_at=(run.finished_at or clock.now_ms()) if closed else None,
         )  # fmt: skip
         return Performed(after, result, run.attempt)

@@ -18,7 +18,7 @@ from .nodes import (
     Step,
     StepLimits,
 )
-from .options import ON_ERROR, read_continue, read_retry
+from .options import ON_ERROR, OPTIONS, read_cache, read_continue, read_retry
 from .reading import Reader, pointer_token
 from .template import Template
 from .triggers.kinds import read_triggers
@@ -131,8 +131,7 @@ class _Parser(Reader):
         kind = self.kind_of(value, pointer)
         if kind is None:
             return None
-        options = ("id", "name", "when", "retry", "continue_on_error", "limits", "timeout", "grants", "input", "mock", kind)
-        self.mapping(value, pointer, options, ("id",))
+        self.mapping(value, pointer, (*OPTIONS, kind), ("id",))
         step_id = self.step_id(value["id"], f"{pointer}/id", pointer) if "id" in value else f"step{self.count}"
         inner_path = f"{path}/{step_id}" if path else step_id
         blocks: tuple[Block, ...] = ()
@@ -158,6 +157,7 @@ class _Parser(Reader):
             self.grants(value["grants"], f"{pointer}/grants") if "grants" in value else None,
             self.mock(value, f"{pointer}/mock"),
             read_continue(self, value.get("continue_on_error"), f"{pointer}/continue_on_error"),
+            read_cache(self, value, f"{pointer}/cache", kind),
         )  # fmt: skip
 
     def mock(self, value: Mapping[str, Any], pointer: str) -> Template | None:

@@ -86,9 +86,11 @@ class _Walk:
             decision = history.decide(clock.now_ms())
             if decision.failed is not None or self._is_over(only):
                 return decision
+            for run in decision.give_up:
+                history.put(self._noted(run))
             for close in decision.close:
                 history.put(self._close(close))
-            if not decision.close:
+            if not decision.close and not decision.give_up:
                 if not decision.ready:
                     return decision
                 for ready in self._next(decision, only):
@@ -136,12 +138,19 @@ class _Walk:
     def _close(self, close: Close) -> StepRun:
         """Finish a branch, a parallel or a for_each."""
         run = replace(close.run, status="succeeded", output=close.output, finished_at=clock.now_ms())
-        if close.step.kind == "for_each":
+        if close.error is not None:
+            run = replace(run, status="failed", output=None, error=close.error)
+        elif close.step.kind == "for_each":
             names = self._job.names(close.iteration, close.step.path)
             try:
                 run.output = for_each.collect(self._tools, close, self._job.history, names, clock.now_ms())
             except StepFailed as failed:
                 run = replace(run, status="failed", output=None, error={**failed.error, "step": run.step, "attempt": 1})
+            if close.errors:
+                run.state = {**run.state, "errors": for_each.told_errors(close.errors)}
+        return self._noted(run)
+
+    def _noted(self, run: StepRun) -> StepRun:
         told = self.told.get((run.path, run.iteration))
         if told is not None:
             told.run = run

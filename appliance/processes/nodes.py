@@ -56,6 +56,14 @@ class Retry:
 
 
 @dataclass(frozen=True)
+class Cache:
+    """How long an output is kept for other executions; `key` says what it depends on, None: on all that the step is given."""
+
+    ttl_ms: int
+    key: Template | None = None
+
+
+@dataclass(frozen=True)
 class StepLimits:
     """What a step may use; None means the appliance's default."""
 
@@ -94,11 +102,17 @@ class Step:
     grants: "Grants | None" = None
     mock: Template | None = None
     continue_on_error: tuple[str, ...] = ()
+    cache: Cache | None = None
 
     @cached_property
     def is_volatile(self) -> bool:
         """Whether evaluating the settings again may give something else: they mention the clock (chance they do not see)."""
         return any("Date" in expression.text for template in self.templates.values() for expression in template.expressions)
+
+    @property
+    def option_templates(self) -> tuple[Template | None, ...]:
+        """The templates of its options, beside those of its kind."""
+        return self.when, self.mock, self.cache.key if self.cache else None
 
     def continues_after(self, error: Mapping[str, Any] | None) -> bool:
         """Whether the process goes on although this step failed so; it has failed all the same."""

@@ -1,10 +1,13 @@
-"""The options that any step may carry, read from a definition: trying again and going on after a failure."""
+"""The options that any step may carry, read from a definition: trying again, going on after a failure, keeping outputs."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from .nodes import BLOCK_KINDS, FAILURE_CLASSES, Retry
+from .nodes import BLOCK_KINDS, FAILURE_CLASSES, Cache, Retry
 from .reading import Reader
 
+OPTIONS = ("id", "name", "when", "retry", "continue_on_error", "cache", "limits", "timeout", "grants", "input", "mock")
+NEVER_KEPT = ("human", "process", "wait", "stop", *BLOCK_KINDS)
 ON_ERROR = ("stop", "continue", "collect")
 RETRIED_CLASSES = ("connector", "timeout", "system")
 _RETRY = ("max_attempts", "backoff", "initial", "max", "jitter", "classes")
@@ -51,6 +54,24 @@ def read_continue(reader: Reader, value: Any, pointer: str) -> tuple[str, ...]:
         return _classes(reader, value, pointer)
     reader.problem(pointer, "this must be true, false, or a list of failure classes")
     return ()
+
+
+def read_cache(reader: Reader, step: Mapping[str, Any], pointer: str, kind: str) -> Cache | None:
+    """For how long and under which key the step's output is kept for other executions."""
+    if step.get("cache") is None:
+        return None
+    settings = step[kind] if isinstance(step[kind], dict) else {}
+    if kind in NEVER_KEPT or (kind == "datapool" and not {"find", "query"} & settings.keys()):
+        what = "writes to DataPool" if kind == "datapool" else kind
+        reader.problem(pointer, f"what {what} comes to is not kept: it must happen in every execution; take `cache` out")
+    given = reader.mapping(step["cache"], pointer, ("ttl", "key"), ("ttl",))
+    key = reader.template(given["key"], f"{pointer}/key") if given.get("key") is not None else None
+    if kind == "rule" and "expression" in settings and key is None:
+        reader.problem(pointer, "an expression sees everything; say with `key` what it depends on")
+    ttl = reader.duration(given.get("ttl", "1s"), f"{pointer}/ttl", least=1)
+    if "ttl" in given and given["ttl"] is None:
+        reader.problem(f"{pointer}/ttl", "this must be a duration such as 1h")
+    return None if ttl is None else Cache(ttl, key)
 
 
 def _classes(reader: Reader, value: Any, pointer: str) -> tuple[str, ...]:

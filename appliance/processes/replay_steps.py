@@ -124,6 +124,8 @@ class StepReplays:
             step, ready.iteration, recorded.run.attempt if recorded else 1, claim, self._job.compiled, names, filled,
             filled.get("step_input", claim.input), now, closing.wall_ms or self._job.limit_ms, lambda: False,
         )  # fmt: skip
+        if recorded is not None and recorded.run.result_source == "cached":
+            return self._take_recorded(ready, task, recorded)
         if step.kind == "code":
             return self._run_code(ready, task, recorded, (journal, closing))
         if step.kind not in EVALUATED:

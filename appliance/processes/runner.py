@@ -11,7 +11,7 @@ from appliance.core.errors import NotFound, StorageFull
 from appliance.core.presence import Presence
 from appliance.core.scope import TenantScope
 
-from . import outcome, store
+from . import caching, outcome, store
 from .attempts import Attempts
 from .compiled import Compiled, CompiledVersions, compile_version
 from .engine import FINISHED, Decision, History, Ready, holds_any
@@ -257,6 +257,9 @@ class Runner:
             recorded = [self.attempts.perform_in_commit(job, each) for each in performed]
             for each in recorded:
                 outcome.write_step(claim, each)
+                cache = job.compiled.steps[each.run.path].cache
+                if cache is not None and each.result.keep_as is not None and each.run.status == "succeeded":
+                    caching.keep_output(claim, each.result.keep_as, each.run.output, cache.ttl_ms)
             final = outcome.cancelled() if asked and end is not None and end.status == "waiting" else end
             if final is not None and final.status == "waiting":
                 final = outcome.with_open_calls(claim, final, job.history)

@@ -91,6 +91,7 @@ def _step() -> Shape:
         "timeout": optional(DURATION),
         "limits": limits_schema(),
         "retry": optional(retry_schema()),
+        "cache": optional(shape({"ttl": DURATION, "key": ANY}, ("ttl",))),
         "continue_on_error": optional({"anyOf": [FLAG, _CLASSES]}),
         "grants": optional(grants_schema()),
         "mock": shape({"output": ANY}, ("output",)),

@@ -92,7 +92,8 @@ class Suspending:
 @dataclass
 class Result:
     """What an attempt came to.  `in_commit` runs inside the commit that records it and answers the output; so does `settle`,
-    which answers all that it comes to."""
+    which answers all that it comes to.  `is_cached`: an earlier execution came to it; `keep_as` is the digest under which it is
+    kept for later ones."""
 
     output: Any = None
     status: str = "succeeded"
@@ -102,6 +103,8 @@ class Result:
     journal: list[JournalEntry] = field(default_factory=list)
     logs: list[LogLine] = field(default_factory=list)
     suspending: Suspending | None = None
+    is_cached: bool = False
+    keep_as: str | None = None
     settle: "Callable[[], Result | StepFailed] | None" = None
 
     @property

@@ -111,7 +111,7 @@ def _locate_expressions(definition: Definition) -> Iterator[tuple[str, tuple[Exp
             if step.path == path or step.path.startswith(f"{path}/"):
                 seen |= {item: "any", "index": "number"}
         blocks = [template for block in step.blocks for template in (block.when, block.collect)]
-        placed += [(template, seen) for template in (step.when, step.mock, *step.templates.values(), *blocks)]
+        placed += [(template, seen) for template in (*step.option_templates, *step.templates.values(), *blocks)]
     for template, around in placed:
         for expression in template.expressions if template is not None else ():
             yield f"e{count}", (expression, around)

@@ -173,7 +173,7 @@ def _deeper_problems(pool: Pool, tenant_id: str, definition: Definition, draft: 
 def _expressions(definition: Definition, steps: list[Step]) -> list[Expression]:
     found: list[Template | None] = [definition.output, *(trigger.input for trigger in definition.triggers)]
     for step in steps:
-        found += [step.when, step.mock, *step.templates.values(), *(b.when for b in step.blocks), *(b.collect for b in step.blocks)]
+        found += [*step.option_templates, *step.templates.values(), *(t for b in step.blocks for t in (b.when, b.collect))]
     return [expression for template in found if template is not None for expression in template.expressions]
 
 

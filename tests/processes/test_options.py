@@ -31,6 +31,11 @@ def problems(step: dict[str, Any], **more: Any) -> dict[str, str]:
         ({**RULE, "retry": [5]}, "/steps/0/retry/0"),
         ({**RULE, "continue_on_error": "yes"}, "/steps/0/continue_on_error"),
         ({**RULE, "continue_on_error": ["bad luck"]}, "/steps/0/continue_on_error/0"),
+        ({**RULE, "cache": {"ttl": "1h"}}, "/steps/0/cache"),
+        ({**RULE, "cache": {"key": 1}}, "/steps/0/cache/ttl"),
+        ({**RULE, "cache": {"ttl": "soon", "key": 1}}, "/steps/0/cache/ttl"),
+        ({"id": "a", "wait": {"for": "1s"}, "cache": {"ttl": "1h"}}, "/steps/0/cache"),
+        ({"id": "a", "datapool": {"collection": "c", "delete": {"id": "x"}}, "cache": {"ttl": "1h"}}, "/steps/0/cache"),
         ({"id": "a", "for_each": {**EACH, "on_error": "shrug"}}, "/steps/0/for_each/on_error"),
     ],
 )  # fmt: skip
