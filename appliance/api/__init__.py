@@ -11,6 +11,7 @@ from . import (
     logs,
     processes,
     replay,
+    retry_plan,
     solutions,
     tenants,
     triggers,
@@ -20,7 +21,8 @@ from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    approvals, datapool, dry_runs, executions, integrations, keys, llm, logs, processes, replay, solutions, tenants, triggers,
+    approvals, datapool, dry_runs, executions, integrations, keys, llm, logs, processes,
+    replay, retry_plan, solutions, tenants, triggers,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

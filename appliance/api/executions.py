@@ -50,7 +50,7 @@ class SearchQuery(ExecutionsQuery):
 
 
 class Retry(Body):
-    from_: Annotated[str, Field(alias="from", min_length=1, max_length=63)] = "failed"
+    from_: Annotated[str, Field(alias="from", min_length=1, max_length=500)] = "failed"
     version: Literal["original", "published"] = "original"
 
 
@@ -333,7 +333,9 @@ def cancel_execution(call: Call, process_id: str, execution_id: str) -> Executio
 def retry_execution(call: Call, process_id: str, execution_id: str) -> Answer:
     """Retry a finished execution as a new one.
 
-    `from`: `failed` keeps every step that succeeded, `start` none, a top-level step's id those before it.
+    `from`: `failed` keeps every step that succeeded, `start` none, a step's id or path those before it. Inside a branch, a
+    parallel or a for_each what stands before the step at each level is kept, for every item, and so is what stands beside
+    it in other branches. `retry-plan` says what would run again.
     """
     body: Retry = call.body
     row = call.services.processes.retry_execution(

@@ -1,7 +1,7 @@
 """Executions as callers see them: start, read, list, cancel, retry."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from appliance.core import clock, db, ids
@@ -20,7 +20,7 @@ from appliance.tenants.idempotency import KEEP_MS
 
 from . import ending, pausing, store, suspension
 from .compiled import Compiled
-from .engine import Key, StepRun, is_over
+from .engine import Key
 from .models import EventRow, Execution, JournalRow, StepRunRow
 
 __all__ = ["EventRow", "Execution", "JournalRow", "StepRunRow"]
@@ -258,62 +258,6 @@ def answer_event(scope: TenantScope, execution_id: str, process_id: str, answer:
     if not suspension.answer_call(scope, answer.token, True, answer.input):
         raise Conflict("this event has been answered already")
     return get_execution(scope, execution_id)
-
-
-def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, compiled: Compiled) -> list[StepRun]:
-    """The step runs a retry keeps: all that succeeded (`failed`), none (`start`), or those before a top-level step."""
-    if execution.status not in store.FINISHED or (execution.status == "succeeded" and start_from == "failed"):
-        raise Conflict(f"the execution is {execution.status}; only a finished one that did not succeed can be retried from failed")
-    if start_from == "start":
-        return []
-    runs = store.load_runs(scope, execution.id)
-    if start_from != "failed":
-        order = [step.id for step in compiled.definition.steps]
-        if start_from not in order:
-            raise ValidationFailed(f"{start_from[:60]!r} is not a top-level step; known are {', '.join(order)}", pointer="/from")
-        kept = set(order[: order.index(start_from)])
-        runs = _past_stops([run for run in runs if run.path.split("/")[0] in kept])
-    over = {(run.path, run.iteration) for run in runs if run.state is not None and _is_kept(run, compiled)}
-    return [_reused(run, compiled) for run in runs if _is_reusable(run, compiled) or _is_inside(run, over)]
-
-
-def _past_stops(runs: list[StepRun]) -> list[StepRun]:
-    """What ended that execution must not end the one that goes on behind it: a stop is passed over, and so is the top-level
-    step it stands in, with whatever was cut off there."""
-    ended = {run.path.split("/")[0] for run in runs if run.kind == "stop" and run.status == "succeeded"}
-    left = [run for run in runs if run.path in ended or run.path.split("/")[0] not in ended]
-    return [replace(run, status="skipped", output=None, state=None) if run.path in ended else run for run in left]
-
-
-def _is_kept(run: StepRun, compiled: Compiled) -> bool:
-    """Whether it stays as it is: it went well, or the process went on behind it all the same, and still does in this version."""
-    step = compiled.steps.get(run.path)
-    return step is not None and step.kind == run.kind and is_over(step, run)
-
-
-def _is_reusable(run: StepRun, compiled: Compiled) -> bool:
-    """Kept, or a step that holds steps and was in the middle of them, and still of that kind in this version."""
-    step = compiled.steps.get(run.path)
-    if step is None or step.kind != run.kind:
-        return False
-    if is_over(step, run) or run.state is None:
-        return is_over(step, run)
-    if run.kind == "parallel":
-        return bool(run.state["branches"] == [block.name for block in step.blocks])
-    return run.kind == "for_each" or (run.kind == "branch" and run.state["taken"] < len(step.blocks))
-
-
-def _is_inside(run: StepRun, holders: set[Key]) -> bool:
-    """Whether it belongs to one of these steps: what failed in one that is kept is kept with it."""
-    parts, indexes = run.path.split("/"), run.iteration.split(".")
-    paths = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
-    return any((path, ".".join(indexes[:known])) in holders for path in paths for known in range(len(indexes) + 1))
-
-
-def _reused(run: StepRun, compiled: Compiled) -> StepRun:
-    if _is_kept(run, compiled) or not _is_reusable(run, compiled):
-        return replace(run, result_source="reused")
-    return replace(run, status="running", error=None, finished_at=None)
 
 
 def purge(before_ms: int) -> int:

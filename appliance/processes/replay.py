@@ -206,14 +206,14 @@ def _is_within(path: str, outer: str) -> bool:
     return path == outer or path.startswith(f"{outer}/")
 
 
-def find_step(name: str, *candidates: Compiled) -> str:
+def find_step(name: str, *candidates: Compiled, pointer: str = "/step") -> str:
     """The path of the step that is named by its id or path; ValidationFailed when no candidate has it."""
     for compiled in candidates:
         for path, step in compiled.steps.items():
             if name in (path, step.id):
                 return path
     known = ", ".join(candidates[0].steps)
-    raise ValidationFailed(f"there is no step {name[:80]!r}; known are {known}", pointer="/step")
+    raise ValidationFailed(f"there is no step {name[:80]!r}; known are {known}", pointer=pointer)
 
 
 def replay(tools: Tools, record: Record, compiled: Compiled, request: ReplayRequest, seconds: float) -> Replay:

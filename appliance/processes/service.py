@@ -19,7 +19,7 @@ from appliance.documents.service import Documents
 from appliance.governance.approvals import Approval, answer_of
 from appliance.sandbox import Pool
 
-from . import ending, executions, pausing, store, suspension, versions
+from . import ending, executions, pausing, retrying, store, suspension, versions
 from .children import StartedChildren
 from .compiled import Compiled
 from .deadlines import Deadlines
@@ -30,6 +30,7 @@ from .journal import Actions, Data
 from .models import Execution, Process, ProcessVersion
 from .record import Record
 from .replay import Replay, ReplayRequest, load_draft, replay
+from .retry_plan import RetryPlan, plan_retry
 from .runner import Runner, claim_of
 from .store import Claim
 from .surroundings import FindActions, know_no_actions, look_around
@@ -214,7 +215,7 @@ class ProcessFlow:
         version = executions.version_to_run(scope, old.process_id, None if published else old.version)
         compiled = self.runner.load(scope, old.process_id, version)
         executions.check_input(compiled, old.input)
-        kept = executions.reusable_runs(scope, old, start_from, compiled)
+        kept = retrying.reusable_runs(scope, old, start_from, compiled)
         request = StartRequest(old.input, version, None, old.priority, old.label_text, token)
 
         def insert() -> Execution:
@@ -232,6 +233,18 @@ class ProcessFlow:
         if failed_id.startswith("fir_"):
             return self.triggers.firings.retry(scope, failed_id)
         return str(self.retry_execution(scope, failed_id, published=published, token=token).id)
+
+    def plan_retry(
+        self, scope: TenantScope, execution_id: str, *, start_from: str = "failed", published: bool = False,
+        process_id: str | None = None,
+    ) -> RetryPlan:  # fmt: skip
+        """What `retry_execution` would keep and run again, and which effects would happen once more; errors as there."""
+        old = executions.get_execution(scope, execution_id, process_id)
+        version = executions.version_to_run(scope, old.process_id, None if published else old.version)
+        compiled = self.runner.load(scope, old.process_id, version)
+        executions.check_input(compiled, old.input)
+        record = Record(scope, old, self.runner.load(scope, old.process_id, old.version))
+        return plan_retry(record, compiled, partial(self._find_actions, scope), start_from, version)
 
     def replay_execution(
         self, scope: TenantScope, execution_id: str, request: ReplayRequest, process_id: str | None = None

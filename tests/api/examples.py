@@ -113,6 +113,11 @@ def _(tenant: Resources) -> Example:
     return Example({"process_id": _process(tenant), "name": fresh("sample")}, {"input": {"a": 1}, "steps": {"answer": None}})
 
 
+@example("get_retry_plan")
+def _(tenant: Resources) -> Example:
+    return Example({"process_id": _process(tenant), "execution_id": _execution(tenant)}, query={"from": "start"})
+
+
 @example("add_member")
 def _(tenant: Resources) -> Example:
     return Example(body={"login": tenant.login(), "role": "operator", "approver": True})

@@ -274,3 +274,20 @@ def test_a_mock_is_read_with_the_definition(world: World) -> None:
 def test_a_process_that_takes_too_long_is_timed_out(world: World) -> None:
     told = dry(world, [code("a", "while (true) {}")], draft={"timeout": "300ms"})
     assert (told.error or {})["failure_class"] == "timeout"
+
+
+def test_it_goes_on_behind_failures_as_an_execution_does(world: World) -> None:
+    calm = {**RING, "continue_on_error": True}
+    each = {"items": [1, 2, 3], "on_error": "collect", "steps": [rule("half", "= item === 2 ? item.no.thing : item")]}
+    both = {"a": [rule("broken", "= input.no.thing")], "b": [ASK, rule("after", "= 1")]}
+    steps: list[Any] = [
+        calm, {"id": "each", "for_each": each}, {"id": "both", "parallel": both, "continue_on_error": True},
+        rule("end", "= [errors.ring.code, steps.each.outputs, steps.each.errors.length, errors.both.step]"),
+    ]  # fmt: skip
+    told = dry(world, steps, mocks={"ring": {"error": {"code": "cracked"}}})
+    assert (told.status, told.output) == ("succeeded", ["cracked", [1, None, 3], 1, "broken"]), told.error
+    lost = {"id": "lost", "datapool": {"collection": "none", "create": {"values": {}}}, "continue_on_error": True}
+    process_id = world.publish([lost, steps[1], {**steps[2], "parallel": {"a": both["a"], "b": [rule("after", "= 1")]}}])
+    wanted = {name: run.status for name, run in world.steps(world.finish(world.start(process_id))).items()}
+    told = try_out(world, process_id)
+    assert {f"{s.run.step}@{s.run.iteration}" if s.run.iteration else s.run.step: s.run.status for s in told.steps} == wanted

@@ -163,7 +163,7 @@ def test_a_retry_from_the_start_or_from_a_step(world: World) -> None:
     assert (steps["mark"].result_source, steps["ring@0"].result_source) == ("reused", "executed")
     assert len(world.marks()) == 2
     with pytest.raises(ValidationFailed):
-        world.flow.retry_execution(world.scope, failed, start_from="ring")
+        world.flow.retry_execution(world.scope, failed, start_from="rang")
 
 
 def test_what_cannot_be_retried(world: World) -> None:

@@ -1,0 +1,212 @@
+"""Retry plan: what a retry would keep and run again, and which effects of the execution would happen once more."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from appliance.core import db
+from appliance.core.scope import TenantScope
+
+from . import retrying
+from .compiled import Compiled
+from .engine import FINISHED, StepRun
+from .journal import ACTION, READS, WRITES
+from .nodes import BLOCK_KINDS, Step
+from .record import Record, Recorded
+from .surroundings import Actions
+from .vault import SECRET
+from .waits import CHILD
+
+Fate = Literal["reused", "continued", "passed_over", "again", "first", "dropped"]
+FindActions = Callable[[str], Actions | None]
+HUMAN = "human.request"
+_QUIET = READS | {SECRET, "wait.for", "wait.until", "events.wait", "end"}
+_FATES: Mapping[Fate, str] = {
+    "reused": "kept", "continued": "gone on with", "passed_over": "passed over", "again": "run again",
+    "first": "may run for the first time", "dropped": "not in this version",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StepFate:
+    """What becomes of one step run; `first`: of a step that the execution did not come to."""
+
+    step: str
+    path: str
+    iteration: str
+    kind: str
+    fate: Fate
+
+
+@dataclass(frozen=True)
+class RepeatedEffect:
+    """Something that a step which runs again did: by which call, to what, and whether that is `certain`."""
+
+    step: str
+    path: str
+    iteration: str
+    attempt: int
+    method: str
+    target: str
+    certain: bool
+    sentence: str
+
+
+@dataclass
+class RetryPlan:
+    """What a retry `from` there with this version would do."""
+
+    execution_id: str
+    start_from: str
+    version: int
+    steps: list[StepFate] = field(default_factory=list)
+    effects: list[RepeatedEffect] = field(default_factory=list)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return dict(Counter(step.fate for step in self.steps))
+
+    @property
+    def sentences(self) -> list[str]:
+        """The plan in words: first the step runs, then every effect with how often."""
+        counts = self.counts
+        told = ", ".join(f"{counts[fate]} {word}" for fate, word in _FATES.items() if fate in counts)
+        repeated = Counter(effect.sentence for effect in self.effects)
+        said = [text if count == 1 else f"{text} ({count} times)" for text, count in repeated.items()]
+        return [f"Of the steps {told}.", *(said or ["Nothing that it did outside would be done again."])]
+
+
+def plan_retry(
+    record: Record, compiled: Compiled, find_actions: FindActions, start_from: str, version: int
+) -> RetryPlan:
+    """The plan of a retry with `compiled`; the same errors as the retry."""
+    kept = {(run.path, run.iteration): run for run in retrying.reusable_runs(record.scope, record.row, start_from, compiled)}
+    plan = RetryPlan(record.row.id, start_from, version)
+    runs = sorted(record.runs.values(), key=lambda each: (each.run.started_at or 0, each.run.path, each.run.iteration))
+    again: list[Recorded] = []
+    for recorded in runs:
+        run = recorded.run
+        fate = _fate(run, kept.get((run.path, run.iteration)), compiled.steps.get(run.path))
+        plan.steps.append(StepFate(run.step, run.path, run.iteration, run.kind, fate))
+        if fate == "again":
+            again.append(recorded)
+    known = {each.run.path for each in runs}
+    plan.steps += [StepFate(step.id, path, "", step.kind, "first") for path, step in compiled.steps.items() if path not in known]
+    plan.effects = list(_effects(record, again, find_actions))
+    return plan
+
+
+def _fate(run: StepRun, kept: StepRun | None, step: Step | None) -> Fate:
+    if kept is None:
+        return "dropped" if step is None else "again"
+    if kept.status == "running":
+        return "continued"
+    return "passed_over" if kept.status == "skipped" != run.status else "reused"
+
+
+# -- effects
+
+
+def _effects(record: Record, again: list[Recorded], find_actions: FindActions) -> Iterator[RepeatedEffect]:
+    teller = _Teller(record.compiled, find_actions)
+    calls = _Calls(record.scope)
+    for recorded in again:
+        run = recorded.run
+        if run.kind in BLOCK_KINDS or run.status == "skipped":
+            continue
+        if run.kind == "code":
+            for attempt, method, args, answered in calls.of(recorded):
+                yield from teller.tell(run, attempt, method, args, certain=answered)
+        else:
+            yield from _declared(teller, record.compiled.steps[run.path], run)
+
+
+def _declared(teller: "_Teller", step: Step, run: StepRun) -> Iterator[RepeatedEffect]:
+    """What a step that is no code did: it asks one thing, and what failed may have been done all the same."""
+    settings, done = step.settings, run.status in FINISHED
+    if step.kind == "datapool":
+        if done:  # a write that fails is undone
+            yield from teller.tell(run, run.attempt, f"datapool.{settings['operation']}", [settings["collection"]], certain=True)
+    elif step.kind == "integration":
+        if done or (run.error or {}).get("failure_class") in ("connector", "timeout", "system") or run.status == "cancelled":
+            yield from teller.tell(run, run.attempt, ACTION, [settings["use"], settings["action"]], certain=done)
+    elif step.kind == "process":
+        yield from teller.tell(run, run.attempt, CHILD, [settings["use"]], certain=done)
+    elif step.kind == "human":
+        yield from teller.tell(run, run.attempt, HUMAN, [], certain=done)
+    elif step.kind not in ("rule", "wait", "stop"):
+        yield from teller.tell(run, run.attempt, step.kind, [], certain=done)
+
+
+class _Calls:
+    """The calls that the code of step runs made, with the executions in which they were made."""
+
+    def __init__(self, scope: TenantScope) -> None:
+        self._scope = scope
+        self._found: dict[str, dict[tuple[str, str], list[tuple[int, str, Any, bool]]]] = {}
+
+    def of(self, recorded: Recorded) -> list[tuple[int, str, Any, bool]]:
+        """(attempt, method, args, whether it was answered well); what was refused did nothing and is left out."""
+        execution_id = recorded.claim.execution_id
+        if execution_id not in self._found:
+            self._found[execution_id] = self._load(execution_id)
+        return self._found[execution_id].get((recorded.run.path, recorded.run.iteration), [])
+
+    def _load(self, execution_id: str) -> dict[tuple[str, str], list[tuple[int, str, Any, bool]]]:
+        found: dict[tuple[str, str], list[tuple[int, str, Any, bool]]] = {}
+        rows = db.rows(
+            "SELECT path, iteration, attempt, method, args, ok, position, CASE WHEN ok = 0 THEN answer END FROM journal "
+            "WHERE tenant_id = ? AND execution_id = ? AND call > 0 ORDER BY path, iteration, attempt, call",
+            (self._scope.tenant_id, execution_id),
+        )
+        for path, iteration, attempt, method, args, ok, position, fault in rows:
+            if method in _QUIET or (position >= 0 and not ok and (method in WRITES or _is_refusal(fault))):
+                continue
+            # A call to a foreign system that failed may have been done; one without an answer, too.
+            found.setdefault((path, iteration), []).append((attempt, method, json.loads(args), bool(ok) and position >= 0))
+        return found
+
+
+def _is_refusal(fault: str | None) -> bool:
+    """Whether a call was refused before anything of it was done."""
+    return fault is not None and json.loads(fault).get("failure_class") in ("policy", "validation")
+
+
+class _Teller:
+    """Says of a call what would happen again."""
+
+    def __init__(self, compiled: Compiled, find_actions: FindActions) -> None:
+        self._steps = compiled.steps
+        self._find_actions = find_actions
+        self._actions: dict[str, Actions] = {}
+
+    def tell(self, run: StepRun, attempt: int, method: str, args: list[Any], *, certain: bool) -> Iterator[RepeatedEffect]:
+        """Nothing when the call only reads."""
+        target = "/".join(str(arg) for arg in args[: 2 if method == ACTION else 1] if isinstance(arg, str))
+        what = self._sentence(method, args, target)
+        if what is not None:
+            sentence = f"{run.step} would {what}." if certain else f"{run.step} would {what}; it may have been done before."
+            yield RepeatedEffect(run.step, run.path, run.iteration, attempt, method, target, certain, sentence)
+
+    def _sentence(self, method: str, args: list[Any], target: str) -> str | None:
+        if method == ACTION:
+            return self._action(args)
+        if method == CHILD:
+            return f"execute {target} again"
+        if method == HUMAN:
+            return "ask the person again"
+        if method in WRITES:
+            made = {"datapool.create": "write another record to", "datapool.delete": "delete again from"}
+            return f"{made.get(method, 'write again to')} {target}" if target else "write the same batch of records again"
+        return None if method in _QUIET else f"do {method} again"
+
+    def _action(self, args: list[Any]) -> str | None:
+        slug, name = (str(part) for part in [*args[:2], "", ""][:2])
+        if slug not in self._actions:
+            self._actions[slug] = self._find_actions(slug) or {}
+        action = self._actions[slug].get(name)
+        if action is not None and action.effect == "read":
+            return None
+        return f"call {name} of {slug} again, under a new idempotency key"
