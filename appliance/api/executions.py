@@ -34,6 +34,7 @@ class ExecuteQuery(Query):
     run_at: str | None = None
     priority: Annotated[int, Field(ge=-10, le=10)] = 0
     label: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    expires_in: Annotated[str, Field(max_length=30)] | None = None
 
 
 class ExecutionsQuery(ListQuery):
@@ -80,6 +81,7 @@ class ExecutionView(View):
     retry_of: str | None = None
     parent: str | None = None
     run_at: str | None = None
+    expires_at: str | None = None
     created_at: str
     started_at: str | None = None
     finished_at: str | None = None
@@ -154,6 +156,7 @@ def execution_view(row: Execution) -> ExecutionView:
         waiting_for=row.waiting_for, input=row.input, output=_told(row), error=row.error, label=row.label_text,
         retry_of=row.retry_of, parent=row.parent, queue=place_view(place) if place else None,
         run_at=clock.optional_rfc3339(row.next_run_at) if row.status == "scheduled" else None,
+        expires_at=clock.optional_rfc3339(row.expires_at) if row.started_at is None else None,
         created_at=clock.rfc3339(row.created_at), started_at=clock.optional_rfc3339(row.started_at),
         finished_at=clock.optional_rfc3339(row.finished_at),
         duration_ms=row.finished_at - row.started_at if row.finished_at and row.started_at else None,
@@ -188,7 +191,10 @@ def _start_request(call: Call) -> StartRequest:
     run_at = clock.parse_rfc3339(query.run_at, pointer="/run_at") if query.run_at else None
     if run_at is not None and run_at > clock.now_ms() + 366 * 86_400_000:
         raise ValidationFailed("run_at lies more than a year ahead", pointer="/run_at")
-    return StartRequest(call.body, query.version, run_at, query.priority, query.label, call.token)
+    expires_ms = clock.parse_duration(query.expires_in, pointer="/expires_in") if query.expires_in else None
+    if expires_ms is not None and not 1 <= expires_ms <= 366 * 86_400_000:
+        raise ValidationFailed("expires_in must be longer than nothing and at most a year", pointer="/expires_in")
+    return StartRequest(call.body, query.version, run_at, query.priority, query.label, call.token, expires_ms)
 
 
 @route(

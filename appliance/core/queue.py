@@ -123,10 +123,10 @@ class TaskQueue:
         """Messages that nobody has taken yet."""
         return int(self._huey.storage.queue_size())
 
-    def waiting(self, name: str) -> set[tuple[str | int, ...]]:
-        """The arguments of every message of the task `name` that nobody has taken yet; reads the whole queue."""
-        messages = [json.loads(data) for data in self._huey.storage.enqueued_items()]
-        return {tuple(args) for _, task, args in messages if task == f"gos.{name}"}
+    def has(self, count: int) -> bool:
+        """Whether at least `count` messages are there; reads no more than that many."""
+        tasks = self._huey.storage.tasks
+        return bool(tasks(self._huey.storage.Task.id).offset(count - 1).limit(1).exists())
 
     def start(self, workers: int) -> None:
         """Begin working messages off in `workers` threads of this process."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from .concurrency import read_concurrency
 from .kinds import READERS
 from .nodes import (
     KINDS,
@@ -27,7 +28,7 @@ __all__ = ["Definition", "DefinitionProblems", "Problem", "Step", "parse_definit
 
 # Words of the contract whose turn comes in a later release: they are refused by name, never silently ignored.
 LATER_KINDS = ("file", "ocr", "llm", "agent")
-LATER_MEMBERS = ("concurrency", "on_failure")
+LATER_MEMBERS = ("on_failure",)
 LATER_GRANTS = ("documents", "llm")
 # Kinds that take no time of their own: a limit there would be mistaken for one on what is waited for.
 _NO_LIMITS = {
@@ -64,7 +65,9 @@ class _Parser(Reader):
         self.count = 0
 
     def process(self, data: Any) -> Definition | None:
-        known = ("id", "name", "description", "input", "output", "grants", "timeout", "triggers", "steps")
+        known = (
+            "id", "name", "description", "input", "output", "grants", "timeout", "concurrency", "expires", "triggers", "steps",
+        )  # fmt: skip
         document = self.mapping(data, "", known, ("id", "steps"), LATER_MEMBERS)
         if not document:
             return None
@@ -80,6 +83,9 @@ class _Parser(Reader):
             if document.get(name) is not None:
                 self.text(document[name], f"/{name}")
         output = document.get("output")
+        # What they say is read again where an execution begins, see `concurrency.read_rules`.
+        read_concurrency(self, document.get("concurrency"), "/concurrency")
+        self.duration(document.get("expires"), "/expires", least=1)
         return Definition(
             process_id, str(document.get("name") or process_id), steps, schema,
             None if output is None else self.template(output, "/output"),

@@ -9,7 +9,7 @@ from appliance.core import clock, db
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals
 
-from . import store, suspension
+from . import slots, store, suspension
 from .models import Execution
 
 
@@ -40,6 +40,7 @@ def close_execution(scope: TenantScope, child: Child) -> None:
     for each in suspension.open_calls(scope, child.execution_id):
         _withdraw(scope, each)
     suspension.drop_execution(scope, child.execution_id)
+    slots.pass_on(scope, child.execution_id)
     if child.status == "succeeded":
         suspension.answer_call(scope, child.execution_id, True, child.output)
         return
@@ -88,6 +89,7 @@ def cancel(scope: TenantScope, row: Execution) -> None:
     else:
         scope.update(Execution, cancel_requested=True, status="cancelling").where(mine).execute()
         store.add_event(scope, row.id, "cancelling", {"status": "cancelling"})
+        db.after_commit(lambda: suspension.stopped.announce(scope.tenant_id, row.id))
 
 
 class Finished:

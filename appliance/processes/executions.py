@@ -18,19 +18,23 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.tenants.idempotency import KEEP_MS
 
-from . import ending, pausing, store, suspension
+from . import admission, ending, store, suspension
+from .admission import Wanted
 from .compiled import Compiled
 from .engine import Key
 from .models import EventRow, Execution, JournalRow, StepRunRow
+from .slots import SLOT
 
 __all__ = ["EventRow", "Execution", "JournalRow", "StepRunRow"]
 PRIORITIES = range(-10, 11)
-HEAD_START_MS = 600_000
 
 
 @dataclass(frozen=True)
 class StartRequest:
-    """How an execution shall start; `token` makes a repeated request answer the same execution."""
+    """How an execution shall start; `token` makes a repeated request answer the same execution.
+
+    It is not begun later than `expires_ms` after its time; None: what the definition says.
+    """
 
     input: Mapping[str, Any]
     version: int | None = None
@@ -38,6 +42,7 @@ class StartRequest:
     priority: int = 0
     label: str | None = None
     token: str = ""
+    expires_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -101,11 +106,6 @@ def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execu
     return found
 
 
-def rank_of(at: int, priority: int) -> int:
-    """The lower, the earlier its turn: a step of priority counts as ten minutes of waiting, so that nothing waits forever."""
-    return at - priority * HEAD_START_MS
-
-
 def insert_execution(
     scope: TenantScope, process_id: str, version: int, request: StartRequest, birth: Birth
 ) -> tuple[Execution, bool]:
@@ -113,27 +113,30 @@ def insert_execution(
     now = clock.now_ms()
     if request.token and (found := _find_repeated(scope, request, now)) is not None:
         return found, False
-    later = request.run_at is not None and request.run_at > now
-    held = None if later or not pausing.is_paused(scope, process_id) else pausing.PAUSED
-    status = "scheduled" if later else "running" if birth.owner and held is None else "queued"
+    entry = admission.enter(scope, process_id, version, Wanted(request.input, request.run_at, request.expires_ms), now)
+    slot = entry.slot
+    status = "scheduled" if entry.is_later else "running" if birth.owner and entry.held is None else "queued"
     row = Execution(
         tenant_id=scope.tenant_id, id=ids.new("exe"), process_id=process_id, version=version, status=status,
         input=request.input, label_text=request.label, retry_of=birth.retry_of, priority=request.priority,
         idempotency=request.token or None, created_at=now, enqueued_at=now, started_at=now if status == "running" else None,
-        next_run_at=request.run_at if later else None, active_ms=0, owner=birth.owner if status == "running" else None,
+        next_run_at=request.run_at if entry.is_later else None, active_ms=0, owner=birth.owner if status == "running" else None,
         lease_until=birth.lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
         cancel_requested=False, actor=scope.actor, request_id=scope.request_id, parent=birth.parent, depth=birth.depth,
-        wait_reason=held, rank=rank_of((request.run_at or now) if later else now, request.priority),
+        wait_reason=entry.held, rank=admission.rank_of(entry.begins_at, request.priority), expires_at=entry.expires_at,
+        waiting_for=entry.waiting_for(),
     )  # fmt: skip
     db.execute(
         "INSERT INTO execution (tenant_id, id, process_id, version, status, input, label, retry_of, priority, idempotency, "
         "created_at, enqueued_at, started_at, next_run_at, active_ms, owner, lease_until, fence, claims, cancel_requested, "
-        "actor, request_id, parent, depth, wait_reason, rank) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "actor, request_id, parent, depth, wait_reason, waiting_for, rank, expires_at, slot, slot_limit, slot_behaviour) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             row.tenant_id, row.id, row.process_id, row.version, row.status, db.dump_json(row.input), row.label_text, row.retry_of,
             row.priority, row.idempotency, now, now, row.started_at, row.next_run_at, 0, row.owner, row.lease_until, row.fence,
-            row.claims, 0, row.actor, row.request_id, birth.parent, birth.depth, held, row.rank,
+            row.claims, 0, row.actor, row.request_id, birth.parent, birth.depth, entry.held,
+            None if row.waiting_for is None else db.dump_json(row.waiting_for), row.rank, row.expires_at,
+            slot and slot.key, slot and slot.limit, slot and slot.behaviour,
         ),
     )  # fmt: skip
     store.add_event(scope, row.id, status, {"status": status})
@@ -147,14 +150,26 @@ def get_execution(scope: TenantScope, execution_id: str, process_id: str | None 
 
 
 def queue_place(execution: Execution) -> QueuePlace | None:
-    """The place of a queued execution among all of this appliance; None for one that is not queued."""
+    """The place of a queued execution in its line; None for one that is not queued.
+
+    The line is the tenant's, for other tenants have turns of their own; what waits for a slot or for its paused process
+    stands in the line of that slot or process.
+    """
     if execution.status != "queued":
         return None
-    ahead = db.rows(
-        "SELECT count(*) FROM execution WHERE status = 'queued' AND (priority > ? OR (priority = ? AND "
-        "(enqueued_at < ? OR (enqueued_at = ? AND id < ?))))",
-        (execution.priority, execution.priority, execution.enqueued_at, execution.enqueued_at, execution.id),
-    )[0][0]
+    where, mine = "tenant_id = ?", [execution.tenant_id]
+    if execution.wait_reason is None:
+        where += " AND wait_reason IS NULL"
+    else:
+        where += " AND process_id = ? AND wait_reason = ?"
+        mine += [execution.process_id, execution.wait_reason]
+        if execution.wait_reason == SLOT:
+            where += " AND slot = ?"
+            mine.append(execution.slot)
+    ((ahead,),) = db.rows(
+        f"SELECT count(*) FROM execution WHERE {where} AND status = 'queued' AND (rank < ? OR (rank = ? AND id < ?))",  # noqa: S608
+        (*mine, execution.rank, execution.rank, execution.id),
+    )
     return QueuePlace(ahead + 1, ahead, execution.enqueued_at)
 
 

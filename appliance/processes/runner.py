@@ -20,7 +20,6 @@ from .failing import StepFailed, make_error
 from .heartbeat import Heartbeat
 from .job import Job, Performed
 from .models import Execution, ProcessVersion
-from .pausing import is_paused
 from .store import Claim, Fenced
 from .task import Tools
 from .timers import Timers
@@ -77,15 +76,17 @@ class Runner:
 
         def take() -> Claim | None:
             row = scope.find(Execution, id=execution_id)
-            if row is None or not self._claimable(row) or (row.started_at is None and is_paused(scope, row.process_id)):
-                return None
-            row.started_at = row.started_at or clock.now_ms()  # what expressions see now, they see after a crash
-            if not store.claim(scope, execution_id, self.presence.instance, row.fence, self.lease(), row.started_at):
-                return None
-            store.add_event(scope, execution_id, "running", {"status": "running"})
-            return claim_of(scope, row)
+            return None if row is None or not self._claimable(row) else self.claim_row(scope, row)
 
         return db.write(take)
+
+    def claim_row(self, scope: TenantScope, row: Execution) -> Claim | None:
+        """Inside a write: the claim on an execution that may run."""
+        row.started_at = row.started_at or clock.now_ms()  # what expressions see now, they see after a crash
+        if not store.claim(scope, row.id, self.presence.instance, row.fence, self.lease(), row.started_at):
+            return None
+        store.add_event(scope, row.id, "running", {"status": "running"})
+        return claim_of(scope, row)
 
     def _claimable(self, row: Execution) -> bool:
         now = clock.now_ms()

@@ -1,5 +1,6 @@
 """What one can do with processes and executions.  Every verb takes a TenantScope first."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,13 +20,14 @@ from appliance.documents.service import Documents
 from appliance.governance.approvals import Approval, answer_of
 from appliance.sandbox import Pool
 
-from . import ending, executions, pausing, retrying, store, suspension, versions
+from . import admission, ending, executions, pausing, retrying, store, suspension, versions
 from .children import StartedChildren
 from .compiled import Compiled
 from .deadlines import Deadlines
 from .dry_run import DryRun, DryRunRequest, run_dry
 from .dry_run_calls import Outside
 from .executions import PRIORITIES, Birth, Resumption, StartRequest
+from .intake import ENOUGH_MESSAGES, WAKE, Intake
 from .journal import Actions, Data
 from .models import Execution, Process, ProcessVersion
 from .record import Record
@@ -34,12 +36,14 @@ from .retry_plan import RetryPlan, plan_retry
 from .runner import Runner, claim_of
 from .store import Claim
 from .surroundings import FindActions, know_no_actions, look_around
-from .sweeper import WAKE, Sweeper
+from .sweeper import Sweeper
 from .task import Tools
 from .timers import Timers
 from .triggers.registration import outer_problems
 from .triggers.service import Triggers
+from .turns import Turns
 
+log = logging.getLogger(__name__)
 MAX_LABEL = 200
 MOST_REPLAYS = 2  # each holds a thread of the API for as long as it takes
 
@@ -78,14 +82,17 @@ class ProcessFlow:
         )  # fmt: skip
         self._timers = Timers(self._wake_due)
         self.runner = Runner(config, presence, tools, self._timers)
-        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self._wake, queue)
+        self._turns = Turns(config.queue.workers)
+        self.intake = Intake(self.runner, self._turns, queue, self._draining)
+        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self.intake, queue)
         self._sweeper.is_running_here = self.runner.active.__contains__
-        queue.declare(WAKE, self.runner.drive)
+        queue.declare(WAKE, self.intake.serve)
         self.triggers = Triggers(pool, self._load, self._enqueue, queue)
 
     def start(self) -> None:
         """Begin working: timers, the sweeper and the queue's workers."""
         suspension.woken.when(self._wake_answered)
+        suspension.stopped.when(self._stop_cancelled)
         self.runner.start()
         self._timers.start()
         self._sweeper.start()
@@ -101,6 +108,7 @@ class ProcessFlow:
         self._draining.set()
         suspension.woken.drop(self._wake_answered)
         self.triggers.stop()
+        suspension.stopped.drop(self._stop_cancelled)
         self._sweeper.stop()
         self._timers.stop()
         self.queue.stop(timeout / 2)
@@ -117,22 +125,26 @@ class ProcessFlow:
         return self.runner.load(scope, process_id, version)
 
     def _enqueue(self, tenant_id: str, execution_id: str, priority: int) -> None:
-        self.queue.enqueue(WAKE, tenant_id, execution_id, priority=priority)
+        self.intake.wake(tenant_id, execution_id, priority)
 
     def _wake(self, tenant_id: str, execution_id: str) -> None:
-        """Inside a write: a message for an execution that was recorded earlier."""
-        found = db.rows("SELECT priority FROM execution WHERE tenant_id = ? AND id = ?", (tenant_id, execution_id))
-        if found:
-            self._enqueue(tenant_id, execution_id, found[0][0])
+        """Inside a write: an execution that was recorded earlier may have its turn."""
+        if admission.line_up(tenant_id, execution_id, clock.now_ms()):
+            self.intake.wake(tenant_id, execution_id)
 
     def _wake_due(self, tenant_id: str, execution_id: str) -> None:
-        db.write(lambda: self._wake(tenant_id, execution_id))
+        db.submit(lambda: self._wake(tenant_id, execution_id)).add_done_callback(_log_lost)
 
     def _wake_answered(self, tenant_id: str, execution_id: str) -> None:
         job = self.runner.active.get(execution_id)
         if job is not None:
             job.note_answer()
         self._timers.at(clock.now_ms(), tenant_id, execution_id)
+
+    def _stop_cancelled(self, tenant_id: str, execution_id: str) -> None:
+        job = self.runner.active.get(execution_id)
+        if job is not None:
+            job.cancel.set()
 
     # -- executions
 
@@ -184,18 +196,16 @@ class ProcessFlow:
             self._fast_slots.release()
 
     def _run_fast(self, claim: Claim) -> None:
+        self._turns.begin_beside(claim.scope.tenant_id)
         try:
             self.runner.run(claim, is_new=True)
         finally:
+            self._turns.end_beside(claim.scope.tenant_id)
             self._fast_slots.release()
 
     def cancel_execution(self, scope: TenantScope, execution_id: str, process_id: str | None = None) -> Execution:
         """Cancel; one in progress stops at its next host call or step."""
-        row = db.write(lambda: executions.cancel_rows(scope, execution_id, process_id))
-        job = self.runner.active.get(execution_id)
-        if job is not None:
-            job.cancel.set()
-        return row
+        return db.write(lambda: executions.cancel_rows(scope, execution_id, process_id))
 
     def resume_execution(self, scope: TenantScope, execution_id: str, process_id: str, answer: Resumption) -> Execution:
         """See `executions.answer_event`."""
@@ -321,8 +331,8 @@ class ProcessFlow:
 
         def resume() -> Process:
             row, held = pausing.resume_rows(scope, process_id)
-            for execution_id in held:
-                self._wake(scope.tenant_id, execution_id)
+            for execution_id in held[:ENOUGH_MESSAGES]:
+                self.intake.wake(scope.tenant_id, execution_id)
             return row
 
         return db.write(resume)
@@ -348,6 +358,11 @@ class ProcessFlow:
             "in_flight": count.get("running", 0) + count.get("cancelling", 0), "waiting": count.get("waiting", 0),
             "scheduled": count.get("scheduled", 0), "workers": self.config.queue.workers, "lag_ms": max(0, oldest),
         }  # fmt: skip
+
+
+def _log_lost(done: "Future[None]") -> None:
+    if (fault := done.exception()) is not None:
+        log.error("a wake-up was not recorded; the sweeper finds the execution", exc_info=fault)
 
 
 def _check_request(request: StartRequest) -> None:

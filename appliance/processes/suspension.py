@@ -179,14 +179,15 @@ def templates_in_use() -> set[str]:
 
 
 class Woken:
-    """Who in this process wakes executions whose time has come by an answer; without anybody the sweeper finds them."""
+    """Who in this process is told about executions: `woken` when an answer has come and their time with it, `stopped` when they
+    are to be cancelled.  Without anybody the sweeper, and the heartbeat of whoever runs them, find out."""
 
     def __init__(self) -> None:
         self._callbacks: list[Callable[[str, str], None]] = []
         self._lock = Lock()
 
     def when(self, callback: Callable[[str, str], None]) -> None:
-        """Call `callback(tenant_id, execution_id)` after the commit of an answer."""
+        """Call `callback(tenant_id, execution_id)` after the commit."""
         with self._lock:
             self._callbacks.append(callback)
 
@@ -203,3 +204,4 @@ class Woken:
 
 
 woken = Woken()
+stopped = Woken()

@@ -1,30 +1,36 @@
-"""Finds what nobody will do otherwise: work of dead workers, lost wake-ups, due timers, and rows past their time."""
+"""Finds what nobody will do otherwise: work of dead workers, lost wake-ups, due timers, and what came too late to begin."""
 
 import logging
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from appliance.core import clock, db
 from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 
+from . import admission, turns
+
 log = logging.getLogger(__name__)
-LOST_AFTER_MS = 1_000
-BACKLOG_LOST_AFTER_MS = 10_000
-BACKLOG_SECONDS = 10.0
-WAKE = "execution"
 BATCH = 200
 
 
-class Sweeper:
-    """One thread per process; every round is a few reads of a small index, and a write only when something was found."""
+class Wakes(Protocol):
+    """How workers are woken; both inside a write."""
 
-    def __init__(self, presence: Presence, interval_ms: int, wake: Callable[[str, str], None], queue: TaskQueue) -> None:
+    def wake(self, tenant_id: str, execution_id: str) -> None: ...
+
+    def wake_cancelled(self, tenant_id: str, execution_id: str) -> None: ...
+
+
+class Sweeper:
+    """One thread per process; every round is a few reads of small indexes, and a write only when something was found."""
+
+    def __init__(self, presence: Presence, interval_ms: int, wakes: Wakes, queue: TaskQueue) -> None:
         self._presence = presence
         self._interval = interval_ms / 1000
-        self._wake = wake
+        self._wakes = wakes
         self._queue = queue
-        self._backlog_looked_at = clock.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
         self.is_running_here: Callable[[str], bool] = lambda execution_id: False
@@ -37,20 +43,23 @@ class Sweeper:
         self._thread.join()
 
     def _run(self) -> None:
+        found = 0
         while True:
             try:
-                self.sweep()
+                found = self.sweep()
             except Exception:
                 log.exception("a round of the sweeper failed; the next one tries again")
-            if self._stop.wait(self._interval):
+            if self._stop.wait(0 if found >= BATCH else self._interval):
                 return
 
     def sweep(self) -> int:
-        """One round; answers how many executions were woken."""
-        found = [*self._orphans(), *self._due(), *self._forgotten()]
-        if found:
-            db.write(lambda: self._requeue(found))
-        return len(found)
+        """One round; answers how many executions it did something about."""
+        orphans, due, late = self._orphans(), self._due(), admission.late_ones(clock.now_ms(), BATCH)
+        if orphans or due or late:
+            db.write(lambda: self._put_right(orphans, due, late))
+        if not self._queue.has(1) and turns.anything_ready():
+            db.write(lambda: self._wakes.wake("", ""))  # one is enough: whoever begins something wakes the next
+        return max(len(orphans), len(due), len(late))
 
     def _orphans(self) -> list[tuple[str, str, int]]:
         """Running executions whose worker is dead, silent for longer than its lease, or does not know of them."""
@@ -70,46 +79,34 @@ class Sweeper:
                 found.append((tenant_id, execution_id, fence))
         return found[:BATCH]
 
-    def _due(self) -> list[tuple[str, str, int]]:
+    @staticmethod
+    def _due() -> list[tuple[str, str]]:
         rows = db.rows(
-            "SELECT tenant_id, id, fence FROM execution WHERE status IN ('waiting', 'scheduled') AND next_run_at <= ? "
+            "SELECT tenant_id, id FROM execution WHERE status IN ('waiting', 'scheduled') AND next_run_at <= ? "
             "ORDER BY next_run_at LIMIT ?",
             (clock.now_ms(), BATCH),
         )
-        return [(row[0], row[1], row[2]) for row in rows]
+        return [(row[0], row[1]) for row in rows]
 
-    def _forgotten(self) -> list[tuple[str, str, int]]:
-        """Queued executions whose message was taken by a worker that died before it claimed them."""
-        if self._queue.depth() == 0:
-            return self._queued_before(clock.now_ms() - LOST_AFTER_MS)
-        # Behind a backlog the messages themselves are read: seldom, and for what has waited longest.
-        if clock.monotonic() - self._backlog_looked_at < BACKLOG_SECONDS:
-            return []
-        self._backlog_looked_at = clock.monotonic()
-        oldest = self._queued_before(clock.now_ms() - BACKLOG_LOST_AFTER_MS)
-        held = self._queue.waiting(WAKE) if oldest else set()
-        return [found for found in oldest if found[:2] not in held]
-
-    @staticmethod
-    def _queued_before(moment: int) -> list[tuple[str, str, int]]:
-        rows = db.rows(
-            "SELECT tenant_id, id, fence FROM execution WHERE status = 'queued' AND wait_reason IS NULL AND enqueued_at < ? "
-            "ORDER BY enqueued_at LIMIT ?",
-            (moment, BATCH),
-        )
-        return [(row[0], row[1], row[2]) for row in rows]
-
-    def _requeue(self, found: list[tuple[str, str, int]]) -> None:
-        """Queue each again, unless it has been claimed since it was looked at."""
+    def _put_right(self, orphans: list[tuple[str, str, int]], due: list[tuple[str, str]], late: list[tuple[str, str]]) -> None:
         now = clock.now_ms()
-        for tenant_id, execution_id, fence in found:
+        self._requeue(orphans)
+        for tenant_id, execution_id in due:
+            if admission.line_up(tenant_id, execution_id, now):
+                self._wakes.wake(tenant_id, execution_id)
+        for tenant_id, execution_id in late:
+            admission.expire(tenant_id, execution_id, now)
+
+    def _requeue(self, orphans: list[tuple[str, str, int]]) -> None:
+        """Queue each again, unless it has been claimed since it was looked at; one being cancelled needs a worker of its own."""
+        now = clock.now_ms()
+        for tenant_id, execution_id, fence in orphans:
             changed = db.execute(
                 "UPDATE execution SET status = CASE WHEN status = 'cancelling' THEN status ELSE 'queued' END, owner = NULL, "
-                "enqueued_at = ?, next_run_at = NULL, wait_reason = CASE WHEN started_at IS NULL AND EXISTS (SELECT 1 "
-                "FROM process p WHERE p.tenant_id = execution.tenant_id AND p.id = process_id AND p.paused_at IS NOT NULL) "
-                "THEN 'paused' END WHERE tenant_id = ? AND id = ? AND fence = ? "
-                "AND status IN ('queued', 'waiting', 'scheduled', 'running', 'cancelling')",
+                "enqueued_at = ?, next_run_at = NULL, wait_reason = NULL WHERE tenant_id = ? AND id = ? AND fence = ? "
+                "AND status IN ('running', 'cancelling')",
                 (now, tenant_id, execution_id, fence),
             )
             if changed:
-                self._wake(tenant_id, execution_id)
+                ready = admission.is_ready(tenant_id, execution_id)
+                (self._wakes.wake if ready else self._wakes.wake_cancelled)(tenant_id, execution_id)

@@ -32,9 +32,10 @@ def remove_fence() -> None:
 
     journal.check_fence = lambda claim: None  # type: ignore[attr-defined]
 
-    def requeue(self: sweeper.Sweeper, found: list[tuple[str, str, int]]) -> None:
-        for tenant_id, execution_id, _ in found:
-            self._wake(tenant_id, execution_id)
+    def requeue(self: sweeper.Sweeper, orphans: list[tuple[str, str, int]]) -> None:
+        for tenant_id, execution_id, _ in orphans:
+            db.execute("UPDATE execution SET status = 'queued' WHERE tenant_id = ? AND id = ?", (tenant_id, execution_id))
+            self._wakes.wake(tenant_id, execution_id)
 
     sweeper.Sweeper._requeue = requeue  # type: ignore[method-assign]
 

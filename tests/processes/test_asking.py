@@ -155,6 +155,7 @@ def test_a_cancel_withdraws_everything_that_is_asked(world: World) -> None:
     execution = start(world, [{"id": "all", "parallel": ways}])
     waits = waiting(world, execution, 3)
     assert {wait["kind"] for wait in waits} == {"human", "event", "child"}
+    wait_until(lambda: [each.status for each in children_of(world, execution)] == ["waiting"])
     world.flow.cancel_execution(world.scope, execution)
     assert [each.status for each in asked(world, execution)] == ["cancelled"]
     assert [each.status for each in children_of(world, execution)] == ["cancelled"]
