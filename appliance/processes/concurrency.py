@@ -1,6 +1,7 @@
 """What a definition says about when its executions may begin: how many at once, by which key, and how long one may be late."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,7 @@ Behaviour = Literal["queue", "cancel_running", "reject"]
 BEHAVIOURS = ("queue", "cancel_running", "reject")
 MOST_AT_ONCE = 10_000
 MAX_KEY = 500
+KEY_PATTERN = r"^=|\{\{.*\}\}"
 
 
 @dataclass(frozen=True)
@@ -42,17 +44,22 @@ def read_concurrency(reader: Reader, value: Any, pointer: str) -> Concurrency | 
     if value is None:
         return None
     given = reader.mapping(value, pointer, ("limit", "key", "behaviour"), ("limit",))
-    limit = reader.whole(given.get("limit"), f"{pointer}/limit", 1, MOST_AT_ONCE) or 1
+    limit = reader.whole(given.get("limit", 1) or 0, f"{pointer}/limit", 1, MOST_AT_ONCE) or 1
     behaviour = reader.choice(given.get("behaviour", "queue"), f"{pointer}/behaviour", BEHAVIOURS)
-    key = reader.template(given["key"], f"{pointer}/key") if "key" in given else None
-    for expression in key.expressions if key else ():
-        if expression.path is None or expression.path[0] != "input" or len(expression.path) < 2:
-            reader.problem(
-                f"{pointer}/key", "a key is made of members of the input, such as = input.customer or {{ input.a }}/{{ input.b }}"
-            )
-    if key is not None and not key.expressions:
-        reader.problem(f"{pointer}/key", "this key is the same for every execution; leave it out, or name a member of the input")
+    key = _read_key(reader, given["key"], f"{pointer}/key") if "key" in given else None
     return Concurrency(limit, key, "queue" if behaviour == "queue" else "reject" if behaviour == "reject" else "cancel_running")
+
+
+def _read_key(reader: Reader, value: Any, pointer: str) -> Template | None:
+    """A text made of members of the input: it is filled in inside the write that records the execution, without a sandbox."""
+    if not isinstance(value, str) or not re.search(KEY_PATTERN, value):
+        reader.problem(pointer, "a key is a text made of members of the input, such as = input.customer; or leave it out")
+        return None
+    key = reader.template(value, pointer)
+    for expression in key.expressions:
+        if expression.path is None or expression.path[0] != "input" or len(expression.path) < 2:
+            reader.problem(pointer, "a key has members of the input, such as = input.customer or {{ input.a }}/{{ input.b }}")
+    return key
 
 
 def slot_of(concurrency: Concurrency, given: Mapping[str, Any]) -> Slot:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from .concurrency import BEHAVIOURS, KEY_PATTERN, MOST_AT_ONCE
 from .nodes import BLOCK_KINDS, FAILURE_CLASSES, KINDS
 from .schema_kinds import kind_schemas
 from .schema_parts import (
@@ -35,6 +36,8 @@ def process_schema() -> dict[str, Any]:
         "timeout": optional(DURATION),
         "grants": optional(grants_schema()),
         "triggers": optional(triggers_schema()),
+        "concurrency": optional(concurrency_schema()),
+        "expires": optional(DURATION),
         "steps": STEPS,
     }
     return {
@@ -43,6 +46,11 @@ def process_schema() -> dict[str, Any]:
         **shape(members, ("id", "steps")),
         "$defs": {"step": _step(), "steps": listed({"$ref": "#/$defs/step"}, minItems=1)},
     }
+
+
+def concurrency_schema() -> Shape:
+    key = {"type": "string", "pattern": KEY_PATTERN}
+    return shape({"limit": whole(1, MOST_AT_ONCE), "key": key, "behaviour": {"enum": list(BEHAVIOURS)}}, ("limit",))
 
 
 def grants_schema() -> Shape:

@@ -54,9 +54,27 @@ def test_kinds_of_later_releases_are_refused_by_name(kind: str) -> None:
     assert of_step({"id": "x", kind: {}}) == {f"/steps/0/{kind}": f"'{kind}' is not offered by this release"}
 
 
-@pytest.mark.parametrize("member", ["concurrency", "on_failure"])
+@pytest.mark.parametrize("member", ["on_failure"])
 def test_members_of_later_releases_are_refused_by_name(member: str) -> None:
     assert of_step(RULE, **{member: {}}) == {f"/{member}": f"'{member}' is not offered by this release"}
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "pointer"),
+    [
+        ({}, "/concurrency/limit"),
+        ({"limit": 0}, "/concurrency/limit"),
+        ({"limit": 1, "behaviour": "wait"}, "/concurrency/behaviour"),
+        ({"limit": 1, "key": "fixed"}, "/concurrency/key"),
+        ({"limit": 1, "key": "= input.a + input.b"}, "/concurrency/key"),
+        ({"limit": 1, "key": "= steps.a.b"}, "/concurrency/key"),
+        ({"limit": 1, "keys": "= input.a"}, "/concurrency/keys"),
+    ],
+)
+def test_a_concurrency_names_how_many_and_by_which_member_of_the_input(concurrency: dict[str, Any], pointer: str) -> None:
+    assert set(of_step(RULE, concurrency=concurrency)) == {pointer}
+    assert of_step(RULE, concurrency={"limit": 2, "key": "{{ input.a }}/{{ input.b }}"}, expires="10m") == {}
+    assert set(of_step(RULE, expires="soon")) == {"/expires"}
 
 
 def test_other_words_of_later_releases_are_refused_by_name() -> None:
