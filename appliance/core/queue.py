@@ -128,6 +128,11 @@ class TaskQueue:
         tasks = self._huey.storage.tasks
         return bool(tasks(self._huey.storage.Task.id).offset(count - 1).limit(1).exists())
 
+    def waiting(self, name: str) -> set[tuple[str | int, ...]]:
+        """The arguments of every message of the task `name` that nobody has taken yet; reads the whole queue."""
+        messages = [json.loads(data) for data in self._huey.storage.enqueued_items()]
+        return {tuple(args) for _, task, args in messages if task == f"gos.{name}"}
+
     def start(self, workers: int) -> None:
         """Begin working messages off in `workers` threads of this process."""
         logging.getLogger("huey").setLevel(logging.WARNING)

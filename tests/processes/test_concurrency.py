@@ -6,7 +6,7 @@ import pytest
 
 from appliance.core import clock, db
 from appliance.core.errors import ConcurrencyLimited, ValidationFailed
-from appliance.processes.executions import Execution, queue_place
+from appliance.processes.executions import queue_place
 from tests.processes.world import Bell, World, rule, wait_until
 
 HOLD = {"id": "ring", "integration": {"use": "bell", "action": "hold", "input": {"n": "= input.n"}}}
@@ -113,27 +113,6 @@ def test_a_scheduled_one_takes_no_slot_before_its_time(world: World) -> None:
     assert states(world, first, tomorrow) == ["succeeded", "scheduled"]
 
 
-@pytest.mark.parametrize("end", ["cancel", "expire", "delete"])
-def test_whatever_ends_an_execution_passes_its_slot_on(idle_world: World, end: str) -> None:
-    """Nothing runs here: the slot of one that was queued first goes to the next."""
-    world = idle_world
-    process = limited(world)
-    first, second = (world.start(process, {"n": n}, soon=False, expires_ms=60_000) for n in (1, 2))
-    assert states(world, first, second) == ["queued", "queued/slot"]
-    if end == "cancel":
-        world.flow.cancel_execution(world.scope, first)
-    elif end == "expire":
-        change = {"expires_at": clock.now_ms() - 1}
-        db.write(lambda: world.scope.update(Execution, **change).where(Execution.id == first).execute())
-        world.flow._sweeper.sweep()
-    else:
-        world.flow.delete_process(world.scope, process, force=True)
-        assert db.rows("SELECT 1 FROM execution WHERE process_id = ?", (process,)) == []
-        return
-    assert states(world, second) == ["queued"]
-    world.flow.cancel_execution(world.scope, second)
-
-
 def test_a_slot_is_passed_on_while_the_process_is_paused_but_nothing_begins(world: World) -> None:
     process = limited(world)
     first = begun(world, process)
@@ -144,21 +123,6 @@ def test_a_slot_is_passed_on_while_the_process_is_paused_but_nothing_begins(worl
     assert states(world, second, third) == ["queued/paused", "queued/slot"]
     world.flow.resume_process(world.scope, process)
     assert [world.finish(each).status for each in (second, third)] == ["succeeded", "succeeded"]
-
-
-def test_a_crash_loses_no_slot(idle_world: World) -> None:
-    world = idle_world
-    process = limited(world, [rule("one", "= 1")])
-    first, second = (world.start(process, {"n": n}, soon=False) for n in (1, 2))
-    assert world.runner.claim("acme", first) is not None
-    world.lose_worker(first)
-    assert states(world, first, second) == ["running", "queued/slot"]
-    world.flow._sweeper.sweep()
-    assert states(world, first, second) == ["queued", "queued/slot"], "it is to go on, and keeps its slot"
-    world.runner.drive("acme", first)
-    assert states(world, first, second) == ["succeeded", "queued"]
-    world.runner.drive("acme", second)
-    assert states(world, second) == ["succeeded"]
 
 
 def test_never_more_at_once_than_the_limit(world: World) -> None:
