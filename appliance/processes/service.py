@@ -42,6 +42,7 @@ from .timers import Timers
 from .triggers.registration import outer_problems
 from .triggers.service import Triggers
 from .turns import Turns
+from .unreached import UnreachedActions
 
 log = logging.getLogger(__name__)
 MAX_LABEL = 200
@@ -288,13 +289,14 @@ class ProcessFlow:
         finally:
             self._replays.release()
 
-    def test_process(self, scope: TenantScope, process_id: str, request: DryRunRequest) -> DryRun:
+    def test_process(self, scope: TenantScope, process_id: str, request: DryRunRequest, *, offline: bool = False) -> DryRun:
         """Run the draft, or a version, without any effect: as a whole, or one step of it.
 
         `test_process(scope, "order-intake", DryRunRequest(input={…}, mocks={"push": {"output": {…}}}))` answers a DryRun:
         `status`, `output`, `error`, `steps` (each with `run`, `calls` and `logs`), `effects` (what would have been done) and
         `unused_mocks`.  Reads of DataPool and of integrations are made unless a mock stands for them; everything else is
-        answered by a mock, the step's own `mock`, a pinned output, or a stand-in that is marked.  Not inside a write.
+        answered by a mock, the step's own `mock`, a pinned output, or a stand-in that is marked.  `offline`: integrations
+        are not read either.  Not inside a write.
 
         NotFound, DefinitionInvalid (a draft that cannot be read), ValidationFailed (input, step, mocks, context),
         TimedOut after `limits.replay_seconds`, ConcurrencyLimited while others are tested.
@@ -303,7 +305,8 @@ class ProcessFlow:
             compiled = load_draft(scope, process_id)
         else:
             compiled = self.runner.load(scope, process_id, executions.version_to_run(scope, process_id, request.version))
-        outside = Outside(self.runner.tools.data, self.runner.tools.actions, self._load)
+        actions = self.runner.tools.actions
+        outside = Outside(self.runner.tools.data, UnreachedActions(actions) if offline else actions, self._load)
         with self._replaying():
             return run_dry(self.runner.tools, outside, scope, compiled, request, self.config.limits.replay_seconds)
 

@@ -34,6 +34,23 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     return files
 
 
+def read_test_files(folder: Path) -> dict[str, bytes]:
+    """The files that tests are made of, by path: tests/, and sample/ from which they take input; ValidationFailed for a link."""
+    files: dict[str, bytes] = {}
+    size = 0
+    for top in ("tests", "sample"):
+        for path in sorted((folder / top).rglob("*")):
+            name = path.relative_to(folder).as_posix()
+            if path.is_symlink():
+                raise ValidationFailed(f"{name} is a link; tests are files only")
+            if path.is_file() and path.suffix in (".yaml", ".json"):
+                size += path.stat().st_size
+                if size > LARGEST_BYTES:
+                    raise PayloadTooLarge(f"the tests of {folder} have more than {LARGEST_BYTES >> 20} MiB")
+                files[name] = path.read_bytes()
+    return files
+
+
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[str]:
     """Write the files into a folder, made when it is not there; answers the paths whose content is new or changed."""
     changed = []

@@ -6,6 +6,7 @@ from typing import Any
 from appliance.connectors.registry import Installed, Registry
 from appliance.datapool.definition import ACCESS_VERBS, MAX_FIELDS, MAX_INDEX_FIELDS, MAX_INDEXES, NOT_YET, RESERVED_FIELDS
 from appliance.datapool.field_types import FIELD_TYPES, MAX_SCALE
+from appliance.processes.mocks import ERROR_MEMBERS as MOCK_ERROR_MEMBERS
 from appliance.processes.rule_tests import MOST_CASES
 from appliance.processes.schema import process_schema
 from appliance.processes.schema_parts import (
@@ -21,7 +22,9 @@ from appliance.processes.schema_parts import (
     shape,
     whole,
 )
+from appliance.solutions.cases import CALL_MEMBERS, ERROR_MEMBERS, STATUSES, STEP_MEMBERS
 
+_ANYTHING: Shape = {}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _DESCRIPTION: Shape = {"type": "string", "maxLength": 2000}
 _REFERENCE: Shape = {
@@ -39,6 +42,7 @@ def schema_files(registry: Registry) -> dict[str, Shape]:
         "collection": _collection,
         "integration": lambda: _integration(registry),
         "rule-tests": _rule_tests,
+        "cases": _cases,
     }
     return {f"{name}.schema.json": {"$schema": _DIALECT, "title": name, **make()} for name, make in makers.items()}
 
@@ -150,3 +154,45 @@ def _rule_tests() -> Shape:
     }
     case = shape(members, ("input",), **one_of("output", "error"))
     return shape({"cases": listed(case, minItems=1, maxItems=MOST_CASES)}, ("cases",))
+
+
+def _cases() -> Shape:
+    objects = {"type": "object", "additionalProperties": listed({"type": "object"})}
+    mock = {"anyOf": [shape({"calls": {"type": "object", "additionalProperties": _mock()}}, ("calls",)), _mock()]}
+    mocks = {"type": "object", "additionalProperties": mock}
+    members = {
+        "name": {"type": "string"},
+        "process": {"type": "string"},
+        "step": {"type": ["string", "null"], "description": "The id or path of the one step that is tested."},
+        "input": {"type": "object"},
+        "input_file": {"type": "string", "examples": ["sample/input.json"]},
+        "context": shape({"steps": {"type": "object"}, "items": {"type": "object"}}),
+        "mocks": mocks,
+        "records": objects,
+        "expect": _expect(),
+    }
+    case = shape(members, (), **excluding_both("input", "input_file"))
+    whole_file = {"process": {"type": "string"}, "records": objects, "mocks": mocks, "cases": listed(case, minItems=1)}
+    return shape(whole_file, ("cases",))
+
+
+def _mock() -> Shape:
+    text: Shape = {"type": "string"}
+    error = dict.fromkeys(MOCK_ERROR_MEMBERS, text) | {"retryable": FLAG}
+    return shape({"output": _ANYTHING, "outputs": listed(_ANYTHING, minItems=1), "error": shape(error)}) | {"maxProperties": 1}
+
+
+def _expect() -> Shape:
+    error = shape(dict.fromkeys(ERROR_MEMBERS, _ANYTHING))
+    step = shape({**dict.fromkeys(STEP_MEMBERS, _ANYTHING), "times": {"type": "integer"}, "error": error})
+    calls = {"anyOf": [listed(shape(dict.fromkeys(CALL_MEMBERS, _ANYTHING))), {"type": "null"}]}
+    members = {
+        "status": {"enum": list(STATUSES)}, "output": _ANYTHING, "error": error,
+        "steps": {"type": "object", "additionalProperties": step}, "effects": calls, "calls": calls,
+    }  # fmt: skip
+    return shape(members)
+
+
+def excluding_both(one: str, other: str) -> Shape:
+    """Not both of these members."""
+    return {"not": {"required": [one, other]}}

@@ -63,7 +63,7 @@ def test_the_schema_of_processes_is_a_schema(visitor: httpx.Client) -> None:
     assert not check.is_valid({"id": "a", "steps": [{"id": "x", "nonsense": {}}]})
 
 
-@pytest.mark.parametrize("name", ["solution", "collection", "integration", "rule-tests"])
+@pytest.mark.parametrize("name", ["solution", "collection", "integration", "rule-tests", "cases"])
 def test_the_files_of_a_solution_have_schemas(visitor: httpx.Client, name: str) -> None:
     schema = visitor.get(f"/api-docs/{name}.schema.json").json()
     jsonschema_rs.meta.validate(schema)

@@ -117,6 +117,8 @@ def test_folder_and_schema_agree(kind: str, place: tuple[Any, ...]) -> None:
 def schema_of(path: Path) -> Schema | None:
     if path.name.endswith(".tests.yaml"):
         return SCHEMAS["rule-tests"]
+    if path.parent.name == "tests":
+        return SCHEMAS["cases"]
     if path.name in ("solution.yaml", "process.yaml"):
         return SCHEMAS[path.stem]
     return SCHEMAS.get({"collections": "collection", "integrations": "integration"}.get(path.parent.name, ""))
@@ -129,7 +131,7 @@ def test_the_starter_is_valid_by_the_schemas() -> None:
         if schema is not None:
             looked_at += 1
             assert schema.problems(yaml12.load(path.read_text())) == [], path
-    assert looked_at >= 5
+    assert looked_at >= 8
 
 
 @pytest.mark.parametrize(
@@ -142,6 +144,20 @@ def test_the_starter_is_valid_by_the_schemas() -> None:
 )  # fmt: skip
 def test_test_tables_have_a_schema(table: Any, right: bool) -> None:
     assert (SCHEMAS["rule-tests"].problems(table) == []) is right
+
+
+@pytest.mark.parametrize(
+    ("case", "right"),
+    [
+        ({}, True), ({"input": {}, "input_file": "x"}, False), ({"expect": {"status": "done"}}, False), ({"inptu": {}}, False),
+        ({"mocks": {"a": {"output": 1, "outputs": [1]}}}, False), ({"mocks": {"a": {"calls": {"b.c": {"error": {}}}}}}, True),
+        ({"mocks": {"a": {"error": {"retryable": "yes"}}}}, False), ({"expect": {"steps": {"a": {"time": 1}}}}, False),
+        ({"expect": {"effects": [{"argz": []}]}}, False), ({"expect": {"calls": [{"args": []}]}}, True),
+        ({"records": {"things": {}}}, False),
+    ],
+)  # fmt: skip
+def test_cases_have_a_schema(case: Any, right: bool) -> None:
+    assert (SCHEMAS["cases"].problems({"process": "p", "cases": [case]}) == []) is right
 
 
 def test_a_secret_written_out_is_marked_in_the_editor() -> None:

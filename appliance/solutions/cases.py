@@ -1,0 +1,166 @@
+"""The cases in a solution's tests/ folder as typed data, read with every problem at once; pure, no database."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from appliance.core import yaml12
+from appliance.processes.reading import pointer_token
+from appliance.processes.versions import line_of
+from appliance.solutions.definition import Problem
+
+TESTS_FOLDER = "tests"
+# `refused`: it never begins, because its input does not fit.
+STATUSES = ("succeeded", "failed", "timed_out", "refused")
+STEP_MEMBERS = ("status", "output", "outputs", "times", "result_source", "error")
+CALL_MEMBERS = ("step", "method", "args", "effect", "answered_by", "ok")
+ERROR_MEMBERS = ("code", "failure_class", "message", "step")
+_CASE_MEMBERS = ("name", "process", "step", "input", "input_file", "context", "mocks", "records", "expect")
+_EXPECT_MEMBERS = ("status", "output", "error", "steps", "effects", "calls")
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What is to come out; None means that it is free."""
+
+    status: str
+    output: Mapping[str, Any] = field(default_factory=dict)  # {"output": …}, empty when it is free
+    error: Mapping[str, Any] | None = None
+    steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    effects: list[Any] | None = None
+    calls: list[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test of a process, or of one `step` of it; `records` are kept in DataPool while it runs."""
+
+    file: str
+    line: int | None
+    name: str
+    process: str
+    step: str | None
+    input: Any
+    context: Mapping[str, Any]
+    mocks: Mapping[str, Any]
+    records: Mapping[str, list[Any]]
+    expect: Expectation
+
+
+def read_cases(files: Mapping[str, bytes]) -> tuple[list[Case], list[Problem]]:
+    """The cases of every `tests/<name>.yaml`, and what is wrong with them; `files` are those of the tests folder and its inputs."""
+    cases: list[Case] = []
+    problems: list[Problem] = []
+    for path in sorted(files):
+        if path.startswith(f"{TESTS_FOLDER}/") and path.endswith(".yaml"):
+            reader = _CaseReader(path, files)
+            cases += reader.read()
+            problems += reader.problems
+    return cases, problems
+
+
+class _CaseReader:
+    """Reads one file and notes what is wrong."""
+
+    def __init__(self, path: str, files: Mapping[str, bytes]) -> None:
+        self.path, self.files = path, files
+        self.lines: dict[str, int] = {}
+        self.problems: list[Problem] = []
+
+    def problem(self, pointer: str, message: str, *, line: int | None = None, column: int | None = None) -> None:
+        place = line or line_of(pointer, self.lines) or self.lines.get("")
+        self.problems.append(Problem(self.path, "case_invalid", f"{pointer} {message}".strip(), place, column=column))
+
+    def mapping(self, value: Any, pointer: str, known: tuple[str, ...] = ()) -> dict[str, Any]:
+        """An object with no members but `known`, if there are any known."""
+        if not isinstance(value, dict):
+            self.problem(pointer, "this must be an object")
+            return {}
+        for name in value if known else ():
+            if name not in known:
+                self.problem(f"{pointer}/{pointer_token(name)}", f"{name[:60]!r} is not known here; known are {', '.join(known)}")
+        return value
+
+    def read(self) -> list[Case]:
+        try:
+            data, self.lines = yaml12.load_with_lines(self.files[self.path].decode("utf8"))
+        except UnicodeDecodeError:
+            self.problem("", "the file is not UTF-8 text")
+            return []
+        except yaml12.YamlInvalid as error:
+            self.problem("", error.message, line=error.line, column=error.column)
+            return []
+        given = self.mapping(data, "", ("process", "records", "mocks", "cases"))
+        listed = given.get("cases")
+        if not isinstance(listed, list) or not listed:
+            self.problem("/cases", "a file of tests has `cases`, a list of at least one")
+            return []
+        return [case for index, value in enumerate(listed) if (case := self.case(given, value, index)) is not None]
+
+    def case(self, around: Mapping[str, Any], value: Any, index: int) -> Case | None:
+        before, pointer = len(self.problems), f"/cases/{index}"
+        given = self.mapping(value, pointer, _CASE_MEMBERS)
+        process = given.get("process", around.get("process"))
+        if not isinstance(process, str):
+            self.problem(f"{pointer}/process", "name the process, here or for the whole file")
+        name, step = given.get("name", f"case {index + 1}"), given.get("step")
+        if not isinstance(name, str) or not isinstance(step, str | None):
+            self.problem(pointer, "name and step are texts")
+        records = {**self.records(around, ""), **self.records(given, pointer)}
+        mocks = {**self.mapping(around.get("mocks", {}), "/mocks"), **self.mapping(given.get("mocks", {}), f"{pointer}/mocks")}
+        context = self.mapping(given.get("context", {}), f"{pointer}/context", ("steps", "items"))
+        expect = self.expect(given.get("expect", {}), f"{pointer}/expect")
+        case_input = self.input(given, pointer)
+        if len(self.problems) > before:
+            return None
+        return Case(
+            self.path, self.lines.get(pointer), str(name), str(process), step, case_input, context, mocks, records, expect
+        )
+
+    def input(self, given: Mapping[str, Any], pointer: str) -> Any:
+        if "input_file" not in given:
+            return self.mapping(given.get("input", {}), f"{pointer}/input")
+        at = f"{pointer}/input_file"
+        if "input" in given:
+            self.problem(at, "a case has either `input` or `input_file`")
+        name = given["input_file"]
+        if not isinstance(name, str) or name not in self.files:
+            self.problem(at, "this must be a JSON or YAML file of the solution folder, such as sample/input.json")
+            return {}
+        try:
+            return self.mapping(yaml12.load(self.files[name].decode("utf8")), at)
+        except (UnicodeDecodeError, yaml12.YamlInvalid) as error:
+            self.problem(at, f"{name} cannot be read: {error}")
+            return {}
+
+    def records(self, given: Mapping[str, Any], pointer: str) -> dict[str, list[Any]]:
+        found = self.mapping(given.get("records", {}), f"{pointer}/records")
+        for name, records in found.items():
+            if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
+                self.problem(f"{pointer}/records/{pointer_token(name)}", "this must be a list of objects")
+        return found
+
+    def expect(self, value: Any, pointer: str) -> Expectation:
+        given = self.mapping(value, pointer, _EXPECT_MEMBERS)
+        error = self.mapping(given["error"], f"{pointer}/error", ERROR_MEMBERS) if "error" in given else None
+        status = given.get("status", "succeeded" if error is None else "failed")
+        if status not in STATUSES:
+            self.problem(f"{pointer}/status", f"this must be one of {', '.join(STATUSES)}")
+        if "output" in given and status != "succeeded":
+            self.problem(f"{pointer}/output", "only what succeeds has an output")
+        steps = self.mapping(given.get("steps", {}), f"{pointer}/steps")
+        for name, step in steps.items():
+            self.mapping(step, f"{pointer}/steps/{pointer_token(name)}", STEP_MEMBERS)
+        output = {"output": given["output"]} if "output" in given else {}
+        effects, calls = (self.calls(given.get(name), f"{pointer}/{name}") for name in ("effects", "calls"))
+        return Expectation(str(status), output, error, steps, effects, calls)
+
+    def calls(self, value: Any, pointer: str) -> list[Any] | None:
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            self.problem(pointer, "this must be a list of calls")
+            return None
+        for index, call in enumerate(value):
+            self.mapping(call, f"{pointer}/{index}", CALL_MEMBERS)
+        return value

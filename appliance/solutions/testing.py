@@ -1,0 +1,190 @@
+"""The tests of a solution: its cases by dry run in a tenant of their own, its test tables by the decision engine."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from appliance.core import clock
+from appliance.core.crypto import Sealer
+from appliance.core.errors import ApplianceError
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+from appliance.integrations.settings import is_marker
+from appliance.processes.dry_run import DryRun, DryRunRequest
+from appliance.processes.expectations import find_differences
+from appliance.processes.rule_tests import run_tables
+from appliance.processes.service import ProcessFlow
+from appliance.sandbox import Pool
+from appliance.solutions.cases import Case
+from appliance.solutions.definition import Solution
+from appliance.solutions.service import Tools, apply_solution
+from appliance.tenants import service as tenants
+
+_STAND_IN, _SEALED = "stands-in-for-a-secret", "sealed_where_it_came_from"
+_MOST_DIFFERENCES = 20
+
+
+@dataclass(frozen=True)
+class CaseOutcome:
+    """How one case went: it holds when there are no problems.  `status`, `output` and `error` are what came out."""
+
+    kind: Literal["process", "rule"]
+    file: str
+    line: int | None
+    name: str
+    process: str
+    problems: tuple[str, ...]
+    duration_ms: int = 0
+    status: str = ""
+    output: Any = None
+    error: Mapping[str, Any] | None = None
+    logs: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def set_up(scope: TenantScope, sealer: Sealer, tools: Tools, solution: Solution) -> None:
+    """Apply the solution to a tenant that only tests see; every secret it needs is set to a word that is none.
+
+    DefinitionInvalid, Conflict as of any apply.
+    """
+    for name in (*solution.needed_secrets(), _SEALED):
+        tenants.set_secret(scope, sealer, name, _STAND_IN)
+    integrations = {
+        slug: replace(each, spec=replace(each.spec, settings=_without_markers(each.spec.settings)))
+        for slug, each in solution.integrations.items()
+    }
+    apply_solution(scope, tools, replace(solution, integrations=integrations))
+
+
+def _without_markers(value: Any) -> Any:
+    """Settings in which every secret that was sealed where the folder was pulled is one that is set here."""
+    if is_marker(value):
+        return f"= secrets.{_SEALED}"
+    if isinstance(value, Mapping):
+        return {name: _without_markers(inner) for name, inner in value.items()}
+    return [_without_markers(inner) for inner in value] if isinstance(value, list) else value
+
+
+def run_rule_cases(pool: Pool, solution: Solution, text: str = "") -> Iterator[CaseOutcome]:
+    """Every case of the test tables beside decisions whose file or name has `text` in it."""
+    for process_id, process in sorted(solution.processes.items()):
+        began = clock.monotonic()
+        for result in run_tables(pool, "", process.draft.files):
+            case, problems = result.case, (result.problem,) if result.problem is not None else ()
+            file = f"processes/{process_id}/{case.file}"
+            if text in f"{file} {case.name}":
+                yield CaseOutcome("rule", file, case.line, case.name, process_id, problems, _since(began))
+            began = clock.monotonic()
+
+
+def run_case(flow: ProcessFlow, scope: TenantScope, case: Case) -> CaseOutcome:
+    """One case: the records it wants are kept while it runs."""
+    began = clock.monotonic()
+    outcome = CaseOutcome("process", case.file, case.line, case.name, case.process, ())
+    request = DryRunRequest(
+        input=case.input, step=case.step, mocks=case.mocks, context_steps=case.context.get("steps", {}),
+        context_items=case.context.get("items", {}),
+    )  # fmt: skip
+    try:
+        with _kept(scope, case.records):
+            run = flow.test_process(scope, case.process, request, offline=True)
+    except ApplianceError as error:
+        return replace(outcome, problems=tuple(_refusal(case, error)), duration_ms=_since(began), status="refused")
+    logs = tuple(f"{told.run.step}: {line.level} {line.message}" for told in run.steps for line in told.logs)
+    return replace(
+        outcome, problems=tuple(_problems(case, run)), duration_ms=_since(began), status=run.status, output=run.output,
+        error=run.error, logs=logs,
+    )  # fmt: skip
+
+
+def _since(began: float) -> int:
+    return round((clock.monotonic() - began) * 1000)
+
+
+@contextmanager
+def _kept(scope: TenantScope, records: Mapping[str, list[Any]]) -> Iterator[None]:
+    made: list[tuple[str, str]] = []
+    try:
+        for collection, values in ((name, each) for name, entities in records.items() for each in entities):
+            made.append((collection, datapool.create_entity(scope, collection, values)["id"]))
+        yield
+    finally:
+        for collection, entity_id in reversed(made):
+            datapool.delete_entity(scope, collection, entity_id)
+
+
+def _problems(case: Case, run: DryRun) -> Iterator[str]:
+    """Everything in which the run is not as expected."""
+    expect = case.expect
+    if run.status != expect.status:
+        why = f": {run.error['message']} (step {run.error.get('step', '-')})" if run.error else ""
+        yield f"status: expected {expect.status}, found {run.status}{why}"
+    elif expect.output:
+        yield from _differences("output", expect.output["output"], run.output)
+    if expect.error is not None and run.error is not None:
+        yield from _error_problems("error", expect.error, run.error)
+    for name, wanted in expect.steps.items():
+        yield from _step_problems(name, wanted, run)
+    if expect.effects is not None:
+        yield from _differences("effects", expect.effects, _calls(run.effects))
+    if expect.calls is not None:
+        yield from _differences("calls", expect.calls, _calls(run.calls))
+    for name in run.unused_mocks:
+        yield f"mocks: nothing asked for {name}"
+
+
+def _refusal(case: Case, error: ApplianceError) -> Iterator[str]:
+    """What is wrong with a case that never began."""
+    if case.expect.status == "refused":
+        told = " ".join([error.message, *(detail.message for detail in error.details)])
+        yield from _error_problems("error", case.expect.error or {}, {"code": error.code, "message": told})
+        return
+    yield error.message
+    yield from (detail.message for detail in error.details if detail.message not in error.message)
+
+
+def _differences(what: str, expected: Any, found: Any) -> Iterator[str]:
+    differences = list(find_differences(expected, found))
+    for each in differences[:_MOST_DIFFERENCES]:
+        yield what + each.describe().replace("/:", ":", 1) if not each.pointer else what + each.describe()
+    if len(differences) > _MOST_DIFFERENCES:
+        yield f"{what}: and {len(differences) - _MOST_DIFFERENCES} more differences"
+
+
+def _error_problems(what: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in expected.items():
+        there = found.get(name)
+        if name == "message" and isinstance(value, str) and value in str(there):
+            continue
+        if there != value:
+            yield f"{what}/{name}: expected {value!r}, found {there!r}"
+
+
+def _step_problems(name: str, wanted: Mapping[str, Any], run: DryRun) -> Iterator[str]:
+    runs = [told.run for told in run.steps if name in (told.run.step, told.run.path)]
+    what = f"steps/{name}"
+    if "times" in wanted and len(runs) != wanted["times"]:
+        yield f"{what}/times: expected {wanted['times']}, found {len(runs)}"
+    if not runs:
+        if set(wanted) != {"times"}:
+            yield f"{what}: it did not run"
+        return
+    if "outputs" in wanted:
+        yield from _differences(f"{what}/outputs", wanted["outputs"], [each.output for each in runs])
+    last = runs[-1]
+    for member in ("status", "result_source", "output"):
+        if member in wanted:
+            yield from _differences(f"{what}/{member}", wanted[member], getattr(last, member))
+    if "error" in wanted:
+        if last.error is None:
+            yield f"{what}/error: there was none"
+        elif isinstance(wanted["error"], Mapping):
+            yield from _error_problems(f"{what}/error", wanted["error"], last.error)
+
+
+def _calls(made: Any) -> list[dict[str, Any]]:
+    return [{name: value for name, value in asdict(call).items() if name != "answer"} for call in made]
