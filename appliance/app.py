@@ -47,6 +47,7 @@ from appliance.processes.triggers import service as triggers
 from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
 from appliance.sandbox.runtimes import default_folder
+from appliance.sites.bodies import PacedConnection, PacedRequest
 from appliance.sites.demo import make_demo
 from appliance.sites.front import App, Front, host_of
 from appliance.sites.static import StaticFiles
@@ -221,6 +222,7 @@ def make_asgi(appliance: Appliance) -> Any:
     """The ASGI application: front, static files, then Quart with the edges."""
     services = appliance.services
     quart = Quart(__name__, template_folder=str(ui_folder() / "templates"), static_folder=None)
+    quart.request_class, quart.asgi_http_class = PacedRequest, PacedConnection
     quart.config["MAX_CONTENT_LENGTH"] = None
     quart.config["BODY_TIMEOUT"] = 60
     quart.config["PROVIDE_AUTOMATIC_OPTIONS"] = False

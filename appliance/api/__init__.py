@@ -3,6 +3,7 @@
 from . import (
     approvals,
     datapool,
+    documents,
     dry_runs,
     executions,
     integrations,
@@ -21,7 +22,7 @@ from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    approvals, datapool, dry_runs, executions, integrations, keys, llm, logs, processes,
+    approvals, datapool, documents, dry_runs, executions, integrations, keys, llm, logs, processes,
     replay, retry_plan, solutions, tenants, triggers,
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from appliance.solutions.services import Services
 from appliance.tenants import keys
 from appliance.tenants.hosts import HostMatch
 
-from .routing import Route
+from .routing import Route, Upload
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Arrived:
     args: Mapping[str, list[str]]
     path: str
     raw: bytes
+    upload: Upload | None = None
     admitted: tuple[keys.Caller, dict[str, str]] | None = None
 
 

@@ -346,7 +346,8 @@ def import_entities(call: Call, collection: str) -> ImportView:
         MEDIA[media], key, call.query.on_error, dry_run=call.query.dry_run, delimiter=call.query.delimiter,
         in_write=call.idempotency is not None,
     )  # fmt: skip
-    return ImportView.model_validate(asdict(datapool.import_entities(call.scope, collection, call.body, options)))
+    with call.body.received.open() as file:
+        return ImportView.model_validate(asdict(datapool.import_entities(call.scope, collection, file, options)))
 
 
 @route("GET", "/datapool/{collection}/export", scope="entities.read", query=ExportQuery, media="application/octet-stream")

@@ -28,11 +28,11 @@ from appliance.tenants.keys import Caller
 
 from . import auth, parsing
 from .auth import Arrived
+from .contents import stream_pieces
 from .errors import error_body
 from .events import stream_events
-from .routing import PREFIX, ROUTES, Answer, Call, Events, Json, Route, as_answer, render
-
-DRAIN_BYTES = 1 << 20
+from .routing import PREFIX, ROUTES, Answer, Call, Events, Pieces, Route, as_answer, render
+from .uploads import DRAIN_BYTES, receive_upload
 
 
 @dataclass(frozen=True)
@@ -87,26 +87,45 @@ async def _serve(services: Services, route: Route, **path_args: str) -> Response
                 front["gos.host"], request_id, front["gos.address"], headers,
                 {name: request.args.getlist(name) for name in request.args}, request.path, b"",
             )  # fmt: skip
-            if _is_upload(route):  # nobody unknown may make us hold a hundred megabytes
-                admit = partial(_admit, services, route, arrived)
-                arrived = replace(arrived, admitted=await asyncio.get_running_loop().run_in_executor(services.threads, admit))
-            arrived = replace(arrived, raw=await _read_body(services, route))
-            work = _async_work if route.is_async else _sync_work
-            sent = await work(services, route, arrived, path_args)
+            if route.takes_upload:
+                sent = await _serve_upload(services, route, arrived, path_args)
+            else:
+                arrived = replace(arrived, raw=await _read_body(services))
+                work = _async_work if route.is_async else _sync_work
+                sent = await work(services, route, arrived, path_args)
         except Exception as error:  # noqa: BLE001  logged and answered there
             return _response(_refuse(error, request_id, accept))
     if isinstance(sent, Sent):
         return _response(sent)
-    return Response(b"", sent.status_code, sent.headers) if request.method == "HEAD" else sent
+    return _bare(sent) if request.method == "HEAD" else sent
 
 
-def _is_upload(route: Route) -> bool:
-    return isinstance(route.body, Json) and route.body.kind in ("archive", "lines")
+def _bare(response: Response) -> Response:
+    """The head alone, which says the size of what a GET would answer."""
+    length = response.headers.get("Content-Length")
+    bare = Response(b"", response.status_code, response.headers)
+    if length is not None:
+        bare.headers["Content-Length"] = length
+    return bare
 
 
-async def _read_body(services: Services, route: Route) -> bytes:
-    limits = services.config.limits
-    most = limits.upload_mb << 20 if _is_upload(route) else limits.json_body_kb << 10
+async def _serve_upload(services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]) -> Sent | Response:
+    """A body that goes to the disk: of nobody unknown, and gone with the request unless a verb has kept it."""
+    in_thread = partial(asyncio.get_running_loop().run_in_executor, services.threads)
+    caller, headers = await in_thread(_admit, services, route, arrived)
+    with _limits_told(headers):
+        upload = await receive_upload(services, form=route.body.kind == "file")
+    try:
+        if route.body.kind == "file":
+            kept = await in_thread(services.documents.keep_received, caller.scope, upload.received)
+            upload = replace(upload, kept=kept)
+        return await _sync_work(services, route, replace(arrived, upload=upload, admitted=(caller, headers)), path_args)
+    finally:
+        await in_thread(upload.received.discard)
+
+
+async def _read_body(services: Services) -> bytes:
+    most = services.config.limits.json_body_kb << 10
     parts: list[bytes] = []
     size = 0
     async for chunk in request.body:
@@ -124,12 +143,19 @@ async def _sync_work(services: Services, route: Route, arrived: Arrived, path_ar
     """Authentication, parsing, the verb and rendering: one visit to a thread."""
     call = partial(_run_sync, services, route, arrived, path_args)
     result = await asyncio.get_running_loop().run_in_executor(services.threads, call)
-    return result if isinstance(result, Sent) else stream_events(*result)
+    return result if isinstance(result, Sent) else _stream(services, *result)
+
+
+def _stream(services: Services, answer: Answer, headers: dict[str, str]) -> Response:
+    """An answer that is sent as it comes."""
+    if isinstance(answer.data, Pieces):
+        return stream_pieces(answer.data, answer.status or 200, {**headers, **answer.headers}, services.threads)
+    return stream_events(answer.data, headers)
 
 
 def _run_sync(
     services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]
-) -> Sent | tuple[Events, dict[str, str]]:
+) -> Sent | tuple[Answer, dict[str, str]]:
     with logs.log_context(request_id=arrived.request_id):
         caller, headers = _admit(services, route, arrived)
         with _limits_told(headers):
@@ -138,7 +164,7 @@ def _run_sync(
 
 def _perform_sync(
     services: Services, route: Route, arrived: Arrived, path_args: dict[str, str], prepared: tuple[Call, dict[str, str]]
-) -> Sent | tuple[Events, dict[str, str]]:
+) -> Sent | tuple[Answer, dict[str, str]]:
     call, headers = prepared
 
     def perform() -> Answer:
@@ -146,8 +172,8 @@ def _perform_sync(
 
     if call.idempotency is None:
         answer = perform()
-        if isinstance(answer.data, Events):
-            return answer.data, headers
+        if isinstance(answer.data, Events | Pieces):
+            return answer, headers
         return _finish(route, answer, arrived.request_id, headers)
     if route.atomic:
         return db.write(lambda: _keyed(route, call, perform, arrived, headers))
@@ -267,13 +293,19 @@ async def _await(result: Awaitable[Any]) -> Any:
 def _make_call(services: Services, route: Route, arrived: Arrived, caller: Caller) -> Call:
     query = parsing.parse_query(route, arrived.args)
     content_type = arrived.headers.get("content-type", "")
-    body = parsing.parse_body(route, arrived.raw, content_type, services.config.limits.json_depth)
+    given = arrived.raw
+    body: Any = arrived.upload
+    if arrived.upload is None:
+        body = parsing.parse_body(route, arrived.raw, content_type, services.config.limits.json_depth)
+    else:
+        given = json.dumps([arrived.upload.received.sha256, arrived.upload.filename, dict(arrived.upload.fields)]).encode()
     key = arrived.headers.get("idempotency-key")
     request_key = None
     if key is not None and route.method == "POST":
-        given = arrived.raw + json.dumps(sorted(arrived.args.items())).encode()
+        given += json.dumps(sorted(arrived.args.items())).encode()
         request_key = RequestKey(idempotency.check_key(key), route.method, arrived.path, given)
-    return Call(caller.scope, services, body, query, _if_match(arrived.headers.get("if-match")), request_key, arrived.headers)
+    if_match = None if route.method == "GET" else _if_match(arrived.headers.get("if-match"))
+    return Call(caller.scope, services, body, query, if_match, request_key, arrived.headers)
 
 
 def _if_match(header: str | None) -> str | None:

@@ -75,6 +75,14 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
+_FORM = {
+    "type": "object",
+    "required": ["file"],
+    "properties": {"file": {"type": "string", "contentMediaType": "application/octet-stream"}},
+    "additionalProperties": {"type": "string"},
+}
+
+
 def _body_content(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(route.body, Json):
         return {"application/json": {"schema": _schema(route.body, schemas, "validation")}}
@@ -84,6 +92,8 @@ def _body_content(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         return {"application/zip": {"schema": {**described}}, "application/gzip": {"schema": {**described}}}
     if kind == "lines":
         return {"text/csv": {"schema": {**described}}, "application/x-ndjson": {"schema": {**described}}}
+    if kind == "file":
+        return {"application/octet-stream": {"schema": {**described}}, "multipart/form-data": {"schema": _FORM}}
     content = {"application/json": {"schema": {"type": "object", **described}}}
     if kind == "document":
         content["application/yaml"] = {"schema": {"type": "object", **described}}

@@ -18,8 +18,6 @@ YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
 def parse_body(route: Route, raw: bytes, content_type: str, max_depth: int) -> Any:
     """The body as the route declares it; an undeclared body must be empty or an empty object."""
     media = content_type.partition(";")[0].strip().lower()
-    if isinstance(route.body, Json) and route.body.kind in ("archive", "lines"):
-        return raw
     if isinstance(route.body, Json) and route.body.kind == "document" and media in YAML_TYPES:
         return _parse_yaml(raw)
     if route.body is None:

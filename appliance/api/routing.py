@@ -2,12 +2,14 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, RootModel, TypeAdapter
 
+from appliance.blobs.receiving import Received
+from appliance.blobs.service import StoredBlob
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.solutions.services import Services
@@ -59,21 +61,46 @@ NULL = Null(None)
 
 @dataclass(frozen=True)
 class Json:
-    """Marks a body that is any JSON object (`kind="object"`) or a definition in JSON or YAML (`kind="document"`).
+    """Marks a body that is any JSON object (`kind="object"`), a definition in JSON or YAML (`kind="document"`), or an
+    upload: an archive, lines of CSV or NDJSON, or any file, which may come as a form (`kind="file"`).
 
     An `optional` one may be left out; the handler then gets an empty object.
     """
 
-    kind: Literal["object", "document", "archive", "lines"] = "object"
+    kind: Literal["object", "document", "archive", "lines", "file"] = "object"
     description: str = ""
     optional: bool = False
+
+    @property
+    def is_upload(self) -> bool:
+        return self.kind in ("archive", "lines", "file")
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A body that came as a file: the bytes, and what a form said beside them.
+
+    `received` is there while the request lasts; of a route whose kind is `file` it has become `content`, which is durable.
+    """
+
+    received: Received
+    filename: str | None
+    media_type: str | None
+    fields: Mapping[str, str]
+    kept: StoredBlob | None = None
+
+    @property
+    def content(self) -> StoredBlob:
+        if self.kept is None:
+            raise RuntimeError("only an upload of the kind file is kept")
+        return self.kept
 
 
 @dataclass(frozen=True)
 class Call:
     """One authenticated request as a handler sees it; `body` and `query` are of the declared types.
 
-    `body` of a document route is `Document`; of an archive or lines route the raw bytes.
+    `body` of a document route is `Document`; of a route that takes an upload `Upload`.
     """
 
     scope: TenantScope
@@ -121,6 +148,14 @@ class Events:
 
 
 @dataclass(frozen=True)
+class Pieces:
+    """Bytes handed out a piece at a time, `length` in all."""
+
+    source: Iterator[bytes]
+    length: int
+
+
+@dataclass(frozen=True)
 class Route:
     """A declared route.  `returns` is the type of `data`; `listed` wraps it in an array with a cursor."""
 
@@ -149,6 +184,11 @@ class Route:
     def parameters(self) -> list[str]:
         """Names in the path, in order."""
         return re.findall(r"{(\w+)}", self.path)
+
+    @property
+    def takes_upload(self) -> bool:
+        """Whether the body is a file, which goes to the disk as it comes."""
+        return isinstance(self.body, Json) and self.body.is_upload
 
     @property
     def needs_body(self) -> bool:

@@ -59,7 +59,9 @@ def plan_view(solution: Solution, changes: list[Change], *, applied: bool) -> Pl
 def read_body(call: Call) -> Solution:
     """The solution in the archive that was sent."""
     limits = call.services.config.limits
-    return read_solution(read_archive(call.body, ArchiveLimits(limits.archive_files, min(limits.archive_mb << 20, LARGEST_BYTES))))
+    bounds = ArchiveLimits(limits.archive_files, min(limits.archive_mb << 20, LARGEST_BYTES))
+    with call.body.received.open() as file:
+        return read_solution(read_archive(file, bounds))
 
 
 def tools_of(call: Call) -> Tools:

@@ -148,6 +148,10 @@ class UnsupportedMediaType(ApplianceError):
     code, status = "unsupported_media_type", 415
 
 
+class RangeNotSatisfiable(ApplianceError):
+    code, status = "range_not_satisfiable", 416
+
+
 class UnknownHost(ApplianceError):
     code, status = "unknown_host", 421
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal, NoReturn
+from typing import Any, BinaryIO, Literal, NoReturn, TextIO
 
 from appliance.core import db
 from appliance.core.errors import Detail, PayloadTooLarge, ValidationFailed
@@ -79,20 +79,20 @@ class _NotStored(Exception):
     """Takes back an import that must leave nothing."""
 
 
-def import_rows(scope: TenantScope, name: str, data: bytes, options: ImportOptions) -> ImportReport:
-    """Read `data` and store its rows, 500 to a transaction; with `refuse` or a dry run all in one."""
+def import_rows(scope: TenantScope, name: str, file: BinaryIO, options: ImportOptions) -> ImportReport:
+    """Read `file` and store its rows, 500 to a transaction; with `refuse` or a dry run all in one."""
     collection = load(scope, name)
     for part in options.key:
         if part not in collection.fields:
             raise ValidationFailed(f"key: {part[:60]!r} is not a field of {name}", pointer="/key")
-    if (options.at_once or options.in_write) and data.count(b"\n") > MAX_ROWS_AT_ONCE:
+    if (options.at_once or options.in_write) and _has_more_lines(file, MAX_ROWS_AT_ONCE):
         raise PayloadTooLarge(
             f"an import in one transaction may have {MAX_ROWS_AT_ONCE} lines, so that others need not wait: send it in parts, "
             "or with on_error=report, without dry_run and without an Idempotency-Key"
         )
     report = ImportReport()
     reader = _read_csv if options.format == "csv" else _read_ndjson
-    rows = reader(collection, data, options, report)
+    rows = reader(collection, file, options, report)
     if options.at_once:
         _import_at_once(scope, name, list(rows), (options, report))
     else:
@@ -100,6 +100,15 @@ def import_rows(scope: TenantScope, name: str, data: bytes, options: ImportOptio
             db.write(lambda chunk=chunk: batch.announce(scope, _store(load(scope, name), chunk, (options, report))))  # type: ignore[misc]
     report.errors.sort(key=lambda error: int(error["line"]))
     return report
+
+
+def _has_more_lines(file: BinaryIO, most: int) -> bool:
+    """Whether the file has more than `most` line ends; it is at its start again afterwards."""
+    count = 0
+    while count <= most and (piece := file.read(MAX_LINE)):
+        count += piece.count(b"\n")
+    file.seek(0)
+    return count > most
 
 
 def _import_at_once(scope: TenantScope, name: str, rows: list[Row], choice: tuple[ImportOptions, ImportReport]) -> None:
@@ -165,10 +174,17 @@ def _last(pointer: str) -> str | None:
     return pointer.rpartition("/")[2] or None
 
 
-def _read_csv(collection: CompiledCollection, data: bytes, options: ImportOptions, report: ImportReport) -> Iterator[Row]:
+def _read_csv(collection: CompiledCollection, file: BinaryIO, options: ImportOptions, report: ImportReport) -> Iterator[Row]:
     """Bytes that are not UTF-8 travel as surrogates to the cell they are in, and are reported there."""
-    text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", "surrogateescape", newline="")
-    first = text.readline()
+    text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
+    try:
+        yield from _csv_rows(collection, text, options, report)
+    finally:
+        text.detach()  # the file is its opener's to close
+
+
+def _csv_rows(collection: CompiledCollection, text: TextIO, options: ImportOptions, report: ImportReport) -> Iterator[Row]:
+    first = text.readline(MAX_LINE)
     text.seek(0)
     delimiter = options.delimiter or max(",;\t", key=first.count)
     reader = csv.reader(text, delimiter=delimiter, strict=True)
@@ -232,14 +248,25 @@ def _cell_value(kind: str, cell: str) -> Any:
     return FIELD_TYPES[kind].from_text(cell.strip())
 
 
-def _read_ndjson(collection: CompiledCollection, data: bytes, options: ImportOptions, report: ImportReport) -> Iterator[Row]:
+def _read_ndjson(collection: CompiledCollection, file: BinaryIO, options: ImportOptions, report: ImportReport) -> Iterator[Row]:
     ignored: set[str] = set()
-    for number, raw in enumerate(io.BytesIO(data.removeprefix(b"\xef\xbb\xbf")), 1):
+    for number, raw in enumerate(_lines(file), 1):
         if raw.strip():
             row = _ndjson_row(raw, number)
             ignored |= row.values.keys() & set(RESERVED_FIELDS)
             report.ignored_columns = sorted(ignored)
             yield Row(number, {k: v for k, v in row.values.items() if k not in RESERVED_FIELDS}, row.problems)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines; of one that is too long only so much that it is seen to be."""
+    mark = b"\xef\xbb\xbf"
+    while line := file.readline(MAX_LINE + 1):
+        rest = line
+        while len(rest) > MAX_LINE and not rest.endswith(b"\n"):
+            rest = file.readline(MAX_LINE + 1)
+        yield line.removeprefix(mark)
+        mark = b""
 
 
 def _ndjson_row(raw: bytes, line: int) -> Row:

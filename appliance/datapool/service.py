@@ -5,7 +5,7 @@ Every verb may be called inside an outer `db.write` and is then part of it: what
 
 import secrets
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 from appliance import conditions
 from appliance.core import clock, db
@@ -272,9 +272,10 @@ def run_batch(scope: TenantScope, operations: Any, *, dry_run: bool = False) -> 
     return db.write(write)
 
 
-def import_entities(scope: TenantScope, collection: str, data: bytes, options: ImportOptions) -> ImportReport:
-    """Store the rows of a CSV or NDJSON file; the report counts every row and names every error by line and field."""
-    return imports.import_rows(scope, collection, data, options)
+def import_entities(scope: TenantScope, collection: str, file: BinaryIO, options: ImportOptions) -> ImportReport:
+    """Store the rows of a CSV or NDJSON file, a part at a time; the report counts every row and names every error by
+    line and field."""
+    return imports.import_rows(scope, collection, file, options)
 
 
 def export_entities(scope: TenantScope, collection: str, form: Literal["csv", "ndjson"], *, chosen: Any = None) -> Iterator[bytes]:

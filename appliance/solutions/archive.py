@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, ValidationFailed
 
@@ -32,16 +33,19 @@ class ArchiveLimits:
     bytes: int = LARGEST_BYTES
 
 
-def read_archive(data: bytes, limits: ArchiveLimits) -> dict[str, bytes]:
+def read_archive(data: bytes | BinaryIO, limits: ArchiveLimits) -> dict[str, bytes]:
     """The files of a zip or tar.gz by path; a single folder around everything is taken away.
 
     InvalidRequest when it is neither or broken, ValidationFailed that names a member which is not accepted
     (a link, a path that leads outside, a second one of the same name), PayloadTooLarge over the limits.
     """
-    if data[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-        members = _zip_members(data, limits)
-    elif data[:2] == b"\x1f\x8b":
-        members = _tar_members(data, limits)
+    file = io.BytesIO(data) if isinstance(data, bytes) else data
+    head = file.read(4)
+    file.seek(0)
+    if head in (b"PK\x03\x04", b"PK\x05\x06"):
+        members = _zip_members(file, limits)
+    elif head[:2] == b"\x1f\x8b":
+        members = _tar_members(file, limits)
     else:
         raise InvalidRequest("the body must be a zip or tar.gz archive of the solution folder")
     files: dict[str, bytes] = {}
@@ -92,10 +96,10 @@ def _broken(error: Exception) -> InvalidRequest:
     return InvalidRequest(f"the archive cannot be read ({str(error)[:100]}); pack it again")
 
 
-def _zip_members(data: bytes, limits: ArchiveLimits) -> Iterator[tuple[str, bytes]]:
+def _zip_members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[tuple[str, bytes]]:
     left = limits.bytes
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with zipfile.ZipFile(file) as archive:
             if len(archive.infolist()) > limits.files:
                 raise _too_many(limits)
             for info in archive.infolist():
@@ -123,8 +127,8 @@ def _refuse_special(info: zipfile.ZipInfo) -> None:
         raise ValidationFailed(f"the archive member {info.filename[:100]!r} is compressed by an unusual method; use deflate")
 
 
-def _tar_members(data: bytes, limits: ArchiveLimits) -> Iterator[tuple[str, bytes]]:
-    plain = _gunzip(data, limits)
+def _tar_members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[tuple[str, bytes]]:
+    plain = _gunzip(file, limits)
     try:
         with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
             for count, member in enumerate(archive, 1):
@@ -142,13 +146,13 @@ def _tar_members(data: bytes, limits: ArchiveLimits) -> Iterator[tuple[str, byte
         raise _broken(error) from error
 
 
-def _gunzip(data: bytes, limits: ArchiveLimits) -> bytes:
+def _gunzip(file: BinaryIO, limits: ArchiveLimits) -> bytes:
     """Unpacked in pieces, so that a bomb is noticed when it is a little too large and not when memory is gone."""
     most = limits.bytes + limits.files * _TAR_OVERHEAD
     parts: list[bytes] = []
     size = 0
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+        with gzip.GzipFile(fileobj=file) as stream:
             while part := stream.read(_CHUNK):
                 size += len(part)
                 if size > most:

@@ -70,7 +70,7 @@ _plain(
     "get_tenant", "list_members", "list_secrets", "list_keys", "list_processes", "search_executions", "list_collections",
     "list_llm_profiles", "list_connectors", "list_integrations",
     "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit",
-    "verify_audit", "export_solution", "list_approvals",
+    "verify_audit", "export_solution", "list_approvals", "list_documents",
 )  # fmt: skip
 
 _about("remove_member", user_id=Resources.member)
@@ -91,6 +91,8 @@ _about("delete_integration", slug=Resources.integration)
 _about("get_llm_profile get_llm_usage", slug=_llm_profile)
 _about("delete_llm_profile", slug=Resources.llm_profile)
 _about("get_connector", connector=lambda _: "http")
+_about("get_document download_document list_revisions", document_id=lambda tenant: tenant.once("document", tenant.document))
+_about("delete_document", document_id=Resources.document)
 _about("get_approval", approval_id=Resources.approval)
 _about("get_failure retry_failures", failure_id=Resources.failure)
 _about("list_triggers", process_id=Resources.triggered)
@@ -295,3 +297,20 @@ def _(tenant: Resources) -> Example:
 @example("apply_solution")
 def _(tenant: Resources) -> Example:
     return Example(body=solution(fresh("applied")), query={"message": "by a test"}, media="application/zip")
+
+
+@example("create_document")
+def _(tenant: Resources) -> Example:
+    query = {"name": "orders.csv", "folder": "inbox", "tags": "new,csv"}
+    return Example(body=b"number\n10248\n", query=query, media="application/octet-stream")
+
+
+@example("change_document")
+def _(tenant: Resources) -> Example:
+    return Example({"document_id": tenant.document()}, {"name": "renamed.csv", "tags": ["done"]})
+
+
+@example("add_revision")
+def _(tenant: Resources) -> Example:
+    path = {"document_id": tenant.document()}
+    return Example(path, b"number\n10249\n", {"comment": "corrected"}, media="application/octet-stream")

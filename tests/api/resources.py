@@ -71,6 +71,11 @@ class Resources:
             self.ask("POST", f"/processes/{name}/publish", {})
         return name
 
+    def document(self) -> str:
+        """A document with one revision."""
+        made = self.ask("POST", "/documents", None, params={"name": "orders.csv"}, content=f"{fresh('number')}\n")
+        return str(made["id"])
+
     def execution(self, process: str, given: Any = None) -> str:
         """A finished execution."""
         return str(self.ask("POST", f"/processes/{process}/execute", given or {}, params={"wait": 30})["execution_id"])

@@ -1,5 +1,7 @@
 """What is kept of changes, for history and for followers."""
 
+import io
+
 import pytest
 
 from appliance.core import clock
@@ -50,7 +52,7 @@ def test_followers_see_every_committed_change_once_and_in_order(acme: TenantScop
     with pytest.raises(ValidationFailed):
         datapool.run_batch(acme, operations)
     datapool.run_batch(acme, [{"op": "create", "collection": "orders", "values": {"number": "9"}}], dry_run=True)
-    datapool.import_entities(acme, "orders", b"number\n3\n3\n", datapool.ImportOptions())
+    datapool.import_entities(acme, "orders", io.BytesIO(b"number\n3\n3\n"), datapool.ImportOptions())
     found = datapool.list_changes_after(acme, "orders", start)
     assert [change.entity["number"] for change in found] == ["0", "1", "2", "3"]
     assert datapool.list_changes_after(acme, "orders", found[1].number, 1) == [found[2]]

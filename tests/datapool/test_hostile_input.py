@@ -1,6 +1,7 @@
 """Whatever is sent, the answer is a coded error or a result, never a fault of ours."""
 
 import contextlib
+import io
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -105,7 +106,7 @@ def test_definitions(acme: TenantScope, document: Any, listed: Any, indexes: Any
 @given(data=st.binary(max_size=200), form=st.sampled_from(["csv", "ndjson"]))
 def test_files(acme: TenantScope, data: bytes, form: Any) -> None:
     for content in (data, b"number,total\n" + data):
-        expect_an_answer(partial(datapool.import_entities, acme, "orders", content, datapool.ImportOptions(form)))
+        expect_an_answer(partial(datapool.import_entities, acme, "orders", io.BytesIO(content), datapool.ImportOptions(form)))
 
 
 @pytest.mark.parametrize("entity_id", ["", "ent_", "ent_" + "0" * 21, "\x00", "\ud800", "x" * 10_000, None, 5, {}])

@@ -15,7 +15,7 @@ from appliance.datapool.service import ImportOptions, ImportReport
 
 def load(scope: TenantScope, data: str | bytes, **options: Any) -> ImportReport:
     raw = data.encode() if isinstance(data, str) else data
-    return datapool.import_entities(scope, "orders", raw, ImportOptions(**options))
+    return datapool.import_entities(scope, "orders", io.BytesIO(raw), ImportOptions(**options))
 
 
 def numbers(scope: TenantScope) -> list[str]:

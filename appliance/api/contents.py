@@ -1,0 +1,126 @@
+"""Contents as answers: conditional requests and ranges (RFC 9110, sections 13 and 14), sent a piece at a time."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from quart import Response
+from werkzeug.datastructures import ETags
+from werkzeug.http import http_date, parse_date, parse_etags, parse_if_range_header
+
+from appliance.core.errors import RangeNotSatisfiable, VersionConflict
+from appliance.documents.service import Content
+
+from .routing import Answer, Pieces
+
+CACHE = "private, no-cache"
+_ONE_RANGE = re.compile(r"bytes=\s*(?=\d|-\d)(\d{0,18})-(\d{0,18})\s*", re.ASCII)
+
+
+def stream_pieces(pieces: Pieces, status: int, headers: Mapping[str, str], threads: Executor) -> Response:
+    """The pieces as they are read, each in a thread; the reader of the answer sets the pace."""
+    response = Response(_read(pieces.source, threads), status)
+    for name, value in headers.items():
+        response.headers[name] = value
+    response.headers["Content-Length"] = str(pieces.length)
+    response.timeout = None
+    return response
+
+
+async def _read(source: Iterator[bytes], threads: Executor) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    while piece := await loop.run_in_executor(threads, next, source, b""):
+        yield piece
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request says about the content it wants; names in lower case."""
+
+    headers: Mapping[str, str]
+
+    def etags(self, name: str) -> ETags | None:
+        return parse_etags(self.headers[name]) if name in self.headers else None
+
+    def since(self, name: str) -> datetime | None:
+        return parse_date(self.headers.get(name))
+
+
+def answer_content(content: Content, headers: Mapping[str, str]) -> Answer:
+    """200, 206 or 304 with the content; VersionConflict, RangeNotSatisfiable.
+
+    It is delivered as a download that no browser runs or shows: attachment, with a sandbox that allows nothing.
+    """
+    asked, modified = Asked(headers), _whole_seconds(content.created_at)
+    told = {
+        "ETag": f'"{content.sha256}"', "Last-Modified": http_date(modified), "Cache-Control": CACHE, "Accept-Ranges": "bytes",
+    }  # fmt: skip
+    _refuse_outdated(asked, content.sha256, modified)
+    if _is_known(asked, content.sha256, modified):
+        return Answer(b"", 304, told)
+    told |= {
+        "Content-Type": content.media_type, "Content-Disposition": attachment(content.name),
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }  # fmt: skip
+    chosen = _range(asked, content, modified)
+    if chosen is None:
+        return Answer(Pieces(content.pieces(0, content.size), content.size), 200, told)
+    start, end = chosen
+    told["Content-Range"] = f"bytes {start}-{end - 1}/{content.size}"
+    return Answer(Pieces(content.pieces(start, end), end - start), 206, told)
+
+
+def attachment(name: str) -> str:
+    """Content-Disposition of a download (RFC 6266): the name in ASCII for old clients, and as it is."""
+    plain = "".join(letter if letter.isascii() and letter not in '"\\%' else "_" for letter in name)
+    exact = "" if plain == name else f"; filename*=UTF-8''{quote(name, safe='')}"
+    return f'attachment; filename="{plain}"{exact}'
+
+
+def _whole_seconds(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms // 1000, UTC)
+
+
+def _refuse_outdated(asked: Asked, etag: str, modified: datetime) -> None:
+    wanted, since = asked.etags("if-match"), asked.since("if-unmodified-since")
+    by_date = since is not None and modified > since
+    if by_date if wanted is None else not wanted.contains(etag):
+        raise VersionConflict("the content is no longer the one you name; read the document again")
+
+
+def _is_known(asked: Asked, etag: str, modified: datetime) -> bool:
+    known, since = asked.etags("if-none-match"), asked.since("if-modified-since")
+    if known is not None:
+        return known.contains_weak(etag)
+    return since is not None and modified <= since
+
+
+def _range(asked: Asked, content: Content, modified: datetime) -> tuple[int, int] | None:
+    """The one range of bytes that is asked for; None for the whole: also for several ranges, and for one of another content."""
+    wanted = _ONE_RANGE.fullmatch(asked.headers.get("range", ""))
+    if wanted is None or not _is_same(asked, content.sha256, modified):
+        return None
+    first, last = (int(part) if part else None for part in wanted.groups())
+    if first is not None and last is not None and last < first:
+        return None
+    if first is None:
+        first, last = max(0, content.size - (last or 0)), None
+    if first >= content.size:
+        raise RangeNotSatisfiable(
+            f"the content has {content.size} bytes, none of them in that range",
+            headers={"Content-Range": f"bytes */{content.size}"},
+        )
+    return first, content.size if last is None else min(last + 1, content.size)
+
+
+def _is_same(asked: Asked, etag: str, modified: datetime) -> bool:
+    if "if-range" not in asked.headers:
+        return True
+    condition = parse_if_range_header(asked.headers["if-range"])
+    if condition.date is not None:
+        return condition.date == modified
+    return condition.etag == etag and not asked.headers["if-range"].strip().startswith("W/")

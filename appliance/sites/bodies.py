@@ -1,0 +1,57 @@
+"""Request bodies that wait for their reader: Quart's own take what comes, so that a slow disk would fill the memory."""
+
+import asyncio
+from collections.abc import Generator
+from typing import Any
+
+from hypercorn.typing import ASGIReceiveCallable
+from quart.asgi import ASGIHTTPConnection
+from quart.wrappers import Request
+from quart.wrappers.request import Body
+
+HELD_BYTES = 1 << 20
+
+
+class PacedBody(Body):
+    """A body of which a megabyte is held while it is read piece by piece; awaited as a whole it is held as a whole."""
+
+    def __init__(self, expected_content_length: int | None, max_content_length: int | None) -> None:
+        super().__init__(expected_content_length, max_content_length)
+        self._room = asyncio.Event()
+        self._whole = False
+
+    async def __anext__(self) -> bytes:
+        data = await super().__anext__()
+        self._room.set()
+        return data
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        self._whole = True
+        self._room.set()
+        return super().__await__()
+
+    async def wait_for_room(self) -> None:
+        """Return once there is room for more."""
+        while len(self._data) >= HELD_BYTES and not self._whole:
+            self._room.clear()
+            await self._room.wait()
+
+
+class PacedRequest(Request):
+    body_class = PacedBody
+
+
+class PacedConnection(ASGIHTTPConnection):
+    """Asks the server for more of a body only when there is room for it; the server then lets the sender wait."""
+
+    async def handle_messages(self, request: Request, receive: ASGIReceiveCallable) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            if message["type"] == "http.request":
+                request.body.append(message.get("body", b""))
+                if not message.get("more_body", False):
+                    request.body.set_complete()
+                elif isinstance(request.body, PacedBody):
+                    await request.body.wait_for_room()
