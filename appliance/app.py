@@ -31,6 +31,7 @@ from appliance.documents import service as documents
 from appliance.governance import approvals
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor
+from appliance.hooks import make_hooks
 from appliance.integrations import history
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
@@ -229,6 +230,7 @@ def make_asgi(appliance: Appliance) -> Any:
     quart.register_error_handler(Exception, _refuse)
     quart.register_blueprint(api.make_blueprint(services))
     quart.register_blueprint(api.make_docs(services, ui_folder() / "templates" / "docs" / "explorer.html"))
+    quart.register_blueprint(make_hooks(services))
     console.register(quart, services)
     if appliance.config.demo.order_system:
         quart.register_blueprint(make_demo())

@@ -74,6 +74,10 @@ class RevokedApiKey(ApplianceError):
     code, status = "revoked_api_key", 401
 
 
+class InvalidSignature(ApplianceError):
+    code, status = "invalid_signature", 401
+
+
 class ScopeMissing(ApplianceError):
     code, status = "scope_missing", 403
 

@@ -210,6 +210,23 @@ def query_entities(scope: TenantScope, collection: str, query: Any) -> Page[dict
         return aggregate_page(scope, known, wanted) if wanted.grouped else queries.find_page(scope, known, wanted)
 
 
+def fulfils(scope: TenantScope, collection: str, chosen: Any, entity: Mapping[str, Any]) -> bool:
+    """Whether an entity, as it is shown, fulfils a filter over its own fields; InvalidFilter."""
+    fields = load(scope, collection).condition_fields
+    condition = conditions.bind(conditions.parse(chosen, _own_fields(fields)), queries.placeholders(scope), fields)
+    return conditions.matches(condition, entity, fields)
+
+
+def check_filter(scope: TenantScope, collection: str, chosen: Any, pointer: str) -> None:
+    """InvalidFilter when it does not suit the entities of the collection by their own fields; NotFound."""
+    conditions.parse(chosen, _own_fields(load(scope, collection).condition_fields), pointer=pointer)
+
+
+def _own_fields(fields: Mapping[str, conditions.Field]) -> dict[str, conditions.Field]:
+    """The fields without those that lead to other entities: a change knows its own entity only."""
+    return {name: field for name, field in fields.items() if field.inside is None}
+
+
 def create_entity(scope: TenantScope, collection: str, values: Any) -> dict[str, Any]:
     """Store a new entity; ValidationFailed with every error."""
     return _perform(scope, collection, {"op": "create", "values": values}).entity

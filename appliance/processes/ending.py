@@ -35,12 +35,24 @@ class Child:
     error: dict[str, Any] | None = None
 
 
+EndListener = Callable[[TenantScope, Child], None]
+_listeners: list[EndListener] = []
+
+
+def on_end(listener: EndListener) -> Callable[[], None]:
+    """Register who is told of every end inside its transaction; the answer takes it away again."""
+    _listeners.append(listener)
+    return lambda: _listeners.remove(listener)
+
+
 def close_execution(scope: TenantScope, child: Child) -> None:
     """Inside a commit: nothing of it waits any more, and whoever waits for it has the answer."""
     for each in suspension.open_calls(scope, child.execution_id):
         _withdraw(scope, each)
     suspension.drop_execution(scope, child.execution_id)
     slots.pass_on(scope, child.execution_id)
+    for listener in _listeners:
+        listener(scope, child)
     if child.status == "succeeded":
         suspension.answer_call(scope, child.execution_id, True, child.output)
         return

@@ -19,6 +19,7 @@ from appliance.core.scope import TenantScope
 from appliance.documents.service import Documents
 from appliance.governance.approvals import Approval, answer_of
 from appliance.sandbox import Pool
+from appliance.tenants import service as tenants
 
 from . import admission, ending, executions, pausing, retrying, store, suspension, versions
 from .children import StartedChildren
@@ -39,8 +40,10 @@ from .surroundings import FindActions, know_no_actions, look_around
 from .sweeper import Sweeper
 from .task import Tools
 from .timers import Timers
+from .triggers.firing import Started
 from .triggers.registration import outer_problems
 from .triggers.service import Triggers
+from .triggers.signatures import Request
 from .turns import Turns
 from .unreached import UnreachedActions
 
@@ -88,7 +91,9 @@ class ProcessFlow:
         self._sweeper = Sweeper(presence, config.queue.sweep_ms, self.intake, queue)
         self._sweeper.is_running_here = self.runner.active.__contains__
         queue.declare(WAKE, self.intake.serve)
-        self.triggers = Triggers(pool, self._load, self._enqueue, queue)
+        self.triggers = Triggers(
+            pool, self._load, self._enqueue, queue, lambda scope, name: tenants.open_secret(scope, ports.sealer, name)
+        )
 
     def start(self) -> None:
         """Begin working: timers, the sweeper and the queue's workers."""
@@ -116,6 +121,7 @@ class ProcessFlow:
         self._fast.shutdown(wait=False, cancel_futures=True)
         self.runner.wait_idle(max(0.0, ends - timeout / 2 - clock.monotonic()))
         self.runner.stop(max(0.0, ends - clock.monotonic()))
+        self.triggers.close()
         self._io.shutdown(wait=False, cancel_futures=True)
         self._deadlines.stop()
 
@@ -239,6 +245,11 @@ class ProcessFlow:
 
         return db.write(insert)
 
+    def receive_webhook(self, tenant_id: str, request: Request, request_id: str) -> Started:
+        """See `Webhooks.receive`."""
+        self._refuse_when_draining()
+        return self.triggers.webhooks.receive(tenant_id, request, request_id)
+
     def retry_failure(self, scope: TenantScope, failed_id: str, token: str, *, published: bool = False) -> str:
         """Retry what Monitor lists as failed: an execution, or a trigger's event; answers the id of the new execution."""
         if failed_id.startswith("fir_"):
@@ -314,6 +325,7 @@ class ProcessFlow:
 
     def publish_process(self, scope: TenantScope, process_id: str, request: versions.PublishRequest) -> ProcessVersion:
         """See `versions.publish_process`."""
+        versions.refuse(outer_problems(scope, versions.get_process(scope, process_id).definition))
         return versions.publish_process(scope, self._judges(scope, thorough=False, tests=request.tests), process_id, request)
 
     def problems_of(self, scope: TenantScope, draft: versions.Draft, *, tests: bool = False) -> list[versions.Problem]:

@@ -73,7 +73,7 @@ def changes(place: Place) -> Iterator[tuple[str, Any]]:
 
 def is_of_the_builder(place: Place) -> bool:
     """Whether the place is in a value or a schema that the builder makes up."""
-    free = {"input", "output", "values", "details", "schema", "collect", "query", "batch", "decision", "arguments"}
+    free = {"filter", "input", "output", "values", "details", "schema", "collect", "query", "batch", "decision", "arguments"}
     return any(part in free for part in place[:-1])
 
 

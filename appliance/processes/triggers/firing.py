@@ -11,7 +11,17 @@ from functools import partial
 from typing import Any
 
 from appliance.core import clock, db, ids, logs
-from appliance.core.errors import ApplianceError, Conflict, Draining, NotFound, Overloaded, StorageFull, ValidationFailed
+from appliance.core.errors import (
+    ApplianceError,
+    ConcurrencyLimited,
+    Conflict,
+    Draining,
+    InvalidSignature,
+    NotFound,
+    Overloaded,
+    StorageFull,
+    ValidationFailed,
+)
 from appliance.core.scope import TenantScope
 from appliance.monitor import failures, metrics
 from appliance.monitor import logs as log_lines
@@ -168,9 +178,16 @@ class Firings:
             row = _find(scope, mark, event.key)
             if row is None:
                 raise NotFound("the trigger is gone")
+            if event.content is not None and _is_repeated(scope, mark, event):
+                raise InvalidSignature("the same content has come before under another delivery id")
             return self._start(scope, mark, row, prepared)
 
-        started = db.write(write)
+        try:
+            started = db.write(write)
+        except ConcurrencyLimited as limited:
+            told = _told(limited)
+            db.write(lambda: self._note_refusal(scope, mark, event, told))
+            raise
         FIRINGS.inc(1, mark.kind, "started" if started.is_new else "repeated")
         return started
 
@@ -231,10 +248,11 @@ class Firings:
         return Started(execution.id)
 
 
-def is_repeated(scope: TenantScope, mark: Mark, event: Event) -> bool:
+def _is_repeated(scope: TenantScope, mark: Mark, event: Event) -> bool:
     """Whether the same signed content has come before under another key."""
     found = db.rows(
-        "SELECT 1 FROM firing WHERE tenant_id = ? AND process_id = ? AND trigger_id = ? AND content = ? AND event_key <> ? LIMIT 1",
+        "SELECT 1 FROM firing WHERE tenant_id = ? AND process_id = ? AND trigger_id = ? AND content = ? AND event_key <> ? "
+        "AND status = 'started' LIMIT 1",
         (scope.tenant_id, mark.process_id, mark.trigger_id, event.content, event.key[:MOST_KEY]),
     )
     return bool(found)

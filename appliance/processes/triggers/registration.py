@@ -4,10 +4,12 @@ import hashlib
 from typing import Any
 
 from appliance.core import clock, db
-from appliance.core.errors import DefinitionInvalid, Detail
+from appliance.core.errors import DefinitionInvalid, Detail, InvalidFilter, NotFound
 from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
 from appliance.processes.nodes import Problem, Trigger
 from appliance.processes.reading import Reader
+from appliance.tenants import service as tenants
 
 from .cron import Cron
 from .kinds import read_triggers
@@ -61,7 +63,32 @@ def _first_due(trigger: Trigger, now: int) -> int | None:
 
 def outer_problems(scope: TenantScope, definition: Any) -> list[Problem]:
     """What the tenant's other things say about the triggers of a draft that is right in itself."""
-    return taken_paths(scope, str(definition.get("id", "")), triggers_of(definition))
+    reader = Reader({})
+    triggers = read_triggers(reader, definition.get("triggers"))
+    if reader.problems:
+        return []
+    problems = taken_paths(scope, str(definition.get("id", "")), triggers)
+    for trigger in triggers:
+        at = f"{trigger.pointer}/{trigger.kind}"
+        secret = trigger.settings.get("verify", {}).get("secret")
+        if secret and secret not in {known.name for known in tenants.list_secrets(scope)}:
+            message = f"the secret {secret!r} is not set yet, and nothing is let in without it: gos secret set {secret}"
+            problems.append(Problem(f"{at}/verify/secret", "secret_missing", message, severity="warning"))
+        if trigger.kind == "datapool":
+            problems += _data_problems(scope, trigger, at)
+    return problems
+
+
+def _data_problems(scope: TenantScope, trigger: Trigger, at: str) -> list[Problem]:
+    collection = trigger.settings["collection"]
+    try:
+        datapool.check_filter(scope, collection, trigger.settings.get("filter", {}), f"{at}/filter")
+    except NotFound:
+        message = f"there is no collection {collection!r} yet: nothing fires before it is there"
+        return [Problem(f"{at}/collection", "not_found", message, severity="warning")]
+    except InvalidFilter as error:
+        return [Problem(each.pointer, each.code, each.message) for each in error.details]
+    return []
 
 
 def taken_paths(scope: TenantScope, process_id: str, wanted: tuple[Trigger, ...]) -> list[Problem]:

@@ -13,10 +13,12 @@ from appliance.processes.models import Process
 from appliance.processes.nodes import Trigger
 from appliance.sandbox import Pool
 
+from .changes import Changes
 from .clockwork import Clockwork
 from .cron import Cron
 from .firing import FIRE, Enqueue, Firings, Load
 from .models import Firing, TriggerState
+from .webhooks import OpenSecret, Webhooks
 
 __all__ = ["Firing", "TriggerState"]
 FORETOLD = 3
@@ -25,17 +27,24 @@ FORETOLD = 3
 class Triggers:
     """The triggers of one running appliance."""
 
-    def __init__(self, pool: Pool, load: Load, enqueue: Enqueue, queue: TaskQueue) -> None:
+    def __init__(self, pool: Pool, load: Load, enqueue: Enqueue, queue: TaskQueue, open_secret: OpenSecret) -> None:
         self._queue = queue
         self.firings = Firings(pool, load, enqueue, self._wake)
+        self.webhooks = Webhooks(self.firings, open_secret)
+        self.changes = Changes(self.firings)
         self.clockwork = Clockwork(self.firings, self._wake)
         queue.declare(FIRE, self.firings.perform)
 
     def start(self) -> None:
+        self.changes.start()
         self.clockwork.start()
 
     def stop(self) -> None:
         self.clockwork.stop()
+
+    def close(self) -> None:
+        """Note nothing any more: whatever runs has ended."""
+        self.changes.stop()
 
     def _wake(self, tenant_id: str, firing_id: str) -> None:
         self._queue.enqueue(FIRE, tenant_id, firing_id)

@@ -1,0 +1,66 @@
+"""The edge for inbound webhooks: `POST /hooks/<path>` on a tenant's host, answered once it is stored."""
+
+import asyncio
+import json
+from functools import partial
+from typing import Any, cast
+from urllib.parse import parse_qsl
+
+from quart import Blueprint, Response, request
+
+from appliance.core import logs
+from appliance.core.errors import InvalidRequest, NotFound, PayloadTooLarge
+from appliance.processes.triggers.signatures import Request
+from appliance.processes.triggers.webhooks import fields_of
+from appliance.solutions.services import Services
+
+DRAIN_BYTES = 1 << 20
+MOST_PARAMETERS = 200
+
+
+def make_hooks(services: Services) -> Blueprint:
+    """The one route."""
+    blueprint = Blueprint("hooks", __name__)
+    blueprint.add_url_rule("/hooks/<path:path>", "receive", partial(_receive, services), methods=["POST"])
+    return blueprint
+
+
+async def _receive(services: Services, path: str) -> Response:
+    front = cast(dict[str, Any], request.scope)
+    host = front["gos.host"]
+    body = await _read_body(services.config.limits.json_body_kb << 10)
+    if host.kind != "tenant":
+        raise NotFound("there is no webhook at this address")
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    arrived = Request(path, headers, body, _query(request.query_string))
+    work = partial(_receive_sync, services, host.tenant, arrived, front["gos.request_id"])
+    answer = await asyncio.get_running_loop().run_in_executor(services.threads, work)
+    return Response(answer, 202, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def _receive_sync(services: Services, tenant_id: str, arrived: Request, request_id: str) -> bytes:
+    with logs.log_context(request_id=request_id):
+        started = services.processes.receive_webhook(tenant_id, arrived, request_id)
+    data = {"execution_id": started.execution_id}
+    return json.dumps({"success": True, "data": data, "meta": {"request_id": request_id}}).encode()
+
+
+def _query(text: bytes) -> dict[str, Any]:
+    try:
+        return fields_of(parse_qsl(text.decode("utf8", "replace"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS))
+    except ValueError as error:
+        raise InvalidRequest(f"the query string may have at most {MOST_PARAMETERS} parameters") from error
+
+
+async def _read_body(most: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in request.body:
+        size += len(chunk)
+        if size <= most:
+            parts.append(chunk)
+        elif size > most + DRAIN_BYTES:
+            break
+    if size > most:
+        raise PayloadTooLarge(f"the body may have at most {most >> 10} KiB", headers={"Connection": "close"})
+    return b"".join(parts)

@@ -1,0 +1,176 @@
+"""Inbound webhooks: found by tenant and path, verified, and stored with their execution before they are answered."""
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+from urllib.parse import parse_qsl
+
+from appliance.core import clock, db, ids
+from appliance.core.errors import InvalidSignature, NotFound
+from appliance.core.scope import TenantScope
+from appliance.monitor import logs as log_lines
+from appliance.monitor import metrics
+from appliance.processes.failing import make_error
+
+from .firing import MOST_KEY, Event, Firings, Mark, Started
+from .signatures import Request, refused, verify
+
+MOST_HEADERS, LONGEST_HEADER = 60, 1_000
+MOST_DEPTH = 64
+TOLD_EVERY_MS = 60_000
+OpenSecret = Callable[[TenantScope, str], str]
+REFUSED = metrics.registry.counter("gos_webhooks_refused_total", "Inbound webhooks that were not signed as they must be.")
+_TELLING = re.compile(r"content-(type|language)|user-agent|date|from|idempotency-key|webhook-(id|timestamp)|x-[a-z0-9-]+")
+_CREDENTIAL = re.compile(r"signature|token|secret|auth|key|passw|cookie|session|credential|forwarded|real-ip|client-ip")
+
+
+class Webhooks:
+    """Receives requests; thread-safe."""
+
+    def __init__(self, firings: Firings, open_secret: OpenSecret) -> None:
+        self._firings, self._open_secret = firings, open_secret
+        self._told: dict[tuple[str, str, str], int] = {}
+        self._lock = threading.Lock()
+
+    def receive(self, tenant_id: str, request: Request, request_id: str) -> Started:
+        """The execution of a delivery, the same for the same delivery.
+
+        NotFound for a path nobody has, or whose process is paused; InvalidSignature; ValidationFailed when what arrived does
+        not fit the process.
+        """
+        scope = TenantScope(tenant_id, "trigger", request_id=request_id)
+        found = db.rows(
+            "SELECT s.process_id, s.trigger_id, s.settings FROM trigger_source t "
+            "JOIN trigger_state s ON s.tenant_id = t.tenant_id AND s.process_id = t.process_id AND s.trigger_id = t.trigger_id "
+            "JOIN process p ON p.tenant_id = t.tenant_id AND p.id = t.process_id "
+            "WHERE t.tenant_id = ? AND t.kind = 'webhook' AND t.source = ? AND p.paused_at IS NULL",
+            (tenant_id, request.path),
+        )
+        if not found:
+            raise NotFound("there is no webhook at this address")
+        mark = Mark(found[0][0], found[0][1], "webhook")
+        settings = json.loads(found[0][2])["verify"]
+        now = clock.now_ms()
+        secret = self._secret(scope, mark, settings)
+        try:
+            verified = verify(settings, secret, request, now)
+        except InvalidSignature:
+            self._tell_refused(scope, mark, "it is not signed as the trigger demands, or too old")
+        key = verified.delivery or ids.new("dlv")
+        event = Event(_short(key), _data(request, key, now, settings), content=verified.content)
+        try:
+            return self._firings.fire(scope, mark, event)
+        except InvalidSignature:
+            self._tell_refused(scope, mark, "its content has come before under another delivery id")
+
+    def _secret(self, scope: TenantScope, mark: Mark, settings: Mapping[str, Any]) -> str:
+        if settings["kind"] == "none":
+            return ""
+        try:
+            return self._open_secret(scope, settings["secret"])
+        except NotFound as error:
+            message = f"the secret {settings['secret']!r} is not set: gos secret set {settings['secret']}"
+            told = make_error("secret_missing", "validation", message)
+            if self._is_to_be_told(scope, mark):
+                missing = Event(f"secret:{clock.now_ms()}", {})
+                db.write(lambda: self._firings.note_failure(scope, mark, missing, told))
+            REFUSED.inc(1)
+            raise refused() from error
+
+    def _tell_refused(self, scope: TenantScope, mark: Mark, reason: str) -> NoReturn:
+        """Strangers must not be able to make us write as often as they like: one line a minute tells it."""
+        REFUSED.inc(1)
+        if self._is_to_be_told(scope, mark):
+            message = f"a request for the webhook {mark.trigger_id} was refused: {reason}"
+            fields = {"trigger": mark.trigger_id}
+            line = log_lines.Line(
+                clock.now_ms(), "warn", "trigger", message, fields, process_id=mark.process_id, request_id=scope.request_id
+            )
+            db.write(lambda: log_lines.write_lines(scope, [line]))
+        raise refused()
+
+    def _is_to_be_told(self, scope: TenantScope, mark: Mark) -> bool:
+        now = clock.now_ms()
+        key = (scope.tenant_id, mark.process_id, mark.trigger_id)
+        with self._lock:
+            if abs(now - self._told.get(key, 0)) < TOLD_EVERY_MS:
+                return False
+            self._told[key] = now
+            return True
+
+
+def _short(key: str) -> str:
+    return key if len(key) <= MOST_KEY else hashlib.sha256(key.encode("utf8", "replace")).hexdigest()
+
+
+def _data(request: Request, delivery: str, now: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a process sees of a request; headers that carry credentials are left out."""
+    content_type = request.headers.get("content-type", "")
+    raw, encoding = _raw(request.body)
+    return {
+        "delivery_id": delivery, "received_at": clock.rfc3339(now), "path": request.path, "query": dict(request.query),
+        "headers": _safe_headers(request.headers, settings), "content_type": content_type,
+        "body": _body(request.body, content_type), "raw": raw, "raw_encoding": encoding,
+    }  # fmt: skip
+
+
+def _safe_headers(headers: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, str]:
+    own = {settings.get("header")}
+    names = [
+        name for name in sorted(headers)
+        if _TELLING.fullmatch(name) and name not in own and (not _CREDENTIAL.search(name) or name == "idempotency-key")
+    ]  # fmt: skip
+    return {name: headers[name][:LONGEST_HEADER] for name in names[:MOST_HEADERS]}
+
+
+def _raw(body: bytes) -> tuple[str, str]:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode(), "base64"
+    return text, "text"
+
+
+def _body(body: bytes, content_type: str) -> Any:
+    """JSON or a form as data; null when the body is something else, or not what it says it is."""
+    media = content_type.partition(";")[0].strip().lower()
+    try:
+        if media == "application/json" or media.endswith("+json"):
+            found = json.loads(body, parse_constant=_refuse_constant)
+            return found if _is_storable(found) else None
+        if media == "application/x-www-form-urlencoded":
+            return fields_of(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1_000))
+    except (ValueError, RecursionError):
+        return None
+    return None
+
+
+def fields_of(pairs: list[tuple[str, str]]) -> dict[str, Any]:
+    """Texts by name; a list where a name comes several times."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            found[name] = [*(found[name] if isinstance(found[name], list) else [found[name]]), value]
+        else:
+            found[name] = value
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_storable(value: Any) -> bool:
+    """No deeper than other JSON may be, and without halves of surrogate pairs."""
+    level = [value]
+    for _ in range(MOST_DEPTH + 1):
+        nested = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
+        level = [each for inner in nested for each in inner]
+    if level:
+        return False
+    db.dump_json(value).encode()
+    return True
