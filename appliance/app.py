@@ -37,11 +37,12 @@ from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations
 from appliance.llm import usage as llm_usage
-from appliance.llm.service import LanguageModels
+from appliance.llm.service import LanguageModels, on_profile_stored
 from appliance.monitor import audit, failures, metrics, tally
 from appliance.monitor import logs as log_lines
 from appliance.monitor.sandbox import SandboxMetrics
 from appliance.processes import caching, executions, suspension
+from appliance.processes.model_calls import ModelReach
 from appliance.processes.reach import ActionReach, DataPoolReach
 from appliance.processes.service import Ports, ProcessFlow
 from appliance.processes.triggers import service as triggers
@@ -94,7 +95,7 @@ class Appliance:
     services: Services
     presence: Presence
     upkeep: list[Periodic]
-    withdraw: Callable[[], None]
+    withdraw: tuple[Callable[[], None], ...]
     ready: bool = False
 
     def start(self) -> None:
@@ -118,7 +119,8 @@ class Appliance:
         self.services.executor.stop()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
         self.services.pool.stop()
-        self.withdraw()
+        for withdraw in self.withdraw:
+            withdraw()
         self.presence.close()
         db.close_database()
 
@@ -138,13 +140,12 @@ def build(config: Config) -> Appliance:
     executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     files = documents.Documents(blobs)
-    ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, integrations.find_actions)
+    ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, integrations.find_actions, ModelReach(models))
     flow = ProcessFlow(config, presence, pool, queue, ports)
-    withdraw = approvals.on_decided(flow.answer_approval)
+    withdraw = (approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile))
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
-        executor=executor,
-        rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
+        executor=executor, rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
         blobs=blobs, documents=files,
     )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 KIND_NAMES: Mapping[str, str] = {
     "rule": "Rule", "code": "Code", "integration": "Integration", "datapool": "DataPool", "branch": "Branch",
     "for_each": "For each", "parallel": "Parallel", "wait": "Wait", "stop": "Stop", "human": "Person", "process": "Process",
+    "llm": "Model",
 }  # fmt: skip
 _LANGUAGES = {"typescript": "TypeScript", "javascript": "JavaScript", "php": "PHP"}
 _DATA_VERBS = {
@@ -144,6 +145,10 @@ def _process(settings: Mapping[str, Any]) -> str:
     return f"Start {name}" if settings.get("wait") is False else f"Execute {name} and wait for it"
 
 
+def _llm(settings: Mapping[str, Any]) -> str:
+    return f"Ask the model of {settings.get('profile', '?')}"
+
+
 def _unknown(settings: Mapping[str, Any]) -> str:
     return "A step that cannot be read; validate the draft"
 
@@ -151,6 +156,7 @@ def _unknown(settings: Mapping[str, Any]) -> str:
 _SENTENCES = {
     "rule": _rule, "code": _code, "integration": _integration, "datapool": _data, "for_each": _for_each, "wait": _wait,
     "branch": _branch, "parallel": _parallel, "stop": _stop, "human": _human, "process": _process,
+    "llm": _llm,
 }  # fmt: skip
 
 
@@ -165,7 +171,7 @@ def grants_of(definition: Mapping[str, Any]) -> list[tuple[str, str]]:
         for name, what in members.items() if isinstance(members, Mapping) else ():
             allowed = "every action" if what == "*" else ", ".join(map(str, what)) if isinstance(what, list) else str(what)
             found.append((str(name), allowed))
-    for kind, what in (("processes", "execute"), ("secrets", "read the secret")):
+    for kind, what in (("processes", "execute"), ("secrets", "read the secret"), ("llm", "ask the model")):
         names = grants.get(kind)
         found += [(str(name), what) for name in names] if isinstance(names, list) else []
     return [*found, ("people", "ask")] if grants.get("human") is True else found

@@ -41,6 +41,9 @@ def _wait(given: Mapping[str, Any]) -> Wait:
         text, what = "for another execution", str(given.get("process_id") or "")
         text = "for an execution of" if what else text
         url = f"/console/executions/{given['execution_id']}" if given.get("execution_id") else ""
+    elif given.get("kind") == "llm_profile":
+        text, what = "for the LLM profile", str(given.get("profile") or "")
+        url = f"/console/approvals/{given['approval_id']}" if given.get("approval_id") else ""
     elif given.get("kind") in ("timer", "retry"):
         text = "for a time to come" if given["kind"] == "timer" else "for the next try"
     return Wait(text, what, url, str(given.get("step") or ""), _moment(given.get("until")))

@@ -32,6 +32,11 @@ class Generated:
     used: Used = field(default_factory=Used)
     owed: list[tuple[Reservation, Used | None]] = field(default_factory=list)
 
+    @property
+    def retry_after(self) -> float | None:
+        """How long the provider wants to be left alone, in seconds."""
+        return None if self.error is None else self.error.extra.get("retry_after")
+
     def settle(self, scope: TenantScope) -> None:
         """Inside a write: the calls are over; once is enough, twice does no harm."""
         for reservation, used in self.owed:

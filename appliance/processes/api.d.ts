@@ -1,6 +1,6 @@
 /** What the appliance offers to step code. A part of every generated api.d.ts, behind the names of its process. */
 
-interface GrantSet { integrations: object; read: string; write: string; secrets: string; processes: string }
+interface GrantSet { integrations: object; read: string; write: string; secrets: string; processes: string; llm: string }
 
 interface GosApi<G extends GrantSet> {
   readonly integrations: IntegrationsApi<G["integrations"]>;
@@ -8,6 +8,7 @@ interface GosApi<G extends GrantSet> {
   readonly secrets: SecretsApi<G["secrets"]>;
   readonly processes: ProcessesApi<G["processes"]>;
   readonly human: HumanApi;
+  readonly llm: LlmApi<G["llm"]>;
   readonly wait: WaitApi;
   readonly events: EventsApi;
   readonly log: LogApi;
@@ -95,6 +96,27 @@ interface HumanApi {
     kind: "approval" | "input" | "choice"; title: string; reason?: string; details?: any; schema?: object;
     choices?: readonly string[]; approvers?: readonly string[]; expires?: string; [member: string]: any;
   }): Promise<any>;
+}
+
+interface Question<P extends string> {
+  profile: P; prompt?: string; messages?: readonly { role: "user" | "assistant" | "system"; content: string }[];
+  system?: string | null;
+  /** Data for the model, as JSON behind the prompt. */
+  input?: unknown;
+  /** Ids of documents; of pictures also data URLs. */
+  documents?: readonly string[] | null; images?: readonly string[] | null;
+  max_tokens?: number | null; temperature?: number | null;
+  /** How often an answer that does not fit `output` is sent back. */
+  repair?: number | null;
+  /** Whether what was redacted is put back into the answer. */
+  restore?: boolean | null;
+}
+
+interface LlmApi<P extends string> {
+  /** Asks a model; the answer fits `output`, a JSON Schema. */
+  generate(question: Question<P> & { output: object }): Promise<any>;
+  /** Asks a model for text. */
+  generate(question: Question<P> & { output?: null }): Promise<string>;
 }
 
 interface WaitApi { for(duration: string): Promise<any>; until(time: string): Promise<any> }

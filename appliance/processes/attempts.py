@@ -101,7 +101,7 @@ class Attempts:
             return _failed(step, each.run, from_coded(error))
         if isinstance(settled, StepFailed):
             return _failed(step, each.run, settled)
-        return self._record(each.run, replace(settled, journal=each.result.journal))
+        return self._record(each.run, replace(settled, journal=each.result.journal, keep_as=each.result.keep_as))
 
     def _suspend(self, job: Job, each: Performed, suspending: Suspending) -> Performed:
         run, claim = each.run, job.claim

@@ -51,3 +51,8 @@ def read_closing(entry: JournalEntry | None) -> Closing:
     said: dict[str, Any] = entry.answer
     seed = said.get("seed")
     return Closing(None if seed is None else int(seed), said.get("now"), said.get("wall_ms"), entry.clock)
+
+
+def recorded_clock(recorded: Sequence[JournalEntry]) -> list[int]:
+    """Every clock value the recorded run read before its last recorded call, in order."""
+    return [value for entry in sorted(recorded, key=lambda e: e.call) for value in entry.clock]

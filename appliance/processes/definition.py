@@ -27,9 +27,9 @@ from .triggers.kinds import read_triggers
 __all__ = ["Definition", "DefinitionProblems", "Problem", "Step", "parse_definition"]
 
 # Words of the contract whose turn comes in a later release: they are refused by name, never silently ignored.
-LATER_KINDS = ("file", "ocr", "llm", "agent")
+LATER_KINDS = ("file", "ocr", "agent")
 LATER_MEMBERS = ("on_failure",)
-LATER_GRANTS = ("documents", "llm")
+LATER_GRANTS = ("documents",)
 # Kinds that take no time of their own: a limit there would be mistaken for one on what is waited for.
 _NO_LIMITS = {
     "human": "a person has the time that `expires` says; take this out",
@@ -99,7 +99,7 @@ class _Parser(Reader):
     def grants(self, value: Any, pointer: str) -> Grants:
         if value is None:
             return Grants()
-        known = ("integrations", "datapool", "processes", "secrets", "human")
+        known = ("integrations", "datapool", "processes", "secrets", "human", "llm")
         given = self.mapping(value, pointer, known, (), LATER_GRANTS)
         integrations: dict[str, frozenset[str]] = {}
         for slug, actions in self.open_mapping(given.get("integrations", {}), f"{pointer}/integrations").items():
@@ -112,8 +112,8 @@ class _Parser(Reader):
         human = given.get("human", False)
         if not isinstance(human, bool):
             self.problem(f"{pointer}/human", "this must be true or false")
-        processes, secrets = (frozenset(self.texts(given.get(n, []), f"{pointer}/{n}")) for n in ("processes", "secrets"))
-        return Grants(integrations, data, processes, secrets, human is True)
+        named = {n: frozenset(self.texts(given.get(n, []), f"{pointer}/{n}")) for n in ("processes", "secrets", "llm")}
+        return Grants(integrations, data, named["processes"], named["secrets"], human is True, named["llm"])
 
     # -- steps
 

@@ -13,6 +13,7 @@ from .compiled import Compiled
 from .faults import fault_of
 from .journal import ACTION, READS, WRITES, ActionCall, Actions, Data
 from .mocks import Mocks
+from .model_calls import GENERATE
 from .nodes import Step
 from .store import Claim
 from .vault import SECRET
@@ -70,7 +71,7 @@ class DryCalls:
     def answer(self, step: Step, iteration: str, method: str, args: list[Any], seconds: float = 0.0) -> tuple[bool, Any]:
         """(ok, the answer or the fault) of a call for which the step has the grant; a read takes at most `seconds`."""
         mocked = self.mocks.answer_call(step, method, args)
-        effect: EffectOf = "wait" if method.startswith(("wait.", "events.")) else "read" if method in READS | {SECRET} else "write"
+        effect = _effect_of(method)
         by: AnsweredBy = "mock" if mocked else "default"
         try:
             if mocked is not None:
@@ -165,6 +166,13 @@ class CheckedChildren:
         """As for a real child; it is never inserted."""
         self.calls.check_child(self.step, process_id, given)
         return Child(dict)
+
+
+def _effect_of(method: str) -> EffectOf:
+    if method.startswith(("wait.", "events.")):
+        return "wait"
+    # Asking a model changes nothing, and costs something every time.
+    return "idempotent" if method == GENERATE else "read" if method in READS | {SECRET} else "write"
 
 
 def _stand_in(method: str, args: list[Any]) -> Any:

@@ -14,6 +14,7 @@ from .dry_run_calls import DryCalls
 from .faults import fault_of
 from .granting import need_action, need_data, need_writes
 from .journal import ACTION, READS, WRITES
+from .model_calls import GENERATE, check_prompt, need_model
 from .nodes import Step
 from .task import Task
 from .vault import SECRET
@@ -81,6 +82,8 @@ class DryHost:
             name = str(call.args[0] if call.args else None)[:63]
             if name not in grants.secrets:
                 raise PolicyDenied(f"this step has no grant for the secret {name}; add grants: secrets: [{name}]")
+        elif method == GENERATE:
+            check_prompt(need_model(grants, call.args))
         elif method in waits.METHODS:
             self._checks.begin(call)
         elif not self._calls.mocks.has_call(self._task.step, method, call.args):

@@ -16,10 +16,12 @@ from .evaluation import fill, is_true
 from .failing import LOST_CODES, StepFailed, check_output, from_coded, from_sandbox, make_error
 from .job import Job
 from .journal import ACTION, ActionCall
+from .model_calls import GENERATE
 from .nodes import BLOCK_KINDS, Step
 from .replay_steps import no_room
 from .steps import CONCLUSIONS, asking, perform
 from .steps.code import facts_of, limits_of, seed_of
+from .steps.llm import question_of
 from .store import Claim
 from .task import Result, Task, Tools
 from .waits import CHILD, Waits
@@ -145,6 +147,8 @@ class DrySteps:
         if task.step.kind in ("integration", "datapool"):
             result = perform(tools, task)
             return Result(output=result.in_commit()) if result.in_commit is not None else result
+        if task.step.kind == "llm":
+            return Result(output=reached.answer(GENERATE, [question_of(task)]))
         if task.step.kind not in ("human", "process", "wait"):
             return Result(output=reached.answer(task.step.kind, [dict(task.filled)]))
         result = perform(tools, task)

@@ -80,7 +80,7 @@ def close_step(scope: TenantScope, execution_id: str, path: str, iteration: str)
 
 
 def _withdraw(scope: TenantScope, pending: suspension.PendingCall) -> None:
-    if pending.kind in ("approval", "input"):
+    if pending.kind in ("approval", "input", "model"):
         approvals.withdraw_approval(scope, pending.token, "the step that asked no longer waits")
     elif pending.kind == "child":
         child = scope.find(Execution, id=pending.token)

@@ -266,7 +266,7 @@ def answer_event(scope: TenantScope, execution_id: str, process_id: str, answer:
     if row.status in store.FINISHED:
         raise ExecutionFinished(f"the execution is {row.status} already", extra={"execution_status": row.status})
     pending = suspension.find_call(scope, execution_id, answer.token)
-    if pending is not None and pending.kind in ("approval", "input"):
+    if pending is not None and pending.kind in ("approval", "input", "model"):
         raise PolicyDenied("this is for a person to decide: open the request in the console")
     if pending is None or pending.kind != "event":
         raise NotFound("the execution does not wait under this token; `waiting_for` lists what it waits for")

@@ -1,5 +1,6 @@
 """Coded errors as step code sees them: fault objects, and the failure class of each."""
 
+from collections.abc import Callable
 from typing import Any
 
 from appliance.core.errors import ApplianceError, ConnectorFailed, PolicyDenied, TimedOut
@@ -16,6 +17,14 @@ def fault_of(error: BaseException) -> dict[str, Any]:
         "failure_class": failure_class_of(error),
         "details": [{"pointer": d.pointer, "code": d.code, "message": d.message} for d in error.details],
     }
+
+
+def attempt(work: Callable[[], Any]) -> tuple[bool, Any]:
+    """(True, the answer) or (False, the fault)."""
+    try:
+        return True, work()
+    except ApplianceError as error:
+        return False, fault_of(error)
 
 
 def failure_class_of(error: ApplianceError) -> str:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from appliance.core import clock, db
@@ -13,8 +14,9 @@ from appliance.sandbox import SUSPEND, HostCall, Outcome, Settled, Suspend
 
 from . import suspension, waits
 from .closing import close_code
-from .faults import fault_of
+from .faults import attempt, fault_of
 from .granting import need_action, need_data, need_writes
+from .model_calls import GENERATE, Generated, ModelReach, answer_code, given_again, recorded_args, told_code
 from .nodes import Grants
 from .store import Claim, JournalEntry, append_journal, check_fence
 from .suspension import PendingCall, StoredVM
@@ -25,7 +27,7 @@ ACTION = "integrations.execute"
 BEGUN = -1  # the position of a call that was sent and has no answer yet
 READS = frozenset({"datapool.find", "datapool.query"})
 WRITES = frozenset({"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch"})
-LATER = ("llm.", "documents.")
+LATER = ("documents.",)
 
 
 class Data(Protocol):
@@ -75,6 +77,7 @@ class Reach:
     is_cancelled: Callable[[], bool]
     waits: Waits
     vault: Vault
+    models: ModelReach
     answer_bytes: int = 8 << 20
 
 
@@ -111,7 +114,7 @@ class StepHost:
         self._told += len(clock)
         if entry is None:
             self._clock[call.id] = clock
-        elif (entry.method, entry.args) != (call.method, call.args):
+        elif (entry.method, entry.args) != (call.method, recorded_args(call.method, call.args)):
             raise Nondeterministic(
                 f"call {call.id} was {entry.method} in the recorded run and is {call.method} with other arguments now"
             )
@@ -165,23 +168,26 @@ class StepHost:
         entry = self._recorded[number]
         if number not in self._asked:
             raise Nondeterministic(f"call {number} was {entry.method} in the recorded run and is not made now")
-        answer = self._reach.vault.unseal(entry.call, entry.answer) if entry.method == SECRET and entry.ok else entry.answer
-        return Settled(number, entry.ok, answer)
+        return Settled(number, entry.ok, given_again(self._reach.vault, entry))
 
     def _begin_new(self, seconds: float) -> Settled | None:
         """Begin the calls to foreign systems and those that wait, which take their time; answer the first of the others."""
         actions = [call for call in self._new if call.method == ACTION]
+        questions = [call for call in self._new if call.method == GENERATE]
+        if actions or questions:
+            self._new = deque(call for call in self._new if call.method not in (ACTION, GENERATE))
         if actions:
-            self._new = deque(call for call in self._new if call.method != ACTION)
             self._note_begun(actions)
         for call in actions:
             self._begin_action(call, seconds)
+        for call in questions:
+            self._begin_question(call, seconds)
         while self._new:
             first = self._new.popleft()
             if first.method in WRITES:
                 return self._write(first)
             if first.method not in waits.METHODS:
-                return self._settle(first, *_attempt(self._read, first))
+                return self._settle(first, *attempt(partial(self._read, first)))
             answered = self._begin_wait(first)
             if answered is not None:
                 return answered
@@ -267,11 +273,13 @@ class StepHost:
 
     def _settle(self, call: HostCall, ok: bool, value: Any, *, durable: bool = False) -> Settled:
         """Record an answer: with the next commit, or at once when asking again may not be possible."""
-        entry = self._entry(call, ok, self._reach.vault.seal(call.id, value) if call.method == SECRET and ok else value)
+        asked = value if isinstance(value, Generated) else None
+        ok, value, kept = (ok, value, value) if asked is None else told_code(self._reach.vault, call.id, asked)
+        entry = self._entry(call, ok, self._reach.vault.seal(call.id, value) if call.method == SECRET and ok else kept)
         self._note(entry)
         self.unwritten.append(entry)
         if durable:
-            db.write(lambda: self._flush([]))
+            db.write(lambda: self._flush([], asked))
             self.unwritten.clear()
         return Settled(call.id, ok, value)
 
@@ -280,7 +288,7 @@ class StepHost:
         still be without an answer, and a re-run must read their values again."""
         earlier = sorted(number for number in self._clock if number <= call.id)
         clock = [value for number in earlier for value in self._clock[number]]
-        return JournalEntry(call.id, self.position, call.method, call.args, ok, value, clock)
+        return JournalEntry(call.id, self.position, call.method, recorded_args(call.method, call.args), ok, value, clock)
 
     def _note(self, entry: JournalEntry) -> None:
         """The entry is made: its position and its clock values are taken."""
@@ -291,8 +299,10 @@ class StepHost:
         for number in [number for number in self._clock if number <= call]:
             del self._clock[number]
 
-    def _flush(self, more: list[JournalEntry]) -> None:
+    def _flush(self, more: list[JournalEntry], asked: Generated | None = None) -> None:
         check_fence(self._reach.claim)
+        if asked is not None:
+            asked.settle(self._reach.claim.scope)
         append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, *more])
 
     def _read(self, call: HostCall) -> Any:
@@ -350,6 +360,19 @@ class StepHost:
         self._under_way += 1
         self._reach.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
 
+    def _begin_question(self, call: HostCall, seconds: float) -> None:
+        """A model takes its time too; other than an action it may be asked again after a crash."""
+        reach = self._reach
+
+        def ask() -> tuple[bool, Any]:
+            limits = clock.monotonic() + seconds, reach.answer_bytes
+            ok, value = answer_code(reach.models, reach.claim, reach.grants, (reach.run_key, call.id, call.args), limits)
+            self.retry_after = (value.retry_after if ok else None) or self.retry_after
+            return ok, value
+
+        self._under_way += 1
+        reach.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
+
     def _action_call(self, call: HostCall, where: str) -> ActionCall:
         slug, action, given = need_action(self._reach.grants, call.args)
         return ActionCall(slug, action, given, where)
@@ -359,15 +382,3 @@ def _unavailable(method: str) -> ApplianceError:
     if method.startswith(LATER):
         return PolicyDenied(f"api.{method} is not offered by this release")
     return ValidationFailed(f"there is no api.{method[:60]}")
-
-
-def _attempt(work: Callable[[HostCall], Any], call: HostCall) -> tuple[bool, Any]:
-    try:
-        return True, work(call)
-    except ApplianceError as error:
-        return False, fault_of(error)
-
-
-def recorded_clock(recorded: list[JournalEntry]) -> list[int]:
-    """Every clock value the recorded run read before its last recorded call, in order."""
-    return [value for entry in sorted(recorded, key=lambda e: e.call) for value in entry.clock]

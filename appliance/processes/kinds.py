@@ -8,6 +8,7 @@ from appliance.governance.questions import KINDS as HUMAN_KINDS
 from appliance.governance.questions import MEMBERS as REQUEST_MEMBERS
 from appliance.governance.questions import Origin, parse_request
 
+from .model_calls import read_llm
 from .nodes import MAX_EVENT_NAME
 from .reading import Reader
 from .template import Template
@@ -178,6 +179,7 @@ READERS: Mapping[str, Callable[[Reader, Any, str], Parsed]] = {
     "code": read_code,
     "integration": read_integration,
     "datapool": read_datapool,
+    "llm": read_llm,
     "human": read_human,
     "process": read_process,
     "wait": read_wait,

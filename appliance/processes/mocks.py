@@ -8,6 +8,7 @@ from appliance.core.errors import Detail, ValidationFailed
 
 from .definition import Step
 from .failing import NEXT
+from .model_calls import GENERATE
 from .reading import pointer_token
 
 MEMBERS = ("output", "outputs", "error")
@@ -76,8 +77,10 @@ class Mocks:
 
 
 def _names(method: str, args: list[Any]) -> Iterator[str]:
-    """`integrations.execute/erp/create_order`, then with fewer parts, and the method alone."""
+    """`integrations.execute/erp/create_order`, then with fewer parts, and the method alone; `llm.generate/<profile>`."""
     parts = [method]
+    if method == GENERATE and args and isinstance(args[0], Mapping):
+        args = [args[0].get("profile")]
     for arg in args[:2] if method.startswith("integrations.") else args[:1]:
         if not isinstance(arg, str):
             break

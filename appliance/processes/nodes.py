@@ -8,9 +8,9 @@ from typing import Any, Literal
 from .template import Template
 
 BLOCK_KINDS = ("branch", "for_each", "parallel")
-KINDS = ("rule", "code", "integration", "datapool", "human", "process", "wait", "stop", *BLOCK_KINDS)
+KINDS = ("rule", "code", "integration", "datapool", "llm", "human", "process", "wait", "stop", *BLOCK_KINDS)
 # Those that may wait for an answer, and leave nobody to wait for it when they end.
-ASKING_KINDS = ("code", "human", "process", "wait")
+ASKING_KINDS = ("code", "human", "llm", "process", "wait")
 FAILURE_CLASSES = ("user_code", "connector", "timeout", "memory", "system", "policy", "validation")
 MAX_STEPS = 1000
 MAX_DEPTH = 8
@@ -133,6 +133,7 @@ class Grants:
     processes: frozenset[str] = frozenset()
     secrets: frozenset[str] = frozenset()
     human: bool = False
+    llm: frozenset[str] = frozenset()
 
     def allows_action(self, integration: str, action: str) -> bool:
         actions = self.integrations.get(integration, frozenset())

@@ -75,7 +75,7 @@ def with_open_calls(claim: Claim, end: Ending, history: History) -> Ending:
     steps = {(run.path, run.iteration): run.step for run in suspended}
     found = suspension.open_calls(claim.scope, claim.execution_id)
     told = [waits.told(each, steps[each.path, each.iteration]) for each in found if (each.path, each.iteration) in steps]
-    reasons = {each.kind for each in found}
+    reasons = {waits.reason_of(each) for each in found}
     if end.wait_reason == "retry":
         reasons.add("retry")
     elif any(run.status == "waiting" and not run.is_suspended for run in history.runs.values()):

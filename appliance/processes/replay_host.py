@@ -9,6 +9,7 @@ from appliance.core.errors import TimedOut
 from appliance.sandbox import HostCall, Settled
 
 from .difference import is_same
+from .model_calls import recorded_args
 from .store import JournalEntry
 
 Asked = dict[str, Any]
@@ -54,8 +55,9 @@ class ReplayHost:
         entry = self._recorded.get(call.id)
         if entry is None and not self._is_cut_off:
             raise Diverged(call.id, None, asked(call.method, call.args))
-        if entry is not None and (entry.method != call.method or not is_same(entry.args, call.args)):
-            raise Diverged(call.id, asked(entry.method, entry.args), asked(call.method, call.args))
+        args = recorded_args(call.method, call.args)
+        if entry is not None and (entry.method != call.method or not is_same(entry.args, args)):
+            raise Diverged(call.id, asked(entry.method, entry.args), asked(call.method, args))
         self._asked[call.id] = call
 
     def poll(self) -> None:

@@ -10,13 +10,13 @@ from appliance.core.errors import Overloaded, TimedOut
 from appliance.sandbox import Entropy, Outcome
 
 from .attempts import shown_input
-from .closing import Closing
+from .closing import Closing, recorded_clock
 from .difference import Change, difference, is_same
 from .engine import FINISHED, Ready, StepRun
 from .evaluation import fill, is_true
 from .failing import LOST_CODES, StepFailed, check_output, from_sandbox
 from .job import Job
-from .journal import recorded_clock
+from .model_calls import given_again
 from .nodes import BLOCK_KINDS
 from .record import Record, Recorded
 from .replay_host import Diverged, RecordEnds, ReplayHost, asked, out_of_time
@@ -191,10 +191,10 @@ class StepReplays:
 
     def _answer(self, task: Task, entry: JournalEntry) -> Any:
         """What the code is given of a recorded answer: a secret only where its grants have it still."""
-        if entry.method != SECRET or not entry.ok:
-            return entry.answer
         vault = vault_of(self._tools, task)
-        return vault.unseal(entry.call, entry.answer) if entry.args[0] in vault.granted else NOT_GRANTED
+        if entry.method == SECRET and entry.ok and entry.args[0] not in vault.granted:
+            return NOT_GRANTED
+        return given_again(vault, entry)
 
     def _run(self, task: Task, host: ReplayHost, past: tuple[list[JournalEntry], Closing]) -> Outcome:
         """As `steps.code` runs it, with what was random and late then."""

@@ -13,6 +13,7 @@ from . import retrying
 from .compiled import Compiled
 from .engine import FINISHED, StepRun
 from .journal import ACTION, READS, WRITES
+from .model_calls import GENERATE
 from .nodes import BLOCK_KINDS, Step
 from .record import Record, Recorded
 from .surroundings import Actions
@@ -132,6 +133,8 @@ def _declared(teller: "_Teller", step: Step, run: StepRun) -> Iterator[RepeatedE
     elif step.kind == "integration":
         if done or (run.error or {}).get("failure_class") in ("connector", "timeout", "system") or run.status == "cancelled":
             yield from teller.tell(run, run.attempt, ACTION, [settings["use"], settings["action"]], certain=done)
+    elif step.kind == "llm":
+        yield from teller.tell(run, run.attempt, GENERATE, [{"profile": settings["profile"]}], certain=done)
     elif step.kind == "process":
         yield from teller.tell(run, run.attempt, CHILD, [settings["use"]], certain=done)
     elif step.kind == "human":
@@ -184,6 +187,8 @@ class _Teller:
 
     def tell(self, run: StepRun, attempt: int, method: str, args: list[Any], *, certain: bool) -> Iterator[RepeatedEffect]:
         """Nothing when the call only reads."""
+        if method == GENERATE:
+            args = [args[0].get("profile")]
         target = "/".join(str(arg) for arg in args[: 2 if method == ACTION else 1] if isinstance(arg, str))
         what = self._sentence(method, args, target)
         if what is not None:
@@ -195,6 +200,8 @@ class _Teller:
             return self._action(args)
         if method == CHILD:
             return f"execute {target} again"
+        if method == GENERATE:
+            return f"ask the model of {target} again, which costs again"
         if method == HUMAN:
             return "ask the person again"
         if method in WRITES:

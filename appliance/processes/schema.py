@@ -62,6 +62,7 @@ def grants_schema() -> Shape:
             "datapool": {"type": "object", "additionalProperties": listed({"enum": ["read", "write"]})},
             "processes": words,
             "secrets": words,
+            "llm": words,
             "human": FLAG,
         }
     )

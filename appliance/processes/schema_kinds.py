@@ -2,6 +2,8 @@
 
 from appliance.governance.questions import CHOICE, MOST_APPROVERS, MOST_CHOICES
 from appliance.governance.questions import KINDS as HUMAN_KINDS
+from appliance.llm.prompt import MOST_FILES, MOST_MESSAGES, MOST_REPAIRS
+from appliance.llm.prompt import ROLES as ROLES_OF_MESSAGES
 from appliance.tenants.scopes import ROLES
 
 from .kinds import LANGUAGES, ON_TIMEOUT, OPERATIONS
@@ -82,6 +84,26 @@ def _human() -> Shape:
     )
 
 
+def _llm() -> Shape:
+    message = shape({"role": or_filled({"enum": list(ROLES_OF_MESSAGES)}), "content": TEXT}, ("role", "content"))
+    files = or_filled(optional(listed({"type": "string", "minLength": 1}, maxItems=MOST_FILES)))
+    members = {
+        "profile": SLUG,
+        "prompt": TEXT,
+        "messages": or_filled(listed(or_filled(message), minItems=1, maxItems=MOST_MESSAGES)),
+        "system": optional(TEXT),
+        "input": {**ANY, "description": "Data for the model, as JSON behind the prompt."},
+        "output": {"type": "object", "description": "JSON Schema of the answer; without it the answer is a text."},
+        "documents": files,
+        "images": files,
+        "max_tokens": or_filled(optional(whole(1, 1_000_000))),
+        "temperature": or_filled({"type": ["number", "null"], "minimum": 0, "maximum": 2}),
+        "repair": optional(whole(0, MOST_REPAIRS)),
+        "restore": optional(FLAG),
+    }
+    return shape(members, ("profile",), **one_of("prompt", "messages"))
+
+
 def _process() -> Shape:
     return shape({"use": SLUG, "input": or_expression({"type": "object"}), "wait": FLAG}, ("use",))
 
@@ -118,6 +140,7 @@ def kind_schemas() -> dict[str, Shape]:
     """By kind; every kind of `nodes.KINDS` has one."""
     return {
         "rule": _rule(), "code": _code(), "integration": _integration(), "datapool": _datapool(), "human": _human(),
+        "llm": _llm(),
         "process": _process(), "wait": _wait(), "stop": shape({"output": ANY}), "branch": _branch(), "parallel": _parallel(),
         "for_each": _for_each(),
     }  # fmt: skip

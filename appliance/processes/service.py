@@ -17,7 +17,7 @@ from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.documents.service import Documents
-from appliance.governance.approvals import Approval, answer_of
+from appliance.governance.approvals import Approval, answer_of, withdraw_approval
 from appliance.sandbox import Pool
 from appliance.tenants import service as tenants
 
@@ -30,6 +30,7 @@ from .dry_run_calls import Outside
 from .executions import PRIORITIES, Birth, Resumption, StartRequest
 from .intake import ENOUGH_MESSAGES, WAKE, Intake
 from .journal import Actions, Data
+from .model_calls import ModelReach, no_models
 from .models import Execution, Process, ProcessVersion
 from .record import Record
 from .replay import Replay, ReplayRequest, load_draft, replay
@@ -61,6 +62,7 @@ class Ports:
     sealer: Sealer
     documents: Documents
     find_actions: FindActions = know_no_actions
+    models: ModelReach | None = None
 
 
 class ProcessFlow:
@@ -82,7 +84,7 @@ class ProcessFlow:
             pool, ports.data, ports.actions, self._submit_io, self._deadlines.submit, limits.step_seconds * 1000,
             limits.step_memory_mb, limits.step_output_kb << 10, limits.step_answer_kb << 10, limits.step_host_calls,
             limits.waiting_days * 86_400_000, limits.execution_steps - 1, ports.sealer, StartedChildren(self._load, self._enqueue),
-            ports.documents,
+            ports.documents, ports.models or no_models(ports.sealer),
         )  # fmt: skip
         self._timers = Timers(self._wake_due)
         self.runner = Runner(config, presence, tools, self._timers)
@@ -217,6 +219,11 @@ class ProcessFlow:
     def resume_execution(self, scope: TenantScope, execution_id: str, process_id: str, answer: Resumption) -> Execution:
         """See `executions.answer_event`."""
         return db.write(lambda: executions.answer_event(scope, execution_id, process_id, answer))
+
+    def answer_profile(self, scope: TenantScope, slug: str) -> None:
+        """Inside the write that creates an LLM profile: the steps that wait for it go on, and nobody is asked in its place."""
+        for token in suspension.answer_profile(scope, slug):
+            withdraw_approval(scope, token, "the LLM profile has been created")
 
     def answer_approval(self, scope: TenantScope, approval: Approval) -> None:
         """Inside the write that decides: whoever asked has the answer."""

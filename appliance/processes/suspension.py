@@ -13,7 +13,7 @@ from appliance.sandbox import Snapshot
 
 from .store import Claim
 
-WaitKind = Literal["approval", "input", "event", "child", "timer"]
+WaitKind = Literal["approval", "input", "event", "child", "timer", "model"]
 RunKey = tuple[str, str, int]
 _COLUMNS = "path, iteration, attempt, call, kind, token, name, due_at, ok, answer, answered_at"
 _OF_RUN = "tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? AND attempt = ?"
@@ -110,6 +110,15 @@ def answer_call(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
     )
     db.after_commit(lambda: woken.announce(scope.tenant_id, row[0]))
     return True
+
+
+def answer_profile(scope: TenantScope, slug: str) -> list[str]:
+    """Inside the write that creates an LLM profile: the steps that wait for it go on; answers what persons were asked instead."""
+    sql = "SELECT token FROM pending_call WHERE tenant_id = ? AND kind = 'model' AND name = ? AND ok IS NULL"
+    tokens = [row[0] for row in db.rows(sql, (scope.tenant_id, slug))]
+    for token in tokens:
+        answer_call(scope, token, True, {"profile": slug})
+    return tokens
 
 
 def note_answer(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:

@@ -12,6 +12,7 @@ from appliance.sandbox import LogLine, Pool
 from .compiled import Compiled
 from .failing import StepFailed
 from .journal import Actions, Data
+from .model_calls import ModelReach
 from .nodes import Grants, Step
 from .store import Claim, JournalEntry
 from .suspension import StoredVM
@@ -37,6 +38,7 @@ class Tools:
     sealer: Sealer
     children: Children
     documents: Documents
+    models: ModelReach
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,7 @@ def all_grants(definition: Definition) -> Grants:
         secrets=frozenset().union(*(each.secrets for each in found)),
         processes=frozenset().union(*(each.processes for each in found)),
         human=any(each.human for each in found),
+        llm=frozenset().union(*(each.llm for each in found)),
     )  # fmt: skip
 
 
@@ -129,7 +130,7 @@ def _grant_set(grants: Grants) -> str:
         chosen = whole if "*" in names else f"Pick<{whole}, {union(json.dumps(name) for name in sorted(names))}>"
         integrations.append(f"{member_name(slug)}: {chosen};")
     named = {access: [name for name in sorted(grants.datapool) if access in grants.datapool[name]] for access in ("read", "write")}
-    named |= {"secrets": sorted(grants.secrets), "processes": sorted(grants.processes)}
+    named |= {"secrets": sorted(grants.secrets), "processes": sorted(grants.processes), "llm": sorted(grants.llm)}
     listed = " ".join(f"{member}: {union(json.dumps(name) for name in found)};" for member, found in named.items())
     return f"{{ integrations: {{ {' '.join(integrations)} }}; {listed} }}"
 

@@ -41,5 +41,9 @@ class Vault:
 
 
 def told_answer(method: str, ok: bool, answer: Any) -> Any:
-    """What is told of a recorded answer; of a secret only that there is one."""
-    return {"sealed": True} if method == SECRET and ok else answer
+    """What is told of a recorded answer; of a secret only that there is one, of a model the exchanges."""
+    if method == SECRET and ok:
+        return {"sealed": True}
+    if method == "llm.generate" and isinstance(answer, dict):
+        return {name: each for name, each in answer.items() if name != "sealed"}
+    return answer

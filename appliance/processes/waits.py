@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from appliance.core import clock, ids
+from appliance.core import clock, db, ids
 from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.governance import approvals
 from appliance.sandbox import HostCall
@@ -15,8 +15,11 @@ from .store import Claim
 from .suspension import PendingCall, RunKey
 
 CHILD = "processes.execute"
+MODEL = "llm.answer"  # an `llm` step whose profile is not there: it waits for that, or for a person's answer
 METHODS = ("human.request", "wait.for", "wait.until", "events.wait", CHILD)
 # How an execution that waits for several things is called: for the first of these it has.
+# What is waited for in another word than its kind.
+_REASON_OF = {"model": "input"}
 REASONS = ("approval", "input", "event", "child", "timer", "retry")
 
 
@@ -58,6 +61,8 @@ class Waits:
             return self._ask_person(call)
         if call.method == CHILD:
             return self._start_child(call)
+        if call.method == MODEL:
+            return self._await_profile(call)
         due, name = self._until(call) if call.method.startswith("wait.") else self._event(call)
         kind = "event" if call.method == "events.wait" else "timer"
         pending = self._pending(call, kind, ids.new("wai"), name, due)
@@ -79,6 +84,23 @@ class Waits:
             made = approvals.request_approval(self.claim.scope, request)
             kind = "approval" if request.kind == "approval" else "input"
             return self._noted(self._pending(call, kind, made.id, request.title, request.expires_at)), None
+
+        return Begun(record)
+
+    def _await_profile(self, call: HostCall) -> Begun:
+        """Wait for a profile; a person may answer instead, unless the question is more than can be put to one."""
+        (given,) = call.args
+        slug, due = given["profile"], clock.now_ms() + self.longest_ms
+        path, iteration, attempt = self.run_key
+        origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, call.id, attempt)
+        try:
+            asked = replace(approvals.parse_request(_in_place_of_model(given), origin, clock.now_ms()), expires_at=due)
+        except ValidationFailed:
+            asked = None
+
+        def record() -> tuple[PendingCall, None]:
+            token = ids.new("wai") if asked is None else approvals.request_approval(self.claim.scope, asked).id
+            return self._noted(self._pending(call, "model", token, slug, due)), None
 
         return Begun(record)
 
@@ -145,10 +167,36 @@ class Waits:
             return True, None
         if pending.kind in ("approval", "input"):
             return True, approvals.answer_of(approvals.expire_approval(scope, token))
-        what = f"the event {pending.name!r} did not come" if pending.kind == "event" else f"{pending.name} did not finish"
+        if pending.kind == "model":
+            approvals.withdraw_approval(scope, token, "the step no longer waits for an LLM profile")
+        what = _NOT_COME.get(pending.kind, "{} did not finish").format(pending.name)
         return False, {
             "code": "wait_timed_out", "message": f"{what} in time", "retryable": False, "failure_class": "timeout", "details": [],
         }  # fmt: skip
+
+
+_NOT_COME = {"event": "the event {!r} did not come", "model": "the LLM profile {} was not created"}
+_SHOWN_QUESTION = 16_000
+
+
+def _in_place_of_model(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person is asked where there is no model."""
+    slug, schema = given["profile"], given.get("output")
+    texts = [given.get("system"), given.get("prompt"), *(str(each.get("content")) for each in given.get("messages") or ())]
+    if given.get("input") is not None:
+        texts.append(f"Input: {db.dump_json(given['input'])}")
+    question = "\n\n".join(text for text in texts if text)
+    return {
+        "kind": "input", "title": f"Answer in place of the LLM profile {slug}",
+        "reason": f"There is no LLM profile {slug}. Create it (POST /api/v1/llm-profiles) and the model answers; or answer here.",
+        "details": {"question": question[:_SHOWN_QUESTION], "documents": len(given.get("documents") or ()),
+                    "images": len(given.get("images") or ())},
+    } | ({"schema": schema} if schema is not None else {})  # fmt: skip
+
+
+def reason_of(pending: PendingCall) -> str:
+    """The wait reason of an execution with this call."""
+    return _REASON_OF.get(pending.kind, pending.kind)
 
 
 def _arguments(call: HostCall, count: int, shown: str) -> list[Any]:
@@ -165,6 +213,10 @@ def told(pending: PendingCall, step: str) -> dict[str, Any]:
         shown["iteration"] = pending.iteration
     if pending.kind in ("approval", "input"):
         return shown | {"approval_id": pending.token, "title": pending.name}
+    if pending.kind == "model":
+        needed = f"create the LLM profile {pending.name} with POST /api/v1/llm-profiles, or answer in its place"
+        asked = {"approval_id": pending.token} if pending.token.startswith("apr_") else {}
+        return shown | asked | {"kind": "llm_profile", "profile": pending.name, "next": needed}
     if pending.kind == "event":
         return shown | {"token": pending.token, "name": pending.name}
     return shown | {"execution_id": pending.token, "process_id": pending.name} if pending.kind == "child" else shown

@@ -9,6 +9,7 @@ from appliance.connectors.schemas import compile_schema
 from appliance.processes import definition
 from appliance.processes.schema import process_schema
 from appliance.sandbox import Pool, Settings
+from tests.llm.provider import Provider
 
 from .world import Bell, World, make_world, open_database
 
@@ -43,6 +44,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("processes")
     with open_database(path):
         yield path
+
+
+@pytest.fixture(scope="session")
+def model_server() -> Iterator[Provider]:
+    made = Provider()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def provider(model_server: Provider) -> Provider:
+    """A language model's server that has not been asked."""
+    model_server.forget()
+    return model_server
 
 
 @pytest.fixture(scope="module")

@@ -139,7 +139,7 @@ def test_grants_calls_of_later_releases_and_unknown_calls_are_refused_with_a_sen
       return [
         await told(() => api.datapool.create('secret-things', {})),
         await told(() => api.integrations.execute('erp', 'post', {})),
-        await told(() => api.llm.generate({})),
+        await told(() => api.documents.get("doc_1")),
         await told(() => api.datapool.query()),
         await told(() => api.datapool.batch({operations: [{op: 'create', collection: 'secret-things', values: {}}]})),
       ];

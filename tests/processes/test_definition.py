@@ -49,7 +49,7 @@ def test_every_problem_is_told_at_once() -> None:
     assert "/steps/1" in found["/steps/2/id"], "a duplicate says where the first one is"
 
 
-@pytest.mark.parametrize("kind", ["file", "ocr", "llm", "agent"])
+@pytest.mark.parametrize("kind", ["file", "ocr", "agent"])
 def test_kinds_of_later_releases_are_refused_by_name(kind: str) -> None:
     assert of_step({"id": "x", kind: {}}) == {f"/steps/0/{kind}": f"'{kind}' is not offered by this release"}
 
@@ -77,8 +77,42 @@ def test_a_concurrency_names_how_many_and_by_which_member_of_the_input(concurren
     assert set(of_step(RULE, expires="soon")) == {"/expires"}
 
 
+QUESTION = {"profile": "default", "prompt": "?"}
+
+
+@pytest.mark.parametrize(
+    ("question", "pointer"),
+    [
+        ({"prompt": "?"}, "/profile"),
+        ({"profile": "Not A Slug", "prompt": "?"}, "/profile"),
+        ({"profile": "default"}, ""),
+        ({**QUESTION, "messages": []}, ""),
+        ({**QUESTION, "prompt": ""}, "/prompt"),
+        ({**QUESTION, "modle": "x"}, "/modle"),
+        ({**QUESTION, "output": {"type": "nothing"}}, "/output"),
+        ({**QUESTION, "output": "= input.schema"}, "/output"),
+        ({**QUESTION, "repair": 9}, "/repair"),
+        ({**QUESTION, "restore": "yes"}, "/restore"),
+        ({**QUESTION, "temperature": 9}, "/temperature"),
+        ({**QUESTION, "max_tokens": 0}, "/max_tokens"),
+        ({**QUESTION, "documents": "doc_1"}, "/documents"),
+        ({"profile": "default", "messages": [{"role": "robot", "content": "x"}]}, "/messages/0"),
+    ],
+)
+def test_a_wrong_question_to_a_model_is_pointed_at(question: dict[str, Any], pointer: str) -> None:
+    assert set(of_step({"id": "ask", "llm": question})) == {f"/steps/0/llm{pointer}"}
+
+
+def test_a_question_with_expressions_is_judged_when_it_has_values() -> None:
+    dynamic = {"prompt": "= input.p", "temperature": "= input.t", "documents": "= input.d", "images": ["= input.i"]}
+    assert of_step({"id": "ask", "llm": {"profile": "default", "max_tokens": "= 3", **dynamic}}) == {}
+    assert of_step({"id": "ask", "llm": {"profile": "default", "messages": "= input.m", "system": "{{ input.s }}"}}) == {}
+    message = {"role": "= input.role", "content": "{{ input.text }}"}
+    assert of_step({"id": "ask", "llm": {"profile": "default", "messages": [message]}}) == {}
+
+
 def test_other_words_of_later_releases_are_refused_by_name() -> None:
-    assert "not offered" in of_step(RULE, grants={"llm": ["x"]})["/grants/llm"]
+    assert "not offered" in of_step(RULE, grants={"documents": ["read"]})["/grants/documents"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from appliance.core import db
 from appliance.tenants import service as tenants
+from tests.llm.provider import Provider
 
 from .world import GRANTS, SEALER, World, rule
 
@@ -92,7 +93,14 @@ ROWS = [
     row("no secret's name", ("secrets.get",), code="validation_failed", words="secrets.get(name)"),
     row("no grant for the process", ("processes.execute", "other", {}), code="policy_denied", words="processes: [other]"),
     row("documents", ("documents.get", "doc_1"), code="policy_denied", words="not offered"),
-    row("models", ("llm.generate", {"prompt": "?"}), code="policy_denied", words="not offered"),
+    row("ask a model", ("llm.generate", {"profile": "default", "prompt": "Who?"}), value="hello"),
+    row("ask a model for JSON", ("llm.generate", {"profile": "default", "prompt": "?", "output": {"type": "string"}, "repair": 0}),
+        code="answer_invalid", words="no JSON", retryable=True),
+    row("no grant for the model", ("llm.generate", {"profile": "other", "prompt": "?"}), code="policy_denied",
+        words="llm: [other]"),
+    row("no such model", ("llm.generate", {"profile": "missing", "prompt": "?"}), code="not_found", words="missing"),
+    row("no question", ("llm.generate", {"profile": "default"}), code="validation_failed", words="prompt"),
+    row("no model", ("llm.generate",), code="validation_failed", words="profile, prompt"),
 ]  # fmt: skip
 
 
@@ -104,11 +112,12 @@ def known(value: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def process_of(flow_world: World) -> dict[str, str]:
+def process_of(flow_world: World, model_server: Provider) -> dict[str, str]:
     """A process for each language."""
+    flow_world.add_profile(model_server)
     tenants.set_secret(flow_world.scope, SEALER, "token", "open sesame")
     readable = {"marks": ["read", "write"], "readable": ["read"]}
-    grants = {**GRANTS, "secrets": ["token"], "datapool": readable}
+    grants = {**GRANTS, "secrets": ["token"], "datapool": readable, "llm": ["default", "missing"]}
     return {
         language: flow_world.publish([{"id": "call", "code": {"language": language, "source": source}}], grants=grants)
         for language, source in SOURCES.items()

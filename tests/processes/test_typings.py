@@ -37,7 +37,7 @@ AROUND = Surroundings({"erp": ACTIONS}, {"orders": FIELDS})
 GRANTS = {
     "integrations": {"erp": ["create_order"], "crm": "*", "old": ["move"]},
     "datapool": {"orders": ["read", "write"], "log": ["write"]},
-    "secrets": ["token"], "processes": ["sub"], "human": True,
+    "secrets": ["token"], "processes": ["sub"], "human": True, "llm": ["default"],
 }  # fmt: skip
 INPUT = {
     "type": "object", "required": ["order"], "additionalProperties": False,
@@ -86,8 +86,10 @@ def test_code_that_keeps_to_what_is_there_has_no_problem(problems: Callable[...,
     { op: "delete", collection: "orders", id: "ent_1" }] });
   const secret: string = await api.secrets.get("token");
   await api.processes.execute("sub", { a: 1 }, { wait: true });
+  const text: string = await api.llm.generate({ profile: "default", prompt: "?" });
+  const { total: sure } = await api.llm.generate({ profile: "default", messages: [{ role: "user", content: text }], output: {} });
   const answer = await api.human.request({ kind: "approval", title: "May I?" });
-  api.log.info("done", { total, states, sum, old, secret, answer });
+  api.log.info("done", { total, states, sum, old, secret, answer, sure });
   console.log(api.now(), api.execution.id, atob("eA=="));
   try { await api.wait.for("10m"); } catch (error) { throw (error as ApiError).retryable ? error : new Error("no"); }
   return await api.events.wait("paid");"""
@@ -109,7 +111,9 @@ def test_code_that_keeps_to_what_is_there_has_no_problem(problems: Callable[...,
         ('(await api.datapool.query("orders", {})).items[0].nummer;', 51, "nummer"),
         ("return input.ordr;", 14, "ordr"),
         ("return input.note.length;", 8, "possibly 'undefined'"),
-        ("api.llm.generate({});", 5, "llm"),
+        ("api.documents.get();", 5, "documents"),
+        ('await api.llm.generate({ profile: "other", prompt: "?" });', 26, "not assignable"),
+        ('const n: number = await api.llm.generate({ profile: "default", prompt: "?" });', 7, "not assignable"),
         ("await fetch('x');", 7, "'fetch' does not exist in a step; call a foreign system by api.integrations.execute"),
     ],
 )

@@ -26,14 +26,17 @@ from appliance.governance.executor import GovernedExecutor
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec
+from appliance.llm.service import LanguageModels, Profile
 from appliance.processes import ending, executions, store, versions
 from appliance.processes.executions import Execution, StartRequest
+from appliance.processes.model_calls import ModelReach
 from appliance.processes.reach import ActionReach, DataPoolReach
 from appliance.processes.runner import Runner
 from appliance.processes.service import Ports, ProcessFlow
 from appliance.processes.versions import Draft, PublishRequest
 from appliance.sandbox import Pool
 from appliance.tenants import service as tenants
+from tests.llm.provider import Provider
 
 GRANTS = {"datapool": {"marks": ["read", "write"]}, "integrations": {"bell": "*"}}
 SEALER = Sealer(b"k" * 32)
@@ -96,6 +99,15 @@ class World:
     other: TenantScope
     presence: Presence
     numbers: Iterator[int] = field(default_factory=lambda: iter(range(1, 10_000)))
+
+    @property
+    def models(self) -> LanguageModels:
+        return self.runner.tools.models.models
+
+    def add_profile(self, provider: Provider, slug: str = "default", **more: Any) -> None:
+        """An LLM profile that leads to `provider`; replaced when there is one."""
+        given = {"kind": "openai", "model": "small", "base_url": provider.url, **more}
+        self.models.put_profile(self.scope, slug, Profile.model_validate(given), "sk-canary-123")
 
     @property
     def runner(self) -> Runner:
@@ -197,15 +209,17 @@ def make_ports(folder: Path, presence: Presence, *, crashes: bool = False) -> Po
     """DataPool, documents, and the bell through the governed executor; with `crashes` no call outlives its process."""
     is_alive = (lambda _: False) if crashes else None
     actions = ActionReach(GovernedExecutor(make_integrations(), presence.instance, is_alive=is_alive))
-    return Ports(DataPoolReach(), actions, SEALER, Documents(Blobs(LocalPlaces(folder / "blobs"), [HOLDER])))
+    models = ModelReach(LanguageModels(Egress.of(["127.0.0.0/8"]), SEALER, open_secret))
+    documents = Documents(Blobs(LocalPlaces(folder / "blobs"), [HOLDER]))
+    return Ports(DataPoolReach(), actions, SEALER, documents, models=models)
+
+
+def open_secret(scope: TenantScope, name: str) -> str:
+    return tenants.open_secret(scope, SEALER, name)
 
 
 def make_integrations() -> Integrations:
     """The one connector of these tests, and what it needs."""
-
-    def open_secret(scope: TenantScope, name: str) -> str:
-        return tenants.open_secret(scope, SEALER, name)
-
     registry = Registry({"bell": Installed(Bell, "tests")})
     return Integrations(registry, SEALER, open_secret, Calls(Connections(Egress.of([]))))
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from appliance.processes.task import Result, Task, Tools
 
-from . import asking, branch, code, datapool, for_each, human, integration, parallel, process, rule, stop, wait
+from . import asking, branch, code, datapool, for_each, human, integration, llm, parallel, process, rule, stop, wait
 
 PERFORMERS: Mapping[str, Callable[[Tools, Task], Result]] = {
     "rule": rule.perform,
@@ -13,13 +13,14 @@ PERFORMERS: Mapping[str, Callable[[Tools, Task], Result]] = {
     "datapool": datapool.perform,
     "wait": wait.perform,
     "human": human.perform,
+    "llm": llm.perform,
     "process": process.perform,
     "stop": stop.perform,
     "branch": branch.perform,
     "for_each": for_each.perform,
     "parallel": parallel.perform,
 }
-CONCLUSIONS: Mapping[str, asking.Conclude] = {"human": human.conclude}
+CONCLUSIONS: Mapping[str, asking.Conclude] = {"human": human.conclude, "llm": llm.conclude}
 
 
 def perform(tools: Tools, task: Task) -> Result:

@@ -6,8 +6,9 @@ from typing import Any
 from appliance.processes import suspension
 from appliance.processes.failing import StepFailed, make_error
 from appliance.processes.nodes import Grants
+from appliance.processes.suspension import PendingCall
 from appliance.processes.task import Result, Task, Tools
-from appliance.processes.waits import Waits
+from appliance.processes.waits import Begun, Waits
 from appliance.sandbox import HostCall
 
 CALL = 1  # such a step makes one call, and this is its number
@@ -21,15 +22,21 @@ Conclude = Callable[[Task, bool, Any], Result | StepFailed]
 
 def begin(tools: Tools, task: Task, method: str, args: list[Any], grants: Grants) -> Result:
     """Ask; an ApplianceError when what is asked cannot be."""
-    begun = _waits(tools, task, grants).begin(HostCall(CALL, method, args))
+    begun = prepare(tools, task, method, args, grants)
 
-    def record() -> Result:
-        pending, value = begun.record()
-        if pending is None:
-            return Result(output=value)
-        return Result(status="waiting", state={"suspended": True}, next_run_at=pending.due_at)
+    return Result(settle=lambda: wait_for(*begun.record()))
 
-    return Result(settle=record)
+
+def wait_for(pending: PendingCall | None, value: Any) -> Result:
+    """The step waits; where there is nothing to wait for, the value is its output."""
+    if pending is None:
+        return Result(output=value)
+    return Result(status="waiting", state={"suspended": True}, next_run_at=pending.due_at)
+
+
+def prepare(tools: Tools, task: Task, method: str, args: list[Any], grants: Grants) -> Begun:
+    """The question, ready to be recorded; an ApplianceError when what is asked cannot be."""
+    return _waits(tools, task, grants).begin(HostCall(CALL, method, args))
 
 
 def finish(tools: Tools, task: Task, conclude: Conclude) -> Result:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.processes import suspension
+from appliance.processes.closing import recorded_clock
 from appliance.processes.failing import LOST_CODES, StepFailed, from_sandbox, make_error
-from appliance.processes.journal import Nondeterministic, Reach, StepHost, recorded_clock
+from appliance.processes.journal import Nondeterministic, Reach, StepHost
 from appliance.processes.store import JournalEntry, load_journal
 from appliance.processes.suspension import StoredVM
 from appliance.processes.task import Result, Suspending, Task, Tools
@@ -71,7 +72,7 @@ def _reach(tools: Tools, task: Task) -> Reach:
     waits = Waits(claim, key, task.step.id, grants, tools.children, tools.longest_wait_ms)
     return Reach(
         claim, key, grants, tools.data, tools.actions, tools.submit_call, task.is_cancelled, waits, vault_of(tools, task),
-        tools.answer_bytes,
+        tools.models, tools.answer_bytes,
     )  # fmt: skip
 
 
