@@ -43,6 +43,7 @@ class ExecutionsQuery(ListQuery):
     failure_class: FailureClass | None = None
     since: str | None = None
     until: str | None = None
+    q: Annotated[str, Field(min_length=1, max_length=500)] | None = None
 
 
 class SearchQuery(ExecutionsQuery):
@@ -53,6 +54,10 @@ class SearchQuery(ExecutionsQuery):
 class Retry(Body):
     from_: Annotated[str, Field(alias="from", min_length=1, max_length=500)] = "failed"
     version: Literal["original", "published"] = "original"
+
+
+class Relabel(Body):
+    label: Annotated[str, Field(min_length=1, max_length=200)] | None
 
 
 class Resume(Body):
@@ -233,7 +238,7 @@ def _filter(query: Any, process_id: str | None, execution_id: str | None = None)
     return ExecutionFilter(
         process_id, query.status, query.label, query.failure_class,
         clock.parse_rfc3339(query.since, pointer="/since") if query.since else None,
-        clock.parse_rfc3339(query.until, pointer="/until") if query.until else None, execution_id,
+        clock.parse_rfc3339(query.until, pointer="/until") if query.until else None, execution_id, query.q,
     )  # fmt: skip
 
 
@@ -241,14 +246,18 @@ def _filter(query: Any, process_id: str | None, execution_id: str | None = None)
     "GET", "/processes/{process_id}/executions", scope="processflow.read", query=ExecutionsQuery, returns=ExecutionView, listed=True
 )
 def list_executions(call: Call, process_id: str) -> Page[ExecutionView]:
-    """List the executions of a process, newest first."""
+    """List the executions of a process, newest first.
+
+    `q` finds those whose input has a value: `q=10248` anywhere, `q=order.number=10248` there. Of every input up to twenty
+    values are kept for this, the outer ones first: texts of at most 200 characters, numbers and truths.
+    """
     versions.get_process(call.scope, process_id)
     return executions.list_executions(call.scope, _filter(call.query, process_id), call.query.page).map(execution_view)
 
 
 @route("GET", "/executions", scope="processflow.read", query=SearchQuery, returns=ExecutionView, listed=True)
 def search_executions(call: Call) -> Page[ExecutionView]:
-    """Search the executions of every process, newest first."""
+    """Search the executions of every process, newest first; `q` finds them by a value of their input."""
     wanted = _filter(call.query, call.query.process_id, call.query.execution_id)
     return executions.list_executions(call.scope, wanted, call.query.page).map(execution_view)
 
@@ -260,6 +269,15 @@ _ONE = "/processes/{process_id}/executions/{execution_id}"
 def get_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
     """Show an execution; while it is queued, with its place in the queue."""
     return execution_view(executions.get_execution(call.scope, execution_id, process_id))
+
+
+@route("PATCH", _ONE, scope="processflow.execute", body=Relabel, returns=ExecutionView)
+def change_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
+    """Change the label of an execution, or take it away with null.
+
+    The execution itself goes on seeing the label it was accepted with.
+    """
+    return execution_view(executions.change_label(call.scope, execution_id, process_id, call.body.label))
 
 
 @route("GET", f"{_ONE}/steps", scope="processflow.read", returns=StepRunView, listed=True)

@@ -18,7 +18,7 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.tenants.idempotency import KEEP_MS
 
-from . import admission, ending, store, suspension
+from . import admission, ending, input_values, store, suspension
 from .admission import Wanted
 from .compiled import Compiled
 from .engine import Key
@@ -27,6 +27,7 @@ from .slots import SLOT
 
 __all__ = ["EventRow", "Execution", "JournalRow", "StepRunRow"]
 PRIORITIES = range(-10, 11)
+MAX_LABEL = 200
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ def insert_execution(
             slot and slot.key, slot and slot.limit, slot and slot.behaviour,
         ),
     )  # fmt: skip
+    input_values.keep_values(scope, row.id, request.input)
     store.add_event(scope, row.id, status, {"status": status})
     return row, True
 
@@ -175,7 +177,7 @@ def queue_place(execution: Execution) -> QueuePlace | None:
 
 @dataclass(frozen=True)
 class ExecutionFilter:
-    """What a list of executions is narrowed to; None means any."""
+    """What a list of executions is narrowed to; None means any.  `search` is as `input_values.executions_with` reads it."""
 
     process_id: str | None = None
     status: str | None = None
@@ -184,6 +186,7 @@ class ExecutionFilter:
     since: int | None = None
     until: int | None = None
     id: str | None = None
+    search: str | None = None
 
 
 def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageRequest) -> Page[Execution]:
@@ -201,6 +204,8 @@ def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageReque
         query = query.where(Execution.created_at >= wanted.since)
     if wanted.until is not None:
         query = query.where(Execution.created_at < wanted.until)
+    if wanted.search is not None:
+        query = query.where(Execution.id.in_(input_values.executions_with(scope, wanted.search)))
     return paginate(query, page, {"created_at": Execution.created_at, "id": Execution.id})
 
 
@@ -237,6 +242,20 @@ def events_after(scope: TenantScope, execution_id: str, after: int) -> list[Even
     """The events of an execution after the event `after`, in order."""
     query = scope.select(EventRow).where((EventRow.execution_id == execution_id) & (EventRow.id > after))
     return list(query.order_by(EventRow.id).limit(500))
+
+
+def change_label(scope: TenantScope, execution_id: str, process_id: str, label: str | None) -> Execution:
+    """Give an execution another label, or none; its own expressions and code go on seeing the one it was accepted with."""
+    if label is not None and not 1 <= len(label) <= MAX_LABEL:
+        raise ValidationFailed(f"label must have 1 to {MAX_LABEL} characters", pointer="/label")
+
+    def change() -> Execution:
+        row = get_execution(scope, execution_id, process_id)
+        first = (row.label_text or "") if row.first_label is None else row.first_label
+        scope.update(Execution, label_text=label, first_label=first).where(Execution.id == row.id).execute()
+        return get_execution(scope, execution_id)
+
+    return db.write(change)
 
 
 def cancel_rows(scope: TenantScope, execution_id: str, process_id: str | None) -> Execution:

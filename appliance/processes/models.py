@@ -146,3 +146,15 @@ class SampleRow(TenantModel):
     class Meta:
         table_name = "process_sample"
         primary_key = peewee.CompositeKey("tenant_id", "process_id", "name")
+
+
+class InputValueRow(TenantModel):
+    label = "value"
+    execution_id = peewee.TextField()
+    number = peewee.IntegerField()
+    path = peewee.TextField()
+    value = peewee.TextField()
+
+    class Meta:
+        table_name = "execution_input"
+        primary_key = peewee.CompositeKey("tenant_id", "execution_id", "number")

@@ -287,7 +287,8 @@ class Runner:
 
 def claim_of(scope: TenantScope, row: Execution) -> Claim:
     """The claim on a row that has begun, as it was just before `store.claim` raised its fence."""
+    label = row.label_text if row.first_label is None else row.first_label or None
     return Claim(
-        scope, row.id, row.process_id, row.version, row.fence + 1, row.input, row.label_text, row.created_at,
+        scope, row.id, row.process_id, row.version, row.fence + 1, row.input, label, row.created_at,
         row.started_at, row.active_ms, bool(row.cancel_requested), row.request_id, row.claims,
     )  # fmt: skip

@@ -27,7 +27,7 @@ from .compiled import Compiled
 from .deadlines import Deadlines
 from .dry_run import DryRun, DryRunRequest, run_dry
 from .dry_run_calls import Outside
-from .executions import PRIORITIES, Birth, Resumption, StartRequest
+from .executions import MAX_LABEL, PRIORITIES, Birth, Resumption, StartRequest
 from .intake import ENOUGH_MESSAGES, WAKE, Intake
 from .journal import Actions, Data
 from .model_calls import ModelReach, no_models
@@ -49,7 +49,6 @@ from .turns import Turns
 from .unreached import UnreachedActions
 
 log = logging.getLogger(__name__)
-MAX_LABEL = 200
 MOST_REPLAYS = 2  # each holds a thread of the API for as long as it takes
 
 

@@ -171,6 +171,11 @@ def _(tenant: Resources) -> Example:
     return Example({"process_id": _process(tenant)}, {"a": [1, {"b": None}]}, {"label": "example", "priority": 3})
 
 
+@example("change_execution")
+def _(tenant: Resources) -> Example:
+    return Example({"process_id": _process(tenant), "execution_id": _execution(tenant)}, {"label": "renamed"})
+
+
 @example("cancel_execution")
 def _(tenant: Resources) -> Example:
     process, execution = tenant.waiting_execution()

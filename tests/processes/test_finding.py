@@ -1,0 +1,119 @@
+"""Executions are found by a value of their input and by their label, which may be changed while they go on seeing their own."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.core import db
+from appliance.core.errors import ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.processes.executions import ExecutionFilter, Resumption, change_label, list_executions
+from appliance.processes.input_values import executions_with, text_of, values_of
+
+from .replaying import replay
+from .test_api import BASE, data, error
+from .world import World, code, rule
+
+
+def found(world: World, search: str, process: str | None = None) -> set[str]:
+    rows = list_executions(world.scope, ExecutionFilter(process, search=search), PageRequest(limit=500)).items
+    return {row.id for row in rows}
+
+
+def test_an_execution_is_found_by_a_value_of_its_input(world: World) -> None:
+    process = world.publish([rule("a", "= 1")])
+    order = {"number": 90001, "paid": True, "total": 12.5, "at": 7.0, "customer": {"name": "Ann = Bo"}}
+    order["lines"] = [{"sku": "S-1"}, {"sku": "S-2"}]
+    one = world.start(process, {"order": order})
+    other = world.start(process, {"order": {"number": "90001"}, "note": "x=S-1"})
+    assert found(world, "90001") == found(world, "order.number=90001") == {one, other}
+    assert found(world, "order.lines.sku=S-2") == found(world, "S-2") == {one}
+    assert found(world, "order.paid=true") == found(world, "order.total=12.50") == found(world, "order.at=7") == {one}
+    assert found(world, "order.customer.name=Ann = Bo") == found(world, "=Ann = Bo") == {one}
+    assert found(world, "=x=S-1") == {other}
+    assert found(world, "x=S-1") == found(world, "9000") == found(world, "number=90001") == set()
+    assert found(world, "90001", "none") == set()
+    theirs = list_executions(world.other, ExecutionFilter(search="90001"), PageRequest()).items
+    assert theirs == []
+    for wrong in ("order.number=", "=", "x" * 201):
+        with pytest.raises(ValidationFailed):
+            found(world, wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"a": {"b": {"c": {"d": {"e": 1, "f": {"g": 2}}}}}}, [("a.b.c.d.e", "1")]),
+        ({"deep": {"inner": 1}, "outer": 2}, [("outer", "2"), ("deep.inner", "1")]),
+        ({f"n{index}": index for index in range(30)}, [(f"n{index}", str(index)) for index in range(20)]),
+        ({"none": None, "empty": "", "long": "x" * 201, "most": "y" * 200}, [("most", "y" * 200)]),
+        ({"list": [[1], "two", {"three": False}]}, [("list", "two"), ("list", "1"), ("list.three", "false")]),
+        ({"x" * 201: 1}, []),
+        ({"big": list(range(100_000))}, [("big", str(index)) for index in range(20)]),
+        ({"nothing": [None] * 100_000, "after": 1}, [("after", "1")]),
+        ([1], [("", "1")]),
+    ],
+)
+def test_so_much_of_an_input_is_kept(given: Any, wanted: list[tuple[str, str]]) -> None:
+    assert list(values_of(given)) == wanted
+
+
+def test_numbers_are_kept_as_they_are_written() -> None:
+    texts = [text_of(value) for value in (1, 1.0, 1.5, 2**60, True, "1.0", None)]
+    assert texts == ["1", "1", "1.5", str(2**60), "true", "1.0", None]
+
+
+def test_the_values_go_with_their_execution_and_the_search_uses_its_index(world: World) -> None:
+    process = world.publish([rule("a", "= 1")])
+    row = world.finish(world.start(process, {"only": "here-once"}))
+    count = "SELECT count(*) FROM execution_input WHERE execution_id = ?"
+    assert db.rows(count, (row.id,)) == [(1,)]
+    sql, values = list_query(world)
+    told = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(values)))
+    assert "execution_input_value" in told
+    world.flow.delete_process(world.scope, process)
+    assert db.rows(count, (row.id,)) == [(0,)]
+
+
+def list_query(world: World) -> tuple[str, list[Any]]:
+    query = executions_with(world.scope, "only=here-once")
+    return query.sql()  # type: ignore[no-any-return]
+
+
+def test_a_label_is_changed_and_the_execution_sees_its_own(world: World) -> None:
+    process = world.publish([{"id": "wait", "wait": {"event": "go"}}, code("a", "return [api.execution.label]")])
+    execution = world.start(process, label="first")
+    waiting = world.wait_for_status(execution, "waiting")
+    change_label(world.scope, execution, process, "second")
+    assert change_label(world.scope, execution, process, "third").label_text == "third"
+    token = waiting.waiting_for["waits"][0]["token"]
+    world.flow.resume_execution(world.scope, execution, process, Resumption(token))
+    row = world.finish(execution)
+    assert (row.output, row.label_text) == (["first"], "third")
+    assert replay(world, row).is_identical
+    none = world.finish(world.start(process_of(world)))
+    assert change_label(world.scope, none.id, none.process_id, "now").first_label == ""
+    assert change_label(world.scope, none.id, none.process_id, None).label_text is None
+    assert replay(world, none).is_identical
+
+
+def process_of(world: World) -> str:
+    return world.publish([code("a", "return [api.execution.label]")])
+
+
+def test_over_http(acme: httpx.Client, globex: httpx.Client) -> None:
+    address = f"{BASE}/found-over-http"
+    assert acme.put(address, json={"steps": [rule("a", "= 1")]}).is_success
+    data(acme.post(f"{address}/publish", json={}))
+    one = data(acme.post(f"{address}/execute?wait=5&label=old", json={"number": "found-1"}))
+    data(acme.post(f"{address}/execute?wait=5", json={"number": "found-2"}))
+    for path in (f"{address}/executions", "/api/v1/executions"):
+        ids = [row["execution_id"] for row in data(acme.get(path, params={"q": "number=found-1"}))]
+        assert ids == [one["execution_id"]]
+    assert data(acme.patch(one["links"]["self"], json={"label": "new"}))["label"] == "new"
+    assert [row["execution_id"] for row in data(acme.get(f"{address}/executions?label=new"))] == [one["execution_id"]]
+    assert "label" not in data(acme.patch(one["links"]["self"], json={"label": None}))
+    assert error(acme.patch(one["links"]["self"], json={}), 422)["details"][0]["pointer"] == "/label"
+    assert error(globex.patch(one["links"]["self"], json={"label": "x"}), 404)["code"] == "not_found"
+    assert error(acme.get(f"{address}/executions?q=number="), 422)["details"][0]["pointer"] == "/q"
