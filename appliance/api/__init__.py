@@ -16,14 +16,15 @@ from . import (
     solutions,
     tenants,
     triggers,
+    version_diff,
 )
 from .dispatch import make_blueprint
 from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    approvals, datapool, documents, dry_runs, executions, integrations, keys, llm, logs, processes,
-    replay, retry_plan, solutions, tenants, triggers,
+    approvals, datapool, documents, dry_runs, executions, integrations, keys, llm, logs,
+    processes, replay, retry_plan, solutions, tenants, triggers, version_diff,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

@@ -240,6 +240,11 @@ def list_versions(call: Call, process_id: str) -> Page[VersionView]:
 @route("GET", "/processes/{process_id}/versions/{version}", scope="processflow.read", returns=VersionView)
 def get_version(call: Call, process_id: str, version: str) -> VersionView:
     """Show one version with its definition and files."""
+    return version_view(versions.get_version(call.scope, process_id, version_number(version)), whole=True)
+
+
+def version_number(version: str) -> int:
+    """A version as an address names it."""
     if not version.isascii() or not version.isdigit() or len(version) > 9:
         raise ValidationFailed("a version is a number", pointer="/version")
-    return version_view(versions.get_version(call.scope, process_id, int(version)), whole=True)
+    return int(version)

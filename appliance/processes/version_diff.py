@@ -1,0 +1,187 @@
+"""What differs between two versions of a process: its own members, its steps one by one, and its files line by line."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from appliance.core.errors import ValidationFailed
+from appliance.core.scope import TenantScope
+
+from . import versions
+from .difference import Change, difference
+from .nodes import BLOCK_KINDS
+
+Happened = Literal["added", "removed", "changed"]
+# Comparing takes time with the product of both lengths in the worst case; files of less than 200 lines, which difflib compares
+# more thoroughly, fifty times as much.  All of this is about two seconds.
+MOST_WORK = 50_000_000
+SHORT_LINES, SHORT_FACTOR = 200, 50
+LONGEST_DIFF = 200_000
+
+
+@dataclass(frozen=True)
+class StepChange:
+    """One step that was added, removed or changed; `changes` are those of its own members, not of the steps in it.
+
+    `moved`: it stands elsewhere than before, among the steps that both have.
+    """
+
+    step: str
+    happened: Happened
+    moved: bool = False
+    changes: list[Change] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One file; `diff` is unified, None where the files are too long to be compared line by line."""
+
+    path: str
+    happened: Happened
+    diff: str | None
+
+
+@dataclass(frozen=True)
+class VersionDiff:
+    """The changes that make the one of the other."""
+
+    changes: list[Change]
+    steps: list[StepChange]
+    files: list[FileChange]
+
+    @property
+    def is_identical(self) -> bool:
+        return not (self.changes or self.steps or self.files)
+
+
+Content = tuple[Mapping[str, Any], Mapping[str, str]]
+Named = int | Literal["draft"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The difference between two versions, always from the older to the newer; the draft is the newest.  0 is nothing at all."""
+
+    older: Named
+    newer: Named
+    diff: VersionDiff
+
+
+def compare(scope: TenantScope, process_id: str, version: int, against: Named | None) -> Comparison:
+    """A version and another one, the draft, or (None) the one before it; NotFound where there is none."""
+    other = version - 1 if against is None else against
+    if other == version:
+        raise ValidationFailed("a version does not differ from itself; give another one, or draft", pointer="/against")
+    older, newer = (version, other) if other == "draft" or other > version else (other, version)
+    return Comparison(older, newer, compare_versions(_content(scope, process_id, older), _content(scope, process_id, newer)))
+
+
+def _content(scope: TenantScope, process_id: str, named: Named) -> Content:
+    if named == 0:
+        return {}, {}
+    row = versions.get_process(scope, process_id) if named == "draft" else versions.get_version(scope, process_id, named)
+    return row.definition, row.files
+
+
+def compare_versions(old: Content, new: Content) -> VersionDiff:
+    """From the old definition and files to the new ones."""
+    (before, files_before), (after, files_after) = old, new
+    own = [{name: value for name, value in each.items() if name != "steps"} for each in (before, after)]
+    paths = sorted(files_before.keys() | files_after.keys())
+    left, files = MOST_WORK, []
+    for path in paths:
+        texts = files_before.get(path), files_after.get(path)
+        if texts[0] != texts[1]:
+            lines = [(text or "").splitlines(keepends=True) for text in texts]
+            left -= _work(*lines)
+            files.append(_file_change(path, texts, lines if left >= 0 else None))
+    return VersionDiff(difference(own[0], own[1]), list(_step_changes(before, after)), files)
+
+
+# -- steps
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """A step with its own members, and where it stands: in which block, behind which step."""
+
+    members: Any
+    block: str
+
+
+def _step_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[StepChange]:
+    old, new = dict(_steps(before.get("steps"), "")), dict(_steps(after.get("steps"), ""))
+    moved = _moved(old, new)
+    for name, found in new.items():
+        if name not in old:
+            yield StepChange(name, "added", changes=difference(None, found.members))
+            continue
+        changes = difference(old[name].members, found.members)
+        if changes or name in moved:
+            yield StepChange(name, "changed", name in moved, changes)
+    for name, gone in old.items():
+        if name not in new:
+            yield StepChange(name, "removed", changes=difference(gone.members, None))
+
+
+def _moved(old: Mapping[str, _Standing], new: Mapping[str, _Standing]) -> set[str]:
+    """The steps that stand in another block, or in another order among those that both have."""
+    moved = {name for name in old.keys() & new.keys() if old[name].block != new[name].block}
+    orders = [[name for name in each if name in old and name in new and name not in moved] for each in (old, new)]
+    matcher = difflib.SequenceMatcher(None, orders[0], orders[1], autojunk=False)
+    kept = {name for match in matcher.get_matching_blocks() for name in orders[0][match.a : match.a + match.size]}
+    return moved | (set(orders[0]) - kept)
+
+
+def _steps(given: Any, block: str) -> Iterator[tuple[str, _Standing]]:
+    """Every step by its id, outer before inner; a draft may hold anything, so what is no step is passed over."""
+    for step in given if isinstance(given, list) else ():
+        if not isinstance(step, dict) or not isinstance(step.get("id"), str):
+            continue
+        kind = next((name for name in BLOCK_KINDS if name in step), None)
+        inner = list(_blocks(kind, step[kind])) if kind else []
+        own = step if kind is None else {**step, kind: _without_steps(kind, step[kind])}
+        yield step["id"], _Standing(own, block)
+        for name, steps in inner:
+            yield from _steps(steps, f"{step['id']}/{name}")
+
+
+def _blocks(kind: str, given: Any) -> Iterator[tuple[str, Any]]:
+    if kind == "for_each" and isinstance(given, dict):
+        yield "", given.get("steps")
+    elif kind == "parallel" and isinstance(given, dict):
+        yield from ((str(name), steps) for name, steps in given.items())
+    elif kind == "branch" and isinstance(given, list):
+        yield from ((str(index), each.get("steps")) for index, each in enumerate(given) if isinstance(each, dict))
+
+
+def _without_steps(kind: str, given: Any) -> Any:
+    if kind == "for_each" and isinstance(given, dict):
+        return {name: value for name, value in given.items() if name != "steps"}
+    if kind == "parallel" and isinstance(given, dict):
+        return sorted(str(name) for name in given)
+    if kind == "branch" and isinstance(given, list):
+        return [{k: v for k, v in each.items() if k != "steps"} if isinstance(each, dict) else each for each in given]
+    return given
+
+
+# -- files
+
+
+def _work(old: list[str], new: list[str]) -> int:
+    return len(old) * len(new) * (SHORT_FACTOR if max(len(old), len(new)) < SHORT_LINES else 1)
+
+
+def _file_change(path: str, texts: tuple[str | None, str | None], lines: list[list[str]] | None) -> FileChange:
+    """One file that differs; without `lines` it is not told how."""
+    happened: Happened = "added" if texts[0] is None else "removed" if texts[1] is None else "changed"
+    if lines is None:
+        return FileChange(path, happened, None)
+    names = ("/dev/null" if texts[0] is None else f"a/{path}", "/dev/null" if texts[1] is None else f"b/{path}")
+    told = "".join(_terminated(line) for line in difflib.unified_diff(lines[0], lines[1], *names))
+    return FileChange(path, happened, told if len(told) <= LONGEST_DIFF else None)
+
+
+def _terminated(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
