@@ -28,6 +28,8 @@ from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.documents import service as documents
+from appliance.formats import Formats
+from appliance.formats import Settings as FormatSettings
 from appliance.governance import approvals
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor
@@ -48,6 +50,7 @@ from appliance.processes.service import Ports, ProcessFlow
 from appliance.processes.triggers import service as triggers
 from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
+from appliance.sandbox.process import USERS
 from appliance.sandbox.runtimes import default_folder
 from appliance.sites.bodies import PacedConnection, PacedRequest
 from appliance.sites.demo import make_demo
@@ -140,7 +143,9 @@ def build(config: Config) -> Appliance:
     executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     files = documents.Documents(blobs)
-    ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, integrations.find_actions, ModelReach(models))
+    ports = Ports(
+        DataPoolReach(), ActionReach(executor), sealer, files, make_formats(config), integrations.find_actions, ModelReach(models)
+    )
     flow = ProcessFlow(config, presence, pool, queue, ports)
     withdraw = (approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile))
     services = Services(
@@ -163,6 +168,17 @@ def make_language_models(config: Config, sealer: Sealer) -> LanguageModels:
     """Language models, reached by the rules that hold for integrations."""
     egress = Egress.of(config.egress.allow, authorities(config))
     return LanguageModels(egress, sealer, lambda scope, name: tenants.open_secret(scope, sealer, name))
+
+
+def make_formats(config: Config) -> Formats:
+    """Worker processes for files; started as root, they are users next to those of the sandbox."""
+    first, settings, limits = config.sandbox.first_user, config.formats, config.limits
+    return Formats(
+        FormatSettings(
+            config.data / "formats", settings.processes, settings.queue_seconds, first + USERS if first else 0,
+            limits.archive_files, settings.memory_mb, limits.archive_mb << 20,
+        )
+    )  # fmt: skip
 
 
 def authorities(config: Config) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 KIND_NAMES: Mapping[str, str] = {
     "rule": "Rule", "code": "Code", "integration": "Integration", "datapool": "DataPool", "branch": "Branch",
     "for_each": "For each", "parallel": "Parallel", "wait": "Wait", "stop": "Stop", "human": "Person", "process": "Process",
-    "llm": "Model",
+    "llm": "Model", "file": "File", "ocr": "OCR",
 }  # fmt: skip
 _LANGUAGES = {"typescript": "TypeScript", "javascript": "JavaScript", "php": "PHP"}
 _DATA_VERBS = {
@@ -149,6 +149,21 @@ def _llm(settings: Mapping[str, Any]) -> str:
     return f"Ask the model of {settings.get('profile', '?')}"
 
 
+def _file(settings: Mapping[str, Any]) -> str:
+    form = str(settings.get("format", "")).upper()
+    target = settings.get("to") if isinstance(settings.get("to"), Mapping) else {}
+    goes = f" into {target.get('collection', '?')}" if target else " into a document" if "as" in settings else ""
+    sentences = {
+        "parse": f"Read {form or 'a document'}{goes}", "write": f"Write {form or '?'}", "convert": f"Convert to {form or '?'}",
+        "zip": "Pack documents into an archive", "unzip": "Unpack an archive",
+    }  # fmt: skip
+    return sentences.get(str(settings.get("operation")), "Work on a file")
+
+
+def _ocr(settings: Mapping[str, Any]) -> str:
+    return "Recognise the text of a scan"
+
+
 def _unknown(settings: Mapping[str, Any]) -> str:
     return "A step that cannot be read; validate the draft"
 
@@ -156,7 +171,7 @@ def _unknown(settings: Mapping[str, Any]) -> str:
 _SENTENCES = {
     "rule": _rule, "code": _code, "integration": _integration, "datapool": _data, "for_each": _for_each, "wait": _wait,
     "branch": _branch, "parallel": _parallel, "stop": _stop, "human": _human, "process": _process,
-    "llm": _llm,
+    "llm": _llm, "file": _file, "ocr": _ocr,
 }  # fmt: skip
 
 

@@ -73,6 +73,15 @@ class Sandbox:
 
 
 @dataclass(frozen=True)
+class Formats:
+    """The worker processes in which files are read and written."""
+
+    processes: int = _setting(2, "Files worked on at once.")
+    memory_mb: int = _setting(256, "Memory of a file or ocr step that sets none, beside what the libraries take.")
+    queue_seconds: int = _setting(60, "How long a step waits for a worker process before it is tried again later.")
+
+
+@dataclass(frozen=True)
 class Queue:
     """The workers that run executions."""
 
@@ -159,6 +168,7 @@ class Config:
     domains: Domains = Domains()
     storage: Storage = Storage()
     sandbox: Sandbox = Sandbox()
+    formats: Formats = Formats()
     queue: Queue = Queue()
     limits: Limits = Limits()
     retention: Retention = Retention()

@@ -37,13 +37,16 @@ _users = itertools.count(os.getpid())
 class Settings:
     """`folder`: where spooled content lies, nameless and for as long as it is used; `processes`: at most at once;
     `queue_seconds`: how long to wait for one; `first_user`: the first of the 30 user numbers that workers take when
-    started as root (0: they stay root); `files`: most members of an archive."""
+    started as root (0: they stay root); `files`: most members of an archive; `memory_mb` and `written_bytes`: what an
+    operation may use when nothing else is said."""
 
     folder: Path
     processes: int = 2
     queue_seconds: float = 60.0
     first_user: int = 0
     files: int = 10_000
+    memory_mb: int = 256
+    written_bytes: int = 500 << 20
 
 
 @dataclass(frozen=True)
@@ -81,13 +84,13 @@ class Formats:
     """Performs operations; thread-safe.  Nothing runs while nobody asks."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._places = threading.BoundedSemaphore(settings.processes)
 
     def scratch(self) -> IO[bytes]:
         """A nameless file in the private folder; gone when it is closed."""
-        self._settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return tempfile.TemporaryFile(dir=self._settings.folder)
+        self.settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return tempfile.TemporaryFile(dir=self.settings.folder)
 
     @contextmanager
     def perform(self, work: Work, bounds: Bounds, is_cancelled: Callable[[], bool] = bool) -> Iterator[Answer]:
@@ -101,7 +104,7 @@ class Formats:
 
     @contextmanager
     def _place(self, is_cancelled: Callable[[], bool]) -> Iterator[None]:
-        ends = clock.monotonic() + self._settings.queue_seconds
+        ends = clock.monotonic() + self.settings.queue_seconds
         while not self._places.acquire(timeout=LOOK_SECONDS):
             if is_cancelled():
                 raise Cancelled
@@ -137,11 +140,11 @@ class Formats:
     ) -> "subprocess.Popen[bytes]":
         options, output, errors = files
         extra = OPERATIONS[work.operation].extra_mb
-        first = self._settings.first_user
+        first = self.settings.first_user
         given = {
             "parent": os.getpid(), "user": first + next(_users) % USERS if first else None, "operation": work.operation,
             "address_space": (BASE_MB + extra + bounds.memory_mb) << 20, "memory_mb": bounds.memory_mb,
-            "written_bytes": bounds.written_bytes, "cpu_seconds": math.ceil(bounds.seconds) * 4 + 5, "files": self._settings.files,
+            "written_bytes": bounds.written_bytes, "cpu_seconds": math.ceil(bounds.seconds) * 4 + 5, "files": self.settings.files,
             "inputs": [each.fileno() for each in work.inputs], "output": output.fileno(), "answer": answer,
         }  # fmt: skip
         return subprocess.Popen(  # noqa: S603  our own interpreter and module

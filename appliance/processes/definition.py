@@ -27,7 +27,7 @@ from .triggers.kinds import read_triggers
 __all__ = ["Definition", "DefinitionProblems", "Problem", "Step", "parse_definition"]
 
 # Words of the contract whose turn comes in a later release: they are refused by name, never silently ignored.
-LATER_KINDS = ("file", "ocr", "agent")
+LATER_KINDS = ("agent",)
 LATER_MEMBERS = ("on_failure",)
 LATER_GRANTS = ("documents",)
 # Kinds that take no time of their own: a limit there would be mistaken for one on what is waited for.

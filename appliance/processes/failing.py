@@ -21,8 +21,8 @@ NEXT = {
 }
 
 
-# The sandbox was lost, not the attempt: it runs again.
-LOST_CODES = ("sandbox_lost", "sandbox_busy")
+# The place to run was lost or not to be had, which is not the attempt's fault: it runs again.
+LOST_CODES = ("sandbox_lost", "sandbox_busy", "formats_busy")
 
 
 class StepFailed(Exception):

@@ -8,6 +8,7 @@ from appliance.governance.questions import KINDS as HUMAN_KINDS
 from appliance.governance.questions import MEMBERS as REQUEST_MEMBERS
 from appliance.governance.questions import Origin, parse_request
 
+from .files.members import read_file, read_ocr
 from .model_calls import read_llm
 from .nodes import MAX_EVENT_NAME
 from .reading import Reader
@@ -180,6 +181,8 @@ READERS: Mapping[str, Callable[[Reader, Any, str], Parsed]] = {
     "integration": read_integration,
     "datapool": read_datapool,
     "llm": read_llm,
+    "file": read_file,
+    "ocr": read_ocr,
     "human": read_human,
     "process": read_process,
     "wait": read_wait,

@@ -6,6 +6,7 @@ from appliance.llm.prompt import MOST_FILES, MOST_MESSAGES, MOST_REPAIRS
 from appliance.llm.prompt import ROLES as ROLES_OF_MESSAGES
 from appliance.tenants.scopes import ROLES
 
+from .files.members import file_schema, ocr_schema
 from .kinds import LANGUAGES, ON_TIMEOUT, OPERATIONS
 from .nodes import MAX_EVENT_NAME, MOST_BRANCHES
 from .options import ON_ERROR
@@ -140,7 +141,7 @@ def kind_schemas() -> dict[str, Shape]:
     """By kind; every kind of `nodes.KINDS` has one."""
     return {
         "rule": _rule(), "code": _code(), "integration": _integration(), "datapool": _datapool(), "human": _human(),
-        "llm": _llm(),
+        "llm": _llm(), "file": file_schema(), "ocr": ocr_schema(),
         "process": _process(), "wait": _wait(), "stop": shape({"output": ANY}), "branch": _branch(), "parallel": _parallel(),
         "for_each": _for_each(),
     }  # fmt: skip

@@ -17,6 +17,7 @@ from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.documents.service import Documents
+from appliance.formats import Formats
 from appliance.governance.approvals import Approval, answer_of, withdraw_approval
 from appliance.sandbox import Pool
 from appliance.tenants import service as tenants
@@ -60,6 +61,7 @@ class Ports:
     actions: Actions
     sealer: Sealer
     documents: Documents
+    formats: Formats
     find_actions: FindActions = know_no_actions
     models: ModelReach | None = None
 
@@ -83,7 +85,7 @@ class ProcessFlow:
             pool, ports.data, ports.actions, self._submit_io, self._deadlines.submit, limits.step_seconds * 1000,
             limits.step_memory_mb, limits.step_output_kb << 10, limits.step_answer_kb << 10, limits.step_host_calls,
             limits.waiting_days * 86_400_000, limits.execution_steps - 1, ports.sealer, StartedChildren(self._load, self._enqueue),
-            ports.documents, ports.models or no_models(ports.sealer),
+            ports.documents, ports.models or no_models(ports.sealer), ports.formats,
         )  # fmt: skip
         self._timers = Timers(self._wake_due)
         self.runner = Runner(config, presence, tools, self._timers)

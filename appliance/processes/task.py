@@ -7,6 +7,7 @@ from typing import Any
 
 from appliance.core.crypto import Sealer
 from appliance.documents.service import Documents
+from appliance.formats import Formats
 from appliance.sandbox import LogLine, Pool
 
 from .compiled import Compiled
@@ -39,6 +40,7 @@ class Tools:
     children: Children
     documents: Documents
     models: ModelReach
+    formats: Formats
 
 
 @dataclass(frozen=True)

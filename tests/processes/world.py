@@ -22,6 +22,8 @@ from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.documents.service import HOLDER, Documents
+from appliance.formats import Formats
+from appliance.formats import Settings as FormatSettings
 from appliance.governance.executor import GovernedExecutor
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
@@ -211,7 +213,8 @@ def make_ports(folder: Path, presence: Presence, *, crashes: bool = False) -> Po
     actions = ActionReach(GovernedExecutor(make_integrations(), presence.instance, is_alive=is_alive))
     models = ModelReach(LanguageModels(Egress.of(["127.0.0.0/8"]), SEALER, open_secret))
     documents = Documents(Blobs(LocalPlaces(folder / "blobs"), [HOLDER]))
-    return Ports(DataPoolReach(), actions, SEALER, documents, models=models)
+    formats = Formats(FormatSettings(folder / "formats", memory_mb=128))
+    return Ports(DataPoolReach(), actions, SEALER, documents, formats, models=models)
 
 
 def open_secret(scope: TenantScope, name: str) -> str:

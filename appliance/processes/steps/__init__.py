@@ -4,13 +4,15 @@ from collections.abc import Callable, Mapping
 
 from appliance.processes.task import Result, Task, Tools
 
-from . import asking, branch, code, datapool, for_each, human, integration, llm, parallel, process, rule, stop, wait
+from . import asking, branch, code, datapool, file, for_each, human, integration, llm, ocr, parallel, process, rule, stop, wait
 
 PERFORMERS: Mapping[str, Callable[[Tools, Task], Result]] = {
     "rule": rule.perform,
     "code": code.perform,
     "integration": integration.perform,
     "datapool": datapool.perform,
+    "file": file.perform,
+    "ocr": ocr.perform,
     "wait": wait.perform,
     "human": human.perform,
     "llm": llm.perform,

@@ -1,0 +1,1 @@
+"""The `file` and `ocr` steps: their members, their contents, and rows on their way into a collection."""

@@ -1,0 +1,164 @@
+"""Rows of a file on their way into a collection: batch by batch, each once, whatever is interrupted or tried again."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+from appliance.core import db
+from appliance.core.db import dump_json
+from appliance.core.errors import ApplianceError
+from appliance.datapool import service as datapool
+from appliance.formats import Answer
+from appliance.formats.rows import scalar_text
+from appliance.processes.failing import StepFailed, from_coded, make_error
+from appliance.processes.store import JournalEntry, append_journal, check_fence, load_journal
+from appliance.processes.task import Result, Task, Tools
+
+from .contents import deadline
+
+ROWS_AT_ONCE = 1_000
+MOST_TOLD = 100
+METHOD = "file.rows"
+COUNTED = ("rows", "created", "updated", "unchanged", "failed")
+
+
+@dataclass(frozen=True)
+class Load:
+    """Where rows go (the step's `to`), what content they are of, and whether cells are read as the fields' types demand."""
+
+    to: Mapping[str, Any]
+    source: str
+    as_text: bool
+
+
+@dataclass
+class Progress:
+    """What became of the rows so far."""
+
+    rows: int = 0
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    failed: int = 0
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        for name in COUNTED:
+            setattr(self, name, getattr(self, name) + counts[name])
+
+
+def load_rows(tools: Tools, task: Task, answer: Answer, load: Load) -> Result:
+    """Store every row; a retry goes on only behind rows of the same content.
+
+    A batch and its line in the journal are one commit under the fence.  A row that is not accepted fails the step with
+    its number, or is reported with `on_error: report`.
+    """
+    progress, errors, position = _earlier(task, load.source)
+    check = deadline(task, tools)
+    records = answer.records()
+    for _ in islice(records, progress.rows):
+        pass
+    while rows := list(islice(records, ROWS_AT_ONCE)):
+        check()
+        counts, found = _store(task, load, rows, progress.rows, position)
+        progress.add(counts)
+        errors += found[: MOST_TOLD - len(errors)]
+        position += 1
+    return Result(output={"collection": load.to["collection"], **vars(progress), "errors": errors})
+
+
+def _earlier(task: Task, source: str) -> tuple[Progress, list[dict[str, Any]], int]:
+    """What this step run has stored of this content already, in this attempt and those before; and the next line's number."""
+    progress, lines = Progress(), 0
+    errors: list[dict[str, Any]] = []
+    path, iteration, attempt = task.run_key
+    for number in range(1, attempt + 1):
+        lines = 0
+        for entry in load_journal(task.claim.scope, task.claim.execution_id, (path, iteration, number)):
+            if entry.method != METHOD:
+                continue
+            lines += 1
+            if entry.args[0]["content"] == source and entry.args[0]["from"] == progress.rows:
+                progress.add(entry.answer)
+                errors += entry.answer["errors"][: MOST_TOLD - len(errors)]
+    return progress, errors, lines
+
+
+def _store(task: Task, load: Load, rows: Sequence[Any], before: int, position: int) -> tuple[dict[str, int], list[dict[str, Any]]]:
+    """One batch, which begins behind `before` rows: what became of it, and every error by row."""
+    refuses = load.to.get("on_error", "refuse") == "refuse"
+    data, form = _as_import(rows, load, before)
+    options = datapool.ImportOptions(
+        form,
+        tuple(load.to.get("key", ())),
+        "refuse" if refuses else "report",
+        delimiter="," if form == "csv" else "",
+        in_write=True,
+    )
+
+    def commit() -> tuple[dict[str, int], list[dict[str, Any]]]:
+        check_fence(task.claim)
+        report = datapool.import_entities(task.claim.scope, load.to["collection"], data, options)
+        numbers = dict(_lines(data)) if form == "csv" and report.errors else {}
+        told = [
+            {"row": before + numbers.get(e["line"], e["line"]), **{n: e[n] for n in ("field", "code", "message")}}
+            for e in report.errors
+        ]
+        if report.failed and refuses:
+            raise _refused(told, before)
+        counts = {name: getattr(report, name) for name in COUNTED}
+        asked = [{"content": load.source, "from": before, "rows": len(rows)}]
+        entry = JournalEntry(position + 1, position, METHOD, asked, True, {**counts, "errors": told[:MOST_TOLD]}, [])
+        append_journal(task.claim, task.run_key, [entry])
+        return counts, told
+
+    try:
+        return db.write(commit)
+    except ApplianceError as error:
+        raise from_coded(error) from error
+
+
+def _refused(told: list[dict[str, Any]], before: int) -> StepFailed:
+    first = told[0]
+    where = f"row {first['row']}" + (f", {first['field']}" if first["field"] else "")
+    message = f"{where}: {first['message']} (the {before} rows of earlier batches are stored)"
+    return StepFailed(make_error("rows_refused", "validation", message, details=told[:20]))
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, int]]:
+    """For each row of a CSV batch the line it begins on, and its number in the batch from 1."""
+    reader = csv.reader(io.StringIO(data.decode(), newline=""))
+    next(reader)
+    line = reader.line_num + 1
+    for number, _ in enumerate(reader, 1):
+        yield line, number
+        line = reader.line_num + 1
+
+
+def _as_import(rows: Sequence[Any], load: Load, before: int) -> tuple[bytes, Literal["csv", "ndjson"]]:
+    """The batch as the import of the collection reads it, with the columns named as its fields."""
+    chosen = [_chosen(row, load.to.get("fields"), before + number) for number, row in enumerate(rows, 1)]
+    if not load.as_text:
+        return b"".join(dump_json(row).encode() + b"\n" for row in chosen), "ndjson"
+    names = list(dict.fromkeys(name for row in chosen for name in row))
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([[scalar_text(row.get(name)) for name in names] for row in chosen])
+    return text.getvalue().encode(), "csv"
+
+
+def _chosen(row: Any, fields: Mapping[str, str] | None, number: int) -> dict[str, Any]:
+    """The row by field; `fields` says from which column each is."""
+    if not isinstance(row, dict):
+        raise StepFailed(
+            make_error("rows_refused", "validation", f"row {number} has no names for its values; give the table a `header`")
+        )
+    if fields is None:
+        return row
+    missing = [column for column in fields.values() if column not in row]
+    if missing:
+        raise StepFailed(make_error("rows_refused", "validation", f"row {number} has no column {missing[0][:60]!r}"))
+    return {name: row[column] for name, column in fields.items()}

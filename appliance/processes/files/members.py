@@ -1,0 +1,241 @@
+"""The members of a `file` and an `ocr` step: one table of JSON Schemas, for the parser, for editors and for what
+expressions give when the step runs."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from appliance.connectors.schemas import Schema, compile_schema
+from appliance.processes.reading import Reader, pointer_token
+from appliance.processes.schema_parts import FILLED, FLAG, TEXT, Shape, listed, shape, whole
+from appliance.processes.template import Template
+
+Variant = tuple[str, str | None]  # operation and format
+OPERATIONS = ("parse", "write", "convert", "zip", "unzip")
+CONSTANT = ("operation", "format", "to", "as")  # decide what else may stand there: no expressions
+ROW_FORMATS = ("csv", "xlsx", "ndjson", "json", "xml")
+MOST_DOCUMENTS = 100
+
+_DOCUMENT: Shape = {
+    "anyOf": [TEXT, {"type": "object", "required": ["id"]}],
+    "description": "The id of a document, or an object with it, such as what another step answers.",
+}
+_ENCODING: Shape = {"type": "string", "minLength": 1, "maxLength": 40, "description": "utf-8, cp1252, …; found when not given."}
+_SIGN: Shape = {"type": "string", "minLength": 1, "maxLength": 1, "not": {"enum": ["\n", "\r", " "]}}
+_NAMES = listed({"type": "string"}, minItems=1, maxItems=16_384)
+_CELLS = {"type": "object", "additionalProperties": {"enum": ["text", "integer", "number", "boolean"]}}
+_WHERE: Shape = {"folder": {"type": "string"}, "tags": listed(TEXT, maxItems=50)}
+_NAMED: Shape = {"name": TEXT, **_WHERE}
+_READ: Shape = {"document": _DOCUMENT, "revision": whole(1, 1_000_000_000)}
+_TABLE: Shape = {"header": {"anyOf": [FLAG, _NAMES]}, "types": _CELLS}
+_TO: Shape = shape(
+    {
+        "collection": TEXT,
+        "key": listed(TEXT, minItems=1),
+        "fields": {"type": "object", "minProperties": 1, "additionalProperties": TEXT},
+        "on_error": {"enum": ["refuse", "report"]},
+    },
+    ("collection",),
+)
+_TARGET: Shape = {"to": _TO, "as": {"const": "document"}, **_NAMED}
+_PARSE: Mapping[str, Shape] = {
+    "csv": {"encoding": _ENCODING, "delimiter": _SIGN, "quote": {"anyOf": [_SIGN, {"const": ""}]}, **_TABLE},
+    "xlsx": {"sheet": {"anyOf": [TEXT, whole(1, 10_000)]}, **_TABLE},
+    "json": {"encoding": _ENCODING, "each": FLAG},
+    "ndjson": {"encoding": _ENCODING},
+    "xml": {"encoding": _ENCODING, "each": TEXT, "lists": listed(TEXT)},
+    "text": {"encoding": _ENCODING},
+    "pdf": {"pages": TEXT},
+}
+_WRITE: Mapping[str, Shape] = {
+    "csv": {
+        "columns": _NAMES, "header": FLAG, "delimiter": _SIGN, "quote": _SIGN, "encoding": _ENCODING,
+        "formulas": {"enum": ["escape", "keep"]}, "line_end": {"enum": ["\r\n", "\n"]},
+    },
+    "xlsx": {"columns": _NAMES, "header": FLAG, "sheet": TEXT},
+    "json": {"indent": whole(0, 8)},
+    "ndjson": {},
+    "xml": {"root": TEXT, "row": TEXT},
+    "text": {"encoding": _ENCODING},
+}  # fmt: skip
+_CONVERT: Shape = {
+    "document": _DOCUMENT, "revision": whole(1, 1_000_000_000), "content": {"type": "string"},
+    "from": {"enum": ["markdown", "html", "text"]}, "encoding": _ENCODING, "title": {"type": "string"},
+    "language": {"type": "string", "pattern": "^[a-z]{2,3}$"}, **_NAMED,
+}  # fmt: skip
+_PAPER: Shape = {"paper": {"enum": ["a4", "a3", "a5", "letter", "legal"]}, "landscape": FLAG, "page_numbers": FLAG}
+OCR: Shape = {
+    **_READ,
+    "languages": listed({"type": "string", "pattern": "^[a-z]{2}$"}, minItems=1),
+    "pages": TEXT,
+    "dpi": whole(72, 600),
+    "min_confidence": {"type": "number", "minimum": 0, "maximum": 1},
+    "boxes": FLAG,
+}
+
+
+def _variants() -> dict[Variant, Shape]:
+    """What may stand in a step of each operation and format."""
+    anything: Shape = {}
+    found: dict[Variant, Shape] = {
+        ("zip", None): shape(
+            {"documents": listed(_DOCUMENT, minItems=1, maxItems=MOST_DOCUMENTS), **_NAMED}, ("documents", "name")
+        ),
+        ("unzip", None): shape({**_READ, "only": listed(TEXT, minItems=1), **_WHERE}, ("document",)),
+        ("convert", "pdf"): shape({**_CONVERT, **_PAPER}, ("format", "name")),
+        ("convert", "html"): shape(_CONVERT, ("format", "name")),
+        ("parse", None): shape({**_READ, **_TARGET}, ("document",)),
+    }
+    for form, options in _PARSE.items():
+        found["parse", form] = shape({**_READ, **(_TARGET if form in ROW_FORMATS else {}), **options}, ("document",))
+    for form, options in _WRITE.items():
+        found["write", form] = shape({"data": anything, **_NAMED, **options}, ("format", "data", "name"))
+    return found
+
+
+VARIANTS = _variants()
+FORMATS = {operation: tuple(form for name, form in VARIANTS if name == operation and form) for operation in OPERATIONS}
+
+
+def options_of(operation: str, form: str) -> frozenset[str]:
+    """The members that are told to the worker."""
+    members = {"parse": _PARSE, "write": _WRITE}.get(operation, {}).get(form)
+    if members is None:
+        members = OCR if operation == "ocr" else {**_CONVERT, **_PAPER}
+    return frozenset(members) - {"document", "revision", "content", "boxes", *_NAMED}
+
+
+# -- the parser
+
+
+_DYNAMIC = re.compile(FILLED["pattern"])
+
+
+def read_file(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any], dict[str, Template]]:
+    """The settings (what no expression decides) and the template of the rest."""
+    if "operation" not in value:
+        reader.problem(f"{pointer}/operation", "'operation' is required")
+        return {}, {}
+    operation, form = value["operation"], value.get("format")
+    if not isinstance(operation, str) or operation not in OPERATIONS:
+        reader.problem(f"{pointer}/operation", f"this must be one of {', '.join(OPERATIONS)}")
+        return {}, {}
+    formats = FORMATS[operation]
+    if "format" in value and formats and form not in formats:
+        reader.problem(f"{pointer}/format", f"this must be one of {', '.join(formats)}")
+        return {}, {}
+    if formats and (operation, form) not in VARIANTS:
+        reader.problem(f"{pointer}/format", "'format' is required")
+        return {}, {}
+    _read_members(reader, value, pointer, VARIANTS[operation, form if formats else None])
+    _check_together(reader, operation, value, pointer)
+    rest = {name: each for name, each in value.items() if name not in CONSTANT}
+    settings = {name: value[name] for name in CONSTANT if name in value}
+    return settings, {"arguments": reader.template(rest, pointer)}
+
+
+def read_ocr(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any], dict[str, Template]]:
+    _read_members(reader, value, pointer, shape(OCR, ("document",)))
+    return {}, {"arguments": reader.template(value, pointer)}
+
+
+def _read_members(reader: Reader, value: dict[str, Any], pointer: str, allowed: Shape) -> None:
+    """What is written out must be right; an expression is looked at when it has a value."""
+    formed = ("operation", "format") if allowed["properties"] is not OCR else ()
+    known = (*formed, *allowed["properties"])
+    if "operation" in formed and not FORMATS.get(value["operation"]):
+        known = tuple(name for name in known if name != "format")
+    given = reader.mapping(value, pointer, known, tuple(allowed.get("required", ())))
+    for name, each in given.items():
+        if name not in allowed["properties"] or (isinstance(each, str) and name not in CONSTANT and _DYNAMIC.search(each)):
+            continue
+        at = f"{pointer}/{pointer_token(name)}"
+        for detail in _member(name, repr(allowed["properties"][name])).problems(each):
+            reader.problem(f"{at}{detail.pointer}", detail.message)
+
+
+def _check_together(reader: Reader, operation: str, value: dict[str, Any], pointer: str) -> None:
+    if operation == "convert" and ("document" in value) == ("content" in value):
+        reader.problem(pointer, "what is converted is either a `document` or `content`")
+    if operation != "parse":
+        return
+    if "to" in value and "as" in value:
+        reader.problem(f"{pointer}/as", "rows go either `to` a collection or into a document")
+    for name in _NAMED:
+        if name in value and "as" not in value:
+            reader.problem(f"{pointer}/{name}", f"`{name}` is of the document that `as: document` makes")
+
+
+_SHAPES: dict[str, Shape] = {}
+
+
+def _member(name: str, key: str) -> Schema:
+    """The compiled schema of a member; several variants share them."""
+    return _compiled(key)
+
+
+@cache
+def _compiled(key: str) -> Schema:
+    return compile_schema(_SHAPES[key])
+
+
+for _shape in (*VARIANTS.values(), shape(OCR)):
+    for _each in _shape["properties"].values():
+        _SHAPES[repr(_each)] = _each
+
+
+# -- when the step runs
+
+
+@cache
+def _whole(variant: Variant) -> Schema:
+    allowed = shape(OCR, ("document",)) if variant[0] == "ocr" else VARIANTS[variant]
+    needed = [name for name in allowed.get("required", ()) if name != "format"]
+    return compile_schema({**allowed, "required": needed})
+
+
+def check_given(variant: Variant, given: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the members as the expressions gave them: `member: sentence`."""
+    return [f"{detail.pointer.lstrip('/') or 'the step'}: {detail.message}" for detail in _whole(variant).problems(dict(given))]
+
+
+# -- the published schema
+
+
+def file_schema() -> Shape:
+    """As editors see it: which members there are depends on operation and format."""
+    cases = []
+    for operation in OPERATIONS:
+        formats = FORMATS[operation]
+        inner = [
+            {"if": {"properties": {"format": {"const": form}}, "required": ["format"]}, "then": _published(operation, form)}
+            for form in formats
+        ]
+        then: Shape = (
+            {"allOf": inner, "properties": {"format": {"enum": list(formats)}}} if formats else _published(operation, None)
+        )
+        if operation == "parse":
+            inner.append({"if": {"not": {"required": ["format"]}}, "then": _published(operation, None)})
+        elif formats:
+            then["required"] = ["format"]
+        cases.append({"if": {"properties": {"operation": {"const": operation}}}, "then": then})
+    return {"type": "object", "required": ["operation"], "properties": {"operation": {"enum": list(OPERATIONS)}}, "allOf": cases}
+
+
+def ocr_schema() -> Shape:
+    return shape({name: {"anyOf": [FILLED, each]} for name, each in OCR.items()}, ("document",))
+
+
+def _published(operation: str, form: str | None) -> Shape:
+    allowed = VARIANTS[operation, form]
+    members: Shape = {"operation": {"const": operation}} | ({"format": {"const": form}} if form else {})
+    for name, each in allowed["properties"].items():
+        members[name] = each if name in CONSTANT or not each else {"anyOf": [FILLED, each]}
+    made = shape(members, tuple(allowed["required"]))
+    if operation == "convert":
+        made["oneOf"] = [{"required": ["document"]}, {"required": ["content"]}]
+    if "to" in members:
+        made["not"] = {"required": ["to", "as"]}
+        made["dependentRequired"] = {name: ["as"] for name in _NAMED}
+    return made

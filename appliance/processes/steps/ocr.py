@@ -1,0 +1,33 @@
+"""`ocr`: the text of a scanned document, with where each line stands and how certain it is."""
+
+from typing import Any
+
+from appliance.formats import Work
+from appliance.processes.failing import StepFailed, make_error
+from appliance.processes.files.contents import open_document, spool, worked
+from appliance.processes.files.members import options_of
+from appliance.processes.task import Result, Task, Tools
+
+from .file import given_members
+
+# A page takes seconds: a step that sets no limit of its own has more time than others.
+DEFAULT_TIME_MS = 300_000
+
+
+def perform(tools: Tools, task: Task) -> Result:
+    """`{text, confidence, pages: [{page, width, height, text, confidence, lines}]}`."""
+    given = given_members(task, ("ocr", None))
+    content = open_document(tools, task, given["document"], given.get("revision"))
+    options = {name: value for name, value in given.items() if name in options_of("ocr", "")}
+    with spool(tools, task, content) as file, worked(tools, task, Work("ocr", options, [file]), DEFAULT_TIME_MS) as answer:
+        if answer.size > 2 * tools.output_bytes:
+            message = "the recognised text is larger than a step's output; choose fewer `pages`, or leave the `boxes` out"
+            raise StepFailed(make_error("output_too_large", "validation", message))
+        pages = [_page(record, with_lines=given.get("boxes", True)) for record in answer.records()]
+    letters = sum(len(page["text"]) for page in pages)
+    confidence = sum(page["confidence"] * len(page["text"]) for page in pages) / max(1, letters)
+    return Result(output={"text": "\f".join(page["text"] for page in pages), "confidence": round(confidence, 4), "pages": pages})
+
+
+def _page(record: dict[str, Any], *, with_lines: bool) -> dict[str, Any]:
+    return record if with_lines else {name: value for name, value in record.items() if name != "lines"}
