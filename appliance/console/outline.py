@@ -149,7 +149,7 @@ def _llm(settings: Mapping[str, Any]) -> str:
     return f"Ask the model of {settings.get('profile', '?')}"
 
 
-def _file(settings: Mapping[str, Any]) -> str:
+def _file_step(settings: Mapping[str, Any]) -> str:
     form = str(settings.get("format", "")).upper()
     target = settings.get("to") if isinstance(settings.get("to"), Mapping) else {}
     goes = f" into {target.get('collection', '?')}" if target else " into a document" if "as" in settings else ""
@@ -171,7 +171,7 @@ def _unknown(settings: Mapping[str, Any]) -> str:
 _SENTENCES = {
     "rule": _rule, "code": _code, "integration": _integration, "datapool": _data, "for_each": _for_each, "wait": _wait,
     "branch": _branch, "parallel": _parallel, "stop": _stop, "human": _human, "process": _process,
-    "llm": _llm, "file": _file, "ocr": _ocr,
+    "llm": _llm, "file": _file_step, "ocr": _ocr,
 }  # fmt: skip
 
 
