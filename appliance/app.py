@@ -45,8 +45,9 @@ from appliance.monitor import logs as log_lines
 from appliance.monitor.sandbox import SandboxMetrics
 from appliance.processes import caching, executions, suspension
 from appliance.processes.model_calls import ModelReach
+from appliance.processes.ports import Ports
 from appliance.processes.reach import ActionReach, DataPoolReach
-from appliance.processes.service import Ports, ProcessFlow
+from appliance.processes.service import ProcessFlow
 from appliance.processes.triggers import service as triggers
 from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings

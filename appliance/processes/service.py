@@ -5,19 +5,15 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from appliance.core import clock, db
 from appliance.core.config import Config
-from appliance.core.crypto import Sealer
 from appliance.core.errors import ConcurrencyLimited, Conflict, Draining, ValidationFailed
 from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
-from appliance.documents.service import Documents
-from appliance.formats import Formats
 from appliance.governance.approvals import Approval, answer_of, withdraw_approval
 from appliance.sandbox import Pool
 from appliance.tenants import service as tenants
@@ -30,15 +26,15 @@ from .dry_run import DryRun, DryRunRequest, run_dry
 from .dry_run_calls import Outside
 from .executions import MAX_LABEL, PRIORITIES, Birth, Resumption, StartRequest
 from .intake import ENOUGH_MESSAGES, WAKE, Intake
-from .journal import Actions, Data
-from .model_calls import ModelReach, no_models
+from .model_calls import no_models
 from .models import Execution, Process, ProcessVersion
+from .ports import Ports
 from .record import Record
 from .replay import Replay, ReplayRequest, load_draft, replay
 from .retry_plan import RetryPlan, plan_retry
 from .runner import Runner, claim_of
 from .store import Claim
-from .surroundings import FindActions, know_no_actions, look_around
+from .surroundings import look_around
 from .sweeper import Sweeper
 from .task import Tools
 from .timers import Timers
@@ -51,19 +47,6 @@ from .unreached import UnreachedActions
 
 log = logging.getLogger(__name__)
 MOST_REPLAYS = 2  # each holds a thread of the API for as long as it takes
-
-
-@dataclass(frozen=True)
-class Ports:
-    """What steps reach outside this domain."""
-
-    data: Data
-    actions: Actions
-    sealer: Sealer
-    documents: Documents
-    formats: Formats
-    find_actions: FindActions = know_no_actions
-    models: ModelReach | None = None
 
 
 class ProcessFlow:

@@ -32,9 +32,10 @@ from appliance.llm.service import LanguageModels, Profile
 from appliance.processes import ending, executions, store, versions
 from appliance.processes.executions import Execution, StartRequest
 from appliance.processes.model_calls import ModelReach
+from appliance.processes.ports import Ports
 from appliance.processes.reach import ActionReach, DataPoolReach
 from appliance.processes.runner import Runner
-from appliance.processes.service import Ports, ProcessFlow
+from appliance.processes.service import ProcessFlow
 from appliance.processes.versions import Draft, PublishRequest
 from appliance.sandbox import Pool
 from appliance.tenants import service as tenants

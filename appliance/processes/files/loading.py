@@ -100,7 +100,7 @@ def _store(task: Task, load: Load, rows: Sequence[Any], before: int, position: i
 
     def commit() -> tuple[dict[str, int], list[dict[str, Any]]]:
         check_fence(task.claim)
-        report = datapool.import_entities(task.claim.scope, load.to["collection"], data, options)
+        report = datapool.import_entities(task.claim.scope, load.to["collection"], io.BytesIO(data), options)
         numbers = dict(_lines(data)) if form == "csv" and report.errors else {}
         told = [
             {"row": before + numbers.get(e["line"], e["line"]), **{n: e[n] for n in ("field", "code", "message")}}

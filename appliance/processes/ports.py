@@ -1,0 +1,24 @@
+"""What steps reach outside this domain, as the composition root hands it over."""
+
+from dataclasses import dataclass
+
+from appliance.core.crypto import Sealer
+from appliance.documents.service import Documents
+from appliance.formats import Formats
+
+from .journal import Actions, Data
+from .model_calls import ModelReach
+from .surroundings import FindActions, know_no_actions
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What steps reach outside this domain."""
+
+    data: Data
+    actions: Actions
+    sealer: Sealer
+    documents: Documents
+    formats: Formats
+    find_actions: FindActions = know_no_actions
+    models: ModelReach | None = None
