@@ -45,6 +45,7 @@ from appliance.monitor import logs as log_lines
 from appliance.monitor.sandbox import SandboxMetrics
 from appliance.processes import caching, executions, suspension
 from appliance.processes.model_calls import ModelReach
+from appliance.processes.model_documents import DocumentReading
 from appliance.processes.ports import Ports
 from appliance.processes.reach import ActionReach, DataPoolReach
 from appliance.processes.service import ProcessFlow
@@ -144,9 +145,9 @@ def build(config: Config) -> Appliance:
     executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     files = documents.Documents(blobs)
-    ports = Ports(
-        DataPoolReach(), ActionReach(executor), sealer, files, make_formats(config), integrations.find_actions, ModelReach(models)
-    )
+    formats = make_formats(config)
+    reach = ModelReach(models, DocumentReading(files, formats).read)
+    ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, formats, integrations.find_actions, reach)
     flow = ProcessFlow(config, presence, pool, queue, ports)
     withdraw = (approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile))
     services = Services(

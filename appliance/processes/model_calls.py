@@ -123,7 +123,16 @@ def need_model(grants: Grants, args: list[Any]) -> Any:
     if profile not in grants.llm:
         name = profile[:63]
         raise PolicyDenied(f"this step has no grant for the LLM profile {name}; add grants: llm: [{name}]")
+    if names_documents(given):
+        raise PolicyDenied("step code gives documents to no model in this release; use an `llm` step, or give their text")
     return given
+
+
+def names_documents(given: Mapping[str, Any]) -> bool:
+    """Whether a question reads documents of the tenant."""
+    images = given.get("images")
+    inline = isinstance(images, list) and all(isinstance(each, str) and each.startswith("data:") for each in images)
+    return bool(given.get("documents")) or not (inline or not images)
 
 
 def answer_code(

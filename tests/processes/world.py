@@ -32,6 +32,7 @@ from appliance.llm.service import LanguageModels, Profile
 from appliance.processes import ending, executions, store, versions
 from appliance.processes.executions import Execution, StartRequest
 from appliance.processes.model_calls import ModelReach
+from appliance.processes.model_documents import DocumentReading
 from appliance.processes.ports import Ports
 from appliance.processes.reach import ActionReach, DataPoolReach
 from appliance.processes.runner import Runner
@@ -212,9 +213,9 @@ def make_ports(folder: Path, presence: Presence, *, crashes: bool = False) -> Po
     """DataPool, documents, and the bell through the governed executor; with `crashes` no call outlives its process."""
     is_alive = (lambda _: False) if crashes else None
     actions = ActionReach(GovernedExecutor(make_integrations(), presence.instance, is_alive=is_alive))
-    models = ModelReach(LanguageModels(Egress.of(["127.0.0.0/8"]), SEALER, open_secret))
     documents = Documents(Blobs(LocalPlaces(folder / "blobs"), [HOLDER]))
     formats = Formats(FormatSettings(folder / "formats", memory_mb=128))
+    models = ModelReach(LanguageModels(Egress.of(["127.0.0.0/8"]), SEALER, open_secret), DocumentReading(documents, formats).read)
     return Ports(DataPoolReach(), actions, SEALER, documents, formats, models=models)
 
 

@@ -1,0 +1,60 @@
+"""What a language model is given of a tenant's documents: the text of texts and PDF, pictures as they are."""
+
+import base64
+import json
+
+from appliance.core.errors import Overloaded, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.documents.records import Content
+from appliance.documents.service import Documents
+from appliance.formats import Bounds, FormatFailed, Formats, Work
+from appliance.llm.prompt import IMAGE_BYTES, IMAGE_TYPES, Image
+
+TEXT_BYTES, PDF_BYTES = 1 << 20, 50 << 20
+PDF_BOUNDS = Bounds(seconds=30.0, memory_mb=256, written_bytes=8 << 20)
+_TEXTS = ("application/json", "application/x-ndjson", "application/xml", "application/yaml", "application/x-yaml")
+
+
+class DocumentReading:
+    """Reads documents for models; without `formats` PDF is refused."""
+
+    def __init__(self, documents: Documents, formats: Formats | None = None) -> None:
+        self._documents, self._formats = documents, formats
+
+    def read(self, scope: TenantScope, document_id: str) -> str | Image:
+        """The text, or the picture, of the newest revision; NotFound, ValidationFailed for what no model reads."""
+        content = self._documents.open_content(scope, document_id)
+        if content.media_type in IMAGE_TYPES:
+            return Image(content.media_type, base64.b64encode(content.read(IMAGE_BYTES)).decode())
+        if content.media_type == "application/pdf" and self._formats is not None:
+            return self._pdf(self._formats, content)
+        if content.media_type.startswith("text/") or content.media_type in _TEXTS or content.media_type.endswith(("+json", "+xml")):
+            return _checked(content, content.read(TEXT_BYTES).decode("utf-8", "replace").removeprefix("\ufeff"))
+        raise ValidationFailed(
+            f"the document {content.name} is {content.media_type}, which is neither text nor a picture; have a step read it first"
+        )
+
+    def _pdf(self, formats: Formats, content: Content) -> str:
+        if content.size > PDF_BYTES:
+            most = PDF_BYTES >> 20
+            raise ValidationFailed(f"the document {content.name} is larger than {most} MB; have a step read its pages first")
+        try:
+            with formats.scratch() as spooled:
+                for piece in content.pieces(0, content.size):
+                    spooled.write(piece)
+                spooled.seek(0)
+                with formats.perform(Work("parse.pdf", {}, [spooled]), PDF_BOUNDS) as answer:
+                    pages = [json.loads(line)["text"] for line in answer.output]
+        except FormatFailed as error:
+            message = f"the document {content.name} cannot be read: {error.message}"
+            raise (Overloaded if error.failure_class == "system" else ValidationFailed)(message) from error
+        return _checked(content, "\n\n".join(pages))
+
+
+def _checked(content: Content, text: str) -> str:
+    if not text.strip():
+        raise ValidationFailed(f"the document {content.name} has no text; read a scan with an ocr step first")
+    if len(text.encode("utf-8", "replace")) > TEXT_BYTES:
+        most = TEXT_BYTES >> 20
+        raise ValidationFailed(f"the document {content.name} has more than {most} MB of text; give the model a part of it")
+    return text
