@@ -8,7 +8,7 @@ import pytest
 from appliance.documents.service import NewDocument
 from tests.llm.provider import Provider
 
-from .world import World, code
+from .world import World
 
 PICTURE = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+M8AAAMBAQDJ/pLvAAAAAElFTkSuQmCC")
 
