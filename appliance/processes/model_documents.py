@@ -16,9 +16,9 @@ _TEXTS = ("application/json", "application/x-ndjson", "application/xml", "applic
 
 
 class DocumentReading:
-    """Reads documents for models; without `formats` PDF is refused."""
+    """Reads documents for models."""
 
-    def __init__(self, documents: Documents, formats: Formats | None = None) -> None:
+    def __init__(self, documents: Documents, formats: Formats) -> None:
         self._documents, self._formats = documents, formats
 
     def read(self, scope: TenantScope, document_id: str) -> str | Image:
@@ -26,24 +26,24 @@ class DocumentReading:
         content = self._documents.open_content(scope, document_id)
         if content.media_type in IMAGE_TYPES:
             return Image(content.media_type, base64.b64encode(content.read(IMAGE_BYTES)).decode())
-        if content.media_type == "application/pdf" and self._formats is not None:
-            return self._pdf(self._formats, content)
+        if content.media_type == "application/pdf":
+            return self._pdf(content)
         if content.media_type.startswith("text/") or content.media_type in _TEXTS or content.media_type.endswith(("+json", "+xml")):
             return _checked(content, content.read(TEXT_BYTES).decode("utf-8", "replace").removeprefix("\ufeff"))
         raise ValidationFailed(
             f"the document {content.name} is {content.media_type}, which is neither text nor a picture; have a step read it first"
         )
 
-    def _pdf(self, formats: Formats, content: Content) -> str:
+    def _pdf(self, content: Content) -> str:
         if content.size > PDF_BYTES:
             most = PDF_BYTES >> 20
             raise ValidationFailed(f"the document {content.name} is larger than {most} MB; have a step read its pages first")
         try:
-            with formats.scratch() as spooled:
+            with self._formats.scratch() as spooled:
                 for piece in content.pieces(0, content.size):
                     spooled.write(piece)
                 spooled.seek(0)
-                with formats.perform(Work("parse.pdf", {}, [spooled]), PDF_BOUNDS) as answer:
+                with self._formats.perform(Work("parse.pdf", {}, [spooled]), PDF_BOUNDS) as answer:
                     pages = [json.loads(line)["text"] for line in answer.output]
         except FormatFailed as error:
             message = f"the document {content.name} cannot be read: {error.message}"
