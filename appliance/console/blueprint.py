@@ -9,12 +9,28 @@ from quart import Blueprint, Quart, Response
 
 from appliance.solutions.services import Services
 
-from . import about, approvals, datapool, executions, failures, integrations, keys, logs, processes, replay, sign_in
+from . import (
+    about,
+    approvals,
+    datapool,
+    dry_runs,
+    executions,
+    failures,
+    integrations,
+    keys,
+    logs,
+    processes,
+    replay,
+    retry_plan,
+    sign_in,
+)
 from .dispatch import Edge
 from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
-AREAS = (about, approvals, datapool, executions, failures, integrations, keys, logs, processes, replay, sign_in)
+AREAS = (
+    about, approvals, datapool, dry_runs, executions, failures, integrations, keys, logs, processes, replay, retry_plan, sign_in,
+)  # fmt: skip
 
 
 def register(quart: Quart, services: Services) -> None:

@@ -10,7 +10,7 @@ from appliance.core.errors import ApplianceError, Detail, NotFound, ValidationFa
 from appliance.core.pages import PageRequest
 from appliance.monitor import analytics
 from appliance.monitor.analytics import Series, Window
-from appliance.processes import executions, versions
+from appliance.processes import executions, samples, versions
 from appliance.processes.executions import Execution, ExecutionFilter, StartRequest
 from appliance.processes.versions import Process, ProcessVersion, PublishRequest
 
@@ -20,6 +20,7 @@ from .routing import Answer, Page, Redirect, Visit, page, token_of
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
+SHOWN_SAMPLES = 5
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,10 @@ def _whole(visit: Visit) -> bool:
 
 
 def _first_values(visit: Visit, row: Process, form: InputForm) -> Any:
-    """What the form starts with: the input of an earlier execution, the schema's example on demand, or its defaults."""
+    """What the form starts with: the input of an earlier execution or a sample, the schema's example on demand, or its
+    defaults."""
+    if name := visit.asked.args.get("sample"):
+        return samples.get_sample(visit.scope, row.id, name).input
     source = visit.asked.args.get("from", "")
     if source == "example":
         return form.example()
@@ -103,6 +107,7 @@ def _process_page(
     values = {
         "process": row, "version": version, "form": form, "problem": problem, "unpublished": unpublished,
         "latest": latest, "day": _day(visit, row.id),
+        "samples": [each.name for each in samples.list_samples(visit.scope, row.id, PageRequest(SHOWN_SAMPLES)).items],
         "steps": outline.outline(shown), "grants": outline.grants_of(shown), "description": shown.get("description", ""),
         "files": (version or row).files, "versions": versions.list_versions(visit.scope, row.id, PageRequest(10)).items,
         "is_draft_newer": version is not None and version.draft_digest != row.draft_digest, "whole": _whole(visit),

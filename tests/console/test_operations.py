@@ -1,0 +1,78 @@
+"""Pages of what is done with care: the plan before a retry, and a test without any effect."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.console.browser import Browser
+
+ADDRESS = "/api/v1/processes/careful"
+SOURCE = """export default async function (input, api) {
+  api.log.info("saving <it>");
+  await api.datapool.create("careful-notes", {what: input.what}).catch(() => null);
+  return {name: "<Ada>"};
+}"""
+
+
+@pytest.fixture(scope="module")
+def failed(acme: httpx.Client) -> str:
+    """A failed execution of version 1; its process has a draft that works, and a sample."""
+    steps: list[Any] = [
+        {"id": "save", "code": {"language": "javascript", "source": SOURCE}},
+        {"id": "both", "parallel": {"a": [{"id": "inner", "rule": {"expression": "= 1"}}]}},
+        {"id": "end", "rule": {"expression": "= input.no.thing"}},
+    ]
+    body = {"id": "careful", "name": "Careful", "grants": {"datapool": {"careful-notes": ["write"]}}, "steps": steps}
+    fields = [{"name": "what", "type": "text"}]
+    acme.post("/api/v1/datapool", json={"name": "careful-notes", "fields": fields}).raise_for_status()
+    acme.put(ADDRESS, json=body).raise_for_status()
+    acme.post(f"{ADDRESS}/publish", json={}).raise_for_status()
+    steps[2] = {"id": "end", "rule": {"expression": "= steps.save.name"}}
+    acme.put(ADDRESS, json=body).raise_for_status()
+    acme.put(f"{ADDRESS}/samples/small", json={"input": {"what": "pinned"}}).raise_for_status()
+    answer = acme.post(f"{ADDRESS}/execute?wait=20", json={"what": "x"}).json()["data"]
+    assert answer["status"] == "failed", answer
+    return str(answer["execution_id"])
+
+
+def test_the_plan_comes_before_the_retry(owner: Browser, failed: str) -> None:
+    page = owner.get(owner.at("acme", f"/console/executions/{failed}")).text
+    assert f'href="/console/executions/{failed}/retry"' in page
+    plan = owner.get(owner.at("acme", f"/console/executions/{failed}/retry"))
+    assert plan.status_code == 200
+    assert "Of the steps 3 kept, 1 run again." in plan.text
+    again = owner.get(owner.at("acme", f"/console/executions/{failed}/retry?from=save")).text
+    assert "save would write another record to careful-notes." in again
+    assert 'name="from" value="save"' in again
+    assert "from both/inner" in again
+    wrong = owner.get(owner.at("acme", f"/console/executions/{failed}/retry?from=none"))
+    assert wrong.status_code == 422
+    assert "there is no step" in wrong.text.lower()
+    made = owner.post(owner.at("acme", f"/console/executions/{failed}/retry"), {"from": "both/inner", "token": "once"})
+    assert "Retry of" in made.text
+
+
+def test_a_draft_is_tested_with_a_form(owner: Browser, acme: httpx.Client, failed: str) -> None:
+    address = owner.at("acme", "/console/processes/careful/test")
+    page = owner.get(owner.at("acme", "/console/processes/careful")).text
+    assert 'href="/console/processes/careful/test"' in page
+    assert 'href="?sample=small"' in page
+    assert "pinned" in owner.get(owner.at("acme", "/console/processes/careful?sample=small&as=json")).text
+    assert "pinned" in owner.get(f"{address}?sample=small").text
+    before = acme.get("/api/v1/datapool/careful-notes/entities?count=exact").json()["meta"]["total"]
+    told = owner.post(address, {"input": '{"what": "dry"}', "version": "draft"})
+    assert told.status_code == 200
+    assert "&lt;Ada&gt;" in told.text
+    assert "saving &lt;it&gt;" in told.text
+    assert "<code>datapool.create</code>" in told.text
+    assert acme.get("/api/v1/datapool/careful-notes/entities?count=exact").json()["meta"]["total"] == before
+    published = owner.post(address, {"input": "{}", "version": "published"})
+    assert "end: " in published.text
+    one = owner.post(address, {"input": "", "step": "end", "sample": "small", "mocks": '{"end": {"output": "mocked-it"}}'}).text
+    assert "mocked-it" in one
+    for form, said in (({"input": "{"}, "the input is no JSON"), ({"mocks": "[]"}, "the mocks is a JSON object"),
+                       ({"mocks": '{"z": 1}'}, "/mocks/z")):  # fmt: skip
+        answer = owner.post(address, form)
+        assert answer.status_code == 422
+        assert said in answer.text.replace("The ", "the ")
