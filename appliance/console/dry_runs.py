@@ -23,7 +23,8 @@ def show_test(visit: Visit, process_id: str) -> Answer:
     """The form, with the input of a sample or of an earlier execution."""
     row = versions.get_process(visit.scope, process_id)
     given = _first_input(visit, row)
-    form = dict.fromkeys(FIELDS, "") | {"input": json.dumps(given, ensure_ascii=False, indent=2), "sample": visit.asked.args.get("sample", "")}
+    shown = {"input": json.dumps(given, ensure_ascii=False, indent=2), "sample": visit.asked.args.get("sample", "")}
+    form = dict.fromkeys(FIELDS, "") | shown
     return _test_page(visit, row, form)
 
 
