@@ -15,6 +15,7 @@ from appliance.processes.definition import Definition, DefinitionProblems, parse
 from appliance.processes.nodes import Severity
 from appliance.processes.typings import API_FILE
 from appliance.processes.versions import Draft, check_draft, line_of
+from appliance.solutions.uses import secrets_used
 
 ROOT_FILE = "solution.yaml"
 PROCESS_FILE = "process.yaml"
@@ -92,8 +93,10 @@ class Solution:
         return sorted({*self.connectors, *(each.spec.connector for each in self.integrations.values())})
 
     def needed_secrets(self) -> list[str]:
-        """By `needs` and by references in the integrations."""
-        return sorted({*self.secrets, *(name for each in self.integrations.values() for name in each.secrets)})
+        """By `needs`, by references in the integrations, and by triggers that verify what arrives."""
+        found = {name for each in self.integrations.values() for name in each.secrets}
+        found |= {name for each in self.processes.values() for name in secrets_used(each.definition)}
+        return sorted({*self.secrets, *found})
 
 
 def is_ignored(path: str) -> bool:

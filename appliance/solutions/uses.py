@@ -8,8 +8,14 @@ Name = tuple[str, str]
 
 
 def names_used(definition: Definition) -> frozenset[Name]:
-    """(kind, name) of everything that its steps name and its grants allow."""
-    return frozenset(_by_steps(definition)) | frozenset(_by_grants(definition))
+    """(kind, name) of everything that its steps and triggers name and its grants allow."""
+    return frozenset(_by_steps(definition)) | frozenset(_by_grants(definition)) | frozenset(_by_triggers(definition))
+
+
+def secrets_used(definition: Definition) -> frozenset[str]:
+    """The secrets without which its triggers let nothing in."""
+    verified = (trigger.settings.get("verify", {}).get("secret") for trigger in definition.triggers)
+    return frozenset(name for name in verified if name)
 
 
 def _by_steps(definition: Definition) -> Iterator[Name]:
@@ -27,3 +33,13 @@ def _by_grants(definition: Definition) -> Iterator[Name]:
         yield from (("integration", slug) for slug in grants.integrations)
         yield from (("collection", name) for name in grants.datapool)
         yield from (("process", name) for name in grants.processes)
+
+
+def _by_triggers(definition: Definition) -> Iterator[Name]:
+    for trigger in definition.triggers:
+        if trigger.kind == "datapool":
+            yield "collection", trigger.settings["collection"]
+        elif trigger.kind == "integration":
+            yield "integration", trigger.settings["use"]
+        elif trigger.kind == "process":
+            yield from (("process", name) for name in trigger.sources)

@@ -196,3 +196,26 @@ def test_an_apply_that_changes_something_is_audited(place: Place) -> None:
 )
 def test_a_patch_makes_one_of_the_other(current: dict[str, Any], wanted: dict[str, Any], patch: dict[str, Any]) -> None:
     assert make_patch(current, wanted) == patch
+
+
+WATCHES = """
+id: watch
+triggers:
+  - {webhook: {path: watch, verify: {kind: standard-webhooks, secret: = secrets.hook}}}
+  - {datapool: {collection: things, events: [created]}}
+  - {process: {id: add}}
+steps: [{id: one, rule: {expression: = 1}}]
+"""
+
+
+def test_what_triggers_name_is_looked_for_too(place: Place) -> None:
+    files = {"solution.yaml": "name: watching\n", "processes/watch/process.yaml": WATCHES}
+    blocked = {f"{change.kind} {change.id}": change.blocked or "" for change in place.plan(files)}
+    assert "gos secret set hook" in blocked["secret hook"]
+    assert "uses the collection things, which is neither here nor in the solution" in blocked["process watch"]
+    place.api.put("/api/v1/secrets/hook", json={"value": "whsec_c3dvcmRmaXNoc3dvcmRmaXNoc3dvcmRmaXNo"}).raise_for_status()
+    place.apply(make_solution())
+    place.apply(files)
+    pruned = {f"{c.kind} {c.id}": c.blocked or "" for c in place.plan({"solution.yaml": "name: small\n"}, prune=True)}
+    assert pruned["collection things"].startswith("the process watch uses it")
+    assert pruned["process add"].startswith("the process watch uses it")
