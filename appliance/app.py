@@ -147,7 +147,7 @@ def build(config: Config) -> Appliance:
     files = documents.Documents(blobs)
     formats = make_formats(config)
     reach = ModelReach(models, DocumentReading(files, formats).read)
-    ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, formats, integrations.find_actions, reach)
+    ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach)
     flow = ProcessFlow(config, presence, pool, queue, ports)
     withdraw = (approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile))
     services = Services(

@@ -34,6 +34,16 @@ class ActionView(View):
     sample: dict[str, Any]
 
 
+class ConnectorTriggerView(View):
+    """What a connector can be asked for again and again; `query` and `item` are JSON Schemas."""
+
+    name: str
+    summary: str
+    query: dict[str, Any]
+    item: dict[str, Any]
+    sample: dict[str, Any]
+
+
 class ConnectorView(View):
     """A connector, or `problem`: why an installed one cannot be used."""
 
@@ -44,6 +54,7 @@ class ConnectorView(View):
     problem: str | None = None
     settings_schema: dict[str, Any] | None = None
     actions: list[ActionView] | None = None
+    triggers: list[ConnectorTriggerView] | None = None
 
 
 class CheckView(View):
@@ -163,9 +174,14 @@ def connector_view(found: Installed, *, whole: bool = False) -> ConnectorView:
         )
         for a in connector.actions
     ]  # fmt: skip
+    triggers = [
+        ConnectorTriggerView(name=t.name, summary=t.summary, query=dict(t.query), item=dict(t.item), sample=dict(t.sample))
+        for t in connector.triggers
+    ]
     return ConnectorView(
         name=connector.name, distribution=found.distribution, title=connector.title, version=connector.version,
         settings_schema=dict(connector.settings_schema) if whole else None, actions=actions if whole else None,
+        triggers=triggers if whole else None,
     )  # fmt: skip
 
 

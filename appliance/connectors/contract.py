@@ -10,6 +10,7 @@ and a class derived from `Connector`.  Its life:
     Connector(settings)         settings are validated against `settings_schema`, secrets already opened
     check(ctx)                  does the foreign system answer with these settings?
     call(action, input, ctx)    zero or more times, from several threads at once; input is validated against the action
+    poll(trigger, query, …)     likewise, where it has triggers; query is validated against the trigger
     close()                     once; also after a failed check
 
 A connector never sees the tenant, the database or the request.  What it may know is in `settings`, `input` and `ctx`;
@@ -187,6 +188,41 @@ class Action:
     sample: Json = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Trigger:
+    """Something new over there that a connector can be asked for again and again.
+
+    `query` and `item` are JSON Schemas of what is asked and of what each item holds; `sample` is a query that is valid.
+    """
+
+    name: str
+    summary: str
+    query: Json
+    item: Json
+    sample: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One new thing: `key` tells it from every other of its trigger, for ever (an id; with a version where changes count)."""
+
+    key: str
+    data: Json
+
+
+@dataclass(frozen=True)
+class Polled:
+    """What was found, oldest first.
+
+    `cursor` is JSON that the next poll is handed; it is kept together with the items, or neither is.  `more` asks for the
+    next poll at once.
+    """
+
+    items: Sequence[Item] = ()
+    cursor: Any = None
+    more: bool = False
+
+
 class Connector(ABC):
     """One configured connection to one foreign system; safe to call from several threads."""
 
@@ -203,6 +239,7 @@ class Connector(ABC):
     `"secret_target": true` decides whom secrets are sent to: who changes it must give the secrets again.
     """
     actions: ClassVar[tuple[Action, ...]]
+    triggers: ClassVar[tuple[Trigger, ...]] = ()
 
     def __init__(self, settings: Json) -> None:
         self.settings = settings
@@ -218,6 +255,13 @@ class Connector(ABC):
     @abstractmethod
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         """Perform one action and return its output, valid against the action's `output` schema."""
+
+    def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
+        """What is new since `cursor`, which is None the first time: begin with what comes from now on, unless asked otherwise.
+
+        Changes nothing over there.  The same item may be answered twice, its key tells.
+        """
+        raise ConfigError(f"There is no trigger {trigger!r}.")
 
     def close(self) -> None:  # noqa: B027 - most connectors have nothing to give back
         """Give back whatever was opened; called when no call is running."""

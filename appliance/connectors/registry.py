@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
-from appliance.connectors.contract import CONTRACT_VERSION, EFFECTS, Action, Connector
+from appliance.connectors.contract import CONTRACT_VERSION, EFFECTS, Action, Connector, Trigger
 from appliance.connectors.schemas import Schema, SchemaInvalid, compile_schema
 
 GROUP = "appliance.connectors"
@@ -53,6 +53,15 @@ class Installed:
     @cached_property
     def inputs(self) -> Mapping[str, Schema]:
         return MappingProxyType({action.name: compile_schema(action.input) for action in self.connector.actions})
+
+
+    @cached_property
+    def triggers(self) -> Mapping[str, Trigger]:
+        return MappingProxyType({trigger.name: trigger for trigger in self.connector.triggers})
+
+    @cached_property
+    def queries(self) -> Mapping[str, Schema]:
+        return MappingProxyType({trigger.name: compile_schema(trigger.query) for trigger in self.connector.triggers})
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,11 @@ def check_declaration(found: Installed, entry_name: str) -> None:
     for action in connector.actions:
         if action.effect not in EFFECTS:
             raise Unusable(f"Action {action.name} declares the effect {action.effect!r}; use one of {', '.join(EFFECTS)}.")
+    triggers = [trigger.name for trigger in connector.triggers]
+    if len(set(triggers)) != len(triggers) or not all(_ACTION_NAME.fullmatch(name) for name in triggers):
+        raise Unusable("Its triggers must have distinct names of lower-case letters, digits and underscores.")
     _check_schemas(found)
+    _check_triggers(found)
 
 
 def _check_schemas(found: Installed) -> None:
@@ -141,3 +154,16 @@ def _check_schemas(found: Installed) -> None:
         compile_schema(found.connector.settings_schema)
     except SchemaInvalid as error:
         raise Unusable(f"The settings schema is not usable: {error}.") from error
+
+
+def _check_triggers(found: Installed) -> None:
+    for trigger in found.connector.triggers:
+        for part, schema in (("query", trigger.query), ("item", trigger.item)):
+            try:
+                compile_schema(schema)
+            except SchemaInvalid as error:
+                raise Unusable(f"The {part} schema of trigger {trigger.name} is not usable: {error}.") from error
+        if problems := found.queries[trigger.name].problems(dict(trigger.sample)):
+            raise Unusable(
+                f"The sample of trigger {trigger.name} breaks its own schema at {problems[0].pointer or '/'}: {problems[0].message}"
+            )

@@ -213,6 +213,18 @@ class ConnectorContract:
         for action in self.connector.actions:
             assert EFFECTS.index(it.effect_of(action, dict(action.sample))) <= EFFECTS.index(action.effect)
 
+    def test_triggers_begin_where_they_are_and_go_on_from_their_cursor(self, it: Connector, ctx: CallContext) -> None:
+        for trigger in self.connector.triggers:
+            first = it.poll(trigger.name, dict(trigger.sample), None, ctx)
+            again = it.poll(trigger.name, dict(trigger.sample), json.loads(json.dumps(first.cursor)), ctx)
+            for item in [*first.items, *again.items]:
+                assert item.key, trigger.name
+                assert schema_problems(trigger.item, dict(item.data)) == [], trigger.name
+
+    def test_an_unknown_trigger_is_refused(self, it: Connector, ctx: CallContext) -> None:
+        with pytest.raises(ConnectorError):
+            it.poll("no_such_trigger", {}, None, ctx)
+
     def test_an_unknown_action_is_refused(self, it: Connector, ctx: CallContext) -> None:
         with pytest.raises(ConnectorError):
             it.call("no_such_action", {}, ctx)

@@ -17,13 +17,17 @@ from appliance.connectors.contract import (
     Effect,
     Json,
     Level,
+    Polled,
     RateLimited,
     Rejected,
     TransientError,
+    Trigger,
 )
 from appliance.core import clock, db, errors
 from appliance.core.errors import ApplianceError, ConcurrencyLimited, ConnectorFailed, Detail, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.governance import polling
+from appliance.governance.polling import PollRequest
 from appliance.integrations import records
 from appliance.integrations.calls import Shot
 from appliance.integrations.connections import Ready
@@ -258,6 +262,23 @@ class GovernedExecutor:
         for check in self._checks:
             _judge_by(check, scope, proposal)
         return ready, proposal
+
+    def poll(self, scope: TenantScope, request: PollRequest) -> Polled:
+        """What is new at an integration; the policies judge it as an action that reads.
+
+        NotFound, ValidationFailed, PolicyDenied, ActionFailed, AddressNotAllowed.
+        """
+
+        def judge(ready: Ready, trigger: Trigger) -> None:
+            asked = ActionRequest(request.integration, trigger.name, request.query)
+            action = Action(trigger.name, trigger.summary, trigger.query, trigger.item, "read", trigger.sample)
+            for check in self._checks:
+                _judge_by(check, scope, Proposal(asked, ready.connector_label, action, "read"))
+
+        try:
+            return polling.poll(self._integrations, scope, request, judge)
+        except ConnectorError as error:
+            raise _coded(error, "read", "") from error
 
     def _read(self, scope: TenantScope, ready: Ready, proposal: Proposal, draft: Draft) -> ActionResult:
         """A call that changes nothing is recorded once, when it is over."""

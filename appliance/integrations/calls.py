@@ -14,8 +14,10 @@ from appliance.connectors.contract import (
     ConnectorError,
     Context,
     Effect,
+    Item,
     Json,
     Level,
+    Polled,
     SystemFailure,
 )
 from appliance.core import clock, db
@@ -74,6 +76,18 @@ class Calls:
 
         output: dict[str, Any] = ready.redactor.json(self._run(ready, shot.key, shot.seconds, shot.sink, act))
         return output
+
+    def poll(self, ready: Ready, trigger: str, query: Json, cursor: Any, seconds: float) -> Polled:
+        """What a trigger found, secrets blotted out of its items; ConnectorError as the contract has it."""
+
+        def act(connector: Connector, ctx: Context) -> Polled:
+            found = connector.poll(trigger, query, cursor, ctx)
+            if type(found) is not Polled or not all(type(item.key) is str and item.key for item in found.items):
+                raise TypeError("the trigger answered something that is not Polled, or an item without a key")
+            items = [Item(_storable(item.key), ready.redactor.json(_storable(dict(item.data)))) for item in found.items]
+            return Polled(items, _storable(found.cursor), bool(found.more))
+
+        return self._run(ready, f"poll {trigger}", seconds, log_to_process, act)
 
     def check(self, ready: Ready) -> str:
         """What the connector says about its settings; ConnectorError when they do not work."""

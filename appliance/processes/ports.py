@@ -9,6 +9,7 @@ from appliance.formats import Formats
 from .journal import Actions, Data
 from .model_calls import ModelReach
 from .surroundings import FindActions, know_no_actions
+from .triggers.polls import Source
 
 
 @dataclass(frozen=True)
@@ -20,5 +21,6 @@ class Ports:
     sealer: Sealer
     documents: Documents
     formats: Formats
+    polls: Source
     find_actions: FindActions = know_no_actions
     models: ModelReach | None = None

@@ -40,7 +40,7 @@ from .task import Tools
 from .timers import Timers
 from .triggers.firing import Started
 from .triggers.registration import outer_problems
-from .triggers.service import Triggers
+from .triggers.service import Reach, Triggers
 from .triggers.signatures import Request
 from .turns import Turns
 from .unreached import UnreachedActions
@@ -77,9 +77,8 @@ class ProcessFlow:
         self._sweeper = Sweeper(presence, config.queue.sweep_ms, self.intake, queue)
         self._sweeper.is_running_here = self.runner.active.__contains__
         queue.declare(WAKE, self.intake.serve)
-        self.triggers = Triggers(
-            pool, self._load, self._enqueue, queue, lambda scope, name: tenants.open_secret(scope, ports.sealer, name)
-        )
+        reach = Reach(self._load, self._enqueue, lambda scope, name: tenants.open_secret(scope, ports.sealer, name), ports.polls)
+        self.triggers = Triggers(pool, queue, reach)
 
     def start(self) -> None:
         """Begin working: timers, the sweeper and the queue's workers."""

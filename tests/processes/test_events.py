@@ -1,6 +1,7 @@
 """Events of the appliance itself as triggers: changed entities, ended executions; noted with what happened, and never for ever."""
 
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -74,8 +75,8 @@ def test_a_filter_chooses_and_a_broken_one_is_a_failure(world: World) -> None:
 def test_imports_and_batches_are_events_and_what_is_taken_back_is_none(world: World) -> None:
     process_id = listen(world, {"datapool": {**MARKS, "input": {"what": "= trigger.entity.what"}}})
     data = b'{"what": "i1"}\n{"what": 7, "note": []}\n{"what": "i2"}\n'
-    assert datapool.import_entities(world.scope, "marks", data, ImportOptions("ndjson")).created == 2
-    datapool.import_entities(world.scope, "marks", data, ImportOptions("ndjson", on_error="refuse"))
+    assert datapool.import_entities(world.scope, "marks", BytesIO(data), ImportOptions("ndjson")).created == 2
+    datapool.import_entities(world.scope, "marks", BytesIO(data), ImportOptions("ndjson", on_error="refuse"))
     operations = [{"op": "create", "collection": "marks", "values": {"what": "b1"}}]
     datapool.run_batch(world.scope, operations, dry_run=True)
 

@@ -60,6 +60,10 @@ class Bell(Connector):
         Action("ring", "Ring", ANYTHING, {}, "idempotent"),
         Action("hold", "Ring once it is let go", ANYTHING, {}, "idempotent"),
     )
+    triggers = (contract.Trigger("chime", "It chimed", ANYTHING, ANYTHING),)
+    chimes: list[str] = []  # noqa: RUF012 what a poll finds behind its cursor
+    asked: list[Any] = []  # noqa: RUF012 the cursors it was asked with
+    broken: list[contract.ConnectorError] = []  # noqa: RUF012 what the next polls fail with
     rung: list[tuple[str, Any]] = []  # noqa: RUF012 what every instance noted
     seconds: list[float] = []  # noqa: RUF012
     arrived = threading.Semaphore(0)
@@ -83,8 +87,20 @@ class Bell(Connector):
             raise contract.Rejected("Not at night.")
         return {"rung": input}
 
+    def poll(self, trigger: str, query: Any, cursor: Any, ctx: Context) -> contract.Polled:
+        self.asked.append(cursor)
+        if self.broken:
+            raise self.broken.pop(0)
+        begin = len(self.chimes) if cursor is None else cursor
+        end = min(len(self.chimes), begin + query.get("most", 100))
+        found = [contract.Item(chime, {"chime": chime}) for chime in self.chimes[begin:end]]
+        return contract.Polled(found, end, more=end < len(self.chimes))
+
     @classmethod
     def forget(cls) -> None:
+        cls.chimes.clear()
+        cls.asked.clear()
+        cls.broken.clear()
         cls.rung.clear()
         cls.seconds.clear()
         cls.go_on.clear()
@@ -212,11 +228,11 @@ def make_world(folder: Path, pool: Pool, *, crashes: bool = False, **settings: A
 def make_ports(folder: Path, presence: Presence, *, crashes: bool = False) -> Ports:
     """DataPool, documents, and the bell through the governed executor; with `crashes` no call outlives its process."""
     is_alive = (lambda _: False) if crashes else None
-    actions = ActionReach(GovernedExecutor(make_integrations(), presence.instance, is_alive=is_alive))
+    executor = GovernedExecutor(make_integrations(), presence.instance, is_alive=is_alive)
     documents = Documents(Blobs(LocalPlaces(folder / "blobs"), [HOLDER]))
     formats = Formats(FormatSettings(folder / "formats", memory_mb=128))
     models = ModelReach(LanguageModels(Egress.of(["127.0.0.0/8"]), SEALER, open_secret), DocumentReading(documents, formats).read)
-    return Ports(DataPoolReach(), actions, SEALER, documents, formats, models=models)
+    return Ports(DataPoolReach(), ActionReach(executor), SEALER, documents, formats, executor, models=models)
 
 
 def open_secret(scope: TenantScope, name: str) -> str:

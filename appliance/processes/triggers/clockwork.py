@@ -19,10 +19,10 @@ AT_ONCE = 200
 
 
 class Clockwork:
-    """One thread that looks every half second."""
+    """One thread that looks every half second; `poll` begins to ask an integration that is due."""
 
-    def __init__(self, firings: Firings, wake: Callable[[str, str], None]) -> None:
-        self._firings, self._wake = firings, wake
+    def __init__(self, firings: Firings, wake: Callable[[str, str], None], poll: Callable[[Due], None]) -> None:
+        self._firings, self._wake, self._poll = firings, wake, poll
         self._thread = Periodic("triggers", SECONDS, self.tick)
 
     def start(self) -> None:
@@ -35,7 +35,10 @@ class Clockwork:
         """One look."""
         for due in due_triggers(clock.now_ms()):
             try:
-                fire_schedule(self._firings, due)
+                if due.mark.kind == "integration":
+                    self._poll(due)
+                else:
+                    fire_schedule(self._firings, due)
             except Exception as error:
                 log.exception("the schedule of a trigger failed", extra={"fields": {"trigger": due.mark.trigger_id}})
                 db.write(partial(self._give_up, due, error))

@@ -223,6 +223,7 @@ def _read_process(reader: Reader, value: Any, pointer: str) -> Parsed:
 READERS: Mapping[str, Callable[[Reader, Any, str], Parsed]] = {
     "schedule": _read_schedule,
     "webhook": _read_webhook,
+    "integration": _read_integration,
     "datapool": _read_datapool,
     "process": _read_process,
     "document": _read_document,

@@ -18,21 +18,33 @@ from .clockwork import Clockwork
 from .cron import Cron
 from .firing import FIRE, Enqueue, Firings, Load
 from .models import Firing, TriggerState
+from .polls import Polls, Source
 from .webhooks import OpenSecret, Webhooks
 
 __all__ = ["Firing", "TriggerState"]
 FORETOLD = 3
 
 
+@dataclass(frozen=True)
+class Reach:
+    """What triggers need of the appliance: versions, the way into the queue, secrets, and integrations."""
+
+    load: Load
+    enqueue: Enqueue
+    open_secret: OpenSecret
+    source: Source
+
+
 class Triggers:
     """The triggers of one running appliance."""
 
-    def __init__(self, pool: Pool, load: Load, enqueue: Enqueue, queue: TaskQueue, open_secret: OpenSecret) -> None:
+    def __init__(self, pool: Pool, queue: TaskQueue, reach: Reach) -> None:
         self._queue = queue
-        self.firings = Firings(pool, load, enqueue, self._wake)
-        self.webhooks = Webhooks(self.firings, open_secret)
+        self.firings = Firings(pool, reach.load, reach.enqueue, self._wake)
+        self.webhooks = Webhooks(self.firings, reach.open_secret)
+        self.polls = Polls(self.firings, reach.source)
         self.changes = Changes(self.firings)
-        self.clockwork = Clockwork(self.firings, self._wake)
+        self.clockwork = Clockwork(self.firings, self._wake, self.polls.begin)
         queue.declare(FIRE, self.firings.perform)
 
     def start(self) -> None:

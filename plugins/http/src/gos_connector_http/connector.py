@@ -14,14 +14,17 @@ from appliance.connectors.contract import (
     HttpAnswer,
     HttpRequest,
     Json,
+    Polled,
     RateLimited,
     SystemFailure,
     TransientError,
+    Trigger,
 )
 from gos_connector_http.answer import error_of, parse_answer, parse_json
 from gos_connector_http.body import build_body
-from gos_connector_http.declaration import ACTIONS, SETTINGS
+from gos_connector_http.declaration import ACTIONS, SETTINGS, TRIGGERS
 from gos_connector_http.pages import Seen, Step, first_step, items_of, next_step
+from gos_connector_http.polling import new_items, request_of
 from gos_connector_http.target import build_target, is_below, resolve
 
 _METHODS = {"get": "GET", "list": "GET", "post": "POST", "put": "PUT", "patch": "PATCH", "delete": "DELETE"}
@@ -46,6 +49,7 @@ class HttpConnector(Connector):
     version = "0.1.0"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
+    triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS
 
     def effect_of(self, action: Action, input: Json) -> Effect:  # noqa: A002 - the contract's word
         return self._effect(_method(action.name, input))
@@ -73,6 +77,12 @@ class HttpConnector(Connector):
         request = self._request(input, _method(action, input), ctx)
         answer = self._send(request, ctx, input.get("accept_statuses", ()))
         return parse_answer(answer, input.get("answer", "auto"))
+
+    def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
+        if trigger != "new_items":
+            return super().poll(trigger, query, cursor, ctx)
+        request = self._request(request_of(query, cursor), "GET", ctx)
+        return new_items(parse_json(self._send(request, ctx, ())), query, cursor)
 
     def _request(self, call: Json, method: str, ctx: Context) -> HttpRequest:
         target = build_target(self.settings, call)

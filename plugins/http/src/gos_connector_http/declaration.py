@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.connectors.contract import Action, Effect
+from appliance.connectors.contract import Action, Effect, Trigger
 
 Schema = dict[str, Any]
 
@@ -231,5 +231,23 @@ ACTIONS: tuple[Action, ...] = (
             required=("method", "url"),
         ),
         method="GET",
+    ),
+)
+
+_NEW: dict[str, Schema] = {
+    "items": _LIST["items"],
+    "cursor_field": {**_TEXT, "description": "Member (or JSON pointer) of an item that grows: a number or a sortable time."},
+    "cursor_parameter": {**_TEXT, "description": "Query parameter that takes the last cursor, to answer newer items only."},
+    "key_field": {**_TEXT, "default": "id", "description": "Member (or JSON pointer) of an item that identifies it."},
+    "begin": {"enum": ["now", "start"], "default": "now", "description": "Whether what is there already counts as new."},
+}
+
+TRIGGERS: tuple[Trigger, ...] = (
+    Trigger(
+        "new_items",
+        "New or changed items of a JSON list",
+        _input(_CALL, _NEW, required=("url", "cursor_field")),
+        {"type": "object"},
+        {"url": "/", "cursor_field": "id"},
     ),
 )

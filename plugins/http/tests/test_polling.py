@@ -1,0 +1,89 @@
+"""The trigger `new_items`: what grew behind the cursor, once each, in order, however it is shaped."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from gos_connector_http import HttpConnector
+from gos_connector_http.polling import MOST_AT_ONCE
+
+from appliance.connectors.contract import Context, Polled, SystemFailure
+from appliance.connectors.testing import LoopbackServer, open_context, schema_problems
+
+
+class Service:
+    """A list of items at `/orders`."""
+
+    def __init__(self, server: LoopbackServer, ctx: Context) -> None:
+        self.server, self.ctx = server, ctx
+        self.it = HttpConnector({"base_url": server.url})
+
+    def hold(self, items: Any) -> None:
+        self.server.answer("/orders", 200, json.dumps(items).encode())
+
+    def poll(self, cursor: Any = None, **more: Any) -> Polled:
+        query = {"url": "/orders", "cursor_field": "at", **more}
+        [trigger] = self.it.triggers
+        assert schema_problems(trigger.query, query) == []
+        return self.it.poll("new_items", query, cursor, self.ctx)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    server = LoopbackServer()
+    with open_context() as ctx:
+        yield Service(server, ctx)
+    server.close()
+
+
+def keys(found: Polled) -> list[str]:
+    return [item.key for item in found.items]
+
+
+def test_it_begins_now_or_at_the_start(service: Service) -> None:
+    service.hold([{"id": "b", "at": 2}, {"id": "a", "at": 1}])
+    assert service.poll() == Polled((), 2)
+    found = service.poll(begin="start")
+    assert (keys(found), found.cursor, found.more) == (["a@1", "b@2"], 2, False)
+    service.hold([])
+    assert service.poll() == Polled((), None)
+
+
+def test_what_grew_behind_the_cursor_is_new_also_an_item_that_changed(service: Service) -> None:
+    service.hold({"data": [{"id": 1, "at": "2026-01-03"}, {"id": 2, "at": "2026-01-02"}, {"id": 1, "at": "2026-01-01"}]})
+    found = service.poll("2026-01-01", items="/data")
+    assert (keys(found), found.cursor) == (["2@2026-01-02", "1@2026-01-03"], "2026-01-03")
+    assert found.items[0].data == {"id": 2, "at": "2026-01-02"}
+    assert service.poll("2026-01-03", items="/data") == Polled([], "2026-01-03")
+
+
+def test_the_service_is_told_the_cursor_where_it_takes_one(service: Service) -> None:
+    service.hold([{"id": 1, "at": 5}])
+    service.poll(4, cursor_parameter="since", query={"sort": "at"})
+    assert service.server.received[-1].path == "/orders?sort=at&since=4"
+    service.poll(cursor_parameter="since")
+    assert service.server.received[-1].path == "/orders"
+
+
+def test_many_come_in_parts_that_split_no_cursor_value(service: Service) -> None:
+    items = [{"id": number, "at": number // 3} for number in range(3 * MOST_AT_ONCE)]
+    service.hold(items)
+    cursor: Any = -1
+    seen: list[str] = []
+    for _ in range(10):
+        found = service.poll(cursor)
+        seen += keys(found)
+        cursor = found.cursor
+        if not found.more:
+            break
+    assert seen == [f"{item['id']}@{item['at']}" for item in items]
+
+
+@pytest.mark.parametrize(
+    "items", [{"no": "list"}, [1], [{"id": 1}], [{"at": 1}], [{"id": 1, "at": 1}, {"id": 2, "at": "x"}], [{"id": 1, "at": None}]]
+)
+def test_what_has_no_order_or_no_key_is_a_failure(service: Service, items: Any) -> None:
+    service.hold(items)
+    with pytest.raises(SystemFailure):
+        service.poll(begin="start")
