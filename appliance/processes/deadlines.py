@@ -10,7 +10,7 @@ from typing import Any
 
 from appliance.core import clock
 
-Submit = Callable[[Callable[[], Any]], "Future[Any]"]
+Submit = Callable[[str, Callable[[], Any]], "Future[Any]"]
 
 
 def call_timed_out(seconds: float) -> tuple[bool, dict[str, Any]]:
@@ -33,10 +33,10 @@ class Deadlines:
         self._stopped = False
         self._thread: threading.Thread | None = None
 
-    def submit(self, work: Callable[[], Any]) -> "Future[Any]":
+    def submit(self, tenant_id: str, work: Callable[[], Any]) -> "Future[Any]":
         """What `work` answers, or that it took too long."""
         answered: Future[Any] = Future()
-        self._submit(work).add_done_callback(lambda done: _pass_on(done, answered))
+        self._submit(tenant_id, work).add_done_callback(lambda done: _pass_on(done, answered))
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="deadlines", daemon=True)

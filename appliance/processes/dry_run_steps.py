@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from appliance.core import clock
@@ -169,7 +170,7 @@ class DrySteps:
         checks = Waits(
             claim, task.run_key, task.step.id, task.grants, self._calls.child_check(task.step), tools.longest_wait_ms
         )
-        host = DryHost(self._calls, task, checks, tools.submit_io, self._ends)
+        host = DryHost(self._calls, task, checks, partial(tools.submit_io, task.claim.scope.tenant_id), self._ends)
         wall = task.wall_ms(tools.default_time_ms)
         outcome = tools.pool.run(
             task.compiled.programs[task.step.path], task.input, host, api=facts_of(task), limits=limits_of(tools, task, wall),

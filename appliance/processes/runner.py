@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import partial
 from typing import Any
 
 from appliance.core import clock, db, logs
@@ -20,6 +21,7 @@ from .failing import StepFailed, make_error
 from .heartbeat import Heartbeat
 from .job import Job, Performed
 from .models import Execution, ProcessVersion
+from .shared_threads import SharedThreads
 from .store import Claim, Fenced
 from .task import Tools
 from .timers import Timers
@@ -42,7 +44,7 @@ class Runner:
         self._idle = threading.Condition()
         self._stopping = threading.Event()
         self._heartbeat = Heartbeat(self.active, self.lease, config.queue.lease_seconds / 3)
-        self._steps = ThreadPoolExecutor(config.queue.workers * 4, thread_name_prefix="step")
+        self._steps = SharedThreads(config.queue.workers * 4, "step")
 
     def start(self) -> None:
         self._heartbeat.start()
@@ -57,7 +59,7 @@ class Runner:
         self._stopping.set()
         self.wait_idle(seconds)
         self._heartbeat.stop()
-        self._steps.shutdown(wait=False, cancel_futures=True)
+        self._steps.shutdown()
 
     def lease(self) -> int:
         return clock.now_ms() + self.config.queue.lease_seconds * 1000
@@ -195,7 +197,7 @@ class Runner:
         if len(to_begin) == 1 and not under_way and decision.wake_at is None:
             return [self.attempts.attempt(job, to_begin[0])]
         for ready in to_begin:
-            under_way[self._steps.submit(self.attempts.attempt, job, ready)] = ready
+            under_way[self._steps.submit(job.claim.scope.tenant_id, partial(self.attempts.attempt, job, ready))] = ready
         return self._next(job, under_way, decision.wake_at)
 
     @staticmethod

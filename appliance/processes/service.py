@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 from appliance.core import clock, db
 from appliance.core.config import Config
@@ -33,6 +32,7 @@ from .record import Record
 from .replay import Replay, ReplayRequest, load_draft, replay
 from .retry_plan import RetryPlan, plan_retry
 from .runner import Runner, claim_of
+from .shared_threads import SharedThreads
 from .store import Claim
 from .surroundings import look_around
 from .sweeper import Sweeper
@@ -57,15 +57,15 @@ class ProcessFlow:
         self.pool = pool
         self._find_actions = ports.find_actions
         self.queue = queue
-        self._io = ThreadPoolExecutor(64, thread_name_prefix="io")
+        self._io = SharedThreads(64, "io")
         self._fast = ThreadPoolExecutor(config.queue.workers, thread_name_prefix="fast")
         self._fast_slots = threading.BoundedSemaphore(config.queue.workers)
         self._draining = threading.Event()
         self._replays = threading.BoundedSemaphore(MOST_REPLAYS)
         limits = config.limits
-        self._deadlines = Deadlines(self._submit_io, limits.step_call_seconds)
+        self._deadlines = Deadlines(self._io.submit, limits.step_call_seconds)
         tools = Tools(
-            pool, ports.data, ports.actions, self._submit_io, self._deadlines.submit, limits.step_seconds * 1000,
+            pool, ports.data, ports.actions, self._io.submit, self._deadlines.submit, limits.step_seconds * 1000,
             limits.step_memory_mb, limits.step_output_kb << 10, limits.step_answer_kb << 10, limits.step_host_calls,
             limits.waiting_days * 86_400_000, limits.execution_steps - 1, ports.sealer, StartedChildren(self._load, self._enqueue),
             ports.documents, ports.models or no_models(ports.sealer), ports.formats,
@@ -107,11 +107,8 @@ class ProcessFlow:
         self.runner.wait_idle(max(0.0, ends - timeout / 2 - clock.monotonic()))
         self.runner.stop(max(0.0, ends - clock.monotonic()))
         self.triggers.close()
-        self._io.shutdown(wait=False, cancel_futures=True)
+        self._io.shutdown()
         self._deadlines.stop()
-
-    def _submit_io(self, work: Callable[[], Any]) -> "Future[Any]":
-        return self._io.submit(work)
 
     def _load(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
         return self.runner.load(scope, process_id, version)

@@ -22,13 +22,14 @@ from .waits import Children
 
 @dataclass(frozen=True)
 class Tools:
-    """What steps are performed with.  `submit_call` is `submit_io` for calls of step code, which have a deadline."""
+    """What steps are performed with.  `submit_io` performs work of a tenant in a thread, `submit_call` the same for calls of
+    step code, which have a deadline."""
 
     pool: Pool
     data: Data
     actions: Actions
-    submit_io: Callable[[Callable[[], Any]], "Future[Any]"]
-    submit_call: Callable[[Callable[[], Any]], "Future[Any]"]
+    submit_io: Callable[[str, Callable[[], Any]], "Future[Any]"]
+    submit_call: Callable[[str, Callable[[], Any]], "Future[Any]"]
     default_time_ms: int
     default_memory_mb: int
     output_bytes: int

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from appliance.core.pages import PageRequest
 from appliance.integrations import history
 from appliance.processes import executions
 from appliance.processes.deadlines import Deadlines
+from appliance.processes.shared_threads import SharedThreads
 from appliance.sandbox import Pool
 
 from .world import Bell, World, code, make_world, wait_until
@@ -105,14 +106,15 @@ def test_a_cancel_does_not_wait_for_a_declared_call(world: World) -> None:
 
 def test_answers_and_faults_pass_through_and_only_the_late_are_replaced() -> None:
     go_on = threading.Event()
-    with ThreadPoolExecutor(4) as threads:
-        deadlines = Deadlines(threads.submit, 0.2)
-        slow: Future[Any] = deadlines.submit(lambda: go_on.wait(10) and "too late")
-        assert deadlines.submit(lambda: "in time").result(5) == "in time"
-        with pytest.raises(KeyError):
-            deadlines.submit(dict[str, int]().popitem).result(5)
-        ok, fault = slow.result(5)
-        assert (ok, fault["code"]) == (False, "call_timed_out")
-        go_on.set()
+    threads = SharedThreads(4, "test")
+    deadlines = Deadlines(threads.submit, 0.2)
+    slow: Future[Any] = deadlines.submit("acme", lambda: go_on.wait(10) and "too late")
+    assert deadlines.submit("acme", lambda: "in time").result(5) == "in time"
+    with pytest.raises(KeyError):
+        deadlines.submit("acme", dict[str, int]().popitem).result(5)
+    ok, fault = slow.result(5)
+    assert (ok, fault["code"]) == (False, "call_timed_out")
+    go_on.set()
     assert slow.result()[1]["code"] == "call_timed_out"
     deadlines.stop()
+    threads.shutdown()

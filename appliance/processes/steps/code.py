@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from appliance.processes import suspension
@@ -71,8 +72,8 @@ def _reach(tools: Tools, task: Task) -> Reach:
     claim, key, grants = task.claim, task.run_key, task.grants
     waits = Waits(claim, key, task.step.id, grants, tools.children, tools.longest_wait_ms)
     return Reach(
-        claim, key, grants, tools.data, tools.actions, tools.submit_call, task.is_cancelled, waits, vault_of(tools, task),
-        tools.models, tools.answer_bytes,
+        claim, key, grants, tools.data, tools.actions, partial(tools.submit_call, claim.scope.tenant_id), task.is_cancelled,
+        waits, vault_of(tools, task), tools.models, tools.answer_bytes,
     )  # fmt: skip
 
 

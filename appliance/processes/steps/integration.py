@@ -22,7 +22,8 @@ def perform(tools: Tools, task: Task) -> Result:
     request = ActionCall(settings["use"], settings["action"], task.filled.get("input", task.input), task.where)
     seconds = task.wall_ms(tools.default_time_ms) / 1000
     # In a thread of its own, so that a cancel need not wait for a foreign system; the call is recorded all the same.
-    call = tools.submit_io(partial(copy_context().run, tools.actions.execute, task.claim, request, seconds))
+    ask = partial(copy_context().run, tools.actions.execute, task.claim, request, seconds)
+    call = tools.submit_io(task.claim.scope.tenant_id, ask)
     while not wait([call], LOOK_SECONDS).done:
         if task.is_cancelled():
             raise Cancelled

@@ -1,0 +1,69 @@
+"""Threads that tenants share by turns, so that the wide process of one does not hold up the steps of another."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from .turns import Turns
+
+T = TypeVar("T")
+
+
+class SharedThreads:
+    """Performs what is submitted in `count` threads: within a tenant in order, among tenants whoever has least under way."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._turns = Turns(count)
+        self._waiting: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
+        self._lock = threading.Lock()
+
+    def submit(self, tenant_id: str, work: Callable[[], T]) -> "Future[T]":
+        """RuntimeError once it is shut down."""
+        future: Future[T] = Future()
+        with self._lock:
+            self._waiting.setdefault(tenant_id, deque()).append((future, work))
+            self._dispatch()
+        return future
+
+    def shutdown(self) -> None:
+        """Take nothing new and forget what waits; what is under way ends by itself."""
+        with self._lock:
+            for waiting in self._waiting.values():
+                for future, _ in waiting:
+                    future.cancel()
+            self._waiting.clear()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _dispatch(self) -> None:
+        while (tenant_id := self._turns.take(self._waiting)) is not None:
+            waiting = self._waiting[tenant_id]
+            future, work = waiting.popleft()
+            if not waiting:
+                del self._waiting[tenant_id]
+            try:
+                self._threads.submit(self._perform, tenant_id, future, work)
+            except RuntimeError:
+                self._turns.give_back(tenant_id)
+                raise
+
+    def _perform(self, tenant_id: str, future: "Future[Any]", work: Callable[[], Any]) -> None:
+        try:
+            if future.set_running_or_notify_cancel():
+                _settle(future, work)
+        finally:
+            with self._lock:
+                self._turns.give_back(tenant_id)
+                if self._waiting:
+                    self._dispatch()
+
+
+def _settle(future: "Future[Any]", work: Callable[[], Any]) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001  whoever asks the future gets it
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -1,0 +1,185 @@
+"""The queue under load: one tenant's backlog beside another's single execution, long and wide processes, a steady stream.
+
+.venv/bin/python -m tests.bench.queue
+"""
+
+import sqlite3
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from appliance.app import open_store
+from appliance.core import db
+from appliance.core.config import load_config
+from appliance.processes import executions
+from appliance.processes.executions import Birth, StartRequest
+from appliance.tenants import keys, service
+from appliance.testing.running import free_port
+
+from .executions import served
+
+BACKLOG = 10_000
+BACKLOGS = ("quick", "busy", "wide")
+STREAM_SECONDS = 20
+STREAM_RATE = 50
+BUSY = "export default () => { const until = Date.now() + 500; while (Date.now() < until); return 1 }"
+QUICK = {"id": "quick", "rule": {"expression": "= input.n + 1"}}
+
+
+def one(step: Any, **more: Any) -> dict[str, Any]:
+    return {"steps": [step], **more}
+
+
+PROCESSES: dict[str, dict[str, Any]] = {
+    "quick": one(QUICK),
+    "busy": one({"id": "busy", "code": {"language": "javascript", "source": BUSY}}),
+    "wide": one({"id": "wide", "for_each": {"items": list(range(200)), "as": "x", "concurrency": 50, "steps": [
+        {"id": "busy", "code": {"language": "javascript", "source": BUSY}}]}}),
+    "forty": {"steps": [{"id": f"s{i}", "rule": {"expression": f"= input.n + {i} * 1"}} for i in range(40)]},
+    "each": one({"id": "each", "for_each": {"items": "= input.items", "as": "x", "concurrency": 10, "steps": [
+        {"id": "double", "rule": {"expression": "= x * 2"}}]}}),
+    "fan": one({"id": "fan", "for_each": {"items": "= input.items", "as": "x", "concurrency": 50, "steps": [
+        {"id": "child", "process": {"use": "quick", "input": {"n": "= x"}}}]}}),
+    "two": {"steps": [
+        {"id": "a", "code": {"language": "javascript", "source": "export default (input) => ({n: input.n + 1})"}},
+        {"id": "b", "rule": {"expression": "= steps.a.n * 2"}}]},
+}  # fmt: skip
+
+
+class Bench:
+    """One `gos serve` with the tenants alpha and beta."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        sealer = open_store(load_config(environment={}, flags={"storage.data": str(folder)}))
+        self.keys: dict[str, str] = {}
+        for name in ("alpha", "beta"):
+            service.create_tenant(name, name)
+            scope = service.system_scope(name)
+            self.keys[name] = keys.issue_key(scope, sealer, keys.KeySpec("bench", sorted(scope.scopes), rate_requests=1_000_000))[1]
+        db.close_database()
+
+    @contextmanager
+    def client(self, tenant: str) -> Iterator[httpx.Client]:
+        headers = {"Host": f"{tenant}.localhost:{self.port}", "X-API-Key": self.keys[tenant]}
+        base = f"http://127.0.0.1:{self.port}/api/v1"
+        with httpx.Client(base_url=base, headers=headers, timeout=90, trust_env=False) as client:
+            yield client
+
+    def publish(self) -> None:
+        for tenant in self.keys:
+            with self.client(tenant) as client:
+                for name, definition in PROCESSES.items():
+                    client.put(f"/processes/{name}", json={"id": name, **definition}).raise_for_status()
+                    client.post(f"/processes/{name}/publish", json={}).raise_for_status()
+
+    def queue_up(self, process: str, count: int) -> None:
+        """A backlog of alpha, written while the process is paused and the appliance stands still."""
+        db.open_database(f"sqlite:///{self.folder / 'gos.db'}")
+        scope = service.system_scope("alpha")
+
+        def insert() -> None:
+            for _ in range(count // 10):
+                executions.insert_execution(scope, process, 1, StartRequest({"n": 1}), Birth())
+
+        for _ in range(10):
+            db.write(insert)
+        db.close_database()
+
+    def rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        with sqlite3.connect(f"file:{self.folder / 'gos.db'}?mode=ro", uri=True, timeout=20) as connection:
+            return connection.execute(sql, values).fetchall()
+
+    def run(self, tenant: str, process: str, given: Any, wait: int = 60) -> tuple[float, dict[str, Any]]:
+        """(milliseconds as the caller sees them, the execution)."""
+        with self.client(tenant) as client:
+            began = time.perf_counter()
+            answer = client.post(f"/processes/{process}/execute", params={"wait": wait}, json=given)
+            took = (time.perf_counter() - began) * 1000
+        answer.raise_for_status()
+        return took, answer.json()["data"]
+
+
+def beside_a_backlog(bench: Bench, process: str) -> None:
+    """alpha has 10,000 queued; how long until beta's single one begins, and until a caller that waits has its answer."""
+    with bench.client("alpha") as client:
+        client.post(f"/processes/{process}/resume-triggers", json={}).raise_for_status()
+    pause = threading.Event()
+    starts, answers = [], []
+    for number in range(20):
+        _, queued = bench.run("beta", "quick", {"n": number}, wait=0)
+        found: list[tuple[Any, ...]] = []
+        while not found:
+            pause.wait(0.01)
+            sql = "SELECT started_at - created_at FROM execution WHERE id = ? AND started_at IS NOT NULL"
+            found = bench.rows(sql, (queued["execution_id"],))
+        starts.append(found[0][0])
+        answers.append(bench.run("beta", "quick", {"n": number})[0])
+    ((left,),) = bench.rows("SELECT count(*) FROM execution WHERE process_id = ? AND status = 'queued'", (process,))
+    print(f"beside {left} queued '{process}' of another tenant: start {spread(starts)} ms, wait= answered {spread(answers)} ms")
+    if process == "wide":
+        took = [bench.run("beta", "each", {"items": list(range(20))})[0] for _ in range(5)]
+        print(f"beside the same, a for_each of 20 items: {spread(took)} ms")
+    with bench.client("alpha") as client:
+        client.post(f"/processes/{process}/pause", json={}).raise_for_status()
+
+
+def spread(values: list[float]) -> str:
+    ordered = sorted(values)
+    return f"p50 {statistics.median(ordered):.0f}, p99 {ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]:.0f}"
+
+
+def stream(bench: Bench) -> None:
+    """Two-step executions at a steady rate; the time of each from acceptance to its end."""
+    with bench.client("beta") as client, ThreadPoolExecutor(8) as senders:
+        began = time.perf_counter()
+
+        def send(number: int) -> str:
+            time.sleep(max(0.0, began + number / STREAM_RATE - time.perf_counter()))
+            return str(client.post("/processes/two/execute", json={"n": number}).json()["data"]["execution_id"])
+
+        ids = list(senders.map(send, range(STREAM_RATE * STREAM_SECONDS)))
+        sent = time.perf_counter() - began
+    pause = threading.Event()
+    while bench.rows("SELECT 1 FROM execution WHERE tenant_id = 'beta' AND finished_at IS NULL LIMIT 1"):
+        pause.wait(0.05)
+    took = bench.rows("SELECT finished_at - created_at FROM execution WHERE process_id = 'two' AND tenant_id = 'beta'")
+    rate = len(ids) / sent
+    print(f"{len(ids)} two-step executions at {rate:.0f}/s: {spread([row[0] for row in took])} ms from acceptance to end")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        bench = Bench(Path(name))
+        with served(bench.folder, bench.port):
+            bench.publish()
+            for process, given, title in (
+                ("forty", {"n": 1}, "40 steps one after another"),
+                ("each", {"items": list(range(1000))}, "for_each of 1,000 items"),
+                ("fan", {"items": list(range(100))}, "100 children"),
+            ):
+                results = [bench.run("beta", process, given) for _ in range(3 if process != "forty" else 20)]
+                assert all(execution["status"] == "succeeded" for _, execution in results), results[0][1]
+                print(f"{title}: {spread([took for took, _ in results])} ms")
+            stream(bench)
+            with bench.client("alpha") as client:
+                for process in BACKLOGS:
+                    client.post(f"/processes/{process}/pause", json={}).raise_for_status()
+        for process in BACKLOGS:
+            bench.queue_up(process, BACKLOG)
+        with served(bench.folder, bench.port):
+            for process in BACKLOGS:
+                beside_a_backlog(bench, process)
+
+
+if __name__ == "__main__":
+    main()
