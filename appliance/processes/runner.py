@@ -57,6 +57,8 @@ class Runner:
     def stop(self, seconds: float) -> None:
         """Have every execution in progress stop at its next commit; the next start goes on from there."""
         self._stopping.set()
+        for job in list(self.active.values()):
+            job.note_answer()  # whoever waits for steps need not wait for the next of them
         self.wait_idle(seconds)
         self._heartbeat.stop()
         self._steps.shutdown()

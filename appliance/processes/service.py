@@ -74,7 +74,8 @@ class ProcessFlow:
         self.runner = Runner(config, presence, tools, self._timers)
         self._turns = Turns(config.queue.workers)
         self.intake = Intake(self.runner, self._turns, queue, self._draining)
-        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self.intake, queue)
+        silent = config.queue.lease_seconds * 2 / 3
+        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self.intake, queue, silent)
         self._sweeper.is_running_here = self.runner.active.__contains__
         queue.declare(WAKE, self.intake.serve)
         reach = Reach(self._load, self._enqueue, lambda scope, name: tenants.open_secret(scope, ports.sealer, name), ports.polls)

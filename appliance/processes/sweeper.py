@@ -26,11 +26,14 @@ class Wakes(Protocol):
 class Sweeper:
     """One thread per process; every round is a few reads of small indexes, and a write only when something was found."""
 
-    def __init__(self, presence: Presence, interval_ms: int, wakes: Wakes, queue: TaskQueue) -> None:
+    def __init__(self, presence: Presence, interval_ms: int, wakes: Wakes, queue: TaskQueue, silent_seconds: float = 20.0) -> None:
+        """An owner that lives is silent once its lease is over and stays as it is for `silent_seconds`: clocks may jump."""
         self._presence = presence
         self._interval = interval_ms / 1000
         self._wakes = wakes
         self._queue = queue
+        self._silent_seconds = silent_seconds
+        self._silent_since: dict[tuple[str, int, int], float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
         self.is_running_here: Callable[[str], bool] = lambda execution_id: False
@@ -70,13 +73,20 @@ class Sweeper:
             if owner not in alive:
                 alive[owner] = self._presence.is_alive(owner)
         found = []
+        seen = self._silent_since
+        self._silent_since = {}
         for tenant_id, execution_id, fence, owner, lease_until in rows:
             if owner == self._presence.instance:
                 # Taken a moment ago and not yet registered is not lost: the lease tells.
                 if not self.is_running_here(execution_id) and lease_until < now:
                     found.append((tenant_id, execution_id, fence))
-            elif not alive[owner] or lease_until < now:
+            elif not alive[owner]:
                 found.append((tenant_id, execution_id, fence))
+            elif lease_until < now:
+                known = (execution_id, fence, lease_until)
+                since = self._silent_since[known] = seen.get(known, clock.monotonic())
+                if clock.monotonic() - since >= self._silent_seconds:
+                    found.append((tenant_id, execution_id, fence))
         return found[:BATCH]
 
     @staticmethod

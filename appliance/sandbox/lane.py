@@ -69,10 +69,13 @@ class Lane:
             raise StartFailed(self._start_failure)
 
     def stop(self) -> None:
+        """End every process; who waits for a place is refused at once, or its thread would keep the interpreter from ending."""
         self._stopping.set()
         self._ended.put(None)
         with self._lock:
             keeper = self._keeper
+            while (waiter := self._waiting.take()) is not None:
+                waiter.ready.set()
         if keeper is not None:
             keeper.join()
 
@@ -97,6 +100,8 @@ class Lane:
     def _claim(self, namespace: str) -> Slot | Waiter:
         """A place in the process that has most of them, or a place in the queue."""
         with self._lock:
+            if self._stopping.is_set():
+                raise Busy("the sandbox has been stopped")
             process = max(self._processes, key=lambda each: len(each.free), default=None)
             if process is not None and process.free:
                 return process.free.pop()
@@ -109,6 +114,8 @@ class Lane:
         waiter.ready.wait(timeout)
         with self._lock:
             if waiter.slot is None:
+                if self._stopping.is_set():
+                    raise Busy("the sandbox has been stopped")
                 self._waiting.leave(waiter)
                 raise Busy(f"no sandbox became free within {timeout:g} s")
             return waiter.slot

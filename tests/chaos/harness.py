@@ -23,6 +23,7 @@ from appliance.testing.running import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 ITEMS = 3
+RUN = {"run": "= input.run"}
 ITEM = {"run": "= input.run", "what": "item {{ n }}"}
 PROCESS = {
     "id": "chaos",
@@ -51,11 +52,41 @@ export default async function (input: {run: string}, api: any) {
                 "steps": [{"id": "mark", "datapool": {"collection": "marks", "create": {"values": ITEM}}}],
             },
         },
+        {
+            "id": "again",
+            "retry": {"max_attempts": 5, "initial": "10ms", "classes": ["user_code"]},
+            "code": {
+                "language": "typescript",
+                "source": """
+export default async function (input: {run: string}, api: any) {
+  const tried = await api.datapool.query("marks", {filter: {run: {_eq: input.run}, what: {_eq: "tried"}}});
+  if (tried.items.length) return tried.items.length;
+  await api.datapool.create("marks", {run: input.run, what: "tried"});
+  throw new Error("not at the first attempt");
+}""",
+            },
+        },
+        {
+            "id": "both",
+            "parallel": {
+                side: [{"id": side, "datapool": {"collection": "marks", "create": {"values": {**RUN, "what": side}}}}]
+                for side in ("left", "right")
+            },
+        },
+        {"id": "child", "process": {"use": "chaos-child", "input": {"run": "= input.run"}}},
         {"id": "pause", "wait": {"for": "30ms"}},
         {"id": "last", "datapool": {"collection": "marks", "create": {"values": {"run": "= input.run", "what": "last"}}}},
     ],
 }
-MARKS_PER_RUN = 2 + ITEMS + 1
+CHILD = {
+    "id": "chaos-child",
+    "steps": [
+        {"id": "mark", "datapool": {"collection": "marks", "create": {"values": {"run": "= input.run", "what": "child"}}}},
+        {"id": "pause", "wait": {"for": "10ms"}},
+    ],
+}
+# first, second, the items, tried, left, right, child, last
+MARKS_PER_RUN = 2 + ITEMS + 1 + 2 + 1 + 1
 
 
 @dataclass
@@ -124,6 +155,13 @@ class Chaos:
             process.wait()
         self.report.kills += 1
 
+    def kill_all(self) -> None:
+        """kill -9 of whatever still lives."""
+        for process in self._processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
     def stop(self) -> None:
         """SIGTERM, as an administrator would."""
         for process in self._processes:
@@ -152,8 +190,9 @@ class Chaos:
 
     def publish(self) -> None:
         with self.client() as client:
-            client.put("/api/v1/processes/chaos", json=PROCESS).raise_for_status()
-            client.post("/api/v1/processes/chaos/publish", json={}).raise_for_status()
+            for process in (CHILD, PROCESS):
+                client.put(f"/api/v1/processes/{process['id']}", json=process).raise_for_status()
+                client.post(f"/api/v1/processes/{process['id']}/publish", json={}).raise_for_status()
 
     def client(self) -> httpx.Client:
         return httpx.Client(

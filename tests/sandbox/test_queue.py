@@ -250,3 +250,18 @@ def test_who_waits_too_long_for_a_lane_is_told(pool: Pool) -> None:
         assert lane.health()["queued"] == 0
     finally:
         lane.stop()
+
+
+def test_whoever_waits_when_the_sandbox_stops_is_refused_at_once(prepared: None, make_program: Make) -> None:
+    pool = Pool(Settings(processes=1, slots=1, queue_seconds=60))
+    pool.start()
+    holding = Running(pool, make_program(CALLING, namespace="ten_a"))
+    holding.host.called.wait(10)
+    waiting = Running(pool, make_program(CALLING, namespace="ten_b"))
+    until(lambda: pool.health()["queued"] == 1)
+    began = time.monotonic()
+    pool.stop()
+    failure = waiting.ended(10).failure
+    assert failure is not None
+    assert failure.code == "sandbox_busy"
+    assert time.monotonic() - began < 10, "it would have waited for a minute"
