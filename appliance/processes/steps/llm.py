@@ -31,7 +31,8 @@ def perform(tools: Tools, task: Task) -> Result:
     ends = clock.monotonic() + task.wall_ms(LONGEST_MS) / 1000
     where = place_of(task.step.path, task.iteration, asking.CALL)
     # In a thread of its own, so that a cancel need not wait for the model; upkeep settles what that has cost.
-    call = tools.submit_io(partial(copy_context().run, tools.models.ask, task.claim, given, where, ends))
+    ask = partial(copy_context().run, tools.models.ask, task.claim, given, where, ends)
+    call = tools.submit_io(task.claim.scope.tenant_id, ask)
     while not wait([call], LOOK_SECONDS).done:
         if task.is_cancelled():
             raise Cancelled
