@@ -12,19 +12,24 @@ from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.pages import Page
 from appliance.monitor import logs
 from appliance.processes import ending, executions, pausing, versions
-from appliance.processes.executions import Execution, ExecutionFilter, JournalRow, Resumption, StartRequest, StepRunRow
-from appliance.processes.shortening import shorten
+from appliance.processes.executions import ExecutionFilter, Resumption, StartRequest
 from appliance.processes.store import FINISHED
-from appliance.processes.vault import told_answer
 
-from .routing import NULL, Answer, Body, Call, Events, Json, ListQuery, Query, View, route
+from .execution_views import (
+    ExecutionView,
+    JournalView,
+    LogLineView,
+    Status,
+    StepRunView,
+    execution_view,
+    journal_view,
+    log_line_view,
+    step_view,
+)
+from .routing import Answer, Body, Call, Events, Json, ListQuery, Query, route
 from .tenants import NoQuery
 
 POLL_SECONDS = 0.2
-SHOWN_TIMES = 100
-Status = Literal[
-    "scheduled", "queued", "running", "waiting", "cancelling", "succeeded", "failed", "cancelled", "timed_out", "expired"
-]
 FailureClass = Literal["user_code", "connector", "policy", "memory", "timeout", "validation", "system"]
 
 
@@ -63,132 +68,6 @@ class Relabel(Body):
 class Resume(Body):
     token: Annotated[str, Field(min_length=1, max_length=100)]
     input: Any = None
-
-
-class PlaceView(View):
-    position: int
-    ahead: int
-    enqueued_at: str
-
-
-class ExecutionView(View):
-    execution_id: str
-    process_id: str
-    version: int
-    status: Status
-    wait_reason: str | None = None
-    waiting_for: dict[str, Any] | None = None
-    input: dict[str, Any]
-    output: Any = None
-    error: dict[str, Any] | None = None
-    queue: PlaceView | None = None
-    label: str | None = None
-    retry_of: str | None = None
-    parent: str | None = None
-    run_at: str | None = None
-    expires_at: str | None = None
-    created_at: str
-    started_at: str | None = None
-    finished_at: str | None = None
-    duration_ms: int | None = None
-    links: dict[str, str]
-
-
-class StepRunView(View):
-    step: str
-    path: str
-    iteration: str | None = None
-    kind: str
-    status: str
-    attempt: int
-    result_source: str
-    input: Any = None
-    output: Any = None
-    error: dict[str, Any] | None = None
-    started_at: str | None = None
-    finished_at: str | None = None
-    duration_ms: int | None = None
-    next_run_at: str | None = None
-
-
-class LogLineView(View):
-    at: str
-    level: str
-    source: str
-    message: str
-    fields: Any = None
-    execution_id: str | None = None
-    step: str | None = None
-    request_id: str | None = None
-
-
-class JournalView(View):
-    """One recorded host call; `position` is the order in which the code received the answers, -1 while there is none.
-
-    `clock` are the times that the code read before the call.  The line with `call` 0 and the method `end` closes an
-    attempt: its answer has the `seed` of Math.random, its `clock` what was read after the last call.
-    What is long is shown by its beginning; `shortened` names the size of the whole: bytes, or times of the clock.
-    """
-
-    path: str
-    iteration: str | None = None
-    attempt: int
-    call: int
-    position: int
-    method: str
-    args: Any
-    ok: bool
-    answer: Any = None
-    clock: list[str]
-    shortened: dict[str, int] | None = None
-    at: str
-
-
-def place_view(place: executions.QueuePlace) -> PlaceView:
-    return PlaceView(position=place.position, ahead=place.ahead, enqueued_at=clock.rfc3339(place.enqueued_at))
-
-
-def _told(row: Execution | StepRunRow) -> Any:
-    """The output; once there is one it is told, though it be null."""
-    return NULL if row.output is None and row.status in ("succeeded", "skipped") else row.output
-
-
-def execution_view(row: Execution) -> ExecutionView:
-    place = executions.queue_place(row)
-    base = f"/api/v1/processes/{row.process_id}/executions/{row.id}"
-    return ExecutionView(
-        execution_id=row.id, process_id=row.process_id, version=row.version, status=row.status, wait_reason=row.wait_reason,
-        waiting_for=row.waiting_for, input=row.input, output=_told(row), error=row.error, label=row.label_text,
-        retry_of=row.retry_of, parent=row.parent, queue=place_view(place) if place else None,
-        run_at=clock.optional_rfc3339(row.next_run_at) if row.status == "scheduled" else None,
-        expires_at=clock.optional_rfc3339(row.expires_at) if row.started_at is None else None,
-        created_at=clock.rfc3339(row.created_at), started_at=clock.optional_rfc3339(row.started_at),
-        finished_at=clock.optional_rfc3339(row.finished_at),
-        duration_ms=row.finished_at - row.started_at if row.finished_at and row.started_at else None,
-        links={"self": base, "steps": f"{base}/steps", "logs": f"{base}/logs", "events": f"{base}/events"},
-    )  # fmt: skip
-
-
-def step_view(row: StepRunRow) -> StepRunView:
-    return StepRunView(
-        step=row.step, path=row.path, iteration=row.iteration or None, kind=row.kind, status=row.status, attempt=row.attempt,
-        result_source=row.result_source, input=row.input, output=_told(row), error=row.error,
-        started_at=clock.optional_rfc3339(row.started_at), finished_at=clock.optional_rfc3339(row.finished_at),
-        duration_ms=row.finished_at - row.started_at if row.finished_at and row.started_at else None,
-        next_run_at=clock.optional_rfc3339(row.next_run_at),
-    )  # fmt: skip
-
-
-def journal_view(row: JournalRow) -> JournalView:
-    args, args_size = shorten(row.args)
-    answer, answer_size = shorten(told_answer(row.method, bool(row.ok), row.answer))
-    sizes = {"args": args_size, "answer": answer_size, "clock": len(row.clock) if len(row.clock) > SHOWN_TIMES else None}
-    return JournalView(
-        path=row.path, iteration=row.iteration or None, attempt=row.attempt, call=row.call, position=row.position,
-        method=row.method, args=args, ok=bool(row.ok), answer=NULL if answer is None else answer,
-        clock=[clock.rfc3339(value) for value in row.clock[:SHOWN_TIMES]],
-        shortened={name: size for name, size in sizes.items() if size is not None} or None, at=clock.rfc3339(row.at),
-    )  # fmt: skip
 
 
 def _start_request(call: Call) -> StartRequest:
@@ -293,13 +172,6 @@ def list_execution_logs(call: Call, process_id: str, execution_id: str) -> Page[
     executions.get_execution(call.scope, execution_id, process_id)
     wanted = logs.LineFilter(execution_id=execution_id)
     return logs.list_lines(call.scope, wanted, call.query.page).map(log_line_view)
-
-
-def log_line_view(line: logs.Line) -> LogLineView:
-    return LogLineView(
-        at=clock.rfc3339(line.at), level=line.level, source=line.source, message=line.message, fields=line.fields,
-        execution_id=line.execution_id, step=line.step, request_id=line.request_id,
-    )  # fmt: skip
 
 
 @route("GET", f"{_ONE}/journal", scope="processflow.read", returns=JournalView, listed=True)

@@ -1,12 +1,13 @@
 """A process definition, parsed with every problem at once; pure, no database."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from .concurrency import read_concurrency
 from .kinds import READERS
 from .nodes import (
+    AFTER_FAILURE,
     KINDS,
     MAX_DEPTH,
     MAX_STEPS,
@@ -15,6 +16,7 @@ from .nodes import (
     Definition,
     DefinitionProblems,
     Grants,
+    OnFailure,
     Problem,
     Step,
     StepLimits,
@@ -26,9 +28,10 @@ from .triggers.kinds import read_triggers
 
 __all__ = ["Definition", "DefinitionProblems", "Problem", "Step", "parse_definition"]
 
+Read = TypeVar("Read")
+
 # Words of the contract whose turn comes in a later release: they are refused by name, never silently ignored.
 LATER_KINDS = ("agent",)
-LATER_MEMBERS = ("on_failure",)
 LATER_GRANTS = ("documents",)
 # Kinds that take no time of their own: a limit there would be mistaken for one on what is waited for.
 _NO_LIMITS = {
@@ -63,12 +66,14 @@ class _Parser(Reader):
         super().__init__(files)
         self.ids: dict[str, str] = {}
         self.count = 0
+        self.is_after = False
 
     def process(self, data: Any) -> Definition | None:
         known = (
-            "id", "name", "description", "input", "output", "grants", "timeout", "concurrency", "expires", "triggers", "steps",
+            "id", "name", "description", "input", "output", "grants", "timeout", "concurrency", "expires", "triggers", "on_failure",
+            "steps",
         )  # fmt: skip
-        document = self.mapping(data, "", known, ("id", "steps"), LATER_MEMBERS)
+        document = self.mapping(data, "", known, ("id", "steps"))
         if not document:
             return None
         schema = document.get("input")
@@ -76,6 +81,7 @@ class _Parser(Reader):
             self.problem("/input", "this must be a JSON Schema (an object)")
             schema = None
         steps = self.steps(document["steps"], "/steps", "", 1) if "steps" in document else ()
+        on_failure = self.on_failure(document.get("on_failure"))
         if self.count > MAX_STEPS:
             self.problem("/steps", f"a process has at most {MAX_STEPS} steps, this one has {self.count}")
         process_id = self.process_id(document.get("id")) if "id" in document else ""
@@ -90,7 +96,7 @@ class _Parser(Reader):
             process_id, str(document.get("name") or process_id), steps, schema,
             None if output is None else self.template(output, "/output"),
             self.grants(document.get("grants"), "/grants"), self.duration(document.get("timeout"), "/timeout", least=1),
-            read_triggers(self, document.get("triggers")),
+            read_triggers(self, document.get("triggers")), on_failure,
         )  # fmt: skip
 
     def process_id(self, value: Any) -> str:
@@ -154,6 +160,10 @@ class _Parser(Reader):
             settings, templates = READERS[kind](self, value[kind], at)
         else:
             self.problem(at, "this must be an object")
+        if kind == "stop" and self.is_after:
+            self.problem(at, "the execution has ended already where this stands; take the stop out")
+        if value.get("undo") is not None and any(inner.id == "undo" for block in blocks for inner in block.steps):
+            self.problem(f"{pointer}/undo", "a step in this one has the id 'undo'; give that another id")
         if "input" in value:
             templates["step_input"] = self.template(value["input"], f"{pointer}/input")
         return Step(
@@ -163,8 +173,44 @@ class _Parser(Reader):
             self.grants(value["grants"], f"{pointer}/grants") if "grants" in value else None,
             self.mock(value, f"{pointer}/mock"),
             read_continue(self, value.get("continue_on_error"), f"{pointer}/continue_on_error"),
-            read_cache(self, value, f"{pointer}/cache", kind),
+            read_cache(self, value, f"{pointer}/cache", kind), self.undo(value, pointer, inner_path, depth),
         )  # fmt: skip
+
+    def undo(self, step: Mapping[str, Any], pointer: str, path: str, depth: int) -> tuple[Step, ...]:
+        """What undoes a step: steps in order, or one that needs no id of its own."""
+        value = step.get("undo")
+        if value is None:
+            return ()
+        if self.is_after:
+            self.problem(f"{pointer}/undo", "what runs after the end is not undone itself; take `undo` out")
+            return ()
+        if isinstance(value, dict):
+            self.count += 1
+            named = {"id": f"undo_{step.get('id')}"[:63], **value}
+            found = self.after(lambda: self.step(named, f"{pointer}/undo", f"{path}/undo", depth + 1))
+            return () if found is None else (found,)
+        return self.after(lambda: self.steps(value, f"{pointer}/undo", f"{path}/undo", depth + 1))
+
+    def on_failure(self, value: Any) -> OnFailure:
+        if value is None:
+            return OnFailure()
+        given = self.mapping(value, "/on_failure", ("process", "steps"))
+        if not {"process", "steps"} & given.keys():
+            self.problem("/on_failure", "on_failure has `process`, `steps`, or both")
+        process = self.slug(given["process"], "/on_failure/process") if "process" in given else None
+        if "steps" not in given:
+            return OnFailure(process)
+        if AFTER_FAILURE in self.ids:
+            self.problem(self.ids[AFTER_FAILURE], f"beside the steps of on_failure no step has the id {AFTER_FAILURE!r}")
+        return OnFailure(process, self.after(lambda: self.steps(given["steps"], "/on_failure/steps", AFTER_FAILURE, 2)))
+
+    def after(self, read: Callable[[], Read]) -> Read:
+        """Read steps that run only after the end."""
+        self.is_after = True
+        try:
+            return read()
+        finally:
+            self.is_after = False
 
     def mock(self, value: Mapping[str, Any], pointer: str) -> Template | None:
         """What stands for the step's output in a test."""

@@ -172,6 +172,8 @@ def run_dry(
         request = replace(request, input=given, pinned={**sample.steps, **request.pinned})
     given = dict(request.input or {})
     only = find_step(request.step, compiled) if request.step is not None else None
+    if only is not None and only in compiled.definition.aftermath:
+        raise ValidationFailed("that step runs only once an execution has failed; a test does not come to it", pointer="/step")
     if only is None:
         check_input(compiled, given)
     now = clock.now_ms()

@@ -47,9 +47,7 @@ def on_end(listener: EndListener) -> Callable[[], None]:
 
 def close_execution(scope: TenantScope, child: Child) -> None:
     """Inside a commit: nothing of it waits any more, and whoever waits for it has the answer."""
-    for each in suspension.open_calls(scope, child.execution_id):
-        _withdraw(scope, each)
-    suspension.drop_execution(scope, child.execution_id)
+    withdraw_calls(scope, child.execution_id)
     slots.pass_on(scope, child.execution_id)
     for listener in _listeners:
         listener(scope, child)
@@ -63,6 +61,13 @@ def close_execution(scope: TenantScope, child: Child) -> None:
         "retryable": bool(error.get("retryable", False)), "failure_class": error.get("failure_class", "user_code"), "details": [],
     }  # fmt: skip
     suspension.answer_call(scope, child.execution_id, False, fault)
+
+
+def withdraw_calls(scope: TenantScope, execution_id: str) -> None:
+    """Inside a commit: nothing of an execution waits any more."""
+    for each in suspension.open_calls(scope, execution_id):
+        _withdraw(scope, each)
+    suspension.drop_execution(scope, execution_id)
 
 
 _ENDED = {"failed": "failed", "cancelled": "was cancelled", "timed_out": "took too long", "expired": "came too late"}
@@ -89,11 +94,22 @@ def _withdraw(scope: TenantScope, pending: suspension.PendingCall) -> None:
 
 
 def cancel(scope: TenantScope, row: Execution) -> None:
-    """Inside a write: cancel at once what nobody runs, ask the runner of another."""
+    """Inside a write: cancel at once what nobody runs, ask the runner of another; nothing when its end is decided already.
+
+    What has steps to undo is taken up for that.
+    """
     mine = Execution.id == row.id
-    if row.status in ("queued", "scheduled", "waiting"):
+    changes: dict[str, Any]
+    if row.aftermath is not None:
+        return
+    if row.status in ("queued", "waiting") and store.has_undoable(scope, row.id):
+        changes = {"status": "cancelling", "cancel_requested": True, "owner": None, "wait_reason": None, "waiting_for": None}
+        scope.update(Execution, **changes, next_run_at=None).where(mine).execute()
+        store.add_event(scope, row.id, "cancelling", {"status": "cancelling"})
+        db.after_commit(lambda: suspension.woken.announce(scope.tenant_id, row.id))
+    elif row.status in ("queued", "scheduled", "waiting"):
         now = clock.now_ms()
-        changes: dict[str, Any] = {"status": "cancelled", "finished_at": now, "next_run_at": None, "wait_reason": None}
+        changes = {"status": "cancelled", "finished_at": now, "next_run_at": None, "wait_reason": None}
         scope.update(Execution, **changes, waiting_for=None, fence=row.fence + 1).where(mine).execute()
         store.close_runs(scope, row.id, "cancelled")
         note_status(scope, row.id, "cancelled")

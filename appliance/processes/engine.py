@@ -14,7 +14,10 @@ _SAME_ITERATION = ("branch", "parallel")  # the steps in them run once, where th
 
 @dataclass
 class StepRun:
-    """One step run as the engine sees it.  `state` is what a step keeps while it is open (items, the branch taken)."""
+    """One step run as the engine sees it.  `state` is what a step keeps while it is open (items, the branch taken).
+
+    `undo_order` counts those that can be undone in the order in which they ended.
+    """
 
     path: str
     iteration: str
@@ -30,6 +33,7 @@ class StepRun:
     input: Any = None
     started_at: int | None = None
     finished_at: int | None = None
+    undo_order: int | None = None
 
     @property
     def is_suspended(self) -> bool:
@@ -109,14 +113,27 @@ class _Reached(NamedTuple):
     failed: StepRun | None = None
 
 
+@dataclass(frozen=True)
+class Undoing:
+    """A step run to be undone by `steps`, and how far that is: the failure it ended with, or else whether it is finished."""
+
+    run: StepRun
+    steps: tuple[Step, ...]
+    finished: bool
+    failed: StepRun | None
+
+
 class History:
     """The step runs of one execution, indexed for the engine; finished iterations are remembered.
 
-    `stopped` is the step run that has ended the execution.
+    `stopped` is the step run that has ended the execution.  `after` is the status it ends with once that is decided: then only
+    what undoes its steps is left to do, and for one that failed what its definition says of that.
     """
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: Definition, after: str | None = None) -> None:
         self.definition = definition
+        self.after = after
+        self._left_after: list[tuple[tuple[Step, ...], str]] | None = None
         self.runs: dict[Key, StepRun] = {}
         self._outputs: dict[str, dict[str, Any]] = {}
         self._errors: dict[str, dict[str, Any]] = {}
@@ -150,12 +167,47 @@ class History:
     def decide(self, now: int) -> Decision:
         """What to do next."""
         decision = Decision(now)
+        if self.after is not None:
+            self._decide_after(decision)
+            return decision
         if self.stopped is not None:
             decision.done, decision.stopped, decision.output = True, self.stopped, self.stopped.output
             return decision
         reached = self._steps(self.definition.steps, "", decision)
         decision.done, decision.output, decision.failed = reached
         return decision
+
+    def undoings(self) -> list[Undoing]:
+        """What there is to undo, what ended last first, and how far that is."""
+        steps = {step.path: (index, step) for index, step in enumerate(self.definition.all_steps()) if step.undo}
+        runs = [run for run in self.runs.values() if run.undo_order is not None and run.path in steps and run.status == "succeeded"]
+        runs.sort(key=lambda run: (run.undo_order or 0, steps[run.path][0], run.iteration), reverse=True)
+        found = []
+        for run in runs:
+            undo = steps[run.path][1].undo
+            finished, _, failed = self._steps(undo, run.iteration, Decision(0))
+            found.append(Undoing(run, undo, finished, failed))
+        return found
+
+    def _decide_after(self, decision: Decision) -> None:
+        """Undo one step after the other; one that cannot be undone does not keep others from it."""
+        if self._left_after is None:
+            self._left_after = [(each.steps, each.run.iteration) for each in self.undoings()]
+            if self.after != "cancelled":
+                self._left_after.append((self.definition.on_failure.steps, ""))
+        while self._left_after:
+            steps, iteration = self._left_after[0]
+            part = Decision(decision.now)
+            finished, _, failed = self._steps(steps, iteration, part)
+            if failed is not None:
+                decision.give_up += self._left_open((Block(steps),), iteration, failed)
+            elif not finished:
+                decision.take(part)
+                return
+            if decision.give_up:
+                return
+            del self._left_after[0]
+        decision.done = True
 
     def _steps(self, steps: tuple[Step, ...], iteration: str, decision: Decision) -> _Reached:
         """Looks at steps in order up to the first open one, and notes what that needs."""
@@ -269,6 +321,11 @@ class History:
                         yield from self._left_open(step.blocks, _inner(iteration, index), failed)
                 else:
                     yield from self._left_open(step.blocks, iteration, failed)
+
+
+def is_undoable(step: Step, run: StepRun) -> bool:
+    """Whether there is something to undo: it was done, by this execution or the one it retries."""
+    return bool(step.undo) and run.status == "succeeded" and run.result_source != "cached"
 
 
 def is_over(step: Step, run: StepRun) -> bool:

@@ -1,16 +1,16 @@
 """One claimed execution in this process: what is under way, how long it has been active, and the names its expressions see."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from appliance.core import clock
 
 from .compiled import Compiled
-from .engine import History, Key, StepRun
+from .engine import History, Key, StepRun, is_undoable
 from .store import Claim
 from .task import Result
 
@@ -26,7 +26,10 @@ class Begun:
 
 @dataclass
 class Job:
-    """One claimed execution.  `limit_ms` is the active time it may take; `attempts` are what the heartbeat shows."""
+    """One claimed execution.  `limit_ms` is the active time it may take; `attempts` are what the heartbeat shows.
+
+    `after` says how it ends once that is decided; what follows has the same time again.
+    """
 
     claim: Claim
     compiled: Compiled
@@ -37,6 +40,8 @@ class Job:
     attempts: dict[Key, Begun] = field(default_factory=dict)
     prolonged: float = field(default_factory=clock.monotonic)
     answered: Future[None] = field(default_factory=Future)
+    after: Mapping[str, Any] | None = None
+    undoable: int | None = None
 
     def note_answer(self) -> None:
         """From any thread: something has been answered that a step of it waits for."""
@@ -45,7 +50,22 @@ class Job:
 
     def is_cut_short(self) -> bool:
         """Whether nobody waits any more for what is under way: it is being cancelled, or a step has ended it."""
-        return self.cancel.is_set() or self.history.stopped is not None
+        return self.after is None and (self.cancel.is_set() or self.history.stopped is not None)
+
+    def begin_aftermath(self, after: Mapping[str, Any], history: History) -> None:
+        """How it ends is decided; `history` knows that too."""
+        self.limit_ms += after["from_ms"]
+        self.after, self.history = after, history
+
+    def numbered(self, performed: "Performed") -> "Performed":
+        """The same with its place in the order of what can be undone."""
+        run = performed.run
+        if run.undo_order is not None or not is_undoable(self.compiled.steps[run.path], run):
+            return performed
+        if self.undoable is None:
+            self.undoable = max((each.undo_order or 0 for each in self.history.runs.values()), default=0)
+        self.undoable += 1
+        return replace(performed, run=replace(run, undo_order=self.undoable))
 
     def active_ms(self) -> int:
         return self.claim.active_ms + int((clock.monotonic() - self.began) * 1000)
@@ -66,7 +86,24 @@ class Job:
             },
             "tenant": {"id": claim.scope.tenant_id},
         }  # fmt: skip
-        return names | self._item_names(path, iteration) if iteration and path else names
+        if path is None:
+            return names
+        if iteration:
+            names |= self._item_names(path, iteration)
+        return names | self._names_after(path, iteration) if self.after is not None else names
+
+    def _names_after(self, path: str, iteration: str) -> dict[str, Any]:
+        """The error that ended the execution, and for what undoes a step the output of that."""
+        names: dict[str, Any] = {"error": (self.after or {})["error"]}
+        steps, parts = self.compiled.steps, path.split("/")
+        loops = 0
+        for depth in range(1, len(parts)):
+            around = steps.get("/".join(parts[:depth]))
+            if around is not None and around.undo and parts[depth] == "undo":
+                place = ".".join(iteration.split(".")[:loops])
+                return names | {"output": self.history.runs[around.path, place].output}
+            loops += around is not None and around.kind == "for_each"
+        return names
 
     def _item_names(self, path: str, iteration: str) -> dict[str, Any]:
         """The item and index of every for_each around `path` in this iteration; an inner one hides an outer of its name."""
@@ -74,8 +111,8 @@ class Job:
         indexes = iteration.split(".")
         depth = 0
         for part in _ancestors(path):
-            step = self.compiled.steps[part]
-            if step.kind != "for_each" or depth >= len(indexes):
+            step = self.compiled.steps.get(part)  # "undo" is none
+            if step is None or step.kind != "for_each" or depth >= len(indexes):
                 continue
             run = self.history.runs[part, ".".join(indexes[:depth])]
             index = int(indexes[depth])

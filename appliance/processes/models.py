@@ -68,6 +68,8 @@ class Execution(TenantModel):
     request_id = peewee.TextField()
     parent = peewee.TextField(null=True)
     depth = peewee.IntegerField()
+    aftermath = JsonField(null=True)
+    handles = peewee.TextField(null=True)
     rank = peewee.BigIntegerField()
     expires_at = peewee.BigIntegerField(null=True)
     slot = peewee.TextField(null=True)
@@ -95,6 +97,7 @@ class StepRunRow(TenantModel):
     started_at = peewee.BigIntegerField(null=True)
     finished_at = peewee.BigIntegerField(null=True)
     next_run_at = peewee.BigIntegerField(null=True)
+    undo_order = peewee.BigIntegerField(null=True)
 
     class Meta:
         table_name = "step_run"

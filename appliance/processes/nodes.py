@@ -12,6 +12,7 @@ KINDS = ("rule", "code", "integration", "datapool", "file", "ocr", "llm", "human
 # Those that may wait for an answer, and leave nobody to wait for it when they end.
 ASKING_KINDS = ("code", "human", "llm", "process", "wait")
 FAILURE_CLASSES = ("user_code", "connector", "timeout", "memory", "system", "policy", "validation")
+AFTER_FAILURE = "on_failure"  # the paths of its steps begin so
 MAX_STEPS = 1000
 MAX_DEPTH = 8
 MOST_BRANCHES = 50
@@ -103,6 +104,7 @@ class Step:
     mock: Template | None = None
     continue_on_error: tuple[str, ...] = ()
     cache: Cache | None = None
+    undo: tuple["Step", ...] = ()
 
     @cached_property
     def is_volatile(self) -> bool:
@@ -157,6 +159,14 @@ class Trigger:
 
 
 @dataclass(frozen=True)
+class OnFailure:
+    """What follows when an execution fails or takes too long: a process that is started, or steps in the same execution."""
+
+    process: str | None = None
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
 class Definition:
     """A valid definition."""
 
@@ -168,10 +178,17 @@ class Definition:
     grants: Grants
     timeout_ms: int | None
     triggers: tuple[Trigger, ...] = ()
+    on_failure: OnFailure = OnFailure()
 
     def all_steps(self) -> Iterator[Step]:
-        """Every step, outer before inner, in order."""
-        yield from _walk(self.steps)
+        """Every step, outer before inner, in order; those of `on_failure` last."""
+        yield from _walk((*self.steps, *self.on_failure.steps))
+
+    @cached_property
+    def aftermath(self) -> frozenset[str]:
+        """The paths of steps that run only once the execution has failed or is cancelled."""
+        roots = [*self.on_failure.steps, *(inner for step in self.all_steps() for inner in step.undo)]
+        return frozenset(step.path for step in _walk(tuple(roots)))
 
 
 def _walk(steps: tuple[Step, ...]) -> Iterator[Step]:
@@ -179,6 +196,7 @@ def _walk(steps: tuple[Step, ...]) -> Iterator[Step]:
         yield step
         for block in step.blocks:
             yield from _walk(block.steps)
+        yield from _walk(step.undo)
 
 
 class DefinitionProblems(Exception):

@@ -6,7 +6,7 @@ from typing import Any
 from .nodes import BLOCK_KINDS, FAILURE_CLASSES, Cache, Retry
 from .reading import Reader
 
-OPTIONS = ("id", "name", "when", "retry", "continue_on_error", "cache", "limits", "timeout", "grants", "input", "mock")
+OPTIONS = ("id", "name", "when", "retry", "continue_on_error", "cache", "undo", "limits", "timeout", "grants", "input", "mock")
 NEVER_KEPT = ("human", "process", "wait", "stop", *BLOCK_KINDS)
 ON_ERROR = ("stop", "continue", "collect")
 RETRIED_CLASSES = ("connector", "timeout", "system")

@@ -29,7 +29,7 @@ def _count(counter: metrics.Counter, seconds: metrics.Histogram, label: str, too
 class Ending:
     """The execution's next status with what belongs to it; `at` is when its output was evaluated.
 
-    `stopped` is the (path, iteration) of the step that ended it before its last one.
+    `stopped` is the (path, iteration) of the step that ended it before its last one, `aftermath` what followed its failure.
     """
 
     status: str
@@ -40,6 +40,7 @@ class Ending:
     waiting_for: dict[str, Any] | None = None
     next_run_at: int | None = None
     stopped: Key | None = None
+    aftermath: dict[str, Any] | None = None
 
 
 def succeeded(output: Any, at: int, stopped: StepRun | None = None) -> Ending:
@@ -143,6 +144,8 @@ def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
             "error": None if end.error is None else db.dump_json(end.error),
             "failure_class": (end.error or {}).get("failure_class"),
         }
+    if end.aftermath is not None:
+        changes["aftermath"] = db.dump_json(end.aftermath)
     store.settle(claim, end.status, active_ms, changes)
     if finished and end.status != "succeeded":
         store.close_runs(claim.scope, claim.execution_id, "failed" if end.error else "cancelled")

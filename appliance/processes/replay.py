@@ -97,12 +97,22 @@ class Walk:
                     self._job.history.put(self._close(close))
                 continue
             batch = self._next(decision)
-            if not batch:
+            if not batch and (decision.done or not self._begin_aftermath()):
                 return decision
             for ready in batch:
                 if clock.monotonic() >= self._ends:
                     raise TimedOut(out_of_time())
-                self._job.history.put(self._replay(ready))
+                run, recorded = self._replay(ready), self._record.find(ready.step.path, ready.iteration)
+                self._job.history.put(run if recorded is None else replace(run, undo_order=recorded.run.undo_order))
+
+    def _begin_aftermath(self) -> bool:
+        """Whether the record goes on with what follows a failure; then so does the replay, with the error that was."""
+        after = self._record.row.aftermath or {}
+        if self._job.after is not None or "status" not in after:
+            return False
+        self._job.history.after = after["status"]
+        self._job.begin_aftermath(after, self._job.history)
+        return True
 
     def _next(self, decision: Decision) -> list[Ready]:
         """What went well then comes first, and later what failed or stopped, so that all that was done beside it is seen."""
@@ -190,7 +200,7 @@ class Walk:
 
     def output(self, decision: Decision) -> tuple[bool, Any]:
         """(whether the whole succeeds, its output)."""
-        if not decision.done:
+        if not decision.done or self._job.after is not None:
             return False, None
         template = self._job.compiled.definition.output
         if decision.stopped or template is None:

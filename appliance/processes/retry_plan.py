@@ -87,14 +87,18 @@ def plan_retry(
     plan = RetryPlan(record.row.id, start_from, version)
     runs = sorted(record.runs.values(), key=lambda each: (each.run.started_at or 0, each.run.path, each.run.iteration))
     again: list[Recorded] = []
+    after = record.compiled.definition.aftermath | compiled.definition.aftermath
     for recorded in runs:
         run = recorded.run
+        if run.path in after:
+            continue  # runs only if this one fails too
         fate = _fate(run, kept.get((run.path, run.iteration)), compiled.steps.get(run.path))
         plan.steps.append(StepFate(run.step, run.path, run.iteration, run.kind, fate))
         if fate == "again":
             again.append(recorded)
     known = {each.run.path for each in runs}
-    plan.steps += [StepFate(step.id, path, "", step.kind, "first") for path, step in compiled.steps.items() if path not in known]
+    new = [step for path, step in compiled.steps.items() if path not in known | after]
+    plan.steps += [StepFate(step.id, step.path, "", step.kind, "first") for step in new]
     plan.effects = list(_effects(record, again, find_actions))
     return plan
 

@@ -15,7 +15,7 @@ from appliance.core.scope import TenantScope
 
 from . import store
 from .compiled import Compiled
-from .engine import Key, StepRun, is_over
+from .engine import Key, StepRun, is_over, is_undoable
 from .models import Execution
 from .nodes import Block, Step
 from .replay import find_step
@@ -27,21 +27,36 @@ Relation = Literal["before", "around", "behind"]
 def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, compiled: Compiled) -> list[StepRun]:
     """The step runs a retry keeps: all that succeeded (`failed`), none (`start`), or those before a step (id or path).
 
-    Conflict while it is not finished, ValidationFailed for a step that is not there or that the execution did not come to.
+    What was undone stands no longer: `failed` begins with the first top-level step in which something was.  Conflict while
+    it is not finished, and for a step behind something that was undone; ValidationFailed for a step that is not there or that
+    the execution did not come to.
     """
     if execution.status not in store.FINISHED or (execution.status == "succeeded" and start_from == "failed"):
         raise Conflict(f"the execution is {execution.status}; only a finished one that did not succeed can be retried from failed")
     if start_from == "start":
         return []
-    runs = store.load_runs(scope, execution.id)
+    runs = [run for run in store.load_runs(scope, execution.id) if run.path not in compiled.definition.aftermath]
+    undone = [str(place["path"]) for place in (execution.aftermath or {}).get("undone", ())]
     if start_from == "failed":
-        return _kept(runs, compiled)
+        first = next((step.id for step in compiled.definition.steps if any(_is_at(path, step.path) for path in undone)), None)
+        if first is None:
+            return _kept(runs, compiled)
+        start_from = first
     target = _Target(compiled, find_step(start_from, compiled, pointer="/from"))
+    if target.path in compiled.definition.aftermath:
+        raise ValidationFailed(f"{target.path} runs only once an execution has failed; retry from another step", pointer="/from")
+    gone = next((path for path in undone if target.relation(path) == "before"), None)
+    if gone is not None:
+        raise Conflict(f"{gone} has been undone; retry from there, or from a step before it")
     around = [target.reopened(run) for run in runs if target.relation(run.path) == "around"]
     reopened = [run for run in around if run is not None]
     target.check_reached(reopened)
     before = [run for run in runs if target.relation(run.path) == "before"]
     return [*reopened, *_kept(target.past_stops(before), compiled)]
+
+
+def _is_at(path: str, outer: str) -> bool:
+    return path == outer or path.startswith(f"{outer}/")
 
 
 @dataclass(frozen=True)
@@ -160,5 +175,8 @@ def _is_inside(run: StepRun, holders: set[Key]) -> bool:
 
 def _reused(run: StepRun, compiled: Compiled) -> StepRun:
     if _is_kept(run, compiled) or not _is_reusable(run, compiled):
-        return replace(run, result_source="reused")
+        step = compiled.steps.get(run.path)
+        # In another version a step can be undone that could not before: such are undone last.
+        order = run.undo_order or 0 if step is not None and is_undoable(step, run) else None
+        return replace(run, result_source="reused", undo_order=order)
     return replace(run, status="running", error=None, finished_at=None)

@@ -12,7 +12,7 @@ from appliance.core.errors import NotFound, StorageFull
 from appliance.core.presence import Presence
 from appliance.core.scope import TenantScope
 
-from . import caching, outcome, store
+from . import aftermath, caching, outcome, store
 from .attempts import Attempts
 from .compiled import Compiled, CompiledVersions, compile_version
 from .engine import FINISHED, Decision, History, Ready, holds_any
@@ -143,7 +143,7 @@ class Runner:
                     log.info("stopped in the middle of a step; the next start goes on from there")
                 else:
                     log.exception("the runner failed")
-                    self._fail_system(claim)
+                    self._fail_system(claim, job)
             finally:
                 if self.active.get(claim.execution_id) is job:
                     self.active.pop(claim.execution_id, None)
@@ -152,22 +152,28 @@ class Runner:
 
     def _open(self, claim: Claim, *, is_new: bool) -> Job:
         compiled = self.load(claim.scope, claim.process_id, claim.version)
-        history = History(compiled.definition)
-        if not is_new:
-            for run in store.load_runs(claim.scope, claim.execution_id):
-                history.put(run)
         limit = compiled.definition.timeout_ms or self.config.limits.execution_minutes * 60_000
-        job = Job(claim, compiled, history, limit)
+        job = Job(claim, compiled, History(compiled.definition) if is_new else self._load_history(claim, compiled), limit)
+        if claim.aftermath is not None:
+            job.begin_aftermath(claim.aftermath, job.history)
         if claim.cancel_requested:
             job.cancel.set()
         return job
+
+    @staticmethod
+    def _load_history(claim: Claim, compiled: Compiled, after: str | None = None) -> History:
+        history = History(compiled.definition, after or (claim.aftermath or {}).get("status"))
+        for run in store.load_runs(claim.scope, claim.execution_id):
+            history.put(run)
+        return history
 
     def _loop(self, job: Job) -> None:
         """Decide, perform, commit, until the execution is finished or waits."""
         if job.claim.claims >= self.config.queue.max_claims:
             error = make_error("poisoned", "system", f"claimed {job.claim.claims} times without progress")
-            self._commit(job, [], outcome.failed(error))
-            return
+            if not self._begin_aftermath(job, [], outcome.failed(error)):
+                self._commit(job, [], aftermath.conclude(job, error) if job.after is not None else outcome.failed(error))
+                return
         under_way: UnderWay = {}
         finished: list[Performed] = []
         while True:
@@ -182,11 +188,25 @@ class Runner:
             decision = job.history.decide(clock.now_ms())
             end = self._end(job, decision)
             if end is not None and not under_way:
+                if self._begin_aftermath(job, finished, end):
+                    finished = []
+                    continue
                 self._commit(job, finished, end)
                 return
             if finished:
                 self._commit(job, finished, None)
             finished = self._advance(job, decision, under_way) if end is None else self._next(job, under_way, None)
+
+    def _begin_aftermath(self, job: Job, finished: list[Performed], end: outcome.Ending) -> bool:
+        """Whether something is left to do before the end; then that is durable, and nothing else is done any more."""
+        after = aftermath.begun(job, end)
+        if after is None:
+            return False
+        if finished:
+            self._commit(job, finished, None)
+        db.write(lambda: aftermath.write_begin(job.claim, after, self.lease()))
+        job.begin_aftermath(after, self._load_history(job.claim, job.compiled, after["status"]))
+        return True
 
     def _advance(self, job: Job, decision: Decision, under_way: UnderWay) -> list[Performed]:
         """Do the next thing, and answer the attempts that are over; none when a timer came first."""
@@ -220,6 +240,8 @@ class Runner:
 
     def _end(self, job: Job, decision: Decision) -> outcome.Ending | None:
         """How this visit ends, or None while there is something to perform."""
+        if job.after is not None:
+            return self._end_after(job, decision)
         if job.cancel.is_set():
             return outcome.cancelled()
         failed = decision.failed
@@ -235,6 +257,15 @@ class Runner:
         if decision.done:
             return self._finish(job, decision)
         return outcome.waiting(decision, job.history)
+
+    @staticmethod
+    def _end_after(job: Job, decision: Decision) -> outcome.Ending | None:
+        """The same once the execution's end is decided."""
+        if job.left_ms() <= 0 and not decision.done:
+            return aftermath.conclude(job, outcome.timed_out(job.limit_ms).error)
+        if decision.has_work:
+            return None
+        return aftermath.conclude(job) if decision.done else outcome.waiting(decision, job.history)
 
     def _finish(self, job: Job, decision: Decision) -> outcome.Ending:
         """The output of the step that stopped it, else the process's own, else its last step's."""
@@ -252,6 +283,7 @@ class Runner:
     def _commit(self, job: Job, performed: list[Performed], end: outcome.Ending | None) -> None:
         """Everything this round came to, in one transaction under the fence."""
         claim = job.claim
+        handler = None if end is None else aftermath.prepare_handler(self.tools.children, job, end)
 
         def write() -> tuple[list[Performed], outcome.Ending | None, bool]:
             asked = False
@@ -259,17 +291,18 @@ class Runner:
                 asked = store.progress(claim, self.lease(), job.active_ms())
             else:
                 store.check_fence(claim)
-            recorded = [self.attempts.perform_in_commit(job, each) for each in performed]
+            recorded = [job.numbered(self.attempts.perform_in_commit(job, each)) for each in performed]
             for each in recorded:
                 outcome.write_step(claim, each)
                 cache = job.compiled.steps[each.run.path].cache
                 if cache is not None and each.result.keep_as is not None and each.run.status == "succeeded":
                     caching.keep_output(claim, each.result.keep_as, each.run.output, cache.ttl_ms)
-            final = outcome.cancelled() if asked and end is not None and end.status == "waiting" else end
+            is_cut = asked and end is not None and end.status == "waiting" and job.after is None
+            final = outcome.cancelled() if is_cut else end
             if final is not None and final.status == "waiting":
                 final = outcome.with_open_calls(claim, final, job.history)
             if final is not None:
-                outcome.write_end(claim, job.active_ms(), final)
+                outcome.write_end(claim, job.active_ms(), aftermath.start_handler(claim, final, handler))
             return recorded, final, asked
 
         recorded, final, asked = db.write(write)
@@ -281,10 +314,24 @@ class Runner:
         if final is not None and final.next_run_at is not None:
             self.timers.at(final.next_run_at, claim.scope.tenant_id, claim.execution_id)
 
-    def _fail_system(self, claim: Claim) -> None:
+    def _fail_system(self, claim: Claim, job: Job | None) -> None:
+        """Ends it; what follows from that is taken up anew."""
         error = make_error("internal", "system", "the appliance failed while running this execution; its log has the reason")
+        end = outcome.failed(error)
+        after = None if job is None else aftermath.begun(job, end)
+        if job is not None and job.after is not None:
+            end = aftermath.conclude(job, error)
+        handler = None if job is None else aftermath.prepare_handler(self.tools.children, job, end)
+
+        def write() -> None:
+            if after is not None:
+                aftermath.write_begin(claim, after, self.lease())
+                store.release(claim)
+            else:
+                outcome.write_end(claim, claim.active_ms, aftermath.start_handler(claim, end, handler))
+
         try:
-            db.write(lambda: outcome.write_end(claim, claim.active_ms, outcome.failed(error)))
+            db.write(write)
         except Fenced:
             log.warning("the failed execution has been claimed by another worker")
 
@@ -295,4 +342,5 @@ def claim_of(scope: TenantScope, row: Execution) -> Claim:
     return Claim(
         scope, row.id, row.process_id, row.version, row.fence + 1, row.input, label, row.created_at,
         row.started_at, row.active_ms, bool(row.cancel_requested), row.request_id, row.claims,
+        row.aftermath, row.handles,
     )  # fmt: skip

@@ -4,6 +4,7 @@ from typing import Any
 
 from .concurrency import BEHAVIOURS, KEY_PATTERN, MOST_AT_ONCE
 from .nodes import BLOCK_KINDS, FAILURE_CLASSES, KINDS
+from .options import NEVER_KEPT
 from .schema_kinds import kind_schemas
 from .schema_parts import (
     ANY,
@@ -38,13 +39,14 @@ def process_schema() -> dict[str, Any]:
         "triggers": optional(triggers_schema()),
         "concurrency": optional(concurrency_schema()),
         "expires": optional(DURATION),
+        "on_failure": optional(shape({"process": SLUG, "steps": STEPS}, minProperties=1)),
         "steps": STEPS,
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Process",
         **shape(members, ("id", "steps")),
-        "$defs": {"step": _step(), "steps": listed({"$ref": "#/$defs/step"}, minItems=1)},
+        "$defs": {"step": _step("id"), "undo": _step(), "steps": listed({"$ref": "#/$defs/step"}, minItems=1)},
     }
 
 
@@ -91,7 +93,7 @@ def limits_schema() -> Shape:
     return shape({"time": optional(DURATION), "cpu": optional(DURATION), "memory_mb": optional(whole(8, 512))})
 
 
-def _step() -> Shape:
+def _step(*required: str) -> Shape:
     options = {
         "id": NAME,
         "name": {"description": "What people read instead of the id."},
@@ -101,6 +103,7 @@ def _step() -> Shape:
         "limits": limits_schema(),
         "retry": optional(retry_schema()),
         "cache": optional(shape({"ttl": DURATION, "key": ANY}, ("ttl",))),
+        "undo": optional({"anyOf": [STEPS, {"$ref": "#/$defs/undo"}]}),
         "continue_on_error": optional({"anyOf": [FLAG, _CLASSES]}),
         "grants": optional(grants_schema()),
         "mock": shape({"output": ANY}, ("output",)),
@@ -114,5 +117,6 @@ def _step() -> Shape:
             "then": excluding("timeout", "limits"),
         },
         *({"if": {"required": [kind, "retry"]}, "then": {"properties": {"retry": {"type": "null"}}}} for kind in BLOCK_KINDS),
+        *({"if": {"required": [kind, "cache"]}, "then": {"properties": {"cache": {"type": "null"}}}} for kind in NEVER_KEPT),
     ]
-    return shape({**options, **kind_schemas()}, ("id",), **one_of(*KINDS), allOf=rules)
+    return shape({**options, **kind_schemas()}, required, **one_of(*KINDS), allOf=rules)

@@ -1,7 +1,7 @@
 """The SQL of the runner's hot path: claims, fenced commits, step runs, journal and events.  All inside `db.write`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,8 @@ class Claim:
     cancel_requested: bool
     request_id: str
     claims: int
+    aftermath: Mapping[str, Any] | None = None
+    handles: str | None = None
 
 
 @dataclass(frozen=True)
@@ -133,15 +135,16 @@ def save_run(claim_scope: TenantScope, execution_id: str, run: StepRun) -> None:
     """Insert or replace one step run; (execution, path, iteration) is unique."""
     db.execute(
         "INSERT INTO step_run (tenant_id, execution_id, path, iteration, step, kind, status, attempt, result_source, state, "
-        "input, output, error, started_at, finished_at, next_run_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "input, output, error, started_at, finished_at, next_run_at, undo_order) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (tenant_id, execution_id, path, iteration) DO UPDATE SET status = excluded.status, "
         "attempt = excluded.attempt, result_source = excluded.result_source, state = excluded.state, input = excluded.input, "
         "output = excluded.output, error = excluded.error, started_at = excluded.started_at, "
-        "finished_at = excluded.finished_at, next_run_at = excluded.next_run_at",
+        "finished_at = excluded.finished_at, next_run_at = excluded.next_run_at, undo_order = excluded.undo_order",
         (
             claim_scope.tenant_id, execution_id, run.path, run.iteration, run.step, run.kind, run.status, run.attempt,
             run.result_source, _json(run.state), _json(run.input), _json(run.output), _json(run.error), run.started_at,
-            run.finished_at, run.next_run_at,
+            run.finished_at, run.next_run_at, run.undo_order,
         ),
     )  # fmt: skip
 
@@ -168,17 +171,41 @@ def close_around(scope: TenantScope, execution_id: str, path: str, iteration: st
             )
 
 
+def has_undoable(scope: TenantScope, execution_id: str) -> bool:
+    """Whether a step of the execution ended that can be undone."""
+    sql = "SELECT 1 FROM step_run WHERE tenant_id = ? AND execution_id = ? AND undo_order IS NOT NULL LIMIT 1"
+    return bool(db.rows(sql, (scope.tenant_id, execution_id)))
+
+
+def begin_aftermath(claim: Claim, aftermath: Mapping[str, Any]) -> None:
+    """Under the fence: from now on the execution only undoes; how it ends is decided."""
+    db.execute(
+        "UPDATE execution SET aftermath = ? WHERE tenant_id = ? AND id = ? AND fence = ?",
+        (db.dump_json(aftermath), claim.scope.tenant_id, claim.execution_id, claim.fence),
+    )
+
+
+def release(claim: Claim) -> None:
+    """Under the fence: let any worker take the execution up at once."""
+    db.execute(
+        "UPDATE execution SET owner = NULL WHERE tenant_id = ? AND id = ? AND fence = ?",
+        (claim.scope.tenant_id, claim.execution_id, claim.fence),
+    )
+
+
 def load_runs(scope: TenantScope, execution_id: str) -> list[StepRun]:
     """Every step run of an execution."""
     found = db.rows(
         "SELECT path, iteration, step, kind, status, attempt, state, output, error, next_run_at, result_source, input, "
-        "started_at, finished_at FROM step_run WHERE tenant_id = ? AND execution_id = ?",
+        "started_at, finished_at, undo_order FROM step_run WHERE tenant_id = ? AND execution_id = ?",
         (scope.tenant_id, execution_id),
     )
-    return [
-        StepRun(r[0], r[1], r[2], r[3], r[4], r[5], _load(r[6]), _load(r[7]), _load(r[8]), r[9], r[10], _load(r[11]), r[12], r[13])
-        for r in found
-    ]
+    return [_run(row) for row in found]
+
+
+def _run(r: tuple[Any, ...]) -> StepRun:
+    state, output, error, given = _load(r[6]), _load(r[7]), _load(r[8]), _load(r[11])
+    return StepRun(r[0], r[1], r[2], r[3], r[4], r[5], state, output, error, r[9], r[10], given, r[12], r[13], r[14])
 
 
 def append_journal(claim: Claim, run_key: tuple[str, str, int], entries: Sequence[JournalEntry]) -> None:

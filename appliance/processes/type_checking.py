@@ -7,7 +7,7 @@ from dataclasses import replace
 from appliance.sandbox import CodeStep, Failure, Finding, Pool, Reach, TypeCheck, TypedExpression, instead_of
 
 from .compiled import make_program
-from .nodes import Definition, Grants, Problem, Severity, Step
+from .nodes import AFTER_FAILURE, Definition, Grants, Problem, Severity, Step
 from .php_grants import find_missing
 from .surroundings import Look, Surroundings
 from .template import Expression, Template
@@ -110,6 +110,8 @@ def _locate_expressions(definition: Definition) -> Iterator[tuple[str, tuple[Exp
         for path, item in loops.items():
             if step.path == path or step.path.startswith(f"{path}/"):
                 seen |= {item: "any", "index": "number"}
+        if step.path in definition.aftermath:
+            seen |= {"error": "any"} if step.path.startswith(f"{AFTER_FAILURE}/") else {"error": "any", "output": "any"}
         blocks = [template for block in step.blocks for template in (block.when, block.collect)]
         placed += [(template, seen) for template in (*step.option_templates, *step.templates.values(), *blocks)]
     for template, around in placed:

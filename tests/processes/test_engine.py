@@ -13,8 +13,8 @@ NOW = 1_000
 RULE = {"rule": {"expression": "= 1"}}
 
 
-def define(*steps: dict[str, Any]) -> Definition:
-    return parse_definition({"id": "p", "steps": list(steps)}, {})
+def define(*steps: dict[str, Any], **more: Any) -> Definition:
+    return parse_definition({"id": "p", "steps": list(steps), **more}, {})
 
 
 def run_of(definition: Definition, path: str, status: str, iteration: str = "", **more: Any) -> StepRun:
@@ -22,8 +22,8 @@ def run_of(definition: Definition, path: str, status: str, iteration: str = "", 
     return StepRun(path, iteration, step.id, step.kind, status, **more)
 
 
-def decide(definition: Definition, *runs: StepRun, now: int = NOW) -> Decision:
-    history = History(definition)
+def decide(definition: Definition, *runs: StepRun, now: int = NOW, after: str | None = None) -> Decision:
+    history = History(definition, after)
     for run in runs:
         history.put(run)
     return history.decide(now)

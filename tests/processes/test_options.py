@@ -31,6 +31,12 @@ def problems(step: dict[str, Any], **more: Any) -> dict[str, str]:
         ({**RULE, "retry": [5]}, "/steps/0/retry/0"),
         ({**RULE, "continue_on_error": "yes"}, "/steps/0/continue_on_error"),
         ({**RULE, "continue_on_error": ["bad luck"]}, "/steps/0/continue_on_error/0"),
+        ({**RULE, "undo": []}, "/steps/0/undo"),
+        ({**RULE, "undo": {"rule": {}}}, "/steps/0/undo/rule"),
+        ({**RULE, "undo": {"stop": {}}}, "/steps/0/undo/stop"),
+        ({**RULE, "undo": {**RULE, "id": "u", "undo": {**RULE, "id": "v"}}}, "/steps/0/undo/undo"),
+        ({**RULE, "undo": [RULE]}, "/steps/0/undo/0/id"),
+        ({"id": "a", "undo": {**RULE, "id": "u"}, "parallel": {"x": [{**RULE, "id": "undo"}]}}, "/steps/0/undo"),
         ({**RULE, "cache": {"ttl": "1h"}}, "/steps/0/cache"),
         ({**RULE, "cache": {"key": 1}}, "/steps/0/cache/ttl"),
         ({**RULE, "cache": {"ttl": "soon", "key": 1}}, "/steps/0/cache/ttl"),
@@ -43,6 +49,26 @@ def test_a_wrong_option_is_told_with_its_place(step: Any, pointer: str) -> None:
     found = problems(step)
     assert pointer in found
     assert found[pointer]
+
+
+@pytest.mark.parametrize(
+    ("value", "pointer"),
+    [
+        ({}, "/on_failure"),
+        ({"process": "Not A Slug"}, "/on_failure/process"),
+        ({"steps": []}, "/on_failure/steps"),
+        ({"steps": [{"id": "s", "stop": {}}]}, "/on_failure/steps/0/stop"),
+        ({"process": "x", "retry": 1}, "/on_failure/retry"),
+    ],
+)  # fmt: skip
+def test_a_wrong_on_failure_is_told_with_its_place(value: Any, pointer: str) -> None:
+    assert pointer in problems(RULE, on_failure=value)
+
+
+def test_no_step_has_the_name_under_which_those_of_on_failure_stand() -> None:
+    assert problems({**RULE, "id": "on_failure"}, on_failure={"steps": [{**RULE, "id": "s"}]}) == {
+        "/steps/0": "beside the steps of on_failure no step has the id 'on_failure'"
+    }
 
 
 def test_options_are_read_and_the_schema_for_editors_has_them() -> None:
