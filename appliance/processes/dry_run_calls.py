@@ -11,6 +11,7 @@ from appliance.core.scope import TenantScope
 from . import executions
 from .compiled import Compiled
 from .faults import fault_of
+from .files.naming import LOAD, READ_FILES
 from .journal import ACTION, READS, WRITES, ActionCall, Actions, Data
 from .mocks import Mocks
 from .model_calls import GENERATE
@@ -88,6 +89,10 @@ class DryCalls:
             ok, value = False, fault_of(error)
         self.made.append(DryCall(step.id, step.path, iteration, method, args, effect, by, ok, value))
         return ok, value
+
+    def note_read(self, step: Step, iteration: str, method: str, args: list[Any], answer: Any) -> None:
+        """Something that was read by the step itself."""
+        self.made.append(DryCall(step.id, step.path, iteration, method, args, "read", "live", True, answer))
 
     def _act(self, step: Step, iteration: str, args: list[Any], seconds: float) -> tuple[EffectOf, AnsweredBy, Any]:
         where = ".".join(part for part in (step.path, iteration, str(len(self.made))) if part)
@@ -172,7 +177,7 @@ def _effect_of(method: str) -> EffectOf:
     if method.startswith(("wait.", "events.")):
         return "wait"
     # Asking a model changes nothing, and costs something every time.
-    return "idempotent" if method == GENERATE else "read" if method in READS | {SECRET} else "write"
+    return "idempotent" if method == GENERATE else "read" if method in READS | READ_FILES | {SECRET} else "write"
 
 
 def _stand_in(method: str, args: list[Any]) -> Any:
@@ -181,9 +186,21 @@ def _stand_in(method: str, args: list[Any]) -> Any:
         return _human(args[0] if isinstance(args[0], dict) else {})
     if method == SECRET:
         return f"[the secret {args[0] if args else ''}]"
+    if method.startswith("file."):
+        return _made_by(method, args)
     if method == CHILD and not (args[2] if len(args) > 2 and isinstance(args[2], dict) else {}).get("wait"):
         return {"execution_id": "exe_test", "process_id": args[0], "version": 0, "status": "queued"}
     return None
+
+
+MADE_DOCUMENT = "doc_test"
+
+
+def _made_by(method: str, args: list[Any]) -> Any:
+    """What a `file` step answers that makes documents; of rows that would be stored nothing is known."""
+    if method == "file.unzip":
+        return {"documents": [], "count": 0}
+    return None if method == LOAD else {"document": {"id": MADE_DOCUMENT, "name": args[0].get("name")}}
 
 
 def _human(asked: dict[str, Any]) -> dict[str, Any]:

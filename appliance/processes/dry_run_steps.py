@@ -15,6 +15,7 @@ from .dry_run_host import DryHost, out_of_time
 from .engine import Ready, StepRun
 from .evaluation import fill, is_true
 from .failing import LOST_CODES, StepFailed, check_output, from_coded, from_sandbox, make_error
+from .files.naming import READ_FILES, file_method
 from .job import Job
 from .journal import ACTION, ActionCall
 from .model_calls import GENERATE
@@ -148,6 +149,8 @@ class DrySteps:
         if task.step.kind in ("integration", "datapool"):
             result = perform(tools, task)
             return Result(output=result.in_commit()) if result.in_commit is not None else result
+        if task.step.kind in ("file", "ocr"):
+            return self._read_or_make(task, reached)
         if task.step.kind == "llm":
             return Result(output=reached.answer(GENERATE, [question_of(task)]))
         if task.step.kind not in ("human", "process", "wait"):
@@ -162,6 +165,15 @@ class DrySteps:
         if isinstance(concluded, StepFailed):
             raise concluded
         return concluded
+
+    def _read_or_make(self, task: Task, reached: _Reached) -> Result:
+        """What only reads a document does; a document that would be made, or rows that would be stored, are noted."""
+        method, args, step = file_method(task.step), [dict(task.filled["arguments"])], task.step
+        if method not in READ_FILES or self._calls.mocks.has_call(step, method, args):
+            return Result(output=reached.answer(method, args))
+        result = perform(self._tools, task)
+        self._calls.note_read(step, task.iteration, method, args, result.output)
+        return result
 
     # -- code
 

@@ -12,6 +12,7 @@ from appliance.core.scope import TenantScope
 from . import retrying
 from .compiled import Compiled
 from .engine import FINISHED, StepRun
+from .files.naming import LOAD, READ_FILES, file_method
 from .journal import ACTION, READS, WRITES
 from .model_calls import GENERATE
 from .nodes import BLOCK_KINDS, Step
@@ -139,6 +140,10 @@ def _declared(teller: "_Teller", step: Step, run: StepRun) -> Iterator[RepeatedE
             yield from teller.tell(run, run.attempt, ACTION, [settings["use"], settings["action"]], certain=done)
     elif step.kind == "llm":
         yield from teller.tell(run, run.attempt, GENERATE, [{"profile": settings["profile"]}], certain=done)
+    elif step.kind in ("file", "ocr"):
+        if done and (method := file_method(step)) not in READ_FILES:
+            target = [settings["to"]["collection"]] if method == LOAD else []
+            yield from teller.tell(run, run.attempt, method, target, certain=True)
     elif step.kind == "process":
         yield from teller.tell(run, run.attempt, CHILD, [settings["use"]], certain=done)
     elif step.kind == "human":
@@ -206,6 +211,8 @@ class _Teller:
             return f"execute {target} again"
         if method == GENERATE:
             return f"ask the model of {target} again, which costs again"
+        if method.startswith("file."):
+            return f"write the rows of its file again to {target}" if method == LOAD else "make its documents once more"
         if method == HUMAN:
             return "ask the person again"
         if method in WRITES:
