@@ -224,7 +224,7 @@ class ProcessFlow:
         request = StartRequest(old.input, version, None, old.priority, old.label_text, token)
 
         def insert() -> Execution:
-            row, new = executions.insert_execution(scope, old.process_id, version, request, Birth(retry_of=old.id))
+            row, new = executions.insert_execution(scope, old.process_id, version, request, Birth(retry_of=old.id, depth=old.depth))
             if new:
                 for run in kept:
                     store.save_run(scope, row.id, run)

@@ -1,5 +1,6 @@
 """Definitions: what is accepted, and every problem at once with its place."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.connectors.schemas import compile_schema
+from appliance.core import yaml12
 from appliance.processes.definition import DefinitionProblems, parse_definition
 from appliance.processes.nodes import Grants, Retry
 from appliance.processes.schema import process_schema
 from appliance.processes.template import TemplateInvalid, compile_template, resolve_path
+from appliance.processes.triggers.kinds import READERS
 
 RULE = {"id": "a", "rule": {"expression": "= 1"}}
 INNER = [{**RULE, "id": "b"}]
@@ -313,3 +316,43 @@ def test_grants_name_secrets_processes_and_asking_people() -> None:
 )
 def test_what_waits_may_have_expressions_in_it_and_a_former_wait_a_limit(step: dict[str, Any]) -> None:
     assert of_step({"id": "a", **step}) == {}
+
+
+def test_the_triggers_of_the_page_are_taken() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "processes.md").read_text("utf-8")
+    shown = yaml12.load(page.split("## Triggers", 1)[1].split("```yaml\n", 1)[1].split("```", 1)[0])
+    definition = parse_definition({"id": "p", "steps": [RULE], **shown}, {})
+    assert [trigger.id for trigger in definition.triggers] == [
+        "schedule", "webhook", "hub", "integration", "datapool", "process", "document",
+    ]  # fmt: skip
+    assert {trigger.kind for trigger in definition.triggers} == set(READERS), "the page shows every kind"
+
+
+@pytest.mark.parametrize(
+    ("trigger", "pointer"),
+    [
+        ({"schedule": {"cron": "* * * *"}}, "/schedule/cron"),
+        ({"schedule": {"cron": "0 0 31 2 *"}}, "/schedule/cron"),
+        ({"schedule": {"cron": "0 6 * * *", "timezone": "Europe/Bern"}}, "/schedule/timezone"),
+        ({"schedule": {"cron": "0 6 * * *", "max_missed": 5}}, "/schedule/max_missed"),
+        ({"schedule": {"cron": "0 6 * * *", "input": "x"}}, "/schedule/input"),
+        ({"schedule": {"cron": "0 6 * * *"}, "process": {"id": "p"}}, ""),
+        ({"webhook": {"path": "/orders", "verify": {"kind": "none"}}}, "/webhook/path"),
+        ({"webhook": {"path": "orders"}}, "/webhook/verify"),
+        ({"webhook": {"path": "orders", "verify": {"kind": "github", "secret": "plain"}}}, "/webhook/verify/secret"),
+        ({"webhook": {"path": "o", "verify": {"kind": "hmac", "secret": "= secrets.a"}}}, "/webhook/verify/header"),
+        ({"integration": {"use": "a", "trigger": "b", "every": "1s"}}, "/integration/every"),
+        ({"integration": {"use": "a", "trigger": "b", "query": {"x": "= 1"}}}, "/integration/query"),
+        ({"datapool": {"collection": "c", "filter": {"a": {"_near": 1}}}}, "/datapool/filter/a/_near"),
+        ({"process": {"id": "p", "on": ["done"]}}, "/process/on/0"),
+        ({"id": "Nightly", "document": {}}, "/id"),
+    ],
+)
+def test_a_trigger_that_cannot_work_is_told_with_its_place(trigger: Any, pointer: str) -> None:
+    assert list(of_step(RULE, triggers=[trigger])) == [f"/triggers/0{pointer}"]
+
+
+def test_triggers_have_ids_and_paths_of_their_own() -> None:
+    hook = {"webhook": {"path": "same", "verify": {"kind": "none"}}}
+    found = of_step(RULE, triggers=[{"id": "a", **hook}, {"id": "b", **hook}, {"id": "a", "document": {}}])
+    assert set(found) == {"/triggers/1/webhook/path", "/triggers/2/id"}

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from appliance.blobs.local import LocalPlaces
+from appliance.blobs.service import Blobs
 from appliance.core import db
 from appliance.datapool import service as datapool
 from appliance.datapool.service import ImportOptions
+from appliance.documents.service import HOLDER, Documents, NewDocument
 from appliance.processes.children import MAX_DEPTH
 from appliance.processes.executions import Execution
 from appliance.processes.triggers.service import Firing, TriggerState
@@ -152,3 +156,13 @@ def test_processes_that_end_into_each_other_are_cut_off(world: World) -> None:
     wait_until(lambda: db.rows("SELECT 1 FROM firing WHERE status = 'failed' AND process_id IN (?, ?)", (ping, pong)))
     counted = db.rows("SELECT count(*) FROM firing WHERE status = 'started' AND process_id IN (?, ?)", (ping, pong))
     assert counted == [(MAX_DEPTH,)]
+
+
+def test_a_document_is_an_event(world: World, folder: Path) -> None:
+    named = {"what": "= `${trigger.event} ${trigger.document.name} ${trigger.document.revision}`"}
+    process_id = listen(world, {"document": {"events": ["created", "updated"], "filter": {"folder": "inbox"}, "input": named}})
+    files = Documents(Blobs(LocalPlaces(folder / "blobs"), [HOLDER]))
+    kept = files.store_document(world.scope, NewDocument("a.txt", folder="inbox"), b"one")
+    files.store_document(world.scope, NewDocument("b.txt", folder="elsewhere"), b"two")
+    files.add_revision(world.scope, kept.id, files.keep_content(world.scope, b"three"))
+    assert [each["what"] for each in inputs(world, process_id)] == ["created a.txt 1", "updated a.txt 2"]
