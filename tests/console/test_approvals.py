@@ -223,6 +223,7 @@ def test_every_wait_is_told() -> None:
             {"kind": "child"},
             {"kind": "retry"},
             {"kind": "human"},
+            {"kind": "llm_profile", "profile": "default", "approval_id": "apr_1", "step": "ask"},
             {"kind": "moon"},
         ]
     }
@@ -232,6 +233,7 @@ def test_every_wait_is_told() -> None:
         Wait("for an execution of", "send-invoice", "/console/executions/exe_2"),
         Wait("for another execution"),
         Wait("for the next try"),
+        Wait("for the LLM profile", "default", "/console/approvals/apr_1", "ask"),
         Wait("for something"),
     ]
 

@@ -29,6 +29,7 @@ from appliance.console.outline import grants_of, outline
         ({"wait": {"event": "= input.name"}}, "Wait for the event input.name"),
         ({"human": {"kind": "approval", "title": "Ship?"}}, "Ask for approval: Ship?"),
         ({"human": {"kind": "input", "title": "Where to?"}}, "Ask a person: Where to?"),
+        ({"llm": {"profile": "default", "prompt": "?"}}, "Ask the model of default"),
         ({"process": {"use": "invoice"}}, "Execute invoice and wait for it"),
         ({"process": {"use": "invoice", "wait": False}}, "Start invoice"),
         ({"parallel": {"a": [], "b": []}}, "Do 2 things side by side"),

@@ -50,8 +50,13 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, provider: Provider) -> Iterator[Desk]:
-    db.open_database(f"sqlite:///{tmp_path}/gos.db")
+def database(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/gos.db"
+
+
+@pytest.fixture
+def desk(database: str, provider: Provider) -> Iterator[Desk]:
+    db.open_database(database)
     migrate()
     for name in ("acme", "globex"):
         tenants.create_tenant(name, name)

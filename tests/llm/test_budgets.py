@@ -17,6 +17,12 @@ from tests.llm.provider import Say
 PRICE = {"input": 2.0, "output": 10.0, "currency": "EUR"}
 
 
+@pytest.fixture
+def database(store_url: str) -> str:
+    """On each dialect: what is used is summed in SQL."""
+    return store_url
+
+
 def test_usage_is_summed_by_day_with_its_cost(desk: Desk) -> None:
     desk.profile(price=PRICE)
     desk.provider.say(Say("a", usage=(1000, 100)), Say("b", usage=(500, 0)))
