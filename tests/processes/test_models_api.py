@@ -65,7 +65,8 @@ def test_a_process_waits_for_its_profile_asks_and_shows_what_it_asked(acme: http
     waiting = wait_until(lambda: found if (found := data(acme.get(address)))["status"] == "waiting" else None)
     assert (waiting["wait_reason"], waiting["waiting_for"]["waits"][0]["profile"]) == ("input", "sorter")
     data(acme.post(PROFILES, json=profile(provider)), 201)
-    done = wait_until(lambda: found if (found := data(acme.get(address)))["status"] not in ("waiting", "running", "queued") else None)
+    over = ("succeeded", "failed")
+    done = wait_until(lambda: found if (found := data(acme.get(address)))["status"] in over else None)
     assert (done["status"], done["output"]) == ("succeeded", {"topic": "order", "text": "We are on it."}), done
     lines = data(acme.get(f"{address}/journal"))
     asked = [line for line in lines if line["method"] == "llm.generate"]
