@@ -3,12 +3,16 @@
 import io
 import random
 import re
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 
+import onnxruntime
 import pytest
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from appliance.formats import Bounds, FormatFailed
+from appliance.formats import Bounds, FormatFailed, recognition
 
 from .conftest import MEGABYTE, Perform
 
@@ -68,7 +72,7 @@ def test_a_scanned_pdf_is_read_page_by_page(perform: Perform) -> None:
     check_invoice(found.records[1]["text"])
 
 
-@pytest.mark.parametrize("content", [b"", b"no picture", saved(scan(), "PNG")[:5000], b"%PDF-1.7 broken"])
+@pytest.mark.parametrize("content", [saved(scan(), "PNG")[:5000], b"%PDF-1.7 broken"])
 def test_what_is_no_picture_is_refused(refused: Refused, content: bytes) -> None:
     assert refused("ocr", content, bounds=BOUNDS).code == "content_invalid"
 
@@ -77,6 +81,34 @@ def test_a_picture_that_is_a_bomb_is_refused_by_its_size(refused: Refused) -> No
     content = saved(Image.new("1", (20_000, 20_000)), "PNG")
     assert len(content) < MEGABYTE
     assert refused("ocr", content, bounds=BOUNDS).code == "content_too_large"
+
+
+def test_without_the_engine_the_operator_learns_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rapidocr", None)
+    with pytest.raises(FormatFailed) as caught:
+        recognition.load()
+    assert (caught.value.code, caught.value.failure_class) == ("ocr_not_installed", "system")
+    assert "gos-appliance[ocr]" in caught.value.message
+
+
+def test_every_letter_of_a_language_that_is_offered_is_known_to_the_model() -> None:
+    letters = {
+        "de": "äöüÄÖÜß",
+        "fr": "éèàçêœ",
+        "es": "ñáíóú¿",
+        "pl": "łżźęąśćń",
+        "cs": "řěčšžů",
+        "hu": "őű",
+        "tr": "şğı",
+        "ro": "șțăî",
+        "ja": "あア",
+    }
+    model = Path(str(find_spec("rapidocr").submodule_search_locations[0])) / "models" / "PP-OCRv6_rec_small.onnx"  # type: ignore[union-attr,index]
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    known = set(session.get_modelmeta().custom_metadata_map["character"].split("\n"))
+    assert {name: "".join(each for each in text if each not in known) for name, text in letters.items()} == dict.fromkeys(
+        letters, ""
+    )
 
 
 def test_a_language_that_the_engine_lacks_is_refused(refused: Refused) -> None:
