@@ -2,6 +2,7 @@
 
 from . import (
     approvals,
+    bulk,
     datapool,
     documents,
     dry_runs,
@@ -23,7 +24,7 @@ from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    approvals, datapool, documents, dry_runs, executions, integrations, keys, llm, logs,
+    approvals, bulk, datapool, documents, dry_runs, executions, integrations, keys, llm, logs,
     processes, replay, retry_plan, solutions, tenants, triggers, version_diff,
 )  # fmt: skip
 

@@ -189,8 +189,8 @@ class ExecutionFilter:
     search: str | None = None
 
 
-def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageRequest) -> Page[Execution]:
-    """Executions, newest first."""
+def matching(scope: TenantScope, wanted: ExecutionFilter) -> Any:
+    """The query for what the filter names."""
     query = scope.select(Execution)
     columns = {
         "process_id": Execution.process_id, "status": Execution.status, "label": Execution.label_text,
@@ -206,7 +206,12 @@ def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageReque
         query = query.where(Execution.created_at < wanted.until)
     if wanted.search is not None:
         query = query.where(Execution.id.in_(input_values.executions_with(scope, wanted.search)))
-    return paginate(query, page, {"created_at": Execution.created_at, "id": Execution.id})
+    return query
+
+
+def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageRequest) -> Page[Execution]:
+    """Executions, newest first."""
+    return paginate(matching(scope, wanted), page, {"created_at": Execution.created_at, "id": Execution.id})
 
 
 def list_steps(scope: TenantScope, execution: Execution) -> list[StepRunRow]:

@@ -141,6 +141,11 @@ def _(tenant: Resources) -> Example:
     return Example({"key_id": tenant.key()}, {"overlap_seconds": 60})
 
 
+@example("act_on_executions")
+def _(tenant: Resources) -> Example:
+    return Example({}, {"filter": {"process_id": _process(tenant), "status": "scheduled"}, "action": "cancel"})
+
+
 @example("create_process")
 def _(tenant: Resources) -> Example:
     return Example(body={"definition": {"id": fresh("made"), "steps": []}, "files": {"steps/a.js": "export default () => 1"}})

@@ -1,0 +1,62 @@
+"""Cancelling and retrying by a filter: only what it names, only the own tenant's, each once."""
+
+import pytest
+
+from appliance.core.scope import TenantScope
+from appliance.processes import bulk
+from appliance.processes.bulk import BulkResult
+from appliance.processes.executions import ExecutionFilter
+from tests.processes.world import World, rule
+
+PAUSE = [{"id": "pause", "wait": {"for": "1h"}}]
+
+
+def act(world: World, wanted: ExecutionFilter, action: bulk.Action, scope: TenantScope | None = None) -> BulkResult:
+    return bulk.act(world.flow, scope or world.scope, wanted, action)
+
+
+def test_a_filter_cancels_what_it_names_and_nothing_else(world: World) -> None:
+    process, other = world.publish(PAUSE), world.publish(PAUSE)
+    red = [world.start(process, label="red") for _ in range(3)]
+    spared = [world.start(process, label="blue"), world.start(other, label="red")]
+    for each in (*red, *spared):
+        world.wait_for_status(each, "waiting")
+    wanted = ExecutionFilter(process, label="red")
+    assert act(world, wanted, "cancel", world.other) == BulkResult()
+    assert act(world, wanted, "cancel") == BulkResult(matched=3, done=3)
+    assert {world.get(each).status for each in red} == {"cancelled"}
+    assert {world.get(each).status for each in spared} == {"waiting"}
+    assert act(world, wanted, "cancel") == BulkResult()
+    for process_id in (process, other):
+        act(world, ExecutionFilter(process_id), "cancel")
+
+
+def test_what_failed_is_retried_once_however_often_it_is_asked_for(world: World) -> None:
+    process = world.publish([rule("one", "= input.missing.deep")])
+    failed = [world.start(process) for _ in range(3)]
+    assert {world.finish(each).status for each in failed} == {"failed"}
+    wanted = ExecutionFilter(process, until=max(world.get(each).created_at for each in failed) + 1)
+    assert act(world, wanted, "retry").done == 3
+    assert act(world, wanted, "retry") == BulkResult()
+
+
+def test_more_than_fit_are_done_by_asking_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "MOST", 2)
+    process = world.publish(PAUSE)
+    for each in [world.start(process) for _ in range(5)]:
+        world.wait_for_status(each, "waiting")
+    counts = []
+    while (result := act(world, ExecutionFilter(process), "cancel")).matched:
+        counts.append((result.done, result.next is not None))
+    assert counts == [(2, True), (2, True), (1, False)]
+
+
+def test_what_is_refused_is_counted_and_told(world: World) -> None:
+    process = world.publish([rule("one", "= input.missing.deep")], concurrency={"limit": 1, "behaviour": "reject"})
+    failed = world.finish(world.start(process))
+    world.flow.pause_process(world.scope, process)
+    holder = world.start(process)
+    result = act(world, ExecutionFilter(process, status="failed"), "retry")
+    assert (result.matched, result.done, result.refused) == (1, 0, 1)
+    assert (result.refusals[0].execution_id, result.refusals[0].code) == (failed.id, "concurrency_limited")
+    world.flow.cancel_execution(world.scope, holder)
