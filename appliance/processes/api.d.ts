@@ -5,6 +5,7 @@ interface GrantSet { integrations: object; read: string; write: string; secrets:
 interface GosApi<G extends GrantSet> {
   readonly integrations: IntegrationsApi<G["integrations"]>;
   readonly datapool: DataPoolApi<G["read"], G["write"]>;
+  readonly documents: DocumentsApi;
   readonly secrets: SecretsApi<G["secrets"]>;
   readonly processes: ProcessesApi<G["processes"]>;
   readonly human: HumanApi;
@@ -88,6 +89,26 @@ interface SecretsApi<S extends string> { get(name: S): Promise<string> }
 interface ProcessesApi<P extends string> {
   /** Starts another process; with `wait` the step sleeps until that has ended. */
   execute(id: P, input?: object, options?: { wait?: boolean | number | string; [option: string]: any }): Promise<any>;
+}
+
+/** A document; size, sha256 and media_type are of its newest revision. */
+interface DocumentFacts {
+  readonly id: string; readonly name: string; readonly folder: string; readonly tags: readonly string[];
+  readonly media_type: string; readonly size: number; readonly sha256: string; readonly revision: number;
+  readonly created_at: string; readonly updated_at: string;
+}
+interface DocumentContent {
+  readonly id: string; readonly name: string; readonly media_type: string; readonly size: number; readonly sha256: string;
+  readonly revision: number; readonly encoding: "text" | "base64"; readonly content: string;
+}
+interface DocumentsApi {
+  get(id: string): Promise<DocumentFacts>;
+  /** The newest content, unless `revision` says otherwise: as text where it is UTF-8, else as base64. */
+  read(id: string, options?: { encoding?: "text" | "base64"; revision?: number }): Promise<DocumentContent>;
+  /** Stores a new document; it is there once, also when the step runs again after a crash. */
+  create(document: {
+    name: string; content: string; encoding?: "text" | "base64"; media_type?: string; folder?: string; tags?: readonly string[];
+  }): Promise<DocumentFacts>;
 }
 
 interface HumanApi {

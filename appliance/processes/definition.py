@@ -32,7 +32,6 @@ Read = TypeVar("Read")
 
 # Words of the contract whose turn comes in a later release: they are refused by name, never silently ignored.
 LATER_KINDS = ("agent",)
-LATER_GRANTS = ("documents",)
 # Kinds that take no time of their own: a limit there would be mistaken for one on what is waited for.
 _NO_LIMITS = {
     "human": "a person has the time that `expires` says; take this out",
@@ -105,8 +104,8 @@ class _Parser(Reader):
     def grants(self, value: Any, pointer: str) -> Grants:
         if value is None:
             return Grants()
-        known = ("integrations", "datapool", "processes", "secrets", "human", "llm")
-        given = self.mapping(value, pointer, known, (), LATER_GRANTS)
+        known = ("integrations", "datapool", "documents", "processes", "secrets", "human", "llm")
+        given = self.mapping(value, pointer, known)
         integrations: dict[str, frozenset[str]] = {}
         for slug, actions in self.open_mapping(given.get("integrations", {}), f"{pointer}/integrations").items():
             at = f"{pointer}/integrations/{pointer_token(slug)}"
@@ -118,8 +117,10 @@ class _Parser(Reader):
         human = given.get("human", False)
         if not isinstance(human, bool):
             self.problem(f"{pointer}/human", "this must be true or false")
+        words = self.texts(given.get("documents", []), f"{pointer}/documents")
+        documents = frozenset(self.choice(word, f"{pointer}/documents", ("read", "write")) for word in words)
         named = {n: frozenset(self.texts(given.get(n, []), f"{pointer}/{n}")) for n in ("processes", "secrets", "llm")}
-        return Grants(integrations, data, named["processes"], named["secrets"], human is True, named["llm"])
+        return Grants(integrations, data, named["processes"], named["secrets"], human is True, named["llm"], documents)
 
     # -- steps
 

@@ -67,6 +67,7 @@ class DryCalls:
     def __init__(self, claim: Claim, outside: Outside, mocks: Mocks) -> None:
         self._claim, self._outside, self.mocks = claim, outside, mocks
         self._records: dict[tuple[str, str], Any] = {}
+        self._contents: dict[str, Any] = {}
         self.made: list[DryCall] = []
 
     def answer(self, step: Step, iteration: str, method: str, args: list[Any], seconds: float = 0.0) -> tuple[bool, Any]:
@@ -81,7 +82,7 @@ class DryCalls:
                 effect, by, value = self._act(step, iteration, args, seconds)
                 ok = True
             elif method in READS | WRITES:
-                ok, value = True, self._data(method, args)
+                ok, value = True, (self._document if method.startswith("documents.") else self._data)(method, args)
                 by = "live" if method in READS else "default"
             else:
                 ok, value = True, _stand_in(method, args)
@@ -132,6 +133,21 @@ class DryCalls:
         changed = {**known, **values, "_version": known.get("_version", 1) + 1, "updated_at": clock.rfc3339(clock.now_ms())}
         self._records[key] = changed
         return changed
+
+    def _document(self, method: str, args: list[Any]) -> Any:
+        """A document that this run has made is found again, with its content."""
+        known = self._contents.get(str(args[0])) if args else None
+        if method == "documents.create":
+            made = self._try_out(method, args)
+            self._contents[made["id"]] = made, args[0]
+            return made
+        if known is None:
+            return self._outside.data.perform(self._claim, method, args)
+        document, given = known
+        if method == "documents.get":
+            return document
+        kept = {name: value for name, value in document.items() if name not in ("folder", "tags", "created_at", "updated_at")}
+        return {**kept, "encoding": given.get("encoding") or "text", "content": given["content"]}
 
     def _try_out(self, method: str, args: list[Any]) -> Any:
         def write() -> None:

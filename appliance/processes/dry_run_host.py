@@ -12,7 +12,7 @@ from appliance.sandbox import HostCall, Settled
 from . import waits
 from .dry_run_calls import DryCalls
 from .faults import fault_of
-from .granting import need_action, need_data, need_writes
+from .granting import need_action, need_reads, need_writes
 from .journal import ACTION, READS, WRITES
 from .model_calls import GENERATE, check_prompt, need_model
 from .nodes import Step
@@ -75,7 +75,7 @@ class DryHost:
         if method == ACTION:
             need_action(grants, call.args)
         elif method in READS:
-            need_data(grants, method, call.args, "read")
+            need_reads(grants, call)
         elif method in WRITES:
             need_writes(grants, call)
         elif method == SECRET:

@@ -1,6 +1,6 @@
 """One step of a dry run: what only computes is performed, a mock or a stand-in answers for what reaches outside."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -57,6 +57,9 @@ class _Reached:
 
     def perform(self, claim: Claim, method: str, args: list[Any]) -> Any:
         return self.answer(method, args)
+
+    def prepare(self, claim: Claim, method: str, args: list[Any]) -> Callable[[], Any]:
+        return partial(self.answer, method, args)
 
     def execute(self, claim: Claim, call: ActionCall, seconds: float) -> Any:
         return self.answer(ACTION, [call.integration, call.action, call.input], seconds)

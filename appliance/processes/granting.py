@@ -17,8 +17,25 @@ def need_data(grants: Grants, method: str, args: list[Any], access: str) -> None
         raise PolicyDenied(f"this step has no grant to {access} {collection}; add grants: datapool: {{{collection}: [{access}]}}")
 
 
+def need_reads(grants: Grants, call: HostCall) -> None:
+    """PolicyDenied unless what the call reads may be read."""
+    if call.method.startswith("documents."):
+        need_documents(grants, "read")
+    else:
+        need_data(grants, call.method, call.args, "read")
+
+
+def need_documents(grants: Grants, access: str) -> None:
+    """PolicyDenied unless documents may be accessed so."""
+    if access not in grants.documents:
+        raise PolicyDenied(f"this step has no grant to {access} documents; add grants: documents: [{access}]")
+
+
 def need_writes(grants: Grants, call: HostCall) -> None:
-    """PolicyDenied unless every collection that the call writes to may be written."""
+    """PolicyDenied unless everything that the call writes to may be written."""
+    if call.method.startswith("documents."):
+        need_documents(grants, "write")
+        return
     if call.method != "datapool.batch":
         need_data(grants, call.method, call.args, "write")
         return

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from appliance.core import clock, db
-from appliance.core.errors import ApplianceError, PayloadTooLarge, PolicyDenied, ValidationFailed
+from appliance.core.errors import ApplianceError, PayloadTooLarge, ValidationFailed
 from appliance.sandbox import SUSPEND, HostCall, Outcome, Settled, Suspend
 
 from . import suspension, waits
 from .closing import close_code
 from .faults import attempt, fault_of
-from .granting import need_action, need_data, need_writes
+from .granting import need_action, need_reads, need_writes
 from .model_calls import GENERATE, Generated, ModelReach, answer_code, given_again, recorded_args, told_code
 from .nodes import Grants
 from .store import Claim, JournalEntry, append_journal, check_fence
@@ -25,15 +25,23 @@ from .waits import Begun, Waits
 
 ACTION = "integrations.execute"
 BEGUN = -1  # the position of a call that was sent and has no answer yet
-READS = frozenset({"datapool.find", "datapool.query"})
-WRITES = frozenset({"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch"})
-LATER = ("documents.",)
+READS = frozenset({"datapool.find", "datapool.query", "documents.get", "documents.read"})
+WRITES = frozenset(
+    {"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch", "documents.create"}
+)
 
 
 class Data(Protocol):
-    """DataPool as steps reach it; `perform` answers JSON and, for writes, is called inside a write."""
+    """What steps store, as they reach it; `perform` answers JSON and, for writes, is called inside a write."""
 
     def perform(self, claim: Claim, method: str, args: list[Any]) -> Any: ...
+
+
+class PreparedData(Data, Protocol):
+    """The same, for who can do a part of it before the write."""
+
+    def prepare(self, claim: Claim, method: str, args: list[Any]) -> Callable[[], Any]:
+        """What is left to be done inside the write."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class Reach:
     claim: Claim
     run_key: tuple[str, str, int]
     grants: Grants
-    data: Data
+    data: PreparedData
     actions: Actions
     submit_io: Callable[[Callable[[], Any]], "Future[Any]"]
     is_cancelled: Callable[[], bool]
@@ -309,8 +317,8 @@ class StepHost:
         if call.method == SECRET:
             return self._reach.vault.open(call.args)
         if call.method not in READS:
-            raise _unavailable(call.method)
-        need_data(self._reach.grants, call.method, call.args, "read")
+            raise ValidationFailed(f"there is no api.{call.method[:60]}")
+        need_reads(self._reach.grants, call)
         return self._kept(call, self._reach.data.perform(self._reach.claim, call.method, call.args))
 
     def _write(self, call: HostCall) -> Settled:
@@ -320,7 +328,7 @@ class StepHost:
             check_fence(self._reach.claim)
             try:
                 with db.savepoint():
-                    ok, value = True, self._kept(call, self._reach.data.perform(self._reach.claim, call.method, call.args))
+                    ok, value = True, self._kept(call, perform())
             except ApplianceError as error:
                 ok, value = False, fault_of(error)
             entry = self._entry(call, ok, value)
@@ -329,6 +337,7 @@ class StepHost:
 
         try:
             need_writes(self._reach.grants, call)
+            perform = self._reach.data.prepare(self._reach.claim, call.method, call.args)
         except ApplianceError as error:
             return self._settle(call, False, fault_of(error))
         entry = db.write(commit)
@@ -378,7 +387,3 @@ class StepHost:
         return ActionCall(slug, action, given, where)
 
 
-def _unavailable(method: str) -> ApplianceError:
-    if method.startswith(LATER):
-        return PolicyDenied(f"api.{method} is not offered by this release")
-    return ValidationFailed(f"there is no api.{method[:60]}")

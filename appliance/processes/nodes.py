@@ -136,6 +136,7 @@ class Grants:
     secrets: frozenset[str] = frozenset()
     human: bool = False
     llm: frozenset[str] = frozenset()
+    documents: frozenset[str] = frozenset()
 
     def allows_action(self, integration: str, action: str) -> bool:
         actions = self.integrations.get(integration, frozenset())

@@ -29,6 +29,9 @@ def _missing(call: re.Match[str], grants: Grants) -> Missing | None:
     second = call[5] if call[5] is not None else call[6]
     if (space, method) == ("human", "request"):
         return None if grants.human else ("human", "", "")
+    if space == "documents" and method in ("get", "read", "create"):
+        access = "write" if method == "create" else "read"
+        return None if access in grants.documents else ("documents", "", access)
     if first is None:
         return None
     if (space, method) == ("integrations", "execute"):

@@ -215,6 +215,8 @@ class _Teller:
             return f"write the rows of its file again to {target}" if method == LOAD else "make its documents once more"
         if method == HUMAN:
             return "ask the person again"
+        if method == "documents.create":
+            return "store another document"
         if method in WRITES:
             made = {"datapool.create": "write another record to", "datapool.delete": "delete again from"}
             return f"{made.get(method, 'write again to')} {target}" if target else "write the same batch of records again"

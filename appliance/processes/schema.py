@@ -62,6 +62,7 @@ def grants_schema() -> Shape:
         {
             "integrations": {"type": "object", "additionalProperties": actions},
             "datapool": {"type": "object", "additionalProperties": listed({"enum": ["read", "write"]})},
+            "documents": listed({"enum": ["read", "write"]}),
             "processes": words,
             "secrets": words,
             "llm": words,

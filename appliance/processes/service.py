@@ -21,6 +21,7 @@ from . import admission, ending, executions, pausing, retrying, store, suspensio
 from .children import StartedChildren
 from .compiled import Compiled
 from .deadlines import Deadlines
+from .document_calls import StoredData
 from .dry_run import DryRun, DryRunRequest, run_dry
 from .dry_run_calls import Outside
 from .executions import MAX_LABEL, PRIORITIES, Birth, Resumption, StartRequest
@@ -64,8 +65,9 @@ class ProcessFlow:
         self._replays = threading.BoundedSemaphore(MOST_REPLAYS)
         limits = config.limits
         self._deadlines = Deadlines(self._io.submit, limits.step_call_seconds)
+        data = StoredData(ports.data, ports.documents, limits.step_answer_kb << 10)
         tools = Tools(
-            pool, ports.data, ports.actions, self._io.submit, self._deadlines.submit, limits.step_seconds * 1000,
+            pool, data, ports.actions, self._io.submit, self._deadlines.submit, limits.step_seconds * 1000,
             limits.step_memory_mb, limits.step_output_kb << 10, limits.step_answer_kb << 10, limits.step_host_calls,
             limits.waiting_days * 86_400_000, limits.execution_steps - 1, ports.sealer, StartedChildren(self._load, self._enqueue),
             ports.documents, ports.models or no_models(ports.sealer), ports.formats,

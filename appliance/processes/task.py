@@ -12,7 +12,7 @@ from appliance.sandbox import LogLine, Pool
 
 from .compiled import Compiled
 from .failing import StepFailed
-from .journal import Actions, Data
+from .journal import Actions, PreparedData
 from .model_calls import ModelReach
 from .nodes import Grants, Step
 from .store import Claim, JournalEntry
@@ -26,7 +26,7 @@ class Tools:
     step code, which have a deadline."""
 
     pool: Pool
-    data: Data
+    data: PreparedData
     actions: Actions
     submit_io: Callable[[str, Callable[[], Any]], "Future[Any]"]
     submit_call: Callable[[str, Callable[[], Any]], "Future[Any]"]

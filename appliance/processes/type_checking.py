@@ -84,7 +84,7 @@ def _reach(grants: Grants) -> Reach:
     return Reach(
         {slug: sorted(actions) for slug, actions in sorted(grants.integrations.items())},
         {name: sorted(access) for name, access in sorted(grants.datapool.items())},
-        sorted(grants.secrets), sorted(grants.processes), grants.human,
+        sorted(grants.secrets), sorted(grants.processes), grants.human, sorted(grants.documents),
     )  # fmt: skip
 
 
@@ -144,6 +144,8 @@ def grant_sentence(missing: tuple[str, str, str]) -> str:
         return f"no grant for {detail or 'actions'} of {name}: add grants: integrations: {{{name}: {listed}}}"
     if kind == "datapool":
         return f"no grant to {detail} {name}: add grants: datapool: {{{name}: [{detail}]}}"
+    if kind == "documents":
+        return f"no grant to {detail} documents: add grants: documents: [{detail}]"
     if kind == "human":
         return "no grant to ask people: add grants: human: true"
     return f"no grant for {name}: add grants: {kind}: [{name}]"

@@ -83,6 +83,7 @@ def all_grants(definition: Definition) -> Grants:
         processes=frozenset().union(*(each.processes for each in found)),
         human=any(each.human for each in found),
         llm=frozenset().union(*(each.llm for each in found)),
+        documents=frozenset().union(*(each.documents for each in found)),
     )  # fmt: skip
 
 

@@ -114,8 +114,10 @@ def test_a_question_with_expressions_is_judged_when_it_has_values() -> None:
     assert of_step({"id": "ask", "llm": {"profile": "default", "messages": [message]}}) == {}
 
 
-def test_other_words_of_later_releases_are_refused_by_name() -> None:
-    assert "not offered" in of_step(RULE, grants={"documents": ["read"]})["/grants/documents"]
+def test_a_grant_of_documents_is_to_read_or_to_write() -> None:
+    assert of_step(RULE, grants={"documents": ["read", "write"]}) == {}
+    assert "/grants/documents" in of_step(RULE, grants={"documents": ["delete"]})
+    assert "/grants/documents" in of_step(RULE, grants={"documents": {"a": ["read"]}})
 
 
 @pytest.mark.parametrize(

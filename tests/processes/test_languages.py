@@ -92,7 +92,6 @@ ROWS = [
     row("no grant for the secret", ("secrets.get", "other"), code="policy_denied", words="secrets: [other]"),
     row("no secret's name", ("secrets.get",), code="validation_failed", words="secrets.get(name)"),
     row("no grant for the process", ("processes.execute", "other", {}), code="policy_denied", words="processes: [other]"),
-    row("documents", ("documents.get", "doc_1"), code="policy_denied", words="not offered"),
     row("ask a model", ("llm.generate", {"profile": "default", "prompt": "Who?"}), value="hello"),
     row("ask a model for JSON", ("llm.generate", {"profile": "default", "prompt": "?", "output": {"type": "string"}, "repair": 0}),
         code="answer_invalid", words="no JSON", retryable=True),
@@ -101,6 +100,17 @@ ROWS = [
     row("no such model", ("llm.generate", {"profile": "missing", "prompt": "?"}), code="not_found", words="missing"),
     row("no question", ("llm.generate", {"profile": "default"}), code="validation_failed", words="prompt"),
     row("no model", ("llm.generate",), code="validation_failed", words="profile, prompt"),
+    row("document", ("documents.create", {"name": "a.txt", "content": "ä €", "tags": ["b", "a"]}),
+        value={"name": "a.txt", "folder": "", "tags": ["a", "b"], "media_type": "text/plain", "size": 6, "revision": 1,
+               "sha256": "a02bc5ea0320f7d75a9c8529b910c39552013e2baf0922cf77a75e98c4791887"}),
+    row("unknown document", ("documents.get", "doc_1"), code="not_found", words="document"),
+    row("read an unknown document", ("documents.read", "doc_1", {"encoding": "base64"}), code="not_found", words="document"),
+    row("document without content", ("documents.create", {"name": "a"}), code="validation_failed", words="content"),
+    row("content that is no base64", ("documents.create", {"name": "a", "content": "ä", "encoding": "base64"}),
+        code="validation_failed", words="base64"),
+    row("wrong encoding", ("documents.read", "doc_1", {"encoding": "hex"}), code="validation_failed", words="base64"),
+    row("document with a path for a name", ("documents.create", {"name": "a/b", "content": ""}),
+        code="validation_failed", words="not a name"),
 ]  # fmt: skip
 
 
@@ -117,7 +127,7 @@ def process_of(flow_world: World, model_server: Provider) -> dict[str, str]:
     flow_world.add_profile(model_server)
     tenants.set_secret(flow_world.scope, SEALER, "token", "open sesame")
     readable = {"marks": ["read", "write"], "readable": ["read"]}
-    grants = {**GRANTS, "secrets": ["token"], "datapool": readable, "llm": ["default", "missing"]}
+    grants = {**GRANTS, "secrets": ["token"], "datapool": readable, "llm": ["default", "missing"], "documents": ["read", "write"]}
     return {
         language: flow_world.publish([{"id": "call", "code": {"language": language, "source": source}}], grants=grants)
         for language, source in SOURCES.items()

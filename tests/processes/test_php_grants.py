@@ -9,7 +9,7 @@ from appliance.sandbox import Pool
 from tests.processes.test_typings import AROUND, define
 
 ACTIONS = {"erp": frozenset({"push"}), "crm": frozenset({"*"})}
-GRANTS = Grants(ACTIONS, {"orders": frozenset({"read"})}, secrets=frozenset({"token"}))
+GRANTS = Grants(ACTIONS, {"orders": frozenset({"read"})}, secrets=frozenset({"token"}), documents=frozenset({"read"}))
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,8 @@ GRANTS = Grants(ACTIONS, {"orders": frozenset({"read"})}, secrets=frozenset({"to
         ("$api->secrets->get('token')", None),
         ("$api->processes->execute('sub', [])", ("processes", "sub", "")),
         ("$api->human->request(['kind' => 'approval'])", ("human", "", "")),
+        ("$api->documents->read($id)", None),
+        ("$api->documents->create(['name' => 'a'])", ("documents", "", "write")),
         ("// $api->secrets->get('other')", None),
         ("/* $api->secrets->get('other') */ # $api->secrets->get('other')", None),
         ("'it''s // no comment'; $api->secrets->get('other')", ("secrets", "other", "")),

@@ -26,6 +26,7 @@ class Reach:
     secrets: Sequence[str] = ()
     processes: Sequence[str] = ()
     human: bool = False
+    documents: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

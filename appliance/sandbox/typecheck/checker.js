@@ -160,9 +160,14 @@
     "datapool.find": "read", "datapool.query": "read",
     "datapool.create": "write", "datapool.update": "write", "datapool.upsert": "write", "datapool.delete": "write",
   };
-  const METHODS = ["integrations.execute", "datapool.batch", "secrets.get", "processes.execute", "human.request", ...Object.keys(NEEDED)];
+  const OF_DOCUMENTS = { "documents.get": "read", "documents.read": "read", "documents.create": "write" };
+  const METHODS = [
+    "integrations.execute", "datapool.batch", "secrets.get", "processes.execute", "human.request", ...Object.keys(OF_DOCUMENTS),
+    ...Object.keys(NEEDED),
+  ];
   const INTERFACES = {
     IntegrationsApi: "integrations", DataPoolApi: "datapool", SecretsApi: "secrets", ProcessesApi: "processes", HumanApi: "human",
+    DocumentsApi: "documents",
   };
   const texts = (checker, node) => {
     if (!node) return [];
@@ -187,6 +192,7 @@
   };
   const reached = (checker, method, given) => {
     if (method === "human.request") return [["human", "", ""]];
+    if (method in OF_DOCUMENTS) return [["documents", "", OF_DOCUMENTS[method]]];
     if (method === "integrations.execute") {
       return texts(checker, given[0]).flatMap((slug) => {
         const actions = texts(checker, given[1]);
@@ -203,6 +209,7 @@
   };
   const isGranted = (grants, [kind, name, detail]) => {
     if (kind === "human") return grants.human;
+    if (kind === "documents") return (grants.documents ?? []).includes(detail);
     if (kind === "secrets" || kind === "processes") return grants[kind].includes(name);
     const given = grants[kind][name];
     return given !== undefined && (detail === "" || given.includes("*") || given.includes(detail));
@@ -301,7 +308,7 @@
           const found = methodOf(this.checker, node.expression);
           const missing = found ? reached(this.checker, found.method, node.arguments).filter((each) => !isGranted(grants, each)) : [];
           for (const each of missing) {
-            const at = each[0] === "human" ? node.expression : node.arguments[0];
+            const at = each[0] === "human" || each[0] === "documents" ? node.expression : node.arguments[0];
             const severity = found.sure && isTyped(file.fileName) ? "error" : "warning";
             this.add(file.fileName, at.getStart(file), 0, each, severity);
             refused.push({ start: node.getStart(file), end: node.end });
