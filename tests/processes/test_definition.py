@@ -57,11 +57,6 @@ def test_kinds_of_later_releases_are_refused_by_name(kind: str) -> None:
     assert of_step({"id": "x", kind: {}}) == {f"/steps/0/{kind}": f"'{kind}' is not offered by this release"}
 
 
-@pytest.mark.parametrize("member", ["on_failure"])
-def test_members_of_later_releases_are_refused_by_name(member: str) -> None:
-    assert of_step(RULE, **{member: {}}) == {f"/{member}": f"'{member}' is not offered by this release"}
-
-
 @pytest.mark.parametrize(
     ("concurrency", "pointer"),
     [
