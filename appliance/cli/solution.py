@@ -13,8 +13,9 @@ from appliance.core.errors import InvalidJson, NotFound
 from appliance.sandbox import Pool, Settings
 from appliance.solutions import service
 from appliance.solutions.archive import ArchiveLimits, read_archive
-from appliance.solutions.definition import read_solution, refuse
+from appliance.solutions.definition import ROOT_FILE, read_solution, refuse
 from appliance.solutions.folder import read_folder, write_folder
+from appliance.solutions.merging import merge_pulled
 from appliance.solutions.typings import type_files
 
 from .calling import add_connection, connected
@@ -60,7 +61,7 @@ def _add_solution_commands(commands: Any) -> None:
 def run_pull(args: argparse.Namespace) -> int:
     with connected(args) as caller:
         response = caller.call("GET", "/solutions/export", params={"drafts": str(args.drafts).lower()})
-    changed = write_folder(args.dir, read_archive(response.content, ArchiveLimits(10_000)))
+    changed = write_folder(args.dir, _merged(args.dir, read_archive(response.content, ArchiveLimits(10_000))))
     if args.json:
         print(json.dumps({"changed": list(changed)}, ensure_ascii=False, indent=2))
         return 0
@@ -68,6 +69,13 @@ def run_pull(args: argparse.Namespace) -> int:
         print(name)
     print(f"{len(changed)} files written to {args.dir}", file=sys.stderr)
     return 0
+
+
+def _merged(folder: Path, files: dict[str, bytes]) -> dict[str, bytes]:
+    """What of the pulled files has to be written; all of it where there is no folder yet."""
+    if not (folder / ROOT_FILE).is_file():
+        return files
+    return merge_pulled(read_solution(read_folder(folder)), read_solution(files), files)
 
 
 def run_check(args: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from appliance.integrations.settings import open_settings
 from appliance.processes import versions
 from appliance.solutions.changes import read_all
 from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE
+from appliance.solutions.models import SolutionItem
 from appliance.solutions.planning import META, without_times
 
 _READS = ("entities.read", "integrations.read", "processflow.read")
@@ -35,8 +36,14 @@ def export_solution(scope: TenantScope, integrations: Integrations, *, drafts: b
             open_settings(integration.settings, {}, secrets.add)
         for process in read_all(lambda page: versions.list_processes(scope, page)):
             files |= _process(scope, process, drafts)
-    root = {"name": scope.tenant_id, "needs": {"connectors": sorted(connectors), "secrets": sorted(secrets)}}
+    root = {"name": name_of(scope), "needs": {"connectors": sorted(connectors), "secrets": sorted(secrets)}}
     return {path: text.encode() for path, text in {ROOT_FILE: yaml12.dump(root), **files}.items()}
+
+
+def name_of(scope: TenantScope) -> str:
+    """The solution that the tenant's items came from; the tenant's own name when there are several or none."""
+    names = {row.solution for row in scope.select(SolutionItem, SolutionItem.solution)}
+    return names.pop() if len(names) == 1 else scope.tenant_id
 
 
 def _integration(integration: Integration) -> dict[str, Any]:

@@ -54,6 +54,32 @@ def test_a_pulled_tenant_applies_unchanged(gos: Gos, folder: Path, tmp_path: Pat
     assert gos("apply", tmp_path / "pulled")[1].splitlines()[-1].endswith("nothing to change")
 
 
+def test_a_pull_into_the_folder_keeps_what_says_the_same(gos: Gos, folder: Path, place: Place) -> None:
+    process = folder / "processes/add/process.yaml"
+    process.write_text(f"# what it is for\n{process.read_text()}")
+    before = {path: path.read_text() for path in folder.rglob("*") if path.is_file()}
+    gos("apply", folder)
+    assert gos("pull", folder)[:2] == (0, "")
+    assert {path: path.read_text() for path in folder.rglob("*") if path.is_file()} == before
+    place.api.patch("/api/v1/datapool/things", json={"description": "changed there"}).raise_for_status()
+    settings = {"base_url": "https://x.example", "headers": {"a": "= secrets.more"}}
+    more = {"connector": "http", "slug": "other", "name": "other", "settings": settings}
+    place.api.post("/api/v1/integrations", json=more).raise_for_status()
+    assert gos("pull", folder)[1].splitlines() == ["collections/things.yaml", "integrations/other.yaml", "solution.yaml"]
+    root = (folder / "solution.yaml").read_text()
+    assert ("name: small" in root, "erp_token" in root, "more" in root) == (True, True, True)
+    assert process.read_text() == before[process]
+
+
+def test_a_pulled_tenant_has_the_name_of_its_solution(gos: Gos, folder: Path, tmp_path: Path, place: Place) -> None:
+    gos("apply", folder)
+    gos("pull", tmp_path / "pulled")
+    assert (tmp_path / "pulled/solution.yaml").read_text().startswith("name: small\n")
+    place.apply({"solution.yaml": "name: second\n", "collections/others.yaml": "fields: [{name: a, type: text}]\n"})
+    gos("pull", tmp_path / "both")
+    assert (tmp_path / "both/solution.yaml").read_text().startswith(f"name: {place.scope.tenant_id}\n")
+
+
 def test_check_finds_what_only_the_sandbox_sees(gos: Gos, folder: Path) -> None:
     assert gos("check", folder)[:2] == (0, "small: 1 processes, 1 collections, 1 integrations, no error found\n")
     counts = {"processes": 1, "collections": 1, "integrations": 1}

@@ -1,0 +1,32 @@
+"""A pulled tenant laid over a folder: what says the same already stays as its author wrote it, comments and all."""
+
+from collections.abc import Mapping
+
+from appliance.core import yaml12
+from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE, Solution
+
+
+def merge_pulled(own: Solution, pulled: Solution, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Of the pulled files those that have to be written; the folder keeps its own name and description."""
+    same = {f"collections/{name}.yaml" for name, each in pulled.collections.items() if own.collections.get(name) == each}
+    for slug, integration in pulled.integrations.items():
+        mine = own.integrations.get(slug)
+        if mine is not None and mine.spec == integration.spec:
+            same.add(f"integrations/{slug}.yaml")
+    for process_id, process in pulled.processes.items():
+        if process_id in own.processes and dict(own.processes[process_id].draft.definition) == dict(process.draft.definition):
+            same.add(f"processes/{process_id}/{PROCESS_FILE}")
+    kept = {path: content for path, content in files.items() if path not in same and path != ROOT_FILE}
+    return kept | _root(own, pulled)
+
+
+def _root(own: Solution, pulled: Solution) -> dict[str, bytes]:
+    """solution.yaml where the tenant needs more than the folder says."""
+    connectors, secrets = own.needed_connectors(), own.needed_secrets()
+    if set(pulled.needed_connectors()) <= set(connectors) and set(pulled.needed_secrets()) <= set(secrets):
+        return {}
+    needs = {
+        "connectors": sorted({*connectors, *pulled.needed_connectors()}), "secrets": sorted({*secrets, *pulled.needed_secrets()}),
+    }  # fmt: skip
+    described = {"description": own.description} if own.description else {}
+    return {ROOT_FILE: yaml12.dump({"name": own.name, **described, "needs": needs}).encode()}
