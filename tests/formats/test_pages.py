@@ -93,6 +93,13 @@ def test_html_keeps_its_structure_and_loses_what_is_active(perform: Perform) -> 
     assert "Tür" in pages_of(perform("convert", content, format="pdf", **{"from": "html"}).content)[0]
 
 
+@pytest.mark.parametrize(
+    "target", ["javascript:alert(1)", " JavaScript:alert(1)", "data:text/html,x", "file:///etc/passwd", "//x", "[::1"]
+)
+def test_a_link_elsewhere_is_text(target: str) -> None:
+    assert _html(read_html(f'<p><a href="{target}">there</a></p>')[0]) == "<p>there</p>"
+
+
 def test_text_keeps_its_lines(perform: Perform) -> None:
     page = pages_of(perform("convert", b"one\ntwo\n\n*three*", format="pdf", **{"from": "text"}).content)[0]
     assert page.replace("\r\n", "\n").startswith("one\ntwo\n*three*")

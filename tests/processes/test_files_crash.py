@@ -117,6 +117,25 @@ def test_a_retry_goes_on_behind_what_is_stored(idle_world: World, monkeypatch: p
     assert sorted(item["what"] for item in items) == [f"r{number}" for number in range(7)]
 
 
+def test_a_retry_begins_anew_with_another_content(idle_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is corrected between the attempts: its first rows are not those that stand already."""
+    world = idle_world
+    monkeypatch.setattr(loading, "ROWS_AT_ONCE", 2)
+    fields = [{"name": "what", "type": "text", "unique": True}, {"name": "note", "type": "integer"}]
+    datapool.create_collection(world.scope, {"name": "counted", "fields": fields})
+    document = store_csv(world, "what,note\na,1\nb,2\nc,x\n")
+    to = {"collection": "counted", "key": ["what"]}
+    execution = run_twice(world, {"operation": "parse", "document": "= input.d", "to": to}, {"d": document})
+    world.runner.drive("acme", execution)
+    assert "row 3, note" in world.steps(execution)["load"].error["message"]
+    content = documents_of(world).keep_content(world.scope, b"what,note\na,10\nb,20\nc,30\n")
+    documents_of(world).add_revision(world.scope, document, content)
+    while world.get(execution).status not in store.FINISHED:
+        world.runner.drive("acme", execution)
+    output = world.get(execution).output
+    assert (output["rows"], output["created"], output["updated"]) == (3, 1, 2)
+
+
 def test_a_worker_that_lost_its_claim_stores_nothing(idle_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world = idle_world
     monkeypatch.setattr(loading, "ROWS_AT_ONCE", 2)
