@@ -59,6 +59,14 @@ def test_an_item_that_fails_leaves_its_place_to_the_next_one() -> None:
     assert decide(stopping, begun, run_of(stopping, "each/a", "failed", "0", error=ERROR)).failed is not None
 
 
+def test_an_item_that_was_cancelled_is_not_passed_over() -> None:
+    flow = define(each([{"id": "a", **PLAIN}], on_error="continue"))
+    begun = run_of(flow, "each", "running", state={"items": [1]})
+    decision = decide(flow, begun, run_of(flow, "each/a", "cancelled", "0"))
+    assert decision.failed is not None
+    assert not decision.close
+
+
 def test_what_holds_the_failed_step_of_an_item_fails_with_it() -> None:
     inner = {"left": [{"id": "l", **PLAIN}], "right": [{"id": "r", **PLAIN}]}
     flow = define(each([{"id": "both", "parallel": inner}], on_error="continue"))
