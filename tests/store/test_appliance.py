@@ -114,6 +114,22 @@ def test_a_process_with_code_entities_a_loop_and_a_wait(on_postgresql: Running) 
         assert client.ask("POST", "/datapool/lines/query", query) == [{"sum": "32.00"}]
 
 
+def test_what_is_done_with_executions_and_drafts(on_postgresql: Running) -> None:
+    with Client(on_postgresql) as client:
+        (done,) = client.ask("GET", "/executions", params={"q": "lines.sku=sku-3"})
+        one = done["links"]["self"].removeprefix(PREFIX)
+        assert client.ask("PATCH", one, {"label": "checked"})["label"] == "checked"
+        pinned = client.ask("PUT", "/processes/intake/samples/eight", {"from_execution": done["execution_id"]})
+        assert len(pinned["input"]["lines"]) == 8
+        tested = client.ask("POST", "/processes/intake/test", {"sample": "eight"})
+        assert (tested["status"], len(tested["effects"])) == ("succeeded", 8), tested
+        plan = client.ask("GET", f"{one}/retry-plan", params={"from": "save"})
+        assert plan["counts"] == {"reused": 1, "continued": 1, "again": 10}
+        again = client.follow(client.ask("POST", f"{one}/retry", {"from": "again"})["links"]["self"].removeprefix(PREFIX))
+        assert again["output"] == {"before": 0, "after": 8, "seen": 8}
+        assert client.ask("GET", "/processes/intake/versions/1/diff", params={"against": "draft"})["identical"] is True
+
+
 def test_many_at_once_and_all_of_it_counted(on_postgresql: Running) -> None:
     with Client(on_postgresql, "globex") as client:
         prepare(client)
