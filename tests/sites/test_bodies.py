@@ -1,0 +1,79 @@
+"""A body waits for its reader: what nobody has read yet is not taken from the server either."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from quart import Quart
+from werkzeug.datastructures import Headers
+
+from appliance.sites.bodies import HELD_BYTES, PacedConnection, PacedRequest
+
+PIECE = 1 << 16
+MOST = HELD_BYTES // PIECE
+
+
+class Sender:
+    """A server that has a body of so many pieces; `taken` says how many were asked for."""
+
+    def __init__(self, pieces: int) -> None:
+        self.pieces = pieces
+        self.taken = 0
+
+    async def receive(self) -> Any:
+        self.taken += 1
+        if self.taken > self.pieces:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": bytes(PIECE), "more_body": self.taken < self.pieces}
+
+
+def serve(sender: Sender, read: Any) -> Any:
+    """What `read(request)` comes to while the connection takes what the sender has."""
+
+    async def run() -> Any:
+        scope: Any = {"type": "http", "headers": [], "http_version": "1.1"}
+        request = PacedRequest("POST", "http", "/", b"", Headers(), "", "1.1", scope, send_push_promise=_push_nothing)
+        connection = PacedConnection(Quart(__name__), scope)
+        task = asyncio.create_task(connection.handle_messages(request, sender.receive))
+        try:
+            return await read(request)
+        finally:
+            task.cancel()
+
+    return asyncio.run(run())
+
+
+def _push_nothing(path: str, headers: Headers) -> Coroutine[Any, Any, None]:
+    raise AssertionError("nothing is pushed")
+
+
+async def settle() -> None:
+    """Let whatever can run do so."""
+    for _ in range(500):
+        await asyncio.sleep(0)
+
+
+def test_no_more_is_taken_than_there_is_room_for() -> None:
+    sender = Sender(1000)
+
+    async def read(request: PacedRequest) -> int:
+        await settle()
+        assert sender.taken == MOST
+        first = await anext(request.body)
+        assert len(first) == HELD_BYTES
+        await settle()
+        assert sender.taken == 2 * MOST
+        rest = 0
+        async for piece in request.body:
+            rest += len(piece)
+        return len(first) + rest
+
+    assert serve(sender, read) == 1000 * PIECE
+
+
+def test_a_body_that_is_awaited_as_a_whole_comes_as_a_whole() -> None:
+    async def read(request: PacedRequest) -> int:
+        await settle()
+        return len(await request.body)
+
+    assert serve(Sender(100), read) == 100 * PIECE
