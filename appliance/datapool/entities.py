@@ -20,19 +20,6 @@ MAX_PARAMETERS = 30_000
 FIRST = len(SYSTEM_COLUMNS)
 
 
-class Listener(Protocol):
-    """Told of every change inside its transaction: event is `created`, `updated` or `deleted`."""
-
-    def __call__(self, scope: TenantScope, collection: str, event: str, entity: Mapping[str, Any]) -> None: ...
-
-
-_listeners: list[Listener] = []
-
-
-def on_change(listener: Listener) -> Callable[[], None]:
-    """Register a listener; the answer takes it away again."""
-    _listeners.append(listener)
-    return lambda: _listeners.remove(listener)
 
 
 @dataclass(frozen=True)
@@ -45,12 +32,26 @@ class Outcome:
     entity: dict[str, Any]
 
 
+class Listener(Protocol):
+    """Told of changes inside their transaction, of all that were made together at once, in order."""
+
+    def __call__(self, scope: TenantScope, changes: Sequence[Outcome]) -> None: ...
+
+
+_listeners: list[Listener] = []
+
+
+def on_change(listener: Listener) -> Callable[[], None]:
+    """Register a listener; the answer takes it away again."""
+    _listeners.append(listener)
+    return lambda: _listeners.remove(listener)
+
+
 def tell_listeners(scope: TenantScope, outcomes: Sequence[Outcome]) -> None:
     """Still inside the write, once it is certain that the changes stay."""
-    for outcome in outcomes:
-        if outcome.event != "unchanged":
-            for listener in _listeners:
-                listener(scope, outcome.collection, outcome.event, outcome.entity)
+    changes = [outcome for outcome in outcomes if outcome.event != "unchanged"]
+    for listener in _listeners if changes else []:
+        listener(scope, changes)
 
 
 class ConstraintBroken(Exception):

@@ -1,5 +1,6 @@
 """Creating, reading, changing and deleting entities."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -244,8 +245,8 @@ def test_a_verb_inside_a_write_is_part_of_it(acme: TenantScope) -> None:
 def test_listeners_hear_of_what_stays(acme: TenantScope) -> None:
     heard: list[tuple[str, str, str, Any]] = []
 
-    def listen(scope: TenantScope, collection: str, event: str, entity: Any) -> None:
-        heard.append((scope.tenant_id, collection, event, entity["_version"]))
+    def listen(scope: TenantScope, changes: Sequence[datapool.Outcome]) -> None:
+        heard.extend((scope.tenant_id, change.collection, change.event, change.entity["_version"]) for change in changes)
 
     silence = datapool.on_change(listen)
     try:

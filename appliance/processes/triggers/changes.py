@@ -1,7 +1,7 @@
 """Events of the appliance itself: changed entities and documents, ended executions, each noted in the transaction it is in."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from appliance import conditions
@@ -26,7 +26,7 @@ class Changes:
     def start(self) -> None:
         """From now on changes are noted."""
         self._withdraw = [
-            datapool.on_change(self.note_change),
+            datapool.on_change(self.note_changes),
             documents.on_change(self.note_document),
             ending.on_end(self.note_end),
         ]
@@ -35,20 +35,25 @@ class Changes:
         while self._withdraw:
             self._withdraw.pop()()
 
-    def note_change(self, scope: TenantScope, collection: str, event: str, entity: Mapping[str, Any]) -> None:
-        """Inside the write that changes an entity."""
-        for mark, settings in _listening(scope, "datapool", collection):
-            if event not in settings["events"]:
-                continue
-            data = {"event": event, "collection": collection, "entity": dict(entity)}
-            happened = Event(f"{entity['id']}:{entity['_version']}:{event}", data, depth=_depth_behind(scope))
-            try:
-                if "filter" in settings and not datapool.fulfils(scope, collection, settings["filter"], entity):
-                    continue
-            except InvalidFilter as error:
-                self._firings.note_failure(scope, mark, happened, from_coded(error).error)
-                continue
-            self._firings.note(scope, mark, happened)
+    def note_changes(self, scope: TenantScope, changes: Sequence[datapool.Outcome]) -> None:
+        """Inside the write that changes entities."""
+        listening = {name: _listening(scope, "datapool", name) for name in {change.collection for change in changes}}
+        depth = _depth_behind(scope) if any(listening.values()) else 0
+        for change in changes:
+            for mark, settings in listening[change.collection]:
+                if change.event in settings["events"]:
+                    self._note_change(scope, mark, change, settings.get("filter"), depth)
+
+    def _note_change(self, scope: TenantScope, mark: Mark, change: datapool.Outcome, chosen: Any, depth: int) -> None:
+        data = {"event": change.event, "collection": change.collection, "entity": change.entity}
+        event = Event(f"{change.entity['id']}:{change.entity['_version']}:{change.event}", data, depth=depth)
+        try:
+            if chosen is not None and not datapool.fulfils(scope, change.collection, chosen, change.entity):
+                return
+        except InvalidFilter as error:
+            self._firings.note_failure(scope, mark, event, from_coded(error).error)
+            return
+        self._firings.note(scope, mark, event)
 
     def note_document(self, scope: TenantScope, event: documents.Event, document: documents.Document) -> None:
         """Inside the write that changes a document."""
