@@ -69,9 +69,18 @@ def test_a_crash_at_any_write_of_a_step_that_waits_for_its_profile(idle_world: W
     assert 4 < number < MOST_WRITES
 
 
+def _create(world: World, provider: Provider) -> None:
+    """The profile, and word of it in the same write, as the appliance wires it."""
+
+    def create() -> None:
+        world.add_profile(provider, "late")
+        world.flow.answer_profile(world.scope, "late")
+
+    db.write(create)
+
+
 def _finish(world: World, provider: Provider, execution: str) -> None:
     """Drive it; once it waits, create the profile."""
-    with_listener = world.flow.answer_profile
     for _ in range(20):
         world.lose_worker(execution)
         world.runner.drive("acme", execution)
@@ -79,10 +88,20 @@ def _finish(world: World, provider: Provider, execution: str) -> None:
         if row.status in store.FINISHED:
             return
         if row.status == "waiting" and (row.next_run_at or 0) > clock.now_ms():
-
-            def create() -> None:
-                world.add_profile(provider, "late")
-                with_listener(world.scope, "late")
-
-            db.write(create)
+            _create(world, provider)
     raise AssertionError(world.get(execution).status)
+
+
+def test_a_profile_that_is_gone_again_is_waited_for_again(idle_world: World, provider: Provider) -> None:
+    world = idle_world
+    execution = world.start(world.publish([{"id": "ask", "llm": {"profile": "late", "prompt": "?"}}]), soon=False)
+    world.runner.drive("acme", execution)
+    first = world.get(execution).waiting_for["waits"][0]["approval_id"]
+    _create(world, provider)
+    world.models.delete_profile(world.scope, "late")
+    world.runner.drive("acme", execution)
+    row = world.get(execution)
+    assert (row.status, row.waiting_for["waits"][0]["approval_id"] != first) == ("waiting", True), row.error
+    _finish(world, provider, execution)
+    assert world.get(execution).output == "hello"
+    world.models.delete_profile(world.scope, "late")
