@@ -20,6 +20,7 @@ from appliance.llm.prompt import MEMBERS, MOST_REPAIRS, Image, check_output_sche
 from appliance.llm.service import Generated, LanguageModels, Origin
 
 from .faults import attempt, fault_of
+from .granting import need_documents
 from .nodes import Grants
 from .reading import Reader
 from .store import Claim, JournalEntry
@@ -114,7 +115,7 @@ def check_prompt(given: Any) -> None:
 
 
 def need_model(grants: Grants, args: list[Any]) -> Any:
-    """The question; PolicyDenied unless its profile is granted."""
+    """The question; PolicyDenied unless its profile is granted, and the documents that it names."""
     match args:
         case [{"profile": str() as profile} as given]:
             pass
@@ -124,7 +125,7 @@ def need_model(grants: Grants, args: list[Any]) -> Any:
         name = profile[:63]
         raise PolicyDenied(f"this step has no grant for the LLM profile {name}; add grants: llm: [{name}]")
     if names_documents(given):
-        raise PolicyDenied("step code gives documents to no model in this release; use an `llm` step, or give their text")
+        need_documents(grants, "read")
     return given
 
 

@@ -8,7 +8,7 @@ import pytest
 from appliance.documents.service import NewDocument
 from tests.llm.provider import Provider
 
-from .world import World
+from .world import World, code
 
 PICTURE = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+M8AAAMBAQDJ/pLvAAAAAElFTkSuQmCC")
 
@@ -87,3 +87,21 @@ def test_documents_of_another_tenant_and_texts_as_pictures_are_refused(world: Wo
     done = world.run([{"id": "ask", "llm": {"profile": "default", "prompt": "?", "images": [mine]}}])
     assert "no picture" in done.error["message"]
     assert profile.heard == []
+
+
+def test_code_gives_documents_to_a_model_by_its_grant_to_read_them(world: World, profile: Provider) -> None:
+    letter, scan = store(world, "letter.txt", b"Dear Ann"), store(world, "scan.png", PICTURE)
+    body = """
+const told = async (more: any) => {
+  try { return await api.llm.generate({profile: 'default', prompt: '?', ...more}); } catch (e: any) { return e.message; }
+};
+return [await told({documents: [input.letter]}), await told({images: [input.scan]}), await told({images: [input.inline]})];
+"""
+    given = {"letter": letter, "scan": scan, "inline": f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"}
+    denied = world.finish(world.start(world.publish([code("a", body)], grants={"llm": ["default"]}), given))
+    sentence = "this step has no grant to read documents; add grants: documents: [read]"
+    assert denied.output == [sentence, sentence, "hello"]
+    grants = {"llm": ["default"], "documents": ["read"]}
+    granted = world.finish(world.start(world.publish([code("a", body)], grants=grants), given))
+    assert granted.output == ["hello"] * 3
+    assert "Document 1:\nDear Ann" in profile.heard[1].texts[0]
