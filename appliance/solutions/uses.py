@@ -26,6 +26,8 @@ def _by_steps(definition: Definition) -> Iterator[Name]:
             yield "collection", step.settings["collection"]
         elif step.kind == "process":
             yield "process", step.settings["use"]
+        elif step.kind == "file" and "to" in step.settings:
+            yield "collection", step.settings["to"]["collection"]
 
 
 def _by_grants(definition: Definition) -> Iterator[Name]:

@@ -219,3 +219,9 @@ def test_what_triggers_name_is_looked_for_too(place: Place) -> None:
     pruned = {f"{c.kind} {c.id}": c.blocked or "" for c in place.plan({"solution.yaml": "name: small\n"}, prune=True)}
     assert pruned["collection things"].startswith("the process watch uses it")
     assert pruned["process add"].startswith("the process watch uses it")
+
+
+def test_a_file_that_is_loaded_names_its_collection(place: Place) -> None:
+    text = "id: load\nsteps: [{id: a, file: {operation: parse, document: doc_x, format: csv, to: {collection: gone}}}]\n"
+    (change,) = place.plan({"solution.yaml": "name: loading\n", "processes/load/process.yaml": text})
+    assert "uses the collection gone" in (change.blocked or "")
