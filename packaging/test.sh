@@ -8,13 +8,14 @@ cd "$root"
 # shellcheck source=packaging/setup.sh
 source packaging/setup.sh
 
-# The README's commands use curl, the journeys a real browser, the store a server of its own.
+# The README's commands use curl, the journeys a real browser, the store and the connectors servers of their own.
 ensure_test_tools() {
     local missing=()
     command -v curl >/dev/null || missing+=(curl)
     command -v git >/dev/null || missing+=(git)
     command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
     [ -n "$(command -v initdb || find /usr/lib/postgresql -name initdb 2>/dev/null)" ] || missing+=(postgresql)
+    command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server)
     [ ${#missing[@]} = 0 ] || need_packages "the tests need ${missing[*]}" "${missing[@]}"
 }
 

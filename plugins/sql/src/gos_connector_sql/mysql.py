@@ -1,0 +1,226 @@
+"""MySQL and MariaDB, by the driver PyMySQL on a socket that the appliance has opened."""
+
+import re
+import ssl
+import struct
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import pymysql
+import pymysql.connections
+import pymysql.cursors
+
+from appliance.connectors.contract import (
+    AuthError,
+    ConfigError,
+    ConnectorError,
+    Context,
+    Json,
+    Outcome,
+    Rejected,
+    SystemFailure,
+    TransientError,
+)
+from gos_connector_sql.connector import SqlConnector
+from gos_connector_sql.declaration import settings_schema
+from gos_connector_sql.session import Rows, Session
+from gos_connector_sql.statement import Builder, Statement, parse
+from gos_connector_sql.value import as_json_text
+
+_T = TypeVar("_T")
+# Error numbers of both servers that mean something else than a refusal of the statement.
+_AUTH = frozenset({1044, 1045, 1130, 1251, 1698, 1862, 3118})
+_CONFIG = frozenset({1049, 1115})
+_TRANSIENT = frozenset({1040, 1053, 1105, 1129, 1203, 1205, 1213, 1226, 1317, 1927, 1969, 3024})
+_LOST = frozenset({0, 2002, 2003, 2006, 2013, 2014, 2026, 2027, 4031})
+_DESCRIBE = """
+SELECT IF(c.TABLE_SCHEMA = DATABASE(), c.TABLE_NAME, CONCAT(c.TABLE_SCHEMA, '.', c.TABLE_NAME)) AS `table`,
+       IF(t.TABLE_TYPE LIKE '%VIEW', 'view', 'table') AS kind, c.COLUMN_NAME AS `column`, c.COLUMN_TYPE AS `type`,
+       c.IS_NULLABLE = 'YES' AS nullable, COALESCE(k.ORDINAL_POSITION, 0) AS `key`
+FROM information_schema.COLUMNS c
+JOIN information_schema.TABLES t ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME
+LEFT JOIN information_schema.KEY_COLUMN_USAGE k ON k.TABLE_SCHEMA = c.TABLE_SCHEMA AND k.TABLE_NAME = c.TABLE_NAME
+  AND k.COLUMN_NAME = c.COLUMN_NAME AND k.CONSTRAINT_NAME = 'PRIMARY'
+WHERE c.TABLE_SCHEMA NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')
+  AND (:table IS NULL AND c.TABLE_SCHEMA = DATABASE() OR CONCAT(c.TABLE_SCHEMA, '.', c.TABLE_NAME) = :table
+       OR c.TABLE_SCHEMA = DATABASE() AND c.TABLE_NAME = :table)
+ORDER BY c.TABLE_SCHEMA, c.TABLE_NAME, c.ORDINAL_POSITION
+"""
+
+
+class MysqlConnector(SqlConnector):
+    """MySQL 8, or MariaDB 10.5 or later."""
+
+    name = "mysql"
+    title = "MySQL or MariaDB"
+    usual_port = 3306
+    settings_schema: ClassVar[Json] = settings_schema(3306)
+    builder = Builder("`")
+    backslashes = True
+
+    def connect(self, ctx: Context) -> Session:
+        return MysqlSession(self, ctx)
+
+    def upsert(self, table: str, key: list[str], columns: list[str], rows: list[Mapping[str, Any]]) -> Statement:
+        others = [column for column in columns if column not in key] or key[:1]
+        sets = ", ".join(f"{name} = VALUES({name})" for name in map(self.builder.name, others))
+        return self.builder.insert(table, columns, rows, f" ON DUPLICATE KEY UPDATE {sets}")
+
+    def describe(self, session: Session, table: str | None) -> list[dict[str, Any]]:
+        return session.run(parse(_DESCRIBE, {"table": table}, backslashes=True)).rows
+
+
+class MysqlSession:
+    """One connection of PyMySQL, in strict mode with backslash escapes, UTC and utf8mb4."""
+
+    def __init__(self, connector: MysqlConnector, ctx: Context) -> None:
+        self._deadline = ctx.deadline
+        tls = connector.tls()
+        settings = connector.settings
+        seconds = self._left_ms() / 1000 + 0.5
+        self._connection = pymysql.connections.Connection(
+            host=connector.host, port=connector.port, user=settings["user"], password=settings.get("password", "").encode(),
+            database=settings["database"], charset="utf8mb4", autocommit=False, defer_connect=True, local_infile=False,
+            connect_timeout=10, read_timeout=seconds, write_timeout=seconds, ssl=tls, ssl_disabled=tls is None, program_name="gos",
+            init_command="SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
+        )  # fmt: skip
+        self._socket = ctx.dial(connector.host, connector.port)
+        try:
+            self._connection.connect(self._socket)
+        except Exception as error:
+            self._socket.close()
+            raise _connecting(error, connector) from error
+        # The driver forgets these when it is timed out, without closing them.
+        self._wire = (self._connection._rfile, self._connection._sock)
+        self._is_mariadb = "mariadb" in str(self._connection.get_server_info()).lower()
+
+    def begin(self, ctx: Context, *, read_only: bool) -> None:
+        self._deadline = ctx.deadline
+        left_ms = self._left_ms()
+        limit = f"max_statement_time = {left_ms / 1000:.3f}" if self._is_mariadb else f"max_execution_time = {left_ms}"
+        self._plain(f"SET SESSION {limit}")
+        self._plain("START TRANSACTION READ ONLY" if read_only else "START TRANSACTION")
+
+    def read(self, statement: Statement, limit: int) -> Rows:
+        """Rows are taken from the wire one by one; what is beyond the limit ends with the connection."""
+        if _starts_otherwise(statement):
+            raise Rejected(
+                "`query` takes a SELECT, WITH, SHOW, DESCRIBE, EXPLAIN or VALUES; use `execute` for what changes something."
+            )
+        cursor = self._connection.cursor(pymysql.cursors.SSDictCursor)
+        text = self._text(statement)
+        rows = self._guarded(lambda: (cursor.execute(text), list(cursor.fetchmany(limit)))[1], "not_done")
+        if len(rows) == limit:
+            self._cut(cursor)
+        else:
+            self._guarded(cursor.close, "not_done")
+        return Rows(rows)
+
+    def run(self, statement: Statement) -> Rows:
+        """DDL commits by itself on these servers: when the connection is lost meanwhile nobody knows."""
+        text = self._text(statement)
+        cursor = self._connection.cursor(pymysql.cursors.DictCursor)
+        self._guarded(lambda: cursor.execute(text), "unknown" if _commits_itself(text) else "not_done")
+        return Rows(list(cursor.fetchall()), max(cursor.rowcount, 0) if cursor.description is None else 0)
+
+    def commit(self) -> None:
+        self._guarded(self._connection.commit, "unknown")
+
+    def rollback(self) -> None:
+        if self._connection.open:
+            self._guarded(self._connection.rollback, "not_done")
+
+    def close(self) -> None:
+        self._connection._force_close()
+        for end in (*self._wire, self._socket):
+            end.close()
+
+    def _cut(self, cursor: Any) -> None:
+        """There is more than was asked for: closing the cursor would read it all, so the connection goes instead."""
+        cursor._result.unbuffered_active = False
+        self.close()
+
+    def _plain(self, text: str) -> None:
+        self._guarded(lambda: self._connection.query(text), "not_done")
+
+    def _text(self, statement: Statement) -> str:
+        """Values as the driver writes them for this connection's mode and character set; deep ones as JSON."""
+        connection = self._connection
+
+        def written(_index: int, value: Any) -> str:
+            return str(connection.escape(as_json_text(value) if isinstance(value, dict | list) else value, connection.encoders))
+
+        return statement.text(written)
+
+    def _left_ms(self) -> int:
+        return max(1, int((self._deadline - time.monotonic()) * 1000))
+
+    def _guarded(self, work: Callable[[], _T], when_lost: Outcome) -> _T:
+        """What the driver answers, with a little longer than the server has to say that it was too slow."""
+        seconds = self._left_ms() / 1000 + 0.5
+        self._connection._read_timeout = self._connection._write_timeout = seconds
+        try:
+            return work()
+        except pymysql.err.Error as error:
+            raise _refusal(error, when_lost) from error
+        except (OSError, ssl.SSLError) as error:
+            raise TransientError("The connection was lost, or the server did not answer in time.", outcome=when_lost) from error
+        except (ValueError, TypeError, LookupError, struct.error, AssertionError, AttributeError) as error:
+            raise SystemFailure("The server's answer is not MySQL's.", outcome=when_lost) from error
+
+
+_READS = re.compile(
+    r"(?:\s|/\*(?!!).*?\*/|--[^\n]*\n|#[^\n]*\n|\()*(select|with|show|describe|desc|explain|values|table)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_DDL = re.compile(
+    r"(?:\s|/\*.*?\*/|--[^\n]*\n|#[^\n]*\n)*(create|alter|drop|truncate|rename|grant|revoke|analyze|optimize|call|do)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def _starts_otherwise(statement: Statement) -> bool:
+    return _READS.match(statement.parts[0]) is None
+
+
+def _commits_itself(text: str) -> bool:
+    return _DDL.match(text) is not None
+
+
+def _connecting(error: Exception, connector: MysqlConnector) -> ConnectorError:
+    """What failed before there was a session."""
+    cause = (
+        error.original_exception
+        if isinstance(error, pymysql.err.OperationalError) and hasattr(error, "original_exception")
+        else error
+    )
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return ConfigError(
+            f"The certificate of {connector.host} is not trusted ({cause.verify_message}); give its authority in `ca`."
+        )
+    if isinstance(error, pymysql.err.OperationalError) and error.args[0] == 2026:
+        return ConfigError("The server offers no TLS; switch TLS on there, or set `tls: off` where the network is trusted.")
+    if isinstance(error, pymysql.err.Error):
+        found = _refusal(error, "not_done")
+        if not isinstance(found, TransientError):
+            return found
+    if isinstance(error, pymysql.err.Error | OSError):
+        return TransientError(f"{connector.host}:{connector.port} hung up while signing in, or did not answer in time.")
+    return SystemFailure(f"{connector.host}:{connector.port} does not speak MySQL's protocol.")
+
+
+def _refusal(error: pymysql.err.Error, when_lost: Outcome) -> ConnectorError:
+    """The server's own words, by its error number."""
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = re.sub(r"\s+", " ", str(error.args[1] if len(error.args) > 1 else error))[:500]
+    details = {"error_number": code}
+    if code in _LOST:
+        return TransientError("The connection was lost, or the server did not answer in time.", outcome=when_lost, details=details)
+    if code in _AUTH:
+        return AuthError(f"The server does not let this user in: {text}", details=details)
+    if code in _CONFIG:
+        return ConfigError(f"The server refused: {text}", details=details)
+    if code in _TRANSIENT:
+        return TransientError(f"The server could not do it now: {text}", details=details)
+    return Rejected(f"The server refused: {text}", details=details)

@@ -1,0 +1,238 @@
+"""Real servers with TLS and passwords, each in a folder of its own, on a free port of loopback: PostgreSQL and MariaDB."""
+
+import datetime
+import ipaddress
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+PASSWORD = "sésame-'\"%s"
+START_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server: `settings` work, `ca` is what it is trusted by, `admin` runs SQL beside the connector."""
+
+    settings: dict[str, Any]
+    ca: str
+    admin: Callable[[str], str]
+    stop: Callable[[], None]
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    with _folder() as folder, _postgresql(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[Server]:
+    with _folder() as folder, _mariadb(folder) as server:
+        yield server
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder of the user the servers run as; a short path, for sockets in it."""
+    folder = Path(tempfile.mkdtemp(prefix="gos-sql-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unprivileged(folder: Path) -> dict[str, Any]:
+    """These servers refuse to run as root."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, nobody.pw_uid, nobody.pw_gid)
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": [], "cwd": folder}
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _certificate(folder: Path) -> str:
+    """A certificate for 127.0.0.1 that is its own authority; answers it as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "database")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = made.public_bytes(serialization.Encoding.PEM)
+    (folder / "server.crt").write_bytes(pem)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    (folder / "server.key").write_bytes(private)
+    (folder / "server.key").chmod(0o600)
+    return pem.decode()
+
+
+def _run(command: Sequence[str | Path], given: str = "", **options: Any) -> str:
+    done = subprocess.run(command, input=given, text=True, capture_output=True, check=False, **options)
+    if done.returncode != 0:
+        raise RuntimeError(f"{Path(command[0]).name} failed: {done.stderr[-2000:]}")
+    return str(done.stdout).strip()
+
+
+def _wait(process: subprocess.Popen[bytes], log: Path, is_up: Callable[[], bool]) -> None:
+    until = time.monotonic() + START_SECONDS
+    while not is_up():
+        if process.poll() is not None or time.monotonic() > until:
+            raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}")
+        time.sleep(0.05)
+
+
+@contextmanager
+def _serving(
+    command: Sequence[str | Path], folder: Path, is_up: Callable[[], bool], **options: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    log = folder / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **options)
+    try:
+        _wait(process, log, is_up)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _postgresql(folder: Path) -> Iterator[Server]:
+    programs = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    port = _free_port()
+    ca = _certificate(folder)
+    (folder / "password").write_text(PASSWORD)
+    options = _unprivileged(folder)
+    initdb: list[str | Path] = [
+        programs / "initdb",
+        "-D",
+        folder / "data",
+        "-U",
+        "gos",
+        "-A",
+        "scram-sha-256",
+        "-E",
+        "UTF8",
+        "--locale=C",
+        "-N",
+    ]
+    _run([*initdb, "--pwfile", folder / "password"], **options)
+    given = {
+        "port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": folder, "fsync": "off", "ssl": "on",
+        "ssl_cert_file": folder / "server.crt", "ssl_key_file": folder / "server.key",
+    }  # fmt: skip
+    command: list[str | Path] = [
+        programs / "postgres",
+        "-D",
+        folder / "data",
+        *(part for name, value in given.items() for part in ("-c", f"{name}={value}")),
+    ]
+    environment = {**os.environ, "PGPASSWORD": PASSWORD}
+
+    def admin(sql: str) -> str:
+        return _run(
+            [
+                programs / "psql",
+                "-h",
+                "127.0.0.1",
+                "-p",
+                str(port),
+                "-U",
+                "gos",
+                "-d",
+                "postgres",
+                "-AtX",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-f",
+                "-",
+            ],
+            sql,
+            env=environment,
+        )
+
+    def is_up() -> bool:
+        ready: list[str | Path] = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+        return subprocess.run(ready, check=False).returncode == 0
+
+    with _serving(command, folder, is_up, **options) as process:
+        settings = {"host": "127.0.0.1", "port": port, "database": "postgres", "user": "gos", "password": PASSWORD, "ca": ca}
+        yield Server(settings, ca, admin, process.kill)
+
+
+@contextmanager
+def _mariadb(folder: Path) -> Iterator[Server]:
+    port = _free_port()
+    ca = _certificate(folder)
+    (folder / "data").mkdir()
+    options = _unprivileged(folder)
+    install = shutil.which("mariadb-install-db") or "/usr/bin/mariadb-install-db"
+    _run(
+        [install, "--no-defaults", f"--datadir={folder}/data", "--auth-root-authentication-method=normal", "--skip-test-db"],
+        **options,
+    )
+    command = [
+        shutil.which("mariadbd") or "/usr/sbin/mariadbd", "--no-defaults", f"--datadir={folder}/data", f"--port={port}",
+        "--bind-address=127.0.0.1", f"--socket={folder}/s", f"--pid-file={folder}/pid", "--skip-log-bin",
+        "--innodb-flush-log-at-trx-commit=0",
+        f"--ssl-cert={folder}/server.crt", f"--ssl-key={folder}/server.key", "--innodb-buffer-pool-size=32M", "--skip-name-resolve",
+    ]  # fmt: skip
+    client = [
+        "mariadb",
+        "--no-defaults",
+        f"--socket={folder}/s",
+        "-u",
+        "root",
+        "--batch",
+        "--skip-column-names",
+        "--default-character-set=utf8mb4",
+    ]
+
+    def admin(sql: str) -> str:
+        return _run([*client, "gos"], sql)
+
+    def is_up() -> bool:
+        return subprocess.run([*client, "-e", "SELECT 1"], check=False, capture_output=True).returncode == 0
+
+    with _serving(command, folder, is_up, **options) as process:
+        quoted = PASSWORD.replace("'", "''")
+        _run(
+            client,
+            f"CREATE DATABASE gos CHARACTER SET utf8mb4; CREATE USER gos IDENTIFIED BY '{quoted}'; GRANT ALL ON gos.* TO gos;",
+        )
+        settings = {"host": "127.0.0.1", "port": port, "database": "gos", "user": "gos", "password": PASSWORD, "ca": ca}
+        yield Server(settings, ca, admin, process.kill)
