@@ -19,6 +19,8 @@ def secrets_used(definition: Definition) -> frozenset[str]:
 
 
 def _by_steps(definition: Definition) -> Iterator[Name]:
+    if definition.on_failure.process:
+        yield "process", definition.on_failure.process
     for step in definition.all_steps():
         if step.kind == "integration":
             yield "integration", step.settings["use"]

@@ -39,7 +39,7 @@ FINISHED = ("succeeded", "failed", "timed_out", "cancelled")
 # What steps may carry besides their kind; none of these is left out of the solution.
 OPTIONS = set(process_schema()["$defs"]["step"]["properties"]) - set(KINDS)
 # What is not in it yet, because it came after it.
-MISSING = {"agent", "undo"}
+MISSING = {"agent"}
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def applied(running: Running, folder: Path, api: httpx.Client) -> None:
         assert main(["apply", str(folder)]) == 1, "a secret is missing"
         data(api.put("/api/v1/secrets/seal", json={"value": "swordfish"}))
         assert main(["apply", str(folder)]) == 0
-    assert len(data(api.get("/api/v1/processes"))) == 4
+    assert len(data(api.get("/api/v1/processes"))) == 6
 
 
 @pytest.fixture(scope="module")
@@ -271,3 +271,15 @@ def test_a_look_ahead_takes_over_what_is_known_and_stops(api: httpx.Client, done
     steps = data(api.get(again["links"]["steps"]))
     assert {step["step"]: step["result_source"] for step in steps}["classes"] == "cached"
     assert steps[-1]["kind"] == "stop"
+
+
+def test_what_fails_is_undone_and_told(api: httpx.Client, done: dict[str, Any]) -> None:
+    failed = data(api.post("/api/v1/processes/spoilt/execute?wait=30", json={}))
+    assert (failed["status"], failed["error"]["message"]) == ("failed", "spoilt")
+
+    def notices(kind: str) -> list[str]:
+        found = data(api.get("/api/v1/datapool/notices/entities?limit=500"))
+        return [each["about"] for each in found if each["kind"] == kind]
+
+    assert until(lambda: notices("alarm"), bool) == ["spoilt"]
+    assert notices("reserved") == []

@@ -10,7 +10,8 @@ from appliance.core.pages import PageRequest
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter
 from appliance.solutions.planning import make_patch
-from tests.solutions.conftest import Place, make_solution
+from appliance.solutions.uses import names_used
+from tests.solutions.conftest import Place, make_solution, read
 
 THINGS = "collections/things.yaml"
 PROCESS = "processes/add/process.yaml"
@@ -200,6 +201,7 @@ def test_a_patch_makes_one_of_the_other(current: dict[str, Any], wanted: dict[st
 
 WATCHES = """
 id: watch
+on_failure: {process: late}
 triggers:
   - {webhook: {path: watch, verify: {kind: standard-webhooks, secret: = secrets.hook}}}
   - {datapool: {collection: things, events: [created]}}
@@ -210,6 +212,7 @@ steps: [{id: one, rule: {expression: = 1}}]
 
 def test_what_triggers_name_is_looked_for_too(place: Place) -> None:
     files = {"solution.yaml": "name: watching\n", "processes/watch/process.yaml": WATCHES}
+    assert ("process", "late") in names_used(read(files).processes["watch"].definition)
     blocked = {f"{change.kind} {change.id}": change.blocked or "" for change in place.plan(files)}
     assert "gos secret set hook" in blocked["secret hook"]
     assert "uses the collection things, which is neither here nor in the solution" in blocked["process watch"]
