@@ -20,9 +20,9 @@ PRIVATE_MODULES: dict[str, set[str]] = {
 }
 PLUGIN_MAY_IMPORT = "appliance.connectors.contract"
 PLUGIN_TESTS_MAY_IMPORT = (PLUGIN_MAY_IMPORT, "appliance.connectors.testing")
+# `ssl` is none of them: a connector wraps the socket that `ctx.dial` has opened.
 SOCKET_OPENERS = {
     "socket",
-    "ssl",
     "http",
     "urllib.request",
     "ftplib",

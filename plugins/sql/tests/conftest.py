@@ -138,18 +138,8 @@ def _postgresql(folder: Path) -> Iterator[Server]:
     (folder / "password").write_text(PASSWORD)
     options = _unprivileged(folder)
     initdb: list[str | Path] = [
-        programs / "initdb",
-        "-D",
-        folder / "data",
-        "-U",
-        "gos",
-        "-A",
-        "scram-sha-256",
-        "-E",
-        "UTF8",
-        "--locale=C",
-        "-N",
-    ]
+        programs / "initdb", "-D", folder / "data", "-U", "gos", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "-N",
+    ]  # fmt: skip
     _run([*initdb, "--pwfile", folder / "password"], **options)
     given = {
         "port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": folder, "fsync": "off", "ssl": "on",
@@ -161,29 +151,11 @@ def _postgresql(folder: Path) -> Iterator[Server]:
         folder / "data",
         *(part for name, value in given.items() for part in ("-c", f"{name}={value}")),
     ]
+    psql: list[str | Path] = [programs / "psql", "-h", "127.0.0.1", "-p", str(port), "-U", "gos", "-d", "postgres"]
     environment = {**os.environ, "PGPASSWORD": PASSWORD}
 
     def admin(sql: str) -> str:
-        return _run(
-            [
-                programs / "psql",
-                "-h",
-                "127.0.0.1",
-                "-p",
-                str(port),
-                "-U",
-                "gos",
-                "-d",
-                "postgres",
-                "-AtX",
-                "-v",
-                "ON_ERROR_STOP=1",
-                "-f",
-                "-",
-            ],
-            sql,
-            env=environment,
-        )
+        return _run([*psql, "-AtX", "-v", "ON_ERROR_STOP=1", "-f", "-"], sql, env=environment)
 
     def is_up() -> bool:
         ready: list[str | Path] = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
