@@ -4,6 +4,7 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
 import pg8000.core
@@ -130,8 +131,10 @@ class PostgresqlSession:
 
     def close(self) -> None:
         # Hanging up is enough: the server undoes what was not committed, and a farewell could block.
-        self._socket.close()
-        self._connection._usock.close()
+        connection = self._connection
+        for end in (connection._usock, self._socket, connection._sock):
+            with suppress(OSError, ValueError):  # what was still to be sent to a server that is gone
+                end.close()
 
     def _plain(self, text: str) -> pg8000.core.Context:
         return self._guarded(lambda: self._connection.execute_simple(text), "not_done")
