@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -241,7 +242,8 @@ def test_the_certificate_must_name_the_host(place: Place, ctx: Context) -> None:
 
 
 def test_clear_text_only_where_it_is_said(place: Place, ctx: Context) -> None:
-    assert place.connector(place.settings(tls="off")).check(ctx)
+    with closing(place.connector(place.settings(tls="off"))) as it:
+        assert it.check(ctx)
 
 
 def test_a_ca_that_is_none_is_said(place: Place, ctx: Context) -> None:
