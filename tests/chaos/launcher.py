@@ -39,6 +39,12 @@ def remove_fence() -> None:
 
     sweeper.Sweeper._requeue = requeue  # type: ignore[method-assign]
 
+    def everybody(self: sweeper.Sweeper) -> list[Any]:
+        return db.rows("SELECT tenant_id, id, fence FROM execution WHERE status = 'running' LIMIT 200")
+
+    # Messages no longer name what is run: without this nobody would ever reach for what another holds.
+    sweeper.Sweeper._orphans = everybody  # type: ignore[method-assign]
+
 
 def remove_sweeper() -> None:
     """Nobody looks for lost work."""
