@@ -77,7 +77,7 @@ class RetryPlan:
         told = ", ".join(f"{counts[fate]} {word}" for fate, word in _FATES.items() if fate in counts)
         repeated = Counter(effect.sentence for effect in self.effects)
         said = [text if count == 1 else f"{text} ({count} times)" for text, count in repeated.items()]
-        return [f"Of the steps {told}.", *(said or ["Nothing that it did outside would be done again."])]
+        return [f"Step runs: {told}.", *(said or ["Nothing that it did outside would be done again."])]
 
 
 def plan_retry(

@@ -41,7 +41,7 @@ def test_the_plan_comes_before_the_retry(owner: Browser, failed: str) -> None:
     assert f'href="/console/executions/{failed}/retry"' in page
     plan = owner.get(owner.at("acme", f"/console/executions/{failed}/retry"))
     assert plan.status_code == 200
-    assert "Of the steps 3 kept, 1 run again." in plan.text
+    assert "Step runs: 3 kept, 1 run again." in plan.text
     again = owner.get(owner.at("acme", f"/console/executions/{failed}/retry?from=save")).text
     assert "save would write another record to careful-notes." in again
     assert 'name="from" value="save"' in again
