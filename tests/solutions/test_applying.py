@@ -79,7 +79,10 @@ def test_nothing_is_deleted_without_a_word(gos: Gos, folder: Path) -> None:
 
 @contextmanager
 def watching(folder: Path, *more: str) -> Iterator["subprocess.Popen[str]"]:
+    # Where the tests run in the background SIGINT is ignored, and children would inherit that: they are to see a Ctrl-C.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen([*APPLY, str(folder), "--watch", *more], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    signal.signal(signal.SIGINT, former)
     try:
         yield process
     finally:
