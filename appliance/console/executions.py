@@ -18,7 +18,7 @@ from .routing import Answer, Download, Page, Redirect, Visit, page, token_of
 from .timeline import make_timeline
 from .waiting import waits_of
 
-STATES = ("running", "queued", "waiting", "scheduled", "succeeded", "failed", "cancelled", "timed_out")
+STATES = ("running", "queued", "waiting", "scheduled", "succeeded", "failed", "cancelled", "timed_out", "expired")
 LOG_LINES = 300
 # How often (ms) a page asks for its changing part: while something moves, and while it waits for a time to come.
 BUSY_MS, CALM_MS = 700, 3000

@@ -140,6 +140,8 @@ def load_with_lines(text: str) -> tuple[Any, dict[str, int]]:
 def _from_yaml(error: yaml.YAMLError) -> YamlInvalid:
     mark = getattr(error, "problem_mark", None)
     message = getattr(error, "problem", None) or "the text is not YAML"
+    if message.startswith("mapping values are not allowed"):
+        message += "; put a value that contains a colon and a space in quotes"
     return YamlInvalid(message, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1)
 
 

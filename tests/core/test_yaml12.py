@@ -106,3 +106,8 @@ def test_what_is_written_is_read_back(value: Any) -> None:
 def test_no_text_breaks_the_reader(text: str) -> None:
     with suppress(YamlInvalid):
         yaml12.load(text)
+
+
+def test_a_value_that_wants_quotes_is_told_so() -> None:
+    with pytest.raises(YamlInvalid, match="put a value that contains a colon and a space in quotes"):
+        yaml12.load("output: = {total: steps.sum}\n")
