@@ -1,0 +1,106 @@
+"""What the connectors do alike: the actions and the trigger, upon a store that each opens in its own protocol."""
+
+import base64
+import binascii
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
+
+from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Polled, Rejected, Trigger
+from gos_connector_files.declaration import ACTIONS, MOST_BYTES, TRIGGERS, USUAL_LISTED
+from gos_connector_files.path import clean
+from gos_connector_files.settling import new_files
+from gos_connector_files.store import MOST_IN_FOLDER, Store
+
+
+class FilesConnector(Connector):
+    """One place with files, below one root."""
+
+    contract_version = 1
+    version = "0.1.0"
+    actions: ClassVar[tuple[Action, ...]] = ACTIONS
+    triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS
+
+    def __init__(self, settings: Json) -> None:
+        super().__init__(settings)
+        self.verbs: dict[str, Callable[[Json, Context], dict[str, Any]]] = {
+            "list": self._list, "stat": self._stat, "get": self._get, "put": self._put, "move": self._move,
+            "delete": self._delete, "make_folder": self._make_folder,
+        }  # fmt: skip
+
+    @abstractmethod
+    def open(self, ctx: Context) -> AbstractContextManager[Store]:
+        """The place, signed in, until the call ends."""
+
+    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
+        verb = self.verbs.get(action)
+        if verb is None:
+            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self.verbs)}.")
+        return verb(input, ctx)
+
+    def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
+        if trigger != "new_files":
+            raise ConfigError(f"{self.title} has no trigger {trigger!r}; it has new_files.")
+        folder = clean(query.get("folder", ""), may_be_root=True)
+        with self.open(ctx) as store:
+            entries = store.page(folder, None, MOST_IN_FOLDER).entries
+        return new_files(entries, query, cursor)
+
+    def _list(self, given: Json, ctx: Context) -> dict[str, Any]:
+        folder = clean(given.get("folder", ""), may_be_root=True)
+        with self.open(ctx) as store:
+            page = store.page(folder, given.get("after"), given.get("limit", USUAL_LISTED))
+        return {"entries": [each.told() for each in page.entries], "after": page.after}
+
+    def _stat(self, given: Json, ctx: Context) -> dict[str, Any]:
+        path = clean(given["path"])
+        with self.open(ctx) as store:
+            entry = store.stat(path)
+        return {"exists": False} if entry is None else {"exists": True, "entry": entry.told()}
+
+    def _get(self, given: Json, ctx: Context) -> dict[str, Any]:
+        path = clean(given["path"])
+        with self.open(ctx) as store:
+            content = store.read(path, given.get("most_bytes", MOST_BYTES))
+        if given.get("format", "base64") == "base64":
+            return {"size": len(content), "base64": base64.b64encode(content).decode("ascii")}
+        try:
+            return {"size": len(content), "text": content.decode("utf-8")}
+        except UnicodeDecodeError as error:
+            raise Rejected(f"{path!r} is not text in UTF-8; ask for `format: base64`.") from error
+
+    def _put(self, given: Json, ctx: Context) -> dict[str, Any]:
+        path, content = clean(given["path"]), _content(given)
+        with self.open(ctx) as store:
+            store.write(path, content, ctx.idempotency_key)
+        return {"size": len(content)}
+
+    def _move(self, given: Json, ctx: Context) -> dict[str, Any]:
+        source, target = clean(given["path"]), clean(given["to"])
+        with self.open(ctx) as store:
+            store.move(source, target)
+        return {"path": target}
+
+    def _delete(self, given: Json, ctx: Context) -> dict[str, Any]:
+        path = clean(given["path"])
+        with self.open(ctx) as store:
+            return {"deleted": store.delete(path)}
+
+    def _make_folder(self, given: Json, ctx: Context) -> dict[str, Any]:
+        path = clean(given["path"])
+        with self.open(ctx) as store:
+            return {"made": store.make_folder(path)}
+
+
+def _content(given: Mapping[str, Any]) -> bytes:
+    if "text" in given:
+        content = str(given["text"]).encode("utf-8", "surrogatepass")
+    else:
+        try:
+            content = base64.b64decode(given["base64"], validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise ConfigError("`base64` is not base64; encode the bytes, or give `text`.") from error
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"The content is {len(content)} bytes, more than {MOST_BYTES}; write it in parts under several names.")
+    return content

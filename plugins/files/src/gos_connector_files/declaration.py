@@ -1,0 +1,110 @@
+"""What the connectors take and give: actions and the trigger as JSON Schemas."""
+
+from typing import Any
+
+from appliance.connectors.contract import Action, Effect, Json, Trigger
+
+MOST_BYTES = 5 * 1024 * 1024
+MOST_LISTED = 1_000
+USUAL_LISTED = 200
+MOST_WATCHED = 5_000
+
+PATH = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 1000,
+    "description": "Relative to the integration's root, names separated by /",
+}
+_FOLDER = {"type": "string", "maxLength": 1000, "default": "", "description": "The folder; empty for the integration's root"}
+_ENTRY: dict[str, Any] = {
+    "type": "object",
+    "required": ["path", "name", "kind", "size", "modified"],
+    "properties": {
+        "path": {"type": "string"},
+        "name": {"type": "string"},
+        "kind": {"enum": ["file", "folder", "other"]},
+        "size": {"type": "integer", "description": "Bytes"},
+        "modified": {"type": ["string", "null"], "description": "RFC 3339; null where the server does not tell"},
+    },
+}
+_CONTENT = {
+    "base64": {"type": "string", "description": "The content as base64"},
+    "text": {"type": "string", "description": "The content as text, in UTF-8"},
+}
+
+
+def _takes(*required: str, **properties: Any) -> Json:
+    return {"type": "object", "required": list(required), "additionalProperties": False, "properties": properties}
+
+
+def _gives(*required: str, **properties: Any) -> Json:
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+def _action(name: str, summary: str, effect: Effect, schemas: tuple[Json, Json], **sample: Any) -> Action:
+    return Action(name, summary, schemas[0], schemas[1], effect, sample)
+
+
+_LIST = (
+    _takes(
+        folder=_FOLDER,
+        limit={"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": USUAL_LISTED},
+        after={"type": "string", "description": "`after` of the page before"},
+    ),
+    _gives(
+        "entries",
+        "after",
+        entries={"type": "array", "items": _ENTRY},
+        after={"type": ["string", "null"], "description": "Asks for the next page; null on the last"},
+    ),
+)
+_STAT = (_takes("path", path=PATH), _gives("exists", exists={"type": "boolean"}, entry=_ENTRY))
+_GET = (
+    _takes(
+        "path",
+        path=PATH,
+        format={"enum": ["base64", "text"], "default": "base64", "description": "text: the file is UTF-8"},
+        most_bytes={"type": "integer", "minimum": 1, "maximum": MOST_BYTES, "default": MOST_BYTES},
+    ),
+    _gives("size", size={"type": "integer"}, **_CONTENT),
+)
+_PUT = (
+    {**_takes("path", path=PATH, **_CONTENT), "oneOf": [{"required": ["text"]}, {"required": ["base64"]}]},
+    _gives("size", size={"type": "integer"}),
+)
+_MOVE = (_takes("path", "to", path=PATH, to=PATH), _gives("path", path={"type": "string"}))
+_DELETE = (_takes("path", path=PATH), _gives("deleted", deleted={"type": "boolean", "description": "False: nothing was there"}))
+_MAKE = (_takes("path", path=PATH), _gives("made", made={"type": "boolean", "description": "False: it was there"}))
+
+ACTIONS: tuple[Action, ...] = (
+    _action("list", "List a folder by name, page by page", "read", _LIST),
+    _action("make_folder", "Make a folder with those above it", "idempotent", _MAKE, path="gos-sample"),
+    _action(
+        "put", "Write a whole file, new or in place of the old one", "idempotent", _PUT, path="gos-sample/hello.txt", text="hello"
+    ),
+    _action("stat", "Ask whether something is there, and what", "read", _STAT, path="gos-sample/hello.txt"),
+    _action("get", "Read a whole file", "read", _GET, path="gos-sample/hello.txt"),
+    _action(
+        "move",
+        "Rename a file or folder; never over another",
+        "write",
+        _MOVE,
+        path="gos-sample/hello.txt",
+        to="gos-sample/moved.txt",
+    ),
+    _action("delete", "Remove a file or an empty folder", "idempotent", _DELETE, path="gos-sample/moved.txt"),
+)
+
+TRIGGERS: tuple[Trigger, ...] = (
+    Trigger(
+        "new_files",
+        "Files of a folder that are new or changed, once they have stopped growing",
+        _takes(
+            folder=_FOLDER,
+            pattern={"type": "string", "minLength": 1, "maxLength": 200, "default": "*", "description": "As of a shell: *.csv"},
+            begin={"enum": ["now", "start"], "default": "now", "description": "Whether what is there already counts as new"},
+        ),
+        _ENTRY,
+        {},
+    ),
+)

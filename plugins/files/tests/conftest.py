@@ -1,0 +1,164 @@
+"""Real servers on free ports of loopback, each with a folder of its own: OpenSSH."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.connectors.contract import Context
+from appliance.connectors.testing import open_context
+
+START_SECONDS = 60
+PASSPHRASE = "sésame-canary"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A running server: `settings` work, `root` is the folder it shows, as it is on this machine."""
+
+    settings: dict[str, Any]
+    root: Path
+    process: subprocess.Popen[bytes]
+
+    def give(self, name: str, content: bytes | str, mtime: float | None = None) -> Path:
+        """A file as the server's own users would put it there."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        own(self.root)
+        if mtime is not None:
+            os.utime(path, (mtime, mtime))
+        return path
+
+    def clear(self) -> None:
+        for path in self.root.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="gos-files-")).resolve()
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def server_user() -> pwd.struct_passwd:
+    """Who the servers run as: nobody where the tests run as root."""
+    return pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+
+
+def own(folder: Path) -> None:
+    if os.geteuid() == 0:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, server_user().pw_uid, server_user().pw_gid, follow_symlinks=False)
+
+
+def unprivileged(folder: Path) -> dict[str, Any]:
+    own(folder)
+    user = server_user()
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": folder} if os.geteuid() == 0 else {}
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def serving(
+    command: Sequence[str | Path], folder: Path, is_up: Callable[[], bool], **options: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    log = folder / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **options)
+    try:
+        until = time.monotonic() + START_SECONDS
+        while not is_up():
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}")
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def greets(port: int, greeting: bytes) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as found:
+            return found.recv(64).startswith(greeting)
+    except OSError:
+        return False
+
+
+def keygen(path: Path, kind: str, passphrase: str = "") -> str:
+    """A key pair by OpenSSH's own program; answers the private key's text."""
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", str(path)],  # noqa: S607 - where PATH says
+        check=True,
+        capture_output=True,
+    )
+    return path.read_text()
+
+
+def fingerprint(path: Path) -> str:
+    done = subprocess.run(["ssh-keygen", "-lf", str(path)], check=True, capture_output=True, text=True)  # noqa: S607
+    return done.stdout.split()[1]
+
+
+@pytest.fixture
+def ctx() -> Iterator[Context]:
+    with open_context() as ctx:
+        yield ctx
+
+
+@pytest.fixture
+def place(sshd: Place) -> Place:
+    sshd.clear()
+    return sshd
+
+
+@pytest.fixture(scope="session")
+def sshd() -> Iterator[Place]:
+    with temporary_folder() as folder:
+        (folder / "root").mkdir()
+        keygen(folder / "host", "ed25519")
+        private = keygen(folder / "user", "ed25519")
+        keygen(folder / "locked", "rsa", PASSPHRASE)
+        (folder / "authorized").write_text((folder / "user.pub").read_text() + (folder / "locked.pub").read_text())
+        port = free_port()
+        (folder / "config").write_text(
+            f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\nPidFile none\n"
+            "StrictModes no\nUsePAM yes\nPasswordAuthentication yes\nMaxStartups 100\n"
+            "Subsystem sftp internal-sftp\n"
+        )
+        options = unprivileged(folder)
+        program = shutil.which("sshd") or "/usr/sbin/sshd"
+        command = [program, "-D", "-e", "-f", str(folder / "config")]
+        with serving(command, folder, lambda: greets(port, b"SSH-2.0"), **options) as process:
+            settings = {
+                "host": "127.0.0.1",
+                "port": port,
+                "host_key": fingerprint(folder / "host.pub"),
+                "user": server_user().pw_name,
+                "private_key": private,
+                "root": str(folder / "root"),
+            }
+            yield Place(settings, folder / "root", process)

@@ -1,0 +1,175 @@
+"""Files over SFTP, on OpenSSH's server."""
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gos_connector_files import SftpConnector
+
+from appliance.connectors.contract import ConfigError, Context, Rejected
+from appliance.connectors.testing import ConnectorContract
+
+
+@pytest.fixture
+def it(place: Any) -> SftpConnector:
+    return SftpConnector(place.settings)
+
+
+class TestContract(ConnectorContract):
+    connector = SftpConnector
+
+    @pytest.fixture
+    def settings(self, place: Any) -> dict[str, Any]:
+        return dict(place.settings)
+
+    @pytest.fixture
+    def broken_settings(self, place: Any) -> dict[str, Any]:
+        return {**place.settings, "port": 1}
+
+
+# -- files
+
+
+def test_bytes_come_back_as_they_went(place: Any, it: SftpConnector, ctx: Context) -> None:
+    content = os.urandom(300_001)
+    given = {"path": "a.bin", "base64": base64.b64encode(content).decode()}
+    assert it.call("put", given, ctx) == {"size": 300_001}
+    assert (place.root / "a.bin").read_bytes() == content
+    assert base64.b64decode(it.call("get", {"path": "a.bin"}, ctx)["base64"]) == content
+
+
+def test_a_put_replaces_at_once_and_may_come_twice(place: Any, it: SftpConnector, ctx: Context) -> None:
+    place.give("ü/a b.txt", "old and longer")
+    for _ in range(2):
+        it.call("put", {"path": "ü/a b.txt", "text": "new €"}, ctx)
+    assert [path.name for path in (place.root / "ü").iterdir()] == ["a b.txt"]
+    assert it.call("get", {"path": "ü/a b.txt", "format": "text"}, ctx)["text"] == "new €"
+
+
+def test_a_put_that_fails_leaves_the_old_file_and_nothing_beside_it(place: Any, it: SftpConnector, ctx: Context) -> None:
+    (place.root / "folder" / "in").mkdir(parents=True)
+    place.give("folder/in/x", "kept")
+    with pytest.raises(Rejected) as caught:
+        it.call("put", {"path": "folder", "text": "a folder is in its place"}, ctx)
+    assert caught.value.outcome == "not_done"
+    assert [path.name for path in place.root.iterdir()] == ["folder"]
+
+
+def test_a_folder_is_listed_page_by_page(place: Any, it: SftpConnector, ctx: Context) -> None:
+    for name in ("c", "a", "b"):
+        place.give(f"in/{name}", name * 3, 1_000_000_000)
+    (place.root / "in" / "d").mkdir()
+    first = it.call("list", {"folder": "in", "limit": 3}, ctx)
+    assert first["entries"][0] == {"path": "in/a", "name": "a", "kind": "file", "size": 3, "modified": "2001-09-09T01:46:40Z"}
+    assert [each["name"] for each in first["entries"]] == ["a", "b", "c"]
+    rest = it.call("list", {"folder": "in", "limit": 3, "after": first["after"]}, ctx)
+    assert ([(each["name"], each["kind"]) for each in rest["entries"]], rest["after"]) == ([("d", "folder")], None)
+
+
+def test_what_is_there_and_what_is_not(place: Any, it: SftpConnector, ctx: Context) -> None:
+    place.give("a", "xy")
+    assert it.call("stat", {"path": "a"}, ctx)["entry"]["size"] == 2
+    assert it.call("stat", {"path": "nowhere/b"}, ctx) == {"exists": False}
+    for action, given in (("get", {"path": "b"}), ("list", {"folder": "b"}), ("move", {"path": "b", "to": "c"})):
+        with pytest.raises(Rejected, match="'b'"):
+            it.call(action, given, ctx)
+
+
+def test_a_move_never_goes_over_another_file(place: Any, it: SftpConnector, ctx: Context) -> None:
+    place.give("a", "A")
+    place.give("b", "B")
+    with pytest.raises(Rejected, match="'b'"):
+        it.call("move", {"path": "a", "to": "b"}, ctx)
+    it.call("move", {"path": "a", "to": "c"}, ctx)
+    assert {path.name: path.read_text() for path in place.root.iterdir()} == {"b": "B", "c": "A"}
+
+
+def test_deleting_and_making_folders_may_be_repeated(place: Any, it: SftpConnector, ctx: Context) -> None:
+    assert [it.call("make_folder", {"path": "a/b/c"}, ctx)["made"] for _ in range(2)] == [True, False]
+    with pytest.raises(Rejected):
+        it.call("delete", {"path": "a"}, ctx)
+    assert [it.call("delete", {"path": "a/b/c"}, ctx)["deleted"] for _ in range(2)] == [True, False]
+    assert it.call("delete", {"path": "no/such/folder"}, ctx) == {"deleted": False}
+    place.give("file", "x")
+    with pytest.raises(Rejected):
+        it.call("make_folder", {"path": "file/x"}, ctx)
+
+
+def test_a_file_that_is_too_large_or_no_text_is_said(place: Any, it: SftpConnector, ctx: Context) -> None:
+    place.give("a", b"\xff" * 11)
+    with pytest.raises(Rejected, match="11 bytes"):
+        it.call("get", {"path": "a", "most_bytes": 10}, ctx)
+    with pytest.raises(Rejected, match="UTF-8"):
+        it.call("get", {"path": "a", "format": "text"}, ctx)
+
+
+def test_what_the_user_may_not_do_is_said(place: Any, it: SftpConnector, ctx: Context) -> None:
+    place.give("a", "x").chmod(0)
+    with pytest.raises(Rejected, match="permit"):
+        it.call("get", {"path": "a"}, ctx)
+
+
+# -- the root
+
+
+@pytest.fixture
+def outside(place: Any) -> Path:
+    """A folder beside the root, and links to it from inside."""
+    secret: Path = place.root.parent / "root-but-not"
+    secret.mkdir(exist_ok=True)
+    (secret / "file").write_text("secret")
+    (secret / "file").chmod(0o666)
+    secret.chmod(0o777)
+    (place.root / "folder").symlink_to(secret)
+    (place.root / "file").symlink_to(secret / "file")
+    return secret
+
+
+@pytest.mark.parametrize(
+    ("action", "given"),
+    [
+        ("get", {"path": "file"}),
+        ("get", {"path": "folder/file"}),
+        ("stat", {"path": "file"}),
+        ("list", {"folder": "folder"}),
+        ("put", {"path": "folder/new", "text": "x"}),
+        ("delete", {"path": "folder/file"}),
+        ("move", {"path": "folder/file", "to": "b"}),
+        ("make_folder", {"path": "folder/new"}),
+    ],
+)
+def test_a_link_out_of_the_root_is_not_followed(
+    it: SftpConnector, ctx: Context, outside: Path, action: str, given: dict[str, Any]
+) -> None:
+    with pytest.raises(Rejected, match="out of the integration's root"):
+        it.call(action, given, ctx)
+    assert [path.name for path in outside.iterdir()] == ["file"]
+
+
+def test_links_themselves_are_replaced_and_deleted(it: SftpConnector, ctx: Context, outside: Path) -> None:
+    it.call("put", {"path": "file", "text": "new"}, ctx)
+    assert it.call("delete", {"path": "folder"}, ctx) == {"deleted": True}
+    assert (outside / "file").read_text() == "secret"
+
+
+def test_a_path_that_climbs_is_refused(it: SftpConnector, ctx: Context) -> None:
+    for path in ("../root-but-not/file", "/etc/passwd", "a/../../x"):
+        with pytest.raises(ConfigError):
+            it.call("get", {"path": path}, ctx)
+
+
+# -- the trigger
+
+
+def test_a_new_file_is_told_once_it_has_settled(place: Any, it: SftpConnector, ctx: Context) -> None:
+    place.give("in/old.csv", "x")
+    cursor = it.poll("new_files", {"folder": "in"}, None, ctx).cursor
+    place.give("in/new.csv", "half")
+    growing = it.poll("new_files", {"folder": "in"}, cursor, ctx)
+    place.give("in/new.csv", "whole file")
+    grown = it.poll("new_files", {"folder": "in"}, growing.cursor, ctx)
+    settled = it.poll("new_files", {"folder": "in"}, grown.cursor, ctx)
+    assert [list(polled.items) for polled in (growing, grown)] == [[], []]
+    assert [(item.data["path"], item.data["size"]) for item in settled.items] == [("in/new.csv", 10)]

@@ -1,0 +1,232 @@
+"""Signing in to SFTP servers: OpenSSH, one with passwords, and some that fail."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import paramiko
+import pytest
+from gos_connector_files import SftpConnector
+
+from appliance.connectors.contract import AuthError, ConfigError, Context, Rejected, SystemFailure, TransientError
+from appliance.connectors.testing import open_context
+
+
+@pytest.fixture
+def it(place: Any) -> SftpConnector:
+    return SftpConnector(place.settings)
+
+
+# -- signing in
+
+
+def test_without_a_key_to_compare_the_check_shows_it_and_sends_nothing(place: Any, ctx: Context) -> None:
+    settings = {name: value for name, value in place.settings.items() if name != "host_key"}
+    with pytest.raises(ConfigError) as caught:
+        SftpConnector(settings).check(ctx)
+    assert place.settings["host_key"] in caught.value.message
+    assert caught.value.details == {"host_key": place.settings["host_key"]}
+
+
+def test_another_key_than_the_known_one_is_refused(place: Any, ctx: Context) -> None:
+    wrong = {**place.settings, "host_key": "SHA256:" + "A" * 43}
+    with pytest.raises(ConfigError, match="another key") as caught:
+        SftpConnector(wrong).check(ctx)
+    assert place.settings["host_key"] in caught.value.message
+
+
+def test_several_known_keys(place: Any, ctx: Context) -> None:
+    both = {**place.settings, "host_key": f"SHA256:{'A' * 43} {place.settings['host_key']}"}
+    assert place.settings["host_key"] in SftpConnector(both).check(ctx)
+
+
+def test_a_wrong_password_is_said_without_it(place: Any, ctx: Context) -> None:
+    settings = {**place.settings, "password": "wrong-canary"}
+    del settings["private_key"]
+    with pytest.raises(AuthError) as caught:
+        SftpConnector(settings).check(ctx)
+    assert "canary" not in caught.value.message + str(caught.value.details)
+
+
+def test_a_key_the_server_does_not_know(place: Any, ctx: Context) -> None:
+    stranger = (place.root.parent / "host").read_text()
+    with pytest.raises(AuthError):
+        SftpConnector({**place.settings, "private_key": stranger}).check(ctx)
+
+
+def test_a_locked_key_needs_its_passphrase(place: Any, ctx: Context) -> None:
+    locked = {**place.settings, "private_key": (place.root.parent / "locked").read_text()}
+    assert SftpConnector({**locked, "passphrase": "sésame-canary"}).check(ctx)
+    for given in ({}, {"passphrase": "wrong-canary"}):
+        with pytest.raises(ConfigError, match="passphrase") as caught:
+            SftpConnector({**locked, **given}).check(ctx)
+        assert "canary" not in caught.value.message
+
+
+@pytest.mark.parametrize("changed", [{"private_key": "no key"}, {"private_key": None}])
+def test_nothing_to_sign_in_with_is_said(place: Any, ctx: Context, changed: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="private_key"):
+        SftpConnector({**place.settings, **changed}).check(ctx)
+
+
+def test_a_root_that_is_not_there(place: Any, ctx: Context) -> None:
+    with pytest.raises(Rejected, match="no"):
+        SftpConnector({**place.settings, "root": "/nowhere/at/all"}).check(ctx)
+
+
+class _Keeper(paramiko.ServerInterface):  # type: ignore[misc]
+    """A server with passwords, which OpenSSH only checks as root; its folder is empty."""
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "password"
+
+    def check_auth_password(self, username: str, password: str) -> int:
+        return int(paramiko.AUTH_SUCCESSFUL if password == "sésame" else paramiko.AUTH_FAILED)
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return int(paramiko.OPEN_SUCCEEDED)
+
+
+class _Empty(paramiko.SFTPServerInterface):  # type: ignore[misc]
+    def list_folder(self, path: str) -> list[Any]:
+        return []
+
+
+@pytest.fixture
+def keeper() -> Iterator[dict[str, Any]]:
+    """Settings for a server that wants a password."""
+    key = paramiko.ECDSAKey.generate()
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        transport = paramiko.Transport(connection)
+        transport.add_server_key(key)
+        transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Empty)
+        transport.start_server(event=threading.Event(), server=_Keeper())
+        transport.join(20)
+        transport.close()
+        connection.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield {
+        "host": "127.0.0.1", "port": listener.getsockname()[1], "user": "ann", "password": "sésame", "host_key": key.fingerprint
+    }  # fmt: skip
+    thread.join(20)
+    listener.close()
+
+
+def test_a_password_lets_in(keeper: dict[str, Any], ctx: Context) -> None:
+    assert "lets ann in" in SftpConnector(keeper).check(ctx)
+
+
+def test_a_password_of_another(keeper: dict[str, Any], ctx: Context) -> None:
+    with pytest.raises(AuthError, match="ann"):
+        SftpConnector({**keeper, "password": "other"}).check(ctx)
+
+
+# -- servers that fail
+
+
+@pytest.fixture
+def liar() -> Iterator[Any]:
+    """A listener that says a line and then nothing, or hangs up."""
+    listeners = []
+
+    def start(line: bytes, *, hang_up: bool = False) -> int:
+        listener = socket.create_server(("127.0.0.1", 0))
+        held: list[socket.socket] = []
+        listeners.append((listener, held))
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            held.append(connection)
+            connection.sendall(line)
+            if hang_up:
+                connection.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        return int(listener.getsockname()[1])
+
+    yield start
+    for listener, held in listeners:
+        listener.close()
+        for connection in held:
+            connection.close()
+
+
+@pytest.mark.parametrize("line", [b"", b"SSH-2.0-Silent\r\n"])
+def test_a_silent_server_costs_the_deadline_and_not_more(place: Any, liar: Any, line: bytes) -> None:
+    with open_context(seconds=1.0) as hurried, pytest.raises(TransientError) as caught:
+        SftpConnector({**place.settings, "port": liar(line)}).check(hurried)
+    assert caught.value.outcome == "not_done"
+
+
+def test_a_server_that_hangs_up(place: Any, liar: Any, ctx: Context) -> None:
+    with pytest.raises(TransientError):
+        SftpConnector({**place.settings, "port": liar(b"", hang_up=True)}).check(ctx)
+
+
+def test_a_server_that_speaks_otherwise(place: Any, liar: Any, ctx: Context) -> None:
+    with pytest.raises(SystemFailure, match="SSH"):
+        SftpConnector({**place.settings, "port": liar(b"HTTP/1.1 400 Bad Request\r\n" * 200, hang_up=True)}).check(ctx)
+
+
+def test_an_unknown_host(place: Any, ctx: Context) -> None:
+    with pytest.raises(TransientError, match="does not resolve"):
+        SftpConnector({**place.settings, "host": "no-such-host.invalid"}).check(ctx)
+
+
+def test_a_rename_without_an_answer_is_unknown(
+    place: Any, it: SftpConnector, ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wire is cut as the server gets the rename: what it did nobody here can tell."""
+    rename = paramiko.SFTPClient.posix_rename
+
+    def cut(client: paramiko.SFTPClient, old: str, new: str) -> Any:
+        client.get_channel().get_transport().sock.shutdown(socket.SHUT_RDWR)
+        return rename(client, old, new)
+
+    monkeypatch.setattr(paramiko.SFTPClient, "posix_rename", cut)
+    with pytest.raises(TransientError) as caught:
+        it.call("put", {"path": "a", "text": "x"}, ctx)
+    assert caught.value.outcome == "unknown"
+
+
+def test_an_upload_that_breaks_off_has_not_happened(
+    place: Any, it: SftpConnector, ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = paramiko.SFTPFile.write
+
+    def cut(file: paramiko.SFTPFile, data: bytes) -> Any:
+        file.sftp.get_channel().get_transport().sock.shutdown(socket.SHUT_RDWR)
+        return write(file, data)
+
+    monkeypatch.setattr(paramiko.SFTPFile, "write", cut)
+    place.give("a", "old")
+    with pytest.raises(TransientError) as caught:
+        it.call("put", {"path": "a", "text": "new"}, ctx)
+    assert caught.value.outcome == "not_done"
+    assert (place.root / "a").read_text() == "old"
+
+
+def test_many_threads_at_once(place: Any, it: SftpConnector) -> None:
+    place.give("a", "x")
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            with open_context(seconds=30) as ctx:
+                it.call("put", {"path": f"f{number}", "text": str(number)}, ctx)
+                assert it.call("get", {"path": f"f{number}", "format": "text"}, ctx)["text"] == str(number)
+        except BaseException as error:  # noqa: BLE001 - told below
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
