@@ -40,8 +40,9 @@ from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations
 from appliance.llm import usage as llm_usage
 from appliance.llm.service import LanguageModels, on_profile_stored
-from appliance.monitor import audit, failures, metrics, tally
+from appliance.monitor import audit, failures, metrics, tally, webhooks
 from appliance.monitor import logs as log_lines
+from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.sandbox import SandboxMetrics
 from appliance.processes import caching, executions, suspension
 from appliance.processes.model_calls import ModelReach
@@ -100,6 +101,7 @@ class Appliance:
     services: Services
     presence: Presence
     upkeep: list[Periodic]
+    deliverer: Deliverer
     withdraw: tuple[Callable[[], None], ...]
     ready: bool = False
 
@@ -109,6 +111,7 @@ class Appliance:
         self.services.processes.start()
         for each in self.upkeep:
             each.start()
+        self.deliverer.start()
         self.ready = True
 
     def is_ready(self) -> bool:
@@ -120,6 +123,7 @@ class Appliance:
         self.ready = False
         for each in self.upkeep:
             each.stop()
+        self.deliverer.stop()
         self.services.processes.stop(self.config.server.shutdown_seconds)
         self.services.executor.stop()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
@@ -142,6 +146,7 @@ def build(config: Config) -> Appliance:
     pool = Pool(replace(places, first_user=sandbox.first_user, templates=config.data / "templates"))
     integrations = make_integrations(config, sealer)
     models = make_language_models(config, sealer)
+    egress = Egress.of(config.egress.allow, authorities(config))
     executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     files = documents.Documents(blobs)
@@ -154,10 +159,10 @@ def build(config: Config) -> Appliance:
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
         executor=executor, rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
-        blobs=blobs, documents=files,
+        blobs=blobs, documents=files, webhooks=webhooks.Webhooks(sealer, egress),
     )  # fmt: skip
     _gauges(services)
-    return Appliance(config, services, presence, _upkeep(services), withdraw)
+    return Appliance(config, services, presence, _upkeep(services), Deliverer(egress, sealer), withdraw)
 
 
 def make_integrations(config: Config, sealer: Sealer) -> Integrations:
@@ -221,6 +226,7 @@ def delete_expired(config: Config) -> None:
     history.purge_calls(keep.executions_days * day)
     failures.purge(now - keep.executions_days * day)
     log_lines.purge(now - keep.logs_days * day)
+    webhooks.purge(now - keep.logs_days * day)
     datapool.forget_history(now - keep.audit_days * day)
     llm_usage.settle_lost()
     llm_usage.purge(now - keep.audit_days * day)

@@ -18,6 +18,7 @@ from . import (
     tenants,
     triggers,
     version_diff,
+    webhooks,
 )
 from .dispatch import make_blueprint
 from .docs import make_docs
@@ -25,7 +26,7 @@ from .routing import ROUTES
 
 DOMAINS = (
     approvals, bulk, datapool, documents, dry_runs, executions, integrations, keys, llm, logs,
-    processes, replay, retry_plan, solutions, tenants, triggers, version_diff,
+    processes, replay, retry_plan, solutions, tenants, triggers, version_diff, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

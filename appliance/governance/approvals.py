@@ -10,7 +10,7 @@ from appliance.core import clock, db, ids
 from appliance.core.errors import Conflict, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
-from appliance.monitor import audit
+from appliance.monitor import audit, webhooks
 from appliance.tenants import keys, people, service
 from appliance.tenants.people import Member, SignedIn
 from appliance.tenants.scopes import ROLES
@@ -93,7 +93,18 @@ def request_approval(scope: TenantScope, request: HumanRequest) -> Approval:
     )  # fmt: skip
     asked = get_approval(scope, approval_id)
     audit.record(scope, "approval.request", approval_id, _facts(asked))
+    webhooks.emit(scope, "approval.requested", lambda: _announced(asked))
     return asked
+
+
+def _announced(asked: Approval) -> dict[str, Any]:
+    """What a webhook is told of a request; what it is about is read where it is decided."""
+    request, origin = asked.request, asked.origin
+    return {
+        "approval_id": asked.id, "kind": request.kind, "title": request.title, "approvers": list(request.approvers),
+        "execution_id": origin.execution_id, "process_id": origin.process_id, "step": origin.step,
+        "expires_at": clock.optional_rfc3339(request.expires_at),
+    }  # fmt: skip
 
 
 def get_approval(scope: TenantScope, approval_id: str) -> Approval:

@@ -9,7 +9,7 @@ from appliance.core import clock, db, ids
 from appliance.core.errors import Conflict, ConnectorFailed, Detail, IdempotencyInFlight, IdempotencyMismatch
 from appliance.core.scope import TenantScope
 from appliance.integrations.models import CallRow
-from appliance.monitor import tally
+from appliance.monitor import tally, webhooks
 from appliance.monitor.logs import Line, write_lines
 
 Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
@@ -18,6 +18,8 @@ IsAlive = Callable[[str], bool]
 """Whether the process of that name still lives."""
 _KEPT_BYTES = 1 << 20
 _GRACE_MS = 30_000
+FAILING_AFTER = 3
+_FAILING = frozenset({"auth_error", "config_error", "transient_error", "system_error"})
 
 
 class OutcomeUnknown(ConnectorFailed):
@@ -260,12 +262,29 @@ def record_read(scope: TenantScope, draft: Draft, ending: Ending, began_at: int)
 def _tell(scope: TenantScope, begun: Begun, draft: Draft, ending: Ending) -> None:
     """Inside a write: what the monitor shows of a call."""
     tally.add(scope, "integration", f"{draft.integration}:{ending.status}", max(0, clock.now_ms() - begun.began_at))
+    _note_health(scope, draft, ending)
     lines = list(ending.lines)
     if ending.error is not None:
         fields = {"call_id": begun.call_id, "class": ending.error["class"], "outcome": ending.outcome}
         message = f"{draft.action} of {draft.integration} failed: {ending.error['message']}"
         lines.append(make_line(scope, draft.origin, "error", message, fields))
     write_lines(scope, lines)
+
+
+def _note_health(scope: TenantScope, draft: Draft, ending: Ending) -> None:
+    """Inside a write: webhooks are told once when an integration begins to fail; a refusal shows that it works."""
+    place = (scope.tenant_id, draft.integration)
+    if ending.error is None:
+        db.execute("UPDATE integration SET failed_in_row = 0 WHERE tenant_id = ? AND id = ? AND failed_in_row > 0", place)
+        return
+    error = ending.error
+    if error["class"] not in _FAILING:
+        return
+    sql = "UPDATE integration SET failed_in_row = failed_in_row + 1 WHERE tenant_id = ? AND id = ? RETURNING failed_in_row"
+    if db.rows(sql, place) == [(FAILING_AFTER,)]:
+        told = {"class": error["class"], "message": error["message"]}
+        described = {"integration": draft.integration, "connector": draft.connector, "action": draft.action, "error": told}
+        webhooks.emit(scope, "integration.failing", lambda: {**described, "failed_in_row": FAILING_AFTER})
 
 
 def make_line(scope: TenantScope, origin: Origin | None, level: str, message: str, fields: Any) -> Line:

@@ -82,3 +82,52 @@ class AuditChain(TenantModel):
 
     class Meta:
         primary_key = peewee.CompositeKey("tenant_id")
+
+
+class WebhookRow(TenantModel):
+    """Somebody who is told; `sealed` is the secret that signs, `sealed_old` the one before it, which signs until `old_until`."""
+
+    label = "webhook"
+    id = peewee.TextField()
+    url = peewee.TextField()
+    events = JsonField()
+    description = peewee.TextField()
+    state = peewee.TextField()  # active | disabled
+    disabled_reason = peewee.TextField(null=True)
+    sealed = peewee.BlobField()
+    sealed_old = peewee.BlobField(null=True)
+    old_until = peewee.BigIntegerField(null=True)
+    failed_in_row = peewee.IntegerField()
+    failing_since = peewee.BigIntegerField(null=True)
+    last_success_at = peewee.BigIntegerField(null=True)
+    created_at = peewee.BigIntegerField()
+    created_by = peewee.TextField()
+    updated_at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "webhook"
+        primary_key = peewee.CompositeKey("tenant_id", "id")
+
+
+class DeliveryRow(TenantModel):
+    """One message to one webhook; its id is the `webhook-id` of every attempt.
+
+    `next_try_at` is there while it is pending; an attempt under way has moved it to when it would be taken for lost.
+    """
+
+    label = "delivery"
+    id = peewee.TextField()
+    webhook_id = peewee.TextField()
+    event = peewee.TextField()
+    payload = peewee.TextField()  # the very text that is signed
+    status = peewee.TextField()  # pending | succeeded | failed
+    tries = peewee.IntegerField()
+    attempts = JsonField()
+    next_try_at = peewee.BigIntegerField(null=True)
+    give_up_at = peewee.BigIntegerField()
+    created_at = peewee.BigIntegerField()
+    finished_at = peewee.BigIntegerField(null=True)
+
+    class Meta:
+        table_name = "webhook_delivery"
+        primary_key = peewee.CompositeKey("tenant_id", "id")

@@ -8,6 +8,7 @@ from typing import Any
 from appliance.core import clock, db
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals
+from appliance.monitor import webhooks
 
 from . import slots, store, suspension
 from .models import Execution
@@ -19,9 +20,23 @@ def note_status(scope: TenantScope, execution_id: str, status: str, error: dict[
     if error is not None:
         data["error"] = {"code": error["code"], "message": error["message"]}
     store.add_event(scope, execution_id, status, data)
+    if event := _EVENTS.get(status):
+        webhooks.emit(scope, event, lambda: _described(scope, execution_id, data))
     if status in store.FINISHED:
         db.after_commit(lambda: finished.announce(execution_id))
 
+
+_EVENTS = {
+    "succeeded": "execution.succeeded", "failed": "execution.failed", "timed_out": "execution.failed",
+    "expired": "execution.failed", "waiting": "execution.waiting",
+}  # fmt: skip
+
+
+def _described(scope: TenantScope, execution_id: str, data: dict[str, Any]) -> dict[str, Any]:
+    """What a webhook is told of an execution: where to look, never what it worked on."""
+    row = scope.get(Execution, id=execution_id)
+    reason = {"wait_reason": row.wait_reason} if data["status"] == "waiting" else {}
+    return {"execution_id": row.id, "process_id": row.process_id, "version": row.version, **data, **reason}
 
 
 @dataclass(frozen=True)

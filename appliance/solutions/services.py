@@ -12,6 +12,7 @@ from appliance.documents.service import Documents
 from appliance.governance.executor import GovernedExecutor
 from appliance.integrations.service import Integrations
 from appliance.llm.service import LanguageModels
+from appliance.monitor.webhooks import Webhooks
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.tenants.keys import RateLimiter
@@ -39,3 +40,4 @@ class Services:
     assets: Path
     blobs: Blobs
     documents: Documents
+    webhooks: Webhooks

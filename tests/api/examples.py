@@ -66,9 +66,17 @@ def _llm_profile(tenant: Resources) -> str:
     return tenant.once("llm_profile", tenant.llm_profile)
 
 
+def _webhook(tenant: Resources) -> str:
+    return tenant.once("webhook", tenant.webhook)
+
+
+def _delivery(tenant: Resources) -> str:
+    return tenant.once("delivery", lambda: tenant.delivery(_webhook(tenant)))
+
+
 _plain(
     "get_tenant", "list_members", "list_secrets", "list_keys", "list_processes", "search_executions", "list_collections",
-    "list_llm_profiles", "list_connectors", "list_integrations",
+    "list_llm_profiles", "list_connectors", "list_integrations", "list_webhooks",
     "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit",
     "verify_audit", "export_solution", "list_approvals", "list_documents",
 )  # fmt: skip
@@ -97,6 +105,26 @@ _about("get_approval", approval_id=Resources.approval)
 _about("get_failure retry_failures", failure_id=Resources.failure)
 _about("list_triggers", process_id=Resources.triggered)
 _about("list_firings", process_id=Resources.triggered, trigger_id=Resources.trigger)
+
+
+_about("get_webhook list_deliveries test_webhook", webhook_id=_webhook)
+_about("delete_webhook", webhook_id=Resources.webhook)
+_about("get_delivery redeliver", webhook_id=_webhook, delivery_id=_delivery)
+
+
+@example("create_webhook")
+def _(tenant: Resources) -> Example:
+    return Example(body={"url": "http://127.0.0.1:9/hook", "events": ["approval.requested"], "description": "an example"})
+
+
+@example("change_webhook")
+def _(tenant: Resources) -> Example:
+    return Example({"webhook_id": _webhook(tenant)}, {"description": "changed"})
+
+
+@example("rotate_webhook")
+def _(tenant: Resources) -> Example:
+    return Example({"webhook_id": _webhook(tenant)}, {"overlap_seconds": 60})
 
 
 @example("replay_execution")

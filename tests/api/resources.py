@@ -159,3 +159,12 @@ class Resources:
 
     def member(self) -> str:
         return str(self.ask("POST", "/members", {"login": self.login(), "role": "viewer"})["user_id"])
+
+    def webhook(self) -> str:
+        """A webhook whose receiver is not there."""
+        body = {"url": "http://127.0.0.1:9/hook", "events": ["approval.requested"]}
+        return str(self.ask("POST", "/webhooks", body)["id"])
+
+    def delivery(self, webhook: str) -> str:
+        """A message to that webhook."""
+        return str(self.ask("POST", f"/webhooks/{webhook}/test")["id"])

@@ -1,0 +1,281 @@
+"""Sending what lies in the outbox of webhooks: signed, at least once, again and again for three days."""
+
+import base64
+import hmac
+import logging
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from appliance.connectors.contract import ConnectorError, HttpAnswer, HttpRequest
+from appliance.connectors.egress import Egress, EgressClient
+from appliance.core import clock, db
+from appliance.core.crypto import Sealer
+from appliance.core.errors import ApplianceError
+from appliance.core.scope import TenantScope
+
+from . import webhooks
+from .logs import Line, write_lines
+from .models import DeliveryRow, WebhookRow
+from .storable import storable_text
+from .webhooks import KEEP_TRYING_MS, arrivals, seal_context
+
+log = logging.getLogger(__name__)
+
+PLACES = 32
+"""How many messages one process sends at once."""
+SUSPECT_PLACES = 16
+"""How many of these may be to webhooks whose last attempt failed: however many are dead, half is left for the others."""
+PLACES_OF_ONE = 4
+SEND_SECONDS = 15.0
+LEASE_MS = 60_000
+"""An attempt of which nobody has heard for so long was lost with its process, and is made again."""
+FIRST_DELAY_MS = 5_000
+LONGEST_DELAY_MS = 4 * 3_600_000
+_POLL_SECONDS = 1.0
+_ATTEMPTS_KEPT = 20
+_ANSWER_BYTES = 64 << 10
+_EXCERPT_BYTES = 500
+_GONE = 410
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A message that this process sends now, unless it takes until `lease` (epoch ms)."""
+
+    scope: TenantScope
+    webhook_id: str
+    delivery_id: str
+    url: str
+    payload: str
+    sealed: tuple[bytes, ...]
+    tries: int
+    lease: int
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What came of sending; `status` is the HTTP status when there was an answer, `retry_after` seconds it asked for."""
+
+    at: int
+    duration_ms: int
+    status: int | None = None
+    error: str | None = None
+    answer: str | None = None
+    retry_after: int | None = None
+
+
+def sign(secrets: Sequence[str], delivery_id: str, timestamp: int, payload: str) -> str:
+    """The header `webhook-signature` of Standard Webhooks: one `v1` signature per secret."""
+    content = f"{delivery_id}.{timestamp}.{payload}".encode()
+    keys = [base64.b64decode(secret.removeprefix("whsec_")) for secret in secrets]
+    return " ".join("v1," + base64.b64encode(hmac.digest(key, content, "sha256")).decode() for key in keys)
+
+
+def delay_ms(tries: int, chance: float) -> int:
+    """How long to wait after the `tries`-th attempt: thrice as long each time, up to four hours, less up to a half by chance."""
+    longest = min(FIRST_DELAY_MS * 3 ** min(tries - 1, 20), LONGEST_DELAY_MS)
+    return int(longest * (1 - chance / 2))
+
+
+class Deliverer:
+    """Works the outbox off; `start` and `stop` bracket its life."""
+
+    def __init__(self, egress: Egress, sealer: Sealer) -> None:
+        self._egress, self._sealer = egress, sealer
+        self._threads = ThreadPoolExecutor(PLACES, thread_name_prefix="webhooks")
+        self._lock = threading.Lock()
+        self._in_flight: Counter[Key] = Counter()
+        self._suspects = 0
+        self._wake = threading.Event()
+        self._stopped = False
+        self._loop = threading.Thread(target=self._run, name="webhooks", daemon=True)
+        self._withdraw: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Send from now on, at once what this process puts into the outbox and within a second what others do."""
+        self._withdraw = arrivals.when(self._wake.set)
+        self._loop.start()
+
+    def stop(self) -> None:
+        """Begin nothing more; wait for what is being sent, `SEND_SECONDS` at most."""
+        self._stopped = True
+        self._wake.set()
+        if self._withdraw is not None:
+            self._withdraw()
+            self._withdraw = None
+            self._loop.join()
+        self._threads.shutdown(wait=True)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wake.clear()
+            try:
+                self.begin_due()
+            except Exception:
+                log.exception("the outbox of webhooks was not read; it is tried again")
+            self._wake.wait(_POLL_SECONDS)
+
+    def begin_due(self) -> list[Future[None]]:
+        """Send what is due as far as there are places; answers what has begun."""
+        due = db.rows(
+            "SELECT w.tenant_id, w.id, w.failed_in_row FROM webhook w WHERE w.state = 'active' AND EXISTS (SELECT 1 FROM "
+            "webhook_delivery d WHERE d.tenant_id = w.tenant_id AND d.webhook_id = w.id AND d.next_try_at <= ?)",
+            (clock.now_ms(),),
+        )
+        random.shuffle(due)  # where places are short, nobody is always the last
+        begun: list[Future[None]] = []
+        for tenant_id, webhook_id, failed_in_row in due:
+            key, suspect = (str(tenant_id), str(webhook_id)), failed_in_row > 0
+            free = self._free_places(key, suspect=suspect)
+            if free > 0 and not self._stopped:
+                scope = TenantScope(key[0], "system")
+                claimed = db.write(partial(claim, scope, key[1], free))
+                begun += [self._submit(each, suspect=suspect) for each in claimed]
+        return begun
+
+    def _free_places(self, key: Key, *, suspect: bool) -> int:
+        with self._lock:
+            free = PLACES - self._in_flight.total()
+            if suspect:
+                return min(free, SUSPECT_PLACES - self._suspects, 1 - self._in_flight[key])
+            return min(free, PLACES_OF_ONE - self._in_flight[key])
+
+    def _submit(self, claimed: Claimed, *, suspect: bool) -> Future[None]:
+        with self._lock:
+            self._in_flight[claimed.scope.tenant_id, claimed.webhook_id] += 1
+            self._suspects += suspect
+        return self._threads.submit(self._deliver, claimed, suspect)
+
+    def _deliver(self, claimed: Claimed, suspect: bool) -> None:
+        try:
+            attempt = self.send(claimed)
+            db.write(partial(record, claimed, attempt))
+        except Exception:
+            log.exception("what became of a delivery was not recorded; it is sent again")
+        finally:
+            with self._lock:
+                key = (claimed.scope.tenant_id, claimed.webhook_id)
+                self._in_flight[key] -= 1
+                if not self._in_flight[key]:
+                    del self._in_flight[key]
+                self._suspects -= suspect
+            self._wake.set()
+
+    def send(self, claimed: Claimed) -> Attempt:
+        """Make one attempt; whatever comes of it is the answer."""
+        at, began = clock.now_ms(), clock.monotonic()
+        client = EgressClient(self._egress)
+        try:
+            answer = client.send(self._request(claimed, at // 1000), began + SEND_SECONDS)
+        except ConnectorError as error:
+            # An answer of any length is an answer; only its status counts.
+            attempt = partial(Attempt, status=error.details.get("status"), error=storable_text(error.message, _EXCERPT_BYTES))
+        except ApplianceError as error:
+            attempt = partial(Attempt, error=storable_text(error.message, _EXCERPT_BYTES))
+        else:
+            attempt = partial(Attempt, **_told(answer))
+        finally:
+            client.close()
+        return attempt(at=at, duration_ms=int((clock.monotonic() - began) * 1000))
+
+    def _request(self, claimed: Claimed, timestamp: int) -> HttpRequest:
+        context = seal_context(claimed.scope.tenant_id, claimed.webhook_id)
+        secrets = [self._sealer.open(sealed, context).decode() for sealed in claimed.sealed]
+        headers = (
+            ("Content-Type", "application/json"), ("webhook-id", claimed.delivery_id), ("webhook-timestamp", str(timestamp)),
+            ("webhook-signature", sign(secrets, claimed.delivery_id, timestamp, claimed.payload)),
+        )  # fmt: skip
+        content = claimed.payload.encode()
+        return HttpRequest("POST", claimed.url, headers, content=content, follow_redirects=False, max_bytes=_ANSWER_BYTES)
+
+
+def _told(answer: HttpAnswer) -> dict[str, Any]:
+    """What is kept of an answer."""
+    after = answer.headers.get("retry-after", "")
+    asked = int(after) if answer.status in (429, 503) and after.isascii() and after.isdigit() and len(after) < 9 else None
+    excerpt = storable_text(answer.content[:_EXCERPT_BYTES].decode("utf8", "replace"), _EXCERPT_BYTES)
+    return {"status": answer.status, "answer": excerpt or None, "retry_after": asked}
+
+
+def claim(scope: TenantScope, webhook_id: str, most: int) -> list[Claimed]:
+    """Inside a write: the messages to one webhook that are due, the oldest first; nobody else takes them before the lease ends."""
+    row = scope.find(WebhookRow, id=webhook_id)
+    if row is None or row.state != "active":
+        return []
+    now = clock.now_ms()
+    sealed = [bytes(row.sealed)]
+    if row.sealed_old is not None and row.old_until is not None and now < row.old_until:
+        sealed.append(bytes(row.sealed_old))
+    due = (DeliveryRow.webhook_id == webhook_id) & (DeliveryRow.next_try_at <= now)
+    claimed = []
+    for each in scope.select(DeliveryRow).where(due).order_by(DeliveryRow.next_try_at, DeliveryRow.id).limit(most):
+        unclaimed = (DeliveryRow.id == each.id) & (DeliveryRow.next_try_at == each.next_try_at)
+        taken = scope.update(DeliveryRow, next_try_at=now + LEASE_MS, tries=each.tries + 1).where(unclaimed).execute()
+        if taken:
+            claimed.append(
+                Claimed(scope, webhook_id, each.id, row.url, each.payload, tuple(sealed), each.tries + 1, now + LEASE_MS)
+            )
+    return claimed
+
+
+def record(claimed: Claimed, attempt: Attempt) -> None:
+    """Inside a write: what came of an attempt, for the message and for the webhook."""
+    scope, now = claimed.scope, clock.now_ms()
+    row = scope.find(DeliveryRow, id=claimed.delivery_id)
+    webhook = scope.find(WebhookRow, id=claimed.webhook_id)
+    if row is None or webhook is None:
+        return
+    noted = {name: value for name, value in asdict(attempt).items() if value is not None}
+    given_up = False
+    changes: dict[str, Any] = {"attempts": [*row.attempts, noted][-_ATTEMPTS_KEPT:]}
+    is_done = attempt.status is not None and 200 <= attempt.status < 300
+    if is_done:
+        changes |= {"status": "succeeded", "next_try_at": None, "finished_at": now}
+    elif row.next_try_at == claimed.lease:  # else somebody else has it by now, or it was asked for anew
+        next_try_at = _next_try(row, claimed, attempt, now)
+        given_up = next_try_at is None
+        changes |= {"next_try_at": next_try_at} | ({"status": "failed", "finished_at": now} if given_up else {})
+    scope.update(DeliveryRow, **changes).where(DeliveryRow.id == row.id).execute()
+    if is_done:
+        health = {"failed_in_row": 0, "failing_since": None, "last_success_at": now}
+        scope.update(WebhookRow, **health).where(WebhookRow.id == webhook.id).execute()
+    else:
+        tried_since = row.give_up_at - KEEP_TRYING_MS
+        _note_failure(scope, webhook, attempt, nothing_arrives=given_up and (webhook.last_success_at or 0) < tried_since)
+
+
+def _next_try(row: DeliveryRow, claimed: Claimed, attempt: Attempt, now: int) -> int | None:
+    """When to try again: once more at the very end of the three days, never after it."""
+    if now >= row.give_up_at or attempt.status == _GONE:
+        return None
+    delay = delay_ms(claimed.tries, random.random())  # noqa: S311 spreading, not secrecy
+    if attempt.retry_after is not None:
+        delay = max(delay, min(attempt.retry_after * 1000, LONGEST_DELAY_MS))
+    return int(min(now + delay, row.give_up_at))
+
+
+def _note_failure(scope: TenantScope, webhook: WebhookRow, attempt: Attempt, *, nothing_arrives: bool) -> None:
+    now = clock.now_ms()
+    since = now if webhook.failing_since is None else webhook.failing_since
+    changes = {"failed_in_row": webhook.failed_in_row + 1, "failing_since": since}
+    scope.update(WebhookRow, **changes).where(WebhookRow.id == webhook.id).execute()
+    if webhook.state != "active":
+        return
+    reason = ""
+    if attempt.status == _GONE:
+        reason = "its address answered 410 Gone"
+    elif nothing_arrives:
+        last = attempt.error or f"status {attempt.status}"
+        reason = f"nothing has arrived for 3 days; the last attempt: {last}"
+    if reason:
+        webhooks.disable(scope, webhook.id, reason)
+        message = f"the webhook {webhook.id} is disabled: {reason}. Mend its receiver, then enable it."
+        write_lines(scope, [Line(now, "error", "webhook", message, {"webhook_id": webhook.id, "url": webhook.url})])

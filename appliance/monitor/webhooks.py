@@ -1,0 +1,274 @@
+"""Outbound webhooks: who is told of which events, and the outbox an event is written to in its own transaction."""
+
+import base64
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from appliance.connectors import contract
+from appliance.connectors.addresses import is_host_name, parse_address
+from appliance.connectors.egress import Egress
+from appliance.core import clock, db, ids
+from appliance.core.crypto import Sealer
+from appliance.core.errors import AddressNotAllowed, Conflict, Detail, ValidationFailed
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+
+from . import audit
+from .models import DeliveryRow, WebhookRow
+from .retention import delete_older
+from .storable import storable_json
+
+__all__ = ["EVENTS", "Change", "DeliveryRow", "Spec", "WebhookRow", "Webhooks", "arrivals", "emit"]
+
+EVENTS = ("execution.succeeded", "execution.failed", "execution.waiting", "approval.requested", "integration.failing")
+TEST_EVENT = "webhook.test"
+KEEP_TRYING_MS = 3 * 86_400_000
+MOST_WEBHOOKS = 100
+_DATA_BYTES = 16 << 10
+_URL_LENGTH = 2_000
+
+
+class Arrivals:
+    """Whoever sends what lies in the outbox, told as soon as a commit has put something there."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[], None]] = []
+
+    def when(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Register a listener; the answer takes it away again."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def announce(self) -> None:
+        for listener in self._listeners.copy():
+            listener()
+
+
+arrivals = Arrivals()
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a webhook is to be: where to, of which events, and a note for its owner."""
+
+    url: str
+    events: Sequence[str]
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to be different; None leaves a thing as it is."""
+
+    url: str | None = None
+    events: Sequence[str] | None = None
+    description: str | None = None
+    enabled: bool | None = None
+
+
+def emit(scope: TenantScope, event: str, describe: Callable[[], Mapping[str, Any]]) -> None:
+    """Inside the write of an event: put it in the outbox of every webhook that asked for it.
+
+    `describe` gives its `data` and is called only when somebody asked; secrets in it are redacted.
+    """
+    active = db.rows("SELECT id, events FROM webhook WHERE tenant_id = ? AND state = 'active'", (scope.tenant_id,))
+    wanted = [str(webhook_id) for webhook_id, events in active if event in json.loads(events)]
+    if not wanted:
+        return
+    data = describe()
+    for webhook_id in wanted:
+        _enqueue(scope, webhook_id, event, data)
+
+
+def _enqueue(scope: TenantScope, webhook_id: str, event: str, data: Mapping[str, Any]) -> str:
+    delivery_id, now = ids.new("msg"), clock.now_ms()
+    told = {"tenant_id": scope.tenant_id, **json.loads(storable_json(data, _DATA_BYTES))}
+    payload = db.dump_json({"type": event, "timestamp": clock.rfc3339(now), "data": told})
+    scope.insert(
+        DeliveryRow, id=delivery_id, webhook_id=webhook_id, event=event, payload=payload, status="pending", tries=0,
+        attempts=[], next_try_at=now, give_up_at=now + KEEP_TRYING_MS, created_at=now,
+    )  # fmt: skip
+    db.after_commit(arrivals.announce)
+    return delivery_id
+
+
+class Webhooks:
+    """The verbs.  A secret is given in full once, when it is made."""
+
+    def __init__(self, sealer: Sealer, egress: Egress) -> None:
+        self._sealer, self._egress = sealer, egress
+
+    def create_webhook(self, scope: TenantScope, spec: Spec) -> tuple[WebhookRow, str]:
+        """Tell an address of events from now on; answers its secret too.  ValidationFailed, AddressNotAllowed, Conflict."""
+        self._check_url(spec.url)
+        events = _checked_events(spec.events)
+        webhook_id, secret, now = ids.new("whk"), make_secret(), clock.now_ms()
+
+        def insert() -> WebhookRow:
+            if scope.select(WebhookRow).count() >= MOST_WEBHOOKS:
+                raise Conflict(f"a tenant has at most {MOST_WEBHOOKS} webhooks; delete one that is no longer needed")
+            scope.insert(
+                WebhookRow, id=webhook_id, url=spec.url, events=events, description=spec.description, state="active",
+                sealed=self._sealer.seal(secret.encode(), seal_context(scope.tenant_id, webhook_id)), failed_in_row=0,
+                created_at=now, created_by=scope.actor, updated_at=now,
+            )  # fmt: skip
+            audit.record(scope, "webhook.create", webhook_id, {"url": spec.url, "events": events})
+            return scope.get(WebhookRow, id=webhook_id)
+
+        return db.write(insert), secret
+
+    def list_webhooks(self, scope: TenantScope, page: PageRequest) -> Page[WebhookRow]:
+        """The tenant's webhooks, newest first."""
+        return paginate(scope.select(WebhookRow), page, {"created_at": WebhookRow.created_at, "id": WebhookRow.id})
+
+    def get_webhook(self, scope: TenantScope, webhook_id: str) -> WebhookRow:
+        """One webhook; NotFound."""
+        return scope.get(WebhookRow, id=webhook_id)
+
+    def change_webhook(self, scope: TenantScope, webhook_id: str, change: Change) -> WebhookRow:
+        """Change a webhook.  One that is enabled again begins anew; one that is disabled gives up what is pending."""
+        if change.url is not None:
+            self._check_url(change.url)
+        changes: dict[str, Any] = {"updated_at": clock.now_ms()}
+        if change.events is not None:
+            changes["events"] = _checked_events(change.events)
+        changes |= {name: value for name in ("url", "description") if (value := getattr(change, name)) is not None}
+
+        def update() -> WebhookRow:
+            row = scope.get(WebhookRow, id=webhook_id)
+            if change.enabled is True and row.state == "disabled":
+                changes.update(state="active", disabled_reason=None, failed_in_row=0, failing_since=None)
+            scope.update(WebhookRow, **changes).where(WebhookRow.id == webhook_id).execute()
+            told: dict[str, Any] = {name: changes[name] for name in ("url", "events") if name in changes}
+            audit.record(scope, "webhook.change", webhook_id, told)
+            if change.enabled is False and row.state == "active":
+                disable(scope, webhook_id, f"disabled by {scope.actor}")
+            return scope.get(WebhookRow, id=webhook_id)
+
+        return db.write(update)
+
+    def delete_webhook(self, scope: TenantScope, webhook_id: str) -> None:
+        """Delete a webhook with its deliveries, sent or not; NotFound."""
+
+        def delete() -> None:
+            scope.get(WebhookRow, id=webhook_id)
+            scope.delete(WebhookRow).where(WebhookRow.id == webhook_id).execute()
+            audit.record(scope, "webhook.delete", webhook_id)
+
+        db.write(delete)
+
+    def rotate_secret(self, scope: TenantScope, webhook_id: str, overlap_ms: int) -> tuple[WebhookRow, str]:
+        """A new secret; for `overlap_ms` every message is signed by the one before it too."""
+        secret = make_secret()
+
+        def rotate() -> WebhookRow:
+            row = scope.get(WebhookRow, id=webhook_id)
+            changes = {
+                "sealed": self._sealer.seal(secret.encode(), seal_context(scope.tenant_id, webhook_id)),
+                "sealed_old": bytes(row.sealed) if overlap_ms else None,
+                "old_until": clock.now_ms() + overlap_ms if overlap_ms else None, "updated_at": clock.now_ms(),
+            }  # fmt: skip
+            scope.update(WebhookRow, **changes).where(WebhookRow.id == webhook_id).execute()
+            audit.record(scope, "webhook.rotate", webhook_id, {"overlap_ms": overlap_ms})
+            return scope.get(WebhookRow, id=webhook_id)
+
+        return db.write(rotate), secret
+
+    def send_test(self, scope: TenantScope, webhook_id: str) -> DeliveryRow:
+        """Send a message of the type `webhook.test`; it is delivered like every other.  NotFound, Conflict."""
+
+        def enqueue() -> DeliveryRow:
+            _refuse_disabled(scope.get(WebhookRow, id=webhook_id))
+            return scope.get(DeliveryRow, id=_enqueue(scope, webhook_id, TEST_EVENT, {"webhook_id": webhook_id}))
+
+        return db.write(enqueue)
+
+    def list_deliveries(self, scope: TenantScope, webhook_id: str, status: str | None, page: PageRequest) -> Page[DeliveryRow]:
+        """What one webhook was told, newest first; NotFound."""
+        scope.get(WebhookRow, id=webhook_id)
+        query = scope.select(DeliveryRow).where(DeliveryRow.webhook_id == webhook_id)
+        if status is not None:
+            query = query.where(DeliveryRow.status == status)
+        return paginate(query, page, {"created_at": DeliveryRow.created_at, "id": DeliveryRow.id})
+
+    def get_delivery(self, scope: TenantScope, webhook_id: str, delivery_id: str) -> DeliveryRow:
+        """One message to a webhook; NotFound."""
+        return scope.get(DeliveryRow, webhook_id=webhook_id, id=delivery_id)
+
+    def redeliver(self, scope: TenantScope, webhook_id: str, delivery_id: str) -> DeliveryRow:
+        """Send a message again, whatever became of it, under the same webhook-id.  NotFound, Conflict."""
+
+        def renew() -> DeliveryRow:
+            _refuse_disabled(scope.get(WebhookRow, id=webhook_id))
+            scope.get(DeliveryRow, webhook_id=webhook_id, id=delivery_id)
+            now = clock.now_ms()
+            changes = {"status": "pending", "tries": 0, "next_try_at": now, "give_up_at": now + KEEP_TRYING_MS, "finished_at": None}
+            scope.update(DeliveryRow, **changes).where(DeliveryRow.id == delivery_id).execute()
+            audit.record(scope, "webhook.redeliver", webhook_id, {"delivery_id": delivery_id})
+            db.after_commit(arrivals.announce)
+            return scope.get(DeliveryRow, id=delivery_id)
+
+        return db.write(renew)
+
+    def _check_url(self, url: str) -> None:
+        """What can be told without asking a name server; the rest is judged with every attempt."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError:
+            raise ValidationFailed("url cannot be read; write it like https://example.com/hook", pointer="/url") from None
+        plain = url.isascii() and url.isprintable() and not set(url) & set(" \\@") and len(url) <= _URL_LENGTH
+        if not plain or parts.scheme not in ("http", "https") or not (is_host_name(host) or parse_address(host)):
+            raise ValidationFailed(
+                "url must be an http or https address without user information, like https://example.com/hook", pointer="/url"
+            )
+        if parse_address(host) is not None:
+            try:
+                self._egress.addresses(host, port, None)
+            except contract.AddressNotAllowed as error:
+                raise AddressNotAllowed(error.message, details=[Detail("/url", "address_not_allowed", error.message)]) from error
+
+
+def make_secret() -> str:
+    """A new signing secret, as Standard Webhooks writes it."""
+    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def seal_context(tenant_id: str, webhook_id: str) -> str:
+    """What a webhook's secrets are bound to."""
+    return f"{tenant_id}/webhook/{webhook_id}"
+
+
+def disable(scope: TenantScope, webhook_id: str, reason: str) -> None:
+    """Inside a write: tell this webhook nothing more; what is pending is given up and can be delivered again by hand."""
+    now = clock.now_ms()
+    changes = {"state": "disabled", "disabled_reason": reason, "updated_at": now}
+    scope.update(WebhookRow, **changes).where(WebhookRow.id == webhook_id).execute()
+    pending = (DeliveryRow.webhook_id == webhook_id) & (DeliveryRow.status == "pending")
+    scope.update(DeliveryRow, status="failed", next_try_at=None, finished_at=now).where(pending).execute()
+    audit.record(scope, "webhook.disable", webhook_id, {"reason": reason})
+
+
+def purge(before_ms: int) -> int:
+    """Delete every tenant's deliveries of before `before_ms`, but none that may still be tried; answers how many."""
+    return delete_older("webhook_delivery", "id", "created_at", min(before_ms, clock.now_ms() - 2 * KEEP_TRYING_MS))
+
+
+def _checked_events(events: Sequence[str]) -> list[str]:
+    unknown = [
+        Detail(f"/events/{index}", "validation_failed", f"{name[:60]!r} is not an event; known are {', '.join(EVENTS)}")
+        for index, name in enumerate(events)
+        if name not in EVENTS
+    ]
+    if unknown or not events:
+        raise ValidationFailed(f"name at least one of {', '.join(EVENTS)}", details=unknown, pointer="/events")
+    return sorted(set(events))
+
+
+def _refuse_disabled(row: WebhookRow) -> None:
+    if row.state == "disabled":
+        raise Conflict(f"the webhook {row.id} is disabled ({row.disabled_reason}); enable it first")
