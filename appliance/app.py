@@ -34,7 +34,7 @@ from appliance.governance import approvals
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor
 from appliance.hooks import make_hooks
-from appliance.integrations import history
+from appliance.integrations import gate, history
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations
@@ -238,6 +238,8 @@ def delete_expired(config: Config) -> None:
 def _gauges(services: Services) -> None:
     SandboxMetrics(metrics.registry).watch(services.pool)
     metrics.registry.gauge("gos_queue_messages", "Wake-ups nobody has taken yet.", lambda: float(services.queue.depth()))
+    circuits = "Integrations whose foreign system is left alone after failures."
+    metrics.registry.gauge("gos_integration_circuits_open", circuits, lambda: float(gate.open_circuits()))
     metrics.registry.gauge("gos_db_writer_waiting", "Functions waiting for the writer.", lambda: float(db.writer_depth()))
     metrics.registry.gauge(
         "gos_executions_active", "Executions driven by this process.", lambda: float(len(services.processes.runner.active))

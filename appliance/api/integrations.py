@@ -12,6 +12,7 @@ from appliance.core.errors import VersionConflict
 from appliance.core.pages import Page
 from appliance.governance.executor import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult
 from appliance.integrations import history
+from appliance.integrations.gate import Health
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.service import Check, Integration, Spec, merged_spec
 
@@ -64,6 +65,19 @@ class CheckView(View):
     error_class: str | None = None
 
 
+class CircuitView(View):
+    """How the foreign system fares: `open` is left alone until `retry_at`, `half_open` is tried with one call.
+
+    `failures` are in a row, `reason` is the last; `held_until` is until when the foreign system asked for patience.
+    """
+
+    state: Literal["closed", "open", "half_open"]
+    failures: int
+    reason: str | None = None
+    retry_at: str | None = None
+    held_until: str | None = None
+
+
 class IntegrationView(View):
     """An integration; a secret among its settings is `{"sealed": true, "updated_at"}`."""
 
@@ -75,6 +89,7 @@ class IntegrationView(View):
     created_at: str
     updated_at: str
     last_test: CheckView | None = None
+    circuit: CircuitView | None = None
 
 
 class CreateIntegration(Body):
@@ -201,6 +216,13 @@ def integration_view(found: Integration) -> IntegrationView:
     )  # fmt: skip
 
 
+def circuit_view(found: Health) -> CircuitView:
+    return CircuitView(
+        state=found.state, failures=found.failures, reason=found.reason or None,
+        retry_at=clock.optional_rfc3339(found.open_until), held_until=clock.optional_rfc3339(found.held_until),
+    )  # fmt: skip
+
+
 def _links(slug: str, call_id: str) -> dict[str, str]:
     return {"self": f"/api/v1/integrations/{slug}/executions/{call_id}"}
 
@@ -263,8 +285,11 @@ def create_integration(call: Call) -> Answer:
 
 @route("GET", "/integrations/{slug}", scope="integrations.read", returns=IntegrationView)
 def get_integration(call: Call, slug: str) -> Answer:
-    """Show an integration."""
-    return _answer(call.services.integrations.get_integration(call.scope, slug))
+    """Show an integration, with how its foreign system fares (`circuit`)."""
+    integrations = call.services.integrations
+    found = integrations.get_integration(call.scope, slug)
+    view = integration_view(found).model_copy(update={"circuit": circuit_view(integrations.health(call.scope, slug))})
+    return Answer(view, etag=str(found.version))
 
 
 @route("PATCH", "/integrations/{slug}", scope="integrations.write", body=ChangeIntegration, returns=IntegrationView)

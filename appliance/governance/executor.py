@@ -30,7 +30,9 @@ from appliance.governance import polling
 from appliance.governance.polling import PollRequest
 from appliance.integrations import records
 from appliance.integrations.calls import Shot
+from appliance.integrations.circuit import Withheld
 from appliance.integrations.connections import Ready
+from appliance.integrations.gate import Gate
 from appliance.integrations.records import Begun, Done, Draft, Ending, Origin
 from appliance.integrations.service import Integrations
 from appliance.monitor.logs import Line
@@ -39,6 +41,7 @@ DEFAULT_SECONDS = 30.0
 MOST_SECONDS = 900.0
 TASK = "governance.call"
 _LOST_AFTER_MS = 10_000
+_LONGEST_QUEUED_MS = 3_600_000
 
 _FOREIGN_THREADS = 32
 _MOST_PER_TENANT = 16
@@ -101,7 +104,7 @@ class ActionFailed(ConnectorFailed):
         self.error_class = error.error_class
         self.outcome = error.outcome
         self.retryable = isinstance(error, TransientError | RateLimited) and (effect != "write" or error.outcome == "not_done")
-        self.retry_after = error.retry_after if isinstance(error, RateLimited) else None
+        self.retry_after = error.retry_after if isinstance(error, RateLimited | Withheld) else None
         self.call_id = call_id
         self.extra = {
             "error_class": self.error_class,
@@ -135,6 +138,7 @@ class GovernedExecutor:
         self._instance = instance
         self._enqueue = enqueue
         self._is_alive = is_alive or instance.__eq__
+        self._gate = Gate()
         self._checks: list[PolicyCheck] = []
         self._lock = threading.Lock()
         self._under_way: Counter[str] = Counter()
@@ -225,10 +229,11 @@ class GovernedExecutor:
             draft = Draft(row.integration_id, row.connector, row.action, "read", None, row.request_digest)
             records.finish_call(actor, begun, draft, Ending("failed", "not_done", error=told))
             return
-        try:
-            self._send(actor, ready, proposal, begun)
-        except ApplianceError:
-            return  # recorded by _send, and nobody waits for it
+        ending, failed = self._make(actor, ready, proposal, begun.sent_key)
+        if isinstance(failed, Withheld) and clock.now_ms() - row.created_at < _LONGEST_QUEUED_MS:
+            records.put_back(actor, row)  # nothing was sent: `sweep` wakes it when the foreign system may be asked
+        else:
+            records.finish_call(actor, begun, _draft(ready, proposal), ending)
 
     def sweep(self, *, queue_is_empty: bool) -> int:
         """Close calls whose process is gone; answers how many.  With an empty queue, wake what still waits in it."""
@@ -276,7 +281,7 @@ class GovernedExecutor:
                 _judge_by(check, scope, Proposal(asked, ready.connector_label, action, "read"))
 
         try:
-            return polling.poll(self._integrations, scope, request, judge)
+            return polling.poll(self._integrations, self._gate, scope, request, judge)
         except ConnectorError as error:
             raise _coded(error, "read", "") from error
 
@@ -305,8 +310,12 @@ class GovernedExecutor:
                 lines.append(records.make_line(scope, proposal.request.origin, level, message, dict(fields)))
 
         request = proposal.request
+
+        def call(seconds: float) -> dict[str, Any]:
+            return self._integrations.calls.make(ready, Shot(proposal.action, request.input, key, seconds, keep))
+
         try:
-            output = self._integrations.calls.make(ready, Shot(proposal.action, request.input, key, request.seconds, keep))
+            output = self._gate.run(scope, ready.slug, request.seconds, call)
         except ConnectorError as error:
             return replace(_ending_of(error, proposal.effect), lines=lines), error
         return Ending("succeeded", "done", output, lines=lines), None
@@ -347,7 +356,7 @@ def _draft(ready: Ready, proposal: Proposal) -> Draft:
 
 def _ending_of(error: ConnectorError, effect: Effect) -> Ending:
     told: dict[str, Any] = {"class": error.error_class, "message": error.message, "details": error.details}
-    if isinstance(error, RateLimited) and error.retry_after is not None:
+    if isinstance(error, RateLimited | Withheld) and error.retry_after is not None:
         told["retry_after"] = error.retry_after
     in_doubt = effect == "write" and error.outcome == "unknown"
     return Ending("waiting" if in_doubt else "failed", error.outcome, error=told)

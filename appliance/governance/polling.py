@@ -8,6 +8,7 @@ from appliance.connectors.contract import Polled, Trigger
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.integrations.connections import Ready
+from appliance.integrations.gate import Gate
 from appliance.integrations.service import Integrations
 
 POLL_SECONDS = 60.0
@@ -39,10 +40,14 @@ def find_trigger(integrations: Integrations, scope: TenantScope, request: PollRe
 
 
 def poll(
-    integrations: Integrations, scope: TenantScope, request: PollRequest, judge: Callable[[Ready, Trigger], None]
+    integrations: Integrations, gate: Gate, scope: TenantScope, request: PollRequest, judge: Callable[[Ready, Trigger], None]
 ) -> Polled:
     """What is new, once `judge` lets it; ConnectorError from the connector itself."""
     ready, trigger = find_trigger(integrations, scope, request)
     judge(ready, trigger)
-    return integrations.calls.poll(ready, trigger.name, request.query, request.cursor, POLL_SECONDS)
+
+    def ask(seconds: float) -> Polled:
+        return integrations.calls.poll(ready, trigger.name, request.query, request.cursor, seconds)
+
+    return gate.run(scope, ready.slug, POLL_SECONDS, ask)
 

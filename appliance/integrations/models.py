@@ -60,3 +60,21 @@ class CallRow(TenantModel):
     class Meta:
         table_name = "integration_call"
         primary_key = peewee.CompositeKey("tenant_id", "id")
+
+
+class CircuitRow(TenantModel):
+    """How an integration's foreign system fares; no row while all is well.  Times in epoch ms."""
+
+    label = "integration circuit"
+    integration_id = peewee.TextField()
+    failures = peewee.IntegerField()
+    openings = peewee.IntegerField()
+    open_until = peewee.BigIntegerField(null=True)
+    probing_until = peewee.BigIntegerField(null=True)
+    held_until = peewee.BigIntegerField(null=True)
+    reason = peewee.TextField()
+    changed_at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "integration_circuit"
+        primary_key = peewee.CompositeKey("tenant_id", "integration_id")

@@ -226,6 +226,16 @@ def claim_queued(scope: TenantScope, call_id: str, owner: str) -> CallRow | None
     return db.write(claim)
 
 
+def put_back(scope: TenantScope, row: CallRow) -> None:
+    """Queue a claimed call again as it was when it was claimed: nothing of it was sent."""
+    changes = {"status": "queued", "owner": "", "started_at": None, "deadline_at": row.deadline_at, "tries": 0}
+
+    def queue() -> None:
+        scope.update(CallRow, **changes).where((CallRow.id == row.id) & (CallRow.status == "running")).execute()
+
+    db.write(queue)
+
+
 def finish_call(scope: TenantScope, begun: Begun, draft: Draft, ending: Ending) -> None:
     """Record how the call ended.  The truth may come late: it replaces an unknown outcome."""
     output, kept = _kept(ending.output)
@@ -324,6 +334,12 @@ def close_orphans(is_alive: IsAlive) -> int:
 
 
 def waiting_in_queue(older_than_ms: int) -> list[tuple[str, str]]:
-    """(tenant, call) of queued calls whose wake-up may be lost, in every tenant."""
-    sql = "SELECT tenant_id, id FROM integration_call WHERE status = 'queued' AND created_at < ? ORDER BY id LIMIT 500"
-    return [(str(t), str(i)) for t, i in db.rows(sql, (clock.now_ms() - older_than_ms,))]
+    """(tenant, call) of queued calls whose wake-up may be lost, or whose foreign system may be asked again, in every tenant."""
+    sql = (
+        "SELECT tenant_id, id FROM integration_call AS waits WHERE status = 'queued' AND created_at < ? AND NOT EXISTS "
+        "(SELECT 1 FROM integration_circuit AS held WHERE held.tenant_id = waits.tenant_id "
+        "AND held.integration_id = waits.integration_id AND (held.open_until > ? OR held.held_until > ?)) "
+        "ORDER BY id LIMIT 500"
+    )
+    now = clock.now_ms()
+    return [(str(t), str(i)) for t, i in db.rows(sql, (now - older_than_ms, now, now))]

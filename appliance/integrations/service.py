@@ -20,8 +20,10 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.integrations import gate
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Ready
+from appliance.integrations.gate import Health
 from appliance.integrations.models import CallRow, IntegrationRow
 from appliance.integrations.settings import Opened, Sealed, open_settings, secret_targets, show, take_secrets
 
@@ -91,6 +93,10 @@ class Integrations:
         """One integration; NotFound otherwise."""
         return self._view(scope, scope.get(IntegrationRow, id=slug))
 
+    def health(self, scope: TenantScope, slug: str) -> Health:
+        """How the integration's foreign system fares: its circuit, and whether it asked for patience."""
+        return gate.health(scope, slug)
+
     def find_actions(self, scope: TenantScope, slug: str) -> Mapping[str, Action] | None:
         """The actions of an integration's connector; None when there is no such integration, or its connector is missing."""
         row = scope.find(IntegrationRow, id=slug)
@@ -127,6 +133,7 @@ class Integrations:
                 return
             changes = {"version": row.version + 1, "updated_at": clock.now_ms(), "checked_at": None, **values}
             scope.update(IntegrationRow, **changes).where(IntegrationRow.id == slug).execute()
+            gate.forget(scope, slug)
 
         db.write(update)
         return self.get_integration(scope, slug)
@@ -157,7 +164,13 @@ class Integrations:
         except ConnectorError as error:
             found = Check(now, False, error.message, _class_of(error))
         changes = {"checked_at": now, "check_ok": int(found.ok), "check_message": found.message[:2000]}
-        db.write(lambda: scope.update(IntegrationRow, **changes).where(IntegrationRow.id == slug).execute())
+
+        def keep() -> None:
+            scope.update(IntegrationRow, **changes).where(IntegrationRow.id == slug).execute()
+            if found.ok:
+                gate.forget(scope, slug)
+
+        db.write(keep)
         return found
 
     # -- for calls

@@ -1,0 +1,135 @@
+"""Decides whether a foreign system is asked at all: a circuit breaker, and the patience it asked for.
+
+closed      every call goes out; `FAILURES` in a row of the kind that a dead system gives open the circuit
+open        nothing goes out until `open_until`, twice as long with each opening that follows a failed try
+half_open   one call goes out; an answer closes the circuit, a failure opens it again
+
+A system that says no is alive: a refusal, wrong credentials and a request for patience all close the circuit.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from appliance.connectors.contract import (
+    AuthError,
+    ConnectorError,
+    RateLimited,
+    Rejected,
+    SystemFailure,
+    TransientError,
+)
+
+FAILURES = 5
+FIRST_OPEN_MS = 10_000
+LONGEST_OPEN_MS = 300_000
+LONGEST_HOLD_MS = 3_600_000
+LONGEST_PROBE_MS = 60_000
+PROBE_RETRY_S = 2.0
+
+State = Literal["closed", "open", "half_open"]
+Why = Literal["circuit_open", "rate_limited", "busy"]
+
+
+class Withheld(TransientError):
+    """The call was not sent, and may be made again after `retry_after` seconds; `why` says what held it back."""
+
+    def __init__(self, message: str, why: Why, retry_after: float) -> None:
+        super().__init__(message, details={"withheld": why})
+        self.why: Why = why
+        self.retry_after = retry_after
+
+
+class AskedForPatience(Withheld):
+    """The foreign system asked to be left alone, and the time is not over."""
+
+    error_class = "rate_limited"
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """How a foreign system fares; times in epoch milliseconds.  `reason` is the sentence of the last failure."""
+
+    failures: int = 0
+    openings: int = 0
+    open_until: int | None = None
+    probing_until: int | None = None
+    held_until: int | None = None
+    reason: str = ""
+
+    def state(self, now: int) -> State:
+        """Closed, open, or half-open once the pause is over."""
+        if self.open_until is None:
+            return "closed"
+        return "open" if now < self.open_until else "half_open"
+
+    def holds(self, now: int) -> bool:
+        """Whether the foreign system asked for patience that is not over."""
+        return self.held_until is not None and now < self.held_until
+
+
+def refusal(circuit: Circuit, slug: str, now: int) -> Withheld | None:
+    """Why a call is not sent now; None when it may be."""
+    if circuit.held_until is not None and now < circuit.held_until:
+        seconds = _seconds(circuit.held_until - now)
+        told = f"{slug} asked for patience, so nothing is sent to it for another {seconds:g} s; the call may be made again then."
+        return AskedForPatience(told, "rate_limited", seconds)
+    state = circuit.state(now)
+    if state == "closed" or circuit.open_until is None:
+        return None
+    if state == "open":
+        seconds = _seconds(circuit.open_until - now)
+    elif circuit.probing_until is not None and now < circuit.probing_until:
+        seconds = PROBE_RETRY_S
+    else:
+        return None
+    told = (
+        f"{slug} failed {circuit.failures} times in a row and is left alone for another {seconds:g} s; then it is tried "
+        f"again by itself. The last failure: {circuit.reason}"
+    )
+    return Withheld(told, "circuit_open", seconds)
+
+
+def probing(circuit: Circuit, now: int, seconds: float) -> Circuit:
+    """The half-open circuit while one call tries; should its process die, another may try after a minute at most."""
+    return replace(circuit, probing_until=now + min(LONGEST_PROBE_MS, int(seconds * 1000)))
+
+
+def after_answer(circuit: Circuit) -> Circuit:
+    """The foreign system answered; patience it asked for stays."""
+    return Circuit(held_until=circuit.held_until)
+
+
+def after_error(circuit: Circuit, error: ConnectorError, now: int) -> Circuit:
+    """What an error says about the foreign system; nothing when it never came so far."""
+    if isinstance(error, Withheld):
+        return circuit
+    if isinstance(error, RateLimited):
+        return _held(after_answer(circuit), error, now)
+    if isinstance(error, Rejected | AuthError):
+        return after_answer(circuit)
+    if isinstance(error, TransientError | SystemFailure):
+        return _failed(circuit, error, now)
+    return replace(circuit, probing_until=None)
+
+
+def _held(circuit: Circuit, error: RateLimited, now: int) -> Circuit:
+    """A system that asks for days is believed for an hour; nonsense is no request."""
+    asked = error.retry_after
+    if asked is None or not asked > 0:
+        return circuit
+    until = now + int(min(asked * 1000, LONGEST_HOLD_MS))
+    return replace(circuit, held_until=max(until, circuit.held_until or 0))
+
+
+def _failed(circuit: Circuit, error: ConnectorError, now: int) -> Circuit:
+    failed = replace(circuit, failures=circuit.failures + 1, reason=error.message[:500])
+    state = circuit.state(now)
+    if state == "open" or failed.failures < FAILURES:
+        return failed  # one that was under way when the circuit opened says nothing new
+    pause = min(LONGEST_OPEN_MS, FIRST_OPEN_MS * 2 ** min(circuit.openings, 10))
+    return replace(failed, openings=circuit.openings + 1, open_until=now + pause, probing_until=None)
+
+
+def _seconds(ms: int) -> float:
+    return math.ceil(ms / 100) / 10

@@ -1,0 +1,184 @@
+"""The gate before every call: how many run at once per integration, and whether its foreign system is asked at all."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from appliance.connectors.contract import ConnectorError
+from appliance.core import clock, db
+from appliance.core.scope import TenantScope
+from appliance.integrations import circuit as deciding
+from appliance.integrations.circuit import Circuit, State, Withheld
+from appliance.integrations.models import CircuitRow
+from appliance.monitor import metrics
+from appliance.monitor.logs import Line, write_lines
+
+MOST_AT_ONCE = 16
+LONGEST_WAIT = 10.0
+_BUSY_RETRY_S = 1.0
+
+WITHHELD = metrics.registry.counter("gos_integration_calls_withheld_total", "Calls that were not sent.", ("why",))
+CIRCUITS = metrics.registry.counter("gos_integration_circuit_changes_total", "Circuits that changed.", ("state",))
+
+_KEPT = "failures, openings, open_until, probing_until, held_until, reason, changed_at"
+# An integration that was deleted meanwhile keeps nothing.
+_KEEP = (
+    f"INSERT INTO integration_circuit ({_KEPT}, tenant_id, integration_id) "  # noqa: S608 - names of our own
+    "SELECT ?, ?, ?, ?, ?, ?, ?, tenant_id, id FROM integration WHERE tenant_id = ? AND id = ? "
+    "ON CONFLICT (tenant_id, integration_id) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _KEPT.split(", "))
+)
+_PROBE = (
+    "UPDATE integration_circuit SET probing_until = ? WHERE tenant_id = ? AND integration_id = ? AND open_until <= ? "
+    "AND (probing_until IS NULL OR probing_until <= ?)"
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a foreign system fares: `retry_at` is when it is asked again, in epoch ms; `failures` in a row, `reason` the last."""
+
+    state: State = "closed"
+    failures: int = 0
+    reason: str = ""
+    open_until: int | None = None
+    held_until: int | None = None
+
+
+def health(scope: TenantScope, slug: str) -> Health:
+    """How the integration's foreign system fares now."""
+    found, now = _read(scope, slug), clock.now_ms()
+    held_until = found.held_until if found.holds(now) else None
+    return Health(found.state(now), found.failures, found.reason, found.open_until, held_until)
+
+
+def forget(scope: TenantScope, slug: str) -> None:
+    """Inside a write: settings changed, or a person saw it answer; what was learnt before says nothing more."""
+    scope.delete(CircuitRow).where(CircuitRow.integration_id == slug).execute()
+
+
+def open_circuits() -> int:
+    """Circuits of all tenants that are not closed."""
+    ((count,),) = db.rows("SELECT COUNT(*) FROM integration_circuit WHERE open_until IS NOT NULL")
+    return int(count)
+
+
+class Gate:
+    """Lets calls through; its circuits are rows that every process shares, its count of running calls is this process's."""
+
+    def __init__(self, most_at_once: int = MOST_AT_ONCE) -> None:
+        self._most = most_at_once
+        self._running: Counter[tuple[str, str]] = Counter()
+        self._freed = threading.Condition()
+
+    def run(self, scope: TenantScope, slug: str, seconds: float, call: Callable[[float], T]) -> T:
+        """`call` with the seconds that are left of `seconds`; Withheld when nothing was sent, or what `call` raises."""
+        try:
+            with self._slot(scope, slug, seconds) as left:
+                _admit(scope, slug, left)
+                return _observed(scope, slug, lambda: call(left))
+        except Withheld as refused:
+            WITHHELD.inc(1, refused.why)
+            raise
+
+    @contextmanager
+    def _slot(self, scope: TenantScope, slug: str, seconds: float) -> Iterator[float]:
+        key = (scope.tenant_id, slug)
+        began = clock.monotonic()
+        with self._freed:
+            if not self._freed.wait_for(lambda: self._running[key] < self._most, min(LONGEST_WAIT, seconds / 2)):
+                told = f"{self._most} calls of {slug} are under way and none ended in time; the call may be made again."
+                raise Withheld(told, "busy", _BUSY_RETRY_S)
+            self._running[key] += 1
+        try:
+            yield seconds - (clock.monotonic() - began)
+        finally:
+            with self._freed:
+                self._running[key] -= 1
+                if not self._running[key]:
+                    del self._running[key]
+                self._freed.notify_all()
+
+
+def _admit(scope: TenantScope, slug: str, seconds: float) -> None:
+    """Withheld unless the call may go out; through a half-open circuit goes one."""
+    now = clock.now_ms()
+    found = _read(scope, slug)
+    if found.open_until is not None and deciding.refusal(found, slug, now) is None:
+        refused = db.write(lambda: _take_probe(scope, slug, seconds))
+    else:
+        refused = deciding.refusal(found, slug, now)
+    if refused is not None:
+        raise refused
+
+
+def _take_probe(scope: TenantScope, slug: str, seconds: float) -> Withheld | None:
+    """Inside a write: of many who see the circuit half-open, in whatever process, one goes."""
+    now = clock.now_ms()
+    until = deciding.probing(_read(scope, slug), now, seconds).probing_until
+    changed = db.execute(_PROBE, (until, scope.tenant_id, slug, now, now))
+    return None if changed else deciding.refusal(_read(scope, slug), slug, now)
+
+
+def _observed(scope: TenantScope, slug: str, call: Callable[[], T]) -> T:
+    try:
+        answer = call()
+    except ConnectorError as error:
+        _learn(scope, slug, error)
+        raise
+    _learn(scope, slug, None)
+    return answer
+
+
+def _learn(scope: TenantScope, slug: str, error: ConnectorError | None) -> None:
+    """Keep what a call taught; writes nothing while all is well."""
+
+    def after(found: Circuit) -> Circuit:
+        return deciding.after_answer(found) if error is None else deciding.after_error(found, error, clock.now_ms())
+
+    def learn() -> None:
+        before = _read(scope, slug)
+        now_is = after(before)
+        if now_is != before:
+            _keep(scope, slug, now_is)
+            _tell(scope, slug, before, now_is)
+
+    found = _read(scope, slug)
+    if after(found) != found:
+        db.write(learn)
+
+
+def _tell(scope: TenantScope, slug: str, before: Circuit, after: Circuit) -> None:
+    """Inside a write: the monitor's line when a circuit opens or closes."""
+    now = clock.now_ms()
+    if after.open_until == before.open_until:
+        return
+    if after.open_until is None:
+        line = Line(now, "info", "integration", f"{slug} answers again; its circuit is closed", {"circuit": "closed"})
+    else:
+        pause = round((after.open_until - now) / 1000)
+        told = f"{slug} failed {after.failures} times in a row; it is left alone for {pause} s and then tried again"
+        line = Line(now, "warn", "integration", told, {"circuit": "open", "reason": after.reason})
+    write_lines(scope, [line])
+    state = "closed" if after.open_until is None else "open"
+    db.after_commit(lambda: CIRCUITS.inc(1, state))
+
+
+def _read(scope: TenantScope, slug: str) -> Circuit:
+    row = scope.find(CircuitRow, integration_id=slug)
+    if row is None:
+        return Circuit()
+    return Circuit(row.failures, row.openings, row.open_until, row.probing_until, row.held_until, row.reason)
+
+
+def _keep(scope: TenantScope, slug: str, circuit: Circuit) -> None:
+    values = (
+        circuit.failures, circuit.openings, circuit.open_until, circuit.probing_until, circuit.held_until,
+        circuit.reason, clock.now_ms(), scope.tenant_id, slug,
+    )  # fmt: skip
+    db.execute(_KEEP, values)

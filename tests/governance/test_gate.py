@@ -1,0 +1,282 @@
+"""Foreign systems that are dead, slow, lying or asking for patience: calls are held back, and let go again by themselves."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import pytest
+
+from appliance.connectors.contract import TransientError
+from appliance.connectors.testing import Answer, LoopbackServer, Received
+from appliance.core import clock
+from appliance.core.errors import ApplianceError
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.governance import executor as executing
+from appliance.governance.executor import ActionFailed, ActionRequest
+from appliance.governance.polling import PollRequest
+from appliance.integrations import gate, history
+from appliance.integrations.circuit import FAILURES, FIRST_OPEN_MS, Withheld
+from appliance.integrations.gate import Gate, Health
+from appliance.integrations.service import Spec
+from appliance.monitor import logs
+from tests.integrations.world import Ledger, World
+
+
+class Time:
+    """Wall time that the test moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = clock.now_ms()
+        monkeypatch.setattr(clock, "now_ms", lambda: self.now)
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    return Time(monkeypatch)
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    server = LoopbackServer()
+    yield server
+    server.close()
+
+
+def fails(world: World, do: str, action: str = "look", scope: TenantScope | None = None, **more: object) -> ActionFailed:
+    with pytest.raises(ActionFailed) as caught:
+        world.executor.execute(scope or world.one, world.request(action, input={"do": do}, **more))
+    return caught.value
+
+
+def open_circuit(world: World, do: str = "TransientError") -> None:
+    for _ in range(FAILURES):
+        fails(world, do)
+
+
+def health(world: World, scope: TenantScope | None = None) -> Health:
+    return world.integrations.health(scope or world.one, "books")
+
+
+def test_a_dead_system_is_left_alone_and_tried_again_by_itself(world: World, time: Time) -> None:
+    world.ledger()
+    open_circuit(world)
+    sent = len(Ledger.booked)
+    told = fails(world, "", "book")
+    assert len(Ledger.booked) == sent
+    assert (told.error_class, told.outcome, told.retryable, told.retry_after) == ("transient_error", "not_done", True, 10.0)
+    assert told.extra["foreign"] == {"withheld": "circuit_open"}
+    assert (health(world).state, health(world).failures, health(world).reason) == ("open", 5, "no, [redacted]")
+    time.now += FIRST_OPEN_MS
+    assert health(world).state == "half_open"
+    world.executor.execute(world.one, world.request("look"))
+    assert health(world) == Health()
+    texts = [line.message for line in logs.list_lines(world.one, logs.LineFilter(source="integration"), PageRequest()).items]
+    assert any("failed 5 times in a row; it is left alone for 10 s" in text for text in texts)
+    assert any("answers again; its circuit is closed" in text for text in texts)
+
+
+def test_a_call_that_was_held_back_is_recorded_and_its_key_may_be_sent_again(world: World, time: Time) -> None:
+    world.ledger()
+    open_circuit(world)
+    told = fails(world, "", "book", idempotency_key="k")
+    record = history.get_call(world.one, "books", told.call_id)
+    assert (record.status, record.outcome, record.error and record.error["retry_after"]) == ("failed", "not_done", 10.0)
+    time.now += FIRST_OPEN_MS
+    done = world.executor.execute(world.one, world.request("book", input={"do": ""}, idempotency_key="k"))
+    assert (done.status, done.call_id) == ("executed", told.call_id)
+
+
+def test_while_one_call_tries_the_others_wait_and_when_it_fails_too(world: World, time: Time) -> None:
+    world.ledger()
+    open_circuit(world)
+    time.now += FIRST_OPEN_MS
+    with ThreadPoolExecutor(1) as threads:
+        trying = threads.submit(world.executor.execute, world.one, world.request("look", input={"do": "wait"}))
+        assert Ledger.arrived.wait(10)
+        assert fails(world, "").retry_after == 2.0
+        Ledger.go_on.set()
+        trying.result(10)
+    assert health(world).state == "closed"
+    open_circuit(world)
+    time.now += FIRST_OPEN_MS
+    fails(world, "TransientError")
+    assert (health(world).state, health(world).open_until) == ("open", time.now + 2 * FIRST_OPEN_MS)
+
+
+def test_another_integration_and_another_tenant_are_not_held_back(world: World, time: Time) -> None:
+    world.ledger()
+    world.ledger(world.two)
+    world.integrations.create_integration(world.one, "other", Spec("ledger", {"token": "tok"}))
+    open_circuit(world)
+    world.executor.execute(world.two, world.request("look"))
+    world.executor.execute(world.one, ActionRequest("other", "look", {}))
+    assert health(world, world.two) == Health()
+
+
+def test_what_a_system_learnt_in_one_process_holds_in_every_other_and_after_a_restart(world: World, time: Time) -> None:
+    world.ledger()
+    open_circuit(world)
+    with pytest.raises(ActionFailed) as caught:
+        world.restarted().execute(world.one, world.request("look"))
+    assert caught.value.extra["foreign"] == {"withheld": "circuit_open"}
+
+
+def test_patience_that_one_call_was_asked_for_holds_back_the_next(world: World, time: Time) -> None:
+    world.ledger()
+    fails(world, "RateLimited")
+    sent = len(Ledger.booked)
+    time.now += 3_000
+    told = fails(world, "", "book")
+    assert (told.error_class, told.retryable, told.retry_after, told.outcome) == ("rate_limited", True, 4.0, "not_done")
+    assert len(Ledger.booked) == sent
+    assert health(world).held_until == time.now + 4_000
+    time.now += 4_000
+    world.executor.execute(world.one, world.request("book"))
+    assert health(world).held_until is None
+
+
+def test_a_poll_is_held_back_and_learns_like_a_call(world: World, time: Time, server: LoopbackServer) -> None:
+    server.answers["/"] = lambda request: Answer(429, {"Retry-After": "30"}, b"")
+    settings = {"base_url": server.url, "retries": {"attempts": 1}}
+    world.integrations.create_integration(world.one, "books", Spec("http", settings))
+    request = PollRequest("books", "new_items", {"url": "/", "cursor_field": "id"})
+    asked = []
+    for _ in range(2):
+        with pytest.raises(ActionFailed) as caught:
+            world.executor.poll(world.one, request)
+        asked.append((caught.value.error_class, caught.value.retry_after))
+    assert asked == [("rate_limited", 30.0)] * 2
+    assert len(server.received) == 1
+
+
+def test_changed_settings_and_a_test_that_succeeds_begin_anew(world: World, time: Time) -> None:
+    world.ledger()
+    open_circuit(world)
+    assert world.integrations.test_integration(world.one, "books").ok
+    assert health(world) == Health()
+    open_circuit(world)
+    world.integrations.replace_integration(world.one, "books", Spec("ledger", {"token": "another"}))
+    assert health(world) == Health()
+    open_circuit(world)
+    world.integrations.replace_integration(world.one, "books", Spec("ledger", {"token": "wrong"}))
+    open_circuit(world)
+    assert not world.integrations.test_integration(world.one, "books").ok
+    assert health(world).state == "open"
+
+
+def test_a_queued_call_stays_queued_while_it_is_held_back(world: World, time: Time) -> None:
+    world.ledger()
+    fails(world, "RateLimited")
+    call_id = world.executor.enqueue(world.one, world.request("book"))
+    world.queued.clear()
+    world.executor.run_queued(world.one, call_id)
+    assert history.get_call(world.one, "books", call_id).status == "queued"
+    time.now += 6_999
+    world.executor.sweep(queue_is_empty=True)
+    assert world.queued == []
+    time.now += 10_000
+    world.executor.sweep(queue_is_empty=True)
+    assert world.queued == [(executing.TASK, "one", call_id)]
+    world.executor.run_queued(world.one, call_id)
+    record = history.get_call(world.one, "books", call_id)
+    assert (record.status, record.tries) == ("succeeded", 1)
+
+
+def test_a_queued_call_is_not_held_back_for_ever(world: World, time: Time) -> None:
+    world.ledger()
+    call_id = world.executor.enqueue(world.one, world.request("book"))
+    time.now += 3_600_000
+    fails(world, "RateLimited")
+    world.executor.run_queued(world.one, call_id)
+    record = history.get_call(world.one, "books", call_id)
+    assert (record.status, record.error and record.error["class"]) == ("failed", "rate_limited")
+
+
+def test_calls_of_one_integration_wait_for_a_place_and_not_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "LONGEST_WAIT", 0.05)
+    world.ledger()
+    world.ledger(world.two)
+    narrow, go_on, inside = Gate(2), threading.Event(), threading.Semaphore(0)
+
+    def slow(seconds: float) -> float:
+        inside.release()
+        assert go_on.wait(10)
+        return seconds
+
+    with ThreadPoolExecutor(4) as threads:
+        running = [threads.submit(narrow.run, world.one, "books", 30.0, slow) for _ in range(2)]
+        assert all(inside.acquire(timeout=10) for _ in range(2))
+        with pytest.raises(Withheld) as caught:
+            narrow.run(world.one, "books", 30.0, slow)
+        assert (caught.value.why, caught.value.outcome) == ("busy", "not_done")
+        assert narrow.run(world.two, "books", 30.0, lambda seconds: seconds) > 29
+        assert narrow.run(world.one, "other", 30.0, lambda seconds: seconds) > 29
+        monkeypatch.setattr(gate, "LONGEST_WAIT", 10.0)
+        waiting = threads.submit(narrow.run, world.one, "books", 30.0, slow)
+        go_on.set()
+        wait([*running, waiting], 10)
+        assert waiting.result() <= 30.0
+
+
+def test_an_integration_that_is_deleted_while_it_is_asked_leaves_nothing(world: World) -> None:
+    world.ledger()
+    with ThreadPoolExecutor(1) as threads:
+        under_way = threads.submit(Gate().run, world.one, "books", 30.0, wait_and_fail)
+        assert Ledger.arrived.wait(10)
+        world.integrations.delete_integration(world.one, "books")
+        Ledger.go_on.set()
+        assert isinstance(under_way.exception(10), TransientError)
+    assert gate.open_circuits() == 0
+
+
+def wait_and_fail(seconds: float) -> None:
+    Ledger.arrived.set()
+    assert Ledger.go_on.wait(seconds)
+    raise TransientError("gone")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error_class"),
+    [
+        (Answer(503, {}, b"down"), "transient_error"),
+        (Answer(200, {"content-type": "application/json"}, b"<html>Sign in</html>"), "system_error"),
+        (Answer(200, {"content-encoding": "gzip"}, b"no gzip"), "system_error"),
+    ],
+)
+def test_dead_and_lying_servers_open_the_circuit(
+    world: World, time: Time, server: LoopbackServer, answer: Answer, error_class: str
+) -> None:
+    server.answers["/"] = lambda request: answer
+    settings = {"base_url": server.url, "retries": {"attempts": 1}}
+    world.integrations.create_integration(world.one, "books", Spec("http", settings))
+    seen = []
+    for _ in range(FAILURES + 2):
+        with pytest.raises(ApplianceError) as caught:
+            world.executor.execute(world.one, ActionRequest("books", "list", {"url": "/"}))
+        seen.append(caught.value.extra["error_class"])
+    assert seen[:FAILURES] == [error_class] * FAILURES
+    assert health(world).state == "open"
+    assert len(server.received) == FAILURES
+
+
+def test_a_slow_server_is_waited_for_until_the_deadline_and_then_left_alone(
+    world: World, time: Time, server: LoopbackServer
+) -> None:
+    go_on = threading.Event()
+
+    def answer(request: Received) -> Answer:
+        go_on.wait(20)
+        return Answer(200, {}, b"late")
+
+    server.answers["/"] = answer
+    settings = {"base_url": server.url, "retries": {"attempts": 1}}
+    world.integrations.create_integration(world.one, "books", Spec("http", settings))
+    try:
+        for number in range(FAILURES):
+            with pytest.raises(ActionFailed) as caught:
+                world.executor.execute(world.one, ActionRequest("books", "get", {"url": "/"}, seconds=0.1))
+            assert (caught.value.error_class, health(world).failures) == ("transient_error", number + 1)
+    finally:
+        go_on.set()
+    assert health(world).state == "open"

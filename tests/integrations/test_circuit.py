@@ -1,0 +1,108 @@
+"""The circuit breaker's decisions: when a foreign system is left alone, and how it comes back by itself."""
+
+import pytest
+
+from appliance.connectors import contract
+from appliance.integrations.circuit import (
+    FAILURES,
+    FIRST_OPEN_MS,
+    LONGEST_HOLD_MS,
+    LONGEST_OPEN_MS,
+    LONGEST_PROBE_MS,
+    AskedForPatience,
+    Circuit,
+    Withheld,
+    after_answer,
+    after_error,
+    probing,
+    refusal,
+)
+
+NOW = 1_000_000
+DEAD = contract.TransientError("no connection", outcome="unknown")
+
+
+def failed(times: int, now: int = NOW, circuit: Circuit = Circuit()) -> Circuit:  # noqa: B008 - frozen
+    for _ in range(times):
+        circuit = after_error(circuit, DEAD, now)
+    return circuit
+
+
+def test_failures_in_a_row_open_the_circuit_and_an_answer_between_them_does_not() -> None:
+    assert failed(FAILURES - 1).state(NOW) == "closed"
+    assert failed(FAILURES - 1, circuit=after_answer(failed(FAILURES - 1))).state(NOW) == "closed"
+    opened = failed(FAILURES)
+    assert (opened.state(NOW), opened.failures, opened.open_until) == ("open", FAILURES, NOW + FIRST_OPEN_MS)
+    refused = refusal(opened, "erp", NOW + 1_000)
+    assert refused is not None
+    assert (refused.why, refused.retry_after, refused.outcome, refused.error_class) == (
+        "circuit_open", 9.0, "not_done", "transient_error",
+    )  # fmt: skip
+    assert "erp failed 5 times in a row" in refused.message
+    assert "no connection" in refused.message
+
+
+def test_after_the_pause_one_call_tries_and_its_answer_closes_the_circuit() -> None:
+    opened, later = failed(FAILURES), NOW + FIRST_OPEN_MS
+    assert opened.state(later) == "half_open"
+    assert refusal(opened, "erp", later) is None
+    trying = probing(opened, later, 5.0)
+    assert isinstance(refusal(trying, "erp", later + 4_999), Withheld)
+    assert refusal(trying, "erp", later + 5_000) is None
+    assert probing(opened, later, 900.0).probing_until == later + LONGEST_PROBE_MS
+    assert after_answer(trying) == Circuit()
+
+
+def test_each_try_that_fails_doubles_the_pause_up_to_five_minutes() -> None:
+    circuit, now, pauses = failed(FAILURES), NOW, []
+    for _ in range(7):
+        assert circuit.open_until is not None
+        pauses.append(circuit.open_until - now)
+        now = circuit.open_until
+        circuit = after_error(probing(circuit, now, 5.0), DEAD, now)
+        assert circuit.probing_until is None
+    assert pauses == [10_000, 20_000, 40_000, 80_000, 160_000, LONGEST_OPEN_MS, LONGEST_OPEN_MS]
+
+
+def test_a_call_that_was_under_way_when_the_circuit_opened_lengthens_nothing() -> None:
+    opened = failed(FAILURES)
+    assert failed(3, NOW + 1, opened).open_until == opened.open_until
+
+
+@pytest.mark.parametrize("kind", [contract.Rejected, contract.AuthError, contract.RateLimited])
+def test_a_system_that_says_no_is_alive(kind: type[contract.ConnectorError]) -> None:
+    assert after_error(failed(FAILURES), kind("no"), NOW) == Circuit()
+
+
+@pytest.mark.parametrize("kind", [contract.ConfigError, contract.AddressNotAllowed])
+def test_a_call_that_never_got_there_teaches_nothing_but_ends_its_try(kind: type[contract.ConnectorError]) -> None:
+    opened = failed(FAILURES)
+    assert after_error(probing(opened, NOW, 5.0), kind("no"), NOW) == opened
+
+
+def test_a_system_that_answers_nonsense_is_left_alone_as_a_dead_one() -> None:
+    circuit = Circuit()
+    for _ in range(FAILURES):
+        circuit = after_error(circuit, contract.SystemFailure("not JSON"), NOW)
+    assert circuit.state(NOW) == "open"
+
+
+@pytest.mark.parametrize(
+    ("asked", "held"),
+    [(7.0, 7_000), (0.25, 250), (1e9, LONGEST_HOLD_MS), (float("inf"), LONGEST_HOLD_MS), (None, None), (0.0, None), (-5.0, None),
+     (float("nan"), None)],
+)  # fmt: skip
+def test_patience_is_kept_as_long_as_it_is_sensible(asked: float | None, held: int | None) -> None:
+    circuit = after_error(Circuit(), contract.RateLimited("slow down", retry_after=asked), NOW)
+    assert circuit.held_until == (None if held is None else NOW + held)
+    assert circuit.holds(NOW) == (held is not None)
+
+
+def test_held_back_calls_say_how_long_and_an_answer_does_not_shorten_it() -> None:
+    held = after_error(Circuit(), contract.RateLimited("slow down", retry_after=7.0), NOW)
+    shorter = after_error(after_answer(held), contract.RateLimited("slow down", retry_after=1.0), NOW)
+    for circuit in (held, after_answer(held), shorter):
+        refused = refusal(circuit, "erp", NOW + 2_000)
+        assert isinstance(refused, AskedForPatience)
+        assert (refused.error_class, refused.why, refused.retry_after) == ("rate_limited", "rate_limited", 5.0)
+        assert refusal(circuit, "erp", NOW + 7_000) is None
