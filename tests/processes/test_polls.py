@@ -52,7 +52,7 @@ class Asking:
 @pytest.fixture
 def asking(idle_world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asking]:
     yield Asking(idle_world, monkeypatch)
-    db.write(lambda: [db.execute(f"DELETE FROM {table}") for table in ("firing", "trigger_state", "integration_circuit")])
+    db.write(lambda: [db.execute(f"DELETE FROM {table}") for table in ("firing", "trigger_state", "integration_circuit")])  # noqa: S608
 
 
 def test_each_item_starts_one_execution_and_the_cursor_moves_on(asking: Asking) -> None:
