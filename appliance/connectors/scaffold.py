@@ -1,0 +1,294 @@
+"""A new connector as a package that works at once: code, tests against a server of its own, README, pyproject.toml."""
+
+import keyword
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from appliance.core.errors import AlreadyExists, ValidationFailed
+
+_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_LONGEST = 40
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """Where the package lies and what is in it, relative to that."""
+
+    folder: Path
+    files: tuple[str, ...]
+
+
+def write_scaffold(name: str, parent: Path) -> Scaffold:
+    """Write the package of connector `name` into `parent`; AlreadyExists when its folder is there, nothing is overwritten."""
+    if not _NAME.fullmatch(name) or "--" in name or len(name) > _LONGEST or keyword.iskeyword(name):
+        raise ValidationFailed(
+            f"{name[:60]!r} cannot be the name of a connector; take up to {_LONGEST} lower-case letters, digits and hyphens,"
+            " beginning with a letter",
+            pointer="/name",
+        )
+    folder = parent / f"gos-connector-{name}"
+    package = f"gos_connector_{name.replace('-', '_')}"
+    words = {
+        "name": name, "distribution": folder.name, "package": package,
+        "title": name.replace("-", " ").capitalize(), "class_name": "".join(map(str.capitalize, name.split("-"))) + "Connector",
+    }  # fmt: skip
+    files = {
+        "pyproject.toml": _PYPROJECT,
+        "README.md": _README,
+        f"src/{package}/__init__.py": _INIT,
+        f"src/{package}/connector.py": _CONNECTOR,
+        f"src/{package}/py.typed": "",
+        f"tests/test_{package}.py": _TESTS,
+    }
+    if folder.exists():
+        raise AlreadyExists(f"{folder} is there already; take another name, or another place with --in")
+    for path, text in files.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(Template(text).substitute(words), "utf-8")
+    return Scaffold(folder, tuple(files))
+
+
+_PYPROJECT = """\
+[build-system]
+requires = ["hatchling>=1.27"]
+build-backend = "hatchling.build"
+
+[project]
+name = "$distribution"
+version = "0.1.0"
+description = "Connector of the Governed Operations Service for $title."
+readme = "README.md"
+requires-python = ">=3.11"
+
+[project.entry-points."appliance.connectors"]
+$name = "$package:$class_name"
+
+[tool.hatch.build]
+dev-mode-dirs = ["src"]
+
+[tool.hatch.build.targets.wheel]
+packages = ["src/$package"]
+"""
+
+_README = """\
+# $distribution
+
+The connector `$name`: keeps items in $title.
+
+```yaml
+connector: $name
+settings:
+  base_url: https://$name.example.com
+  token: "= secrets.${name}_token"
+```
+
+| action | does | effect |
+|---|---|---|
+| `find_item` | reads one item | read |
+| `put_item` | writes an item under its id | idempotent |
+| `add_item` | adds an item | write |
+
+Tested against a server of the test on loopback.
+"""
+
+_INIT = '''\
+"""The connector `$name`."""
+
+from $package.connector import $class_name
+
+__all__ = ["$class_name"]
+'''
+
+_CONNECTOR = '''\
+"""$title: one call is one HTTP request."""
+
+import json
+from urllib.parse import quote
+
+from appliance.connectors.contract import (
+    Action,
+    AuthError,
+    Connector,
+    HttpRequest,
+    RateLimited,
+    Rejected,
+    SystemFailure,
+    TransientError,
+)
+
+ITEM = {
+    "type": "object",
+    "required": ["id", "name"],
+    "properties": {"id": {"type": "string", "minLength": 1}, "name": {"type": "string"}},
+}
+
+
+class $class_name(Connector):
+    """Items of $title."""
+
+    contract_version = 1
+    name = "$name"
+    title = "$title"
+    version = "0.1.0"
+    settings_schema = {
+        "type": "object",
+        "required": ["base_url", "token"],
+        "additionalProperties": False,
+        "properties": {
+            "base_url": {"type": "string", "pattern": "^https?://", "title": "Address", "secret_target": True},
+            "token": {"type": "string", "title": "Token", "secret": True},
+        },
+    }
+    actions = (
+        Action(
+            "find_item",
+            "Read one item",
+            {"type": "object", "required": ["id"], "properties": {"id": {"type": "string", "minLength": 1}}},
+            ITEM,
+            "read",
+            {"id": "1"},
+        ),
+        Action("put_item", "Write an item under its id", ITEM, ITEM, "idempotent", {"id": "1", "name": "one"}),
+        Action(
+            "add_item",
+            "Add an item",
+            {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+            ITEM,
+            "write",
+            {"name": "one more"},
+        ),
+    )
+
+    def check(self, ctx):
+        self._ask(ctx, "GET", "/health")
+        return "$title answers and accepts the token."
+
+    def call(self, action, input, ctx):
+        if action == "find_item":
+            return self._ask(ctx, "GET", f"/items/{quote(input['id'], safe='')}")
+        if action == "put_item":
+            return self._ask(ctx, "PUT", f"/items/{quote(input['id'], safe='')}", input)
+        if action == "add_item":
+            return self._ask(ctx, "POST", "/items", input)
+        raise Rejected(f"There is no action {action!r}.")
+
+    def _ask(self, ctx, method, path, body=None):
+        headers = [
+            ("Authorization", f"Bearer {self.settings['token']}"),
+            ("Content-Type", "application/json"),
+            # The same for every repetition of one call: the other side can tell that it knows it already.
+            ("Idempotency-Key", ctx.idempotency_key),
+        ]
+        content = b"" if body is None else json.dumps(body).encode()
+        answer = ctx.http.send(HttpRequest(method, self.settings["base_url"].rstrip("/") + path, headers, content=content))
+        # What has reached the other side and failed there may have been done.
+        outcome = "unknown" if method == "POST" else "not_done"
+        if answer.status in (401, 403):
+            raise AuthError("$title does not accept the token.")
+        if answer.status == 429:
+            wait = answer.headers.get("retry-after", "")
+            raise RateLimited("$title asks for patience.", retry_after=float(wait) if wait.isdigit() else None)
+        if answer.status >= 500:
+            raise TransientError(f"$title failed ({answer.status}).", outcome=outcome)
+        if answer.status >= 400:
+            raise Rejected(f"$title refused ({answer.status}).", details={"status": answer.status})
+        try:
+            return json.loads(answer.content)
+        except ValueError as error:
+            raise SystemFailure("$title did not answer in JSON.", outcome=outcome) from error
+'''
+
+_TESTS = '''\
+"""The contract suite and what is special to $title, against a server on loopback."""
+
+import json
+
+import pytest
+from $package import $class_name
+
+from appliance.connectors.contract import AuthError, RateLimited, Rejected, SystemFailure, TransientError
+from appliance.connectors.testing import Answer, ConnectorContract, LoopbackServer, open_context
+
+TOKEN = "secret-canary"
+
+
+@pytest.fixture
+def server():
+    """$title as far as the connector knows it; give it an account of the real one where there is one."""
+
+    def guarded(answer):
+        def answered(request):
+            return answer(request) if request.headers.get("authorization") == f"Bearer {TOKEN}" else Answer(401)
+
+        return answered
+
+    server = LoopbackServer()
+    server.answers["/health"] = guarded(lambda _: Answer(body=b"{}"))
+    server.answers["/items/1"] = guarded(lambda request: Answer(body=request.body or b'{"id": "1", "name": "one"}'))
+    added = guarded(lambda request: Answer(201, body=json.dumps({"id": "2", **json.loads(request.body)}).encode()))
+    server.answers["/items"] = added
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def it(server):
+    it = $class_name({"base_url": server.url, "token": TOKEN})
+    yield it
+    it.close()
+
+
+@pytest.fixture
+def ctx():
+    with open_context() as ctx:
+        yield ctx
+
+
+class TestContract(ConnectorContract):
+    connector = $class_name
+
+    @pytest.fixture
+    def settings(self, server):
+        return {"base_url": server.url, "token": TOKEN}
+
+    @pytest.fixture
+    def broken_settings(self):
+        return {"base_url": "http://127.0.0.1:1", "token": TOKEN}
+
+
+def test_a_wrong_token_is_said_without_it(server, ctx):
+    with pytest.raises(AuthError) as caught:
+        $class_name({"base_url": server.url, "token": "wrong-canary"}).check(ctx)
+    assert "canary" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer(429, {"Retry-After": "7"}), RateLimited),
+        (Answer(404), Rejected),
+        (Answer(503), TransientError),
+        (Answer(body=b"<html>"), SystemFailure),
+    ],
+)
+def test_what_goes_wrong_has_its_class(server, it, ctx, answer, error):
+    server.answers["/items/1"] = lambda _: answer
+    with pytest.raises(error) as caught:
+        it.call("find_item", {"id": "1"}, ctx)
+    assert getattr(caught.value, "retry_after", 7) == 7
+
+
+def test_a_write_that_failed_over_there_may_have_been_done(server, it, ctx):
+    server.answers["/items"] = lambda _: Answer(500)
+    with pytest.raises(TransientError) as caught:
+        it.call("add_item", {"name": "x"}, ctx)
+    assert caught.value.outcome == "unknown"
+
+
+def test_the_idempotency_key_goes_along(server, it, ctx):
+    it.call("add_item", {"name": "x"}, ctx)
+    assert server.received[-1].headers["idempotency-key"] == ctx.idempotency_key
+'''
