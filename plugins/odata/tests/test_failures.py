@@ -206,6 +206,19 @@ def test_a_token_that_is_not_given_is_told(
     assert (type(found), found.outcome) == (error, "not_done")
 
 
+def test_a_silent_token_address_has_done_nothing_in_the_service(oauth: OdataConnector, shop: Shop) -> None:
+    silent = threading.Event()
+
+    def wait(_: Received) -> Answer:
+        silent.wait(20)
+        return Answer()
+
+    shop.server.answers["/token"] = wait
+    found = failure(oauth, seconds=1)
+    silent.set()
+    assert (type(found), found.outcome) == (TransientError, "not_done")
+
+
 def test_oauth2_needs_a_token_address() -> None:
     settings = {"base_url": "https://a.example", "auth": {"kind": "oauth2", "client_id": "a", "client_secret": "b"}}
     assert schema_problems(OdataConnector.settings_schema, settings) != []
