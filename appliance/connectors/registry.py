@@ -112,7 +112,12 @@ def _load(point: EntryPoint, distribution: str) -> Installed:
             " Install a matching release."
         )
     found = Installed(connector, distribution)
-    check_declaration(found, point.name)
+    try:
+        check_declaration(found, point.name)
+    except Unusable:
+        raise
+    except (Exception, SystemExit) as error:  # what it declares is of another kind than any check foresaw
+        raise Unusable(f"Its declaration is broken: {type(error).__name__}: {error}. Install a mended release.") from error
     return found
 
 

@@ -135,7 +135,7 @@ def _guarded(ready: Ready, act: Callable[[], T]) -> T:
         error.details = ready.redactor.json(_storable(json.loads(json.dumps(error.details, default=str))))
         error.args = (error.message,)
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _log.exception("the connector %s failed on its own", ready.connector_label)
         raise SystemFailure(
             f"The connector {ready.connector_label} failed on its own ({type(error).__name__}); see the log.",

@@ -1,6 +1,7 @@
 """Live connectors: made from opened settings, shared by calls, closed when settings change or nobody calls."""
 
 import hashlib
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from appliance.integrations.settings import Redactor
 
 _MOST_LIVE = 256
 _IDLE_SECONDS = 300.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,14 @@ class Live:
     used_at: float = 0.0
 
     def close(self) -> None:
-        """Give back what the connector and its connections hold."""
+        """Give back what the connector and its connections hold.
+
+        Whoever closes it is somebody else, or has its answer already: what a plugin raises here is logged and no more.
+        """
         try:
             self.connector.close()
+        except (Exception, SystemExit):  # noqa: BLE001 - whatever a plugin does, see above
+            _log.exception("the connector %s could not be closed", self.connector.name)
         finally:
             self.client.close()
 

@@ -76,6 +76,9 @@ class Incomplete(Connector):
         (variant(name="broken", actions=(Action("a", "x", {"type": "no"}, TEXT, "read"),)), "input schema of action a"),
         (variant(name="broken", actions=(Action("a", "x", {}, {"$ref": "http://x/"}, "read"),)), "output schema"),
         (variant(name="broken", settings_schema={"pattern": "("}), "settings schema"),
+        (variant(name="broken", actions=None), "declaration is broken: TypeError"),
+        (variant(name="broken", actions=("say",)), "declaration is broken: AttributeError"),
+        (variant(name="broken", triggers=42), "declaration is broken: TypeError"),
     ],
 )
 def test_a_broken_plugin_is_a_sentence_and_stops_nothing(monkeypatch: pytest.MonkeyPatch, plugin: Any, sentence: str) -> None:
