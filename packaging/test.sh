@@ -17,6 +17,7 @@ ensure_test_tools() {
     [ -n "$(command -v initdb || find /usr/lib/postgresql -name initdb 2>/dev/null)" ] || missing+=(postgresql)
     command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server)
     command -v sshd >/dev/null || [ -x /usr/sbin/sshd ] || missing+=(openssh-server)
+    command -v dovecot >/dev/null || [ -x /usr/sbin/dovecot ] || missing+=(dovecot-imapd)
     [ ${#missing[@]} = 0 ] || need_packages "the tests need ${missing[*]}" "${missing[@]}"
 }
 

@@ -1,0 +1,94 @@
+"""The connector: each call is one conversation, with the SMTP server or with the IMAP server."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any, ClassVar
+
+from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Polled, Trigger
+from gos_connector_email import mailbox
+from gos_connector_email.declaration import ACTIONS, SETTINGS, TRIGGERS
+from gos_connector_email.imap import Imap
+from gos_connector_email.smtp import Smtp
+from gos_connector_email.wire import Peer
+from gos_connector_email.writing import write
+
+_PORTS = {("smtp", "tls"): 465, ("smtp", "starttls"): 587, ("smtp", "off"): 25, ("imap", "tls"): 993}
+_IMAP_PORT = 143
+
+
+class EmailConnector(Connector):
+    """One mailbox and the server that sends for it; either may be left out."""
+
+    contract_version = 1
+    name = "email"
+    title = "Email"
+    version = "0.1.0"
+    settings_schema: ClassVar[Json] = SETTINGS
+    actions: ClassVar[tuple[Action, ...]] = ACTIONS
+    triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS
+
+    def __init__(self, settings: Json) -> None:
+        super().__init__(settings)
+        self._in_mailbox: Mapping[str, Callable[[Imap, Json], dict[str, Any]]] = {
+            "folders": lambda imap, _: {"folders": imap.folders()},
+            "search": mailbox.search, "read": mailbox.read, "flag": mailbox.flag, "move": mailbox.move,
+        }  # fmt: skip
+
+    def check(self, ctx: Context) -> str:
+        told = []
+        if "smtp_host" in self.settings:
+            with self._smtp(ctx):
+                told.append(f"{self._peer('smtp')} takes mail")
+        if "imap_host" in self.settings:
+            with self._imap(ctx) as imap:
+                told.append(f"{self._peer('imap')} has {len(imap.folders())} folders")
+        if not told:
+            raise ConfigError("There is no server; give `smtp_host` to send, `imap_host` to read, or both.")
+        return f"{' and '.join(told)}."
+
+    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
+        if action == "send":
+            return self._send(input, ctx)
+        if action not in self._in_mailbox:
+            raise ConfigError(f"{self.title} has no action {action!r}; it has send, {', '.join(self._in_mailbox)}.")
+        with self._imap(ctx) as imap:
+            return self._in_mailbox[action](imap, input)
+
+    def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
+        if trigger != "new_mail":
+            return super().poll(trigger, query, cursor, ctx)
+        with self._imap(ctx) as imap:
+            return mailbox.new_mail(imap, query, cursor)
+
+    def _send(self, given: Json, ctx: Context) -> dict[str, Any]:
+        sender = given.get("from", self.settings.get("from"))
+        if sender is None:
+            raise ConfigError("The message has no sender; give `from` in the settings or in the call.")
+        letter = write(given, sender, ctx.idempotency_key)
+        with self._smtp(ctx) as smtp:
+            handed = smtp.hand_over(letter.sender, letter.recipients, letter.content)
+        if handed.refused:
+            ctx.log("warn", f"The server refused {len(handed.refused)} of {len(letter.recipients)} recipients.")
+        return {"message_id": letter.message_id, "accepted": handed.accepted, "refused": handed.refused}
+
+    @contextmanager
+    def _smtp(self, ctx: Context) -> Iterator[Smtp]:
+        with closing(Smtp(self._peer("smtp"), ctx, self.settings.get("user"), self.settings.get("password", ""))) as smtp:
+            yield smtp
+
+    @contextmanager
+    def _imap(self, ctx: Context) -> Iterator[Imap]:
+        peer = self._peer("imap")
+        if "user" not in self.settings:
+            raise ConfigError("A mailbox needs a sign-in; give `user` and `password`.")
+        with closing(Imap(peer, ctx, self.settings["user"], self.settings.get("password", ""))) as imap:
+            yield imap
+
+    def _peer(self, protocol: str) -> Peer:
+        host = self.settings.get(f"{protocol}_host")
+        if host is None:
+            what = "send" if protocol == "smtp" else "read"
+            raise ConfigError(f"This integration has no server to {what} with; give `{protocol}_host` in its settings.")
+        tls = self.settings.get(f"{protocol}_tls", "tls")
+        port = self.settings.get(f"{protocol}_port", _PORTS.get((protocol, tls), _IMAP_PORT))
+        return Peer(protocol.upper(), host, port, tls, self.settings.get("ca"))

@@ -1,0 +1,272 @@
+"""What the connector takes and gives: settings, actions and the trigger as JSON Schemas."""
+
+from typing import Any
+
+from appliance.connectors.contract import Action, Trigger
+
+Schema = dict[str, Any]
+
+MOST_FOUND = 500
+USUAL_FOUND = 50
+MOST_ATTACHED = 20 * 1024 * 1024
+USUAL_ATTACHED = 5 * 1024 * 1024
+
+_LINE: Schema = {"type": "string", "maxLength": 2_000}
+_HOST: Schema = {"type": "string", "minLength": 1, "maxLength": 253, "secret_target": True}
+_PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535, "secret_target": True}
+_TLS: Schema = {
+    "enum": ["tls", "starttls", "off"],
+    "default": "tls",
+    "secret_target": True,
+    "description": "tls: from the first byte; starttls: TLS, begun in clear text; off: in clear text, the password too",
+}
+_ADDRESS: Schema = {
+    "anyOf": [
+        {"type": "string", "minLength": 3, "maxLength": 320},
+        {
+            "type": "object",
+            "required": ["address"],
+            "additionalProperties": False,
+            "properties": {"address": {"type": "string", "maxLength": 320}, "name": {"type": "string", "maxLength": 200}},
+        },
+    ]
+}
+_ADDRESSES: Schema = {"type": "array", "items": _ADDRESS, "maxItems": 500}
+_FOLDER: Schema = {"type": "string", "minLength": 1, "maxLength": 500, "default": "INBOX"}
+_UID: Schema = {"type": "integer", "minimum": 1, "maximum": 2**32 - 1}
+_UIDS: Schema = {"type": "array", "items": _UID, "minItems": 1, "maxItems": 1_000}
+_VALIDITY: Schema = {**_UID, "description": "As a search gave it; the call fails when the folder was made anew"}
+
+SETTINGS: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "smtp_host": {**_HOST, "title": "SMTP server", "description": "For sending"},
+        "smtp_port": {**_PORT, "title": "SMTP port", "description": "465 for tls, 587 for starttls, 25 for off unless given"},
+        "smtp_tls": {**_TLS, "title": "SMTP encryption"},
+        "imap_host": {**_HOST, "title": "IMAP server", "description": "For reading"},
+        "imap_port": {**_PORT, "title": "IMAP port", "description": "993 for tls, 143 for the others unless given"},
+        "imap_tls": {**_TLS, "title": "IMAP encryption"},
+        "user": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 300,
+            "title": "User",
+            "description": "Left out: SMTP without a sign-in",
+        },
+        "password": {"type": "string", "maxLength": 4_000, "title": "Password", "secret": True},
+        "from": {**_ADDRESS, "title": "Sender", "description": "The sender where a call names none"},
+        "ca": {
+            "type": "string",
+            "title": "Certificate authority",
+            "description": "PEM certificates to trust instead of the system's",
+            "secret_target": True,
+        },
+    },
+}
+
+_SHOWN_ADDRESSES: Schema = {
+    "type": "array",
+    "items": {"type": "object", "properties": {"name": {"type": "string"}, "address": {"type": "string"}}},
+}
+_SUMMARY: Schema = {
+    "folder": {"type": "string"},
+    "uidvalidity": {"type": "integer"},
+    "uid": {"type": "integer"},
+    "message_id": {"type": "string"},
+    "subject": {"type": "string"},
+    "from": _SHOWN_ADDRESSES,
+    "to": _SHOWN_ADDRESSES,
+    "cc": _SHOWN_ADDRESSES,
+    "reply_to": _SHOWN_ADDRESSES,
+    "in_reply_to": {"type": "string"},
+    "references": {"type": "array", "items": {"type": "string"}},
+    "date": {"type": ["string", "null"], "description": "RFC 3339, as the sender claims it; null when it cannot be read"},
+    "flags": {"type": "array", "items": {"type": "string"}, "description": "seen, answered, flagged, deleted, draft, and keywords"},
+    "size": {"type": "integer"},
+}
+_ITEM: Schema = {"type": "object", "required": ["folder", "uidvalidity", "uid", "subject", "from"], "properties": _SUMMARY}
+_CRITERIA: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "description": "All of it must fit; a text fits when it is contained, letters large or small",
+    "properties": {
+        **{name: {**_LINE, "minLength": 1} for name in ("from", "to", "cc", "subject", "body", "text")},
+        "since": {"type": "string", "format": "date", "description": "Received on this day or later"},
+        "before": {"type": "string", "format": "date", "description": "Received before this day"},
+        **{name: {"type": "boolean"} for name in ("seen", "flagged", "answered", "draft")},
+        **{name: {"type": "integer", "minimum": 0, "maximum": 2**32 - 1} for name in ("larger", "smaller")},
+        "keyword": {"type": "string", "maxLength": 100},
+        "headers": {"type": "object", "additionalProperties": _LINE, "maxProperties": 10},
+        "after_uid": {"type": "integer", "minimum": 0, "maximum": 2**32 - 2},
+    },
+}
+
+
+def _object(required: list[str], **properties: Schema) -> Schema:
+    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
+
+
+def _flags(what: str) -> Schema:
+    return {"type": "array", "items": {"type": "string", "maxLength": 100}, "maxItems": 20, "description": what}
+
+
+_SEND = _object(
+    ["subject"],
+    to=_ADDRESSES,
+    cc=_ADDRESSES,
+    bcc={**_ADDRESSES, "description": "Get the message, and nobody reads so in it"},
+    reply_to={**_ADDRESSES, "maxItems": 10},
+    subject=_LINE,
+    text={"type": "string", "maxLength": 5_000_000},
+    html={"type": "string", "maxLength": 5_000_000},
+    attachments={
+        "type": "array",
+        "maxItems": 50,
+        "items": _object(
+            ["name", "content"],
+            name={"type": "string", "minLength": 1, "maxLength": 255},
+            content_type={"type": "string", "pattern": "^[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+$", "default": "application/octet-stream"},
+            content={"type": "string", "description": "base64"},
+        ),
+    },
+    headers={"type": "object", "maxProperties": 20, "additionalProperties": _LINE, "description": "In-Reply-To, References, X-…"},
+    **{"from": _ADDRESS},
+)
+_SENT: Schema = {
+    "type": "object",
+    "required": ["message_id", "accepted", "refused"],
+    "properties": {
+        "message_id": {"type": "string"},
+        "accepted": {"type": "array", "items": {"type": "string"}},
+        "refused": {
+            "type": "array",
+            "description": "Whom the server refused while it took the message for the others",
+            "items": {
+                "type": "object",
+                "properties": {"address": {"type": "string"}, "code": {"type": "integer"}, "message": {"type": "string"}},
+            },
+        },
+    },
+}
+_READ: Schema = {
+    "type": "object",
+    "required": ["uid", "subject", "text", "html", "attachments", "truncated"],
+    "properties": {
+        **_SUMMARY,
+        "text": {"type": ["string", "null"]},
+        "html": {"type": ["string", "null"]},
+        "truncated": {"type": "boolean", "description": "A text or the list of parts was cut"},
+        "attachments": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "content_type": {"type": "string"},
+                    "content_id": {"type": "string"},
+                    "size": {"type": "integer"},
+                    "content": {"type": ["string", "null"], "description": "base64; null where it did not fit"},
+                },
+            },
+        },
+    },
+}
+_CHANGED: Schema = {
+    "type": "object",
+    "required": ["changed", "missing"],
+    "properties": {
+        "changed": {"type": "array", "items": {"type": "integer"}},
+        "missing": {"type": "array", "items": {"type": "integer"}, "description": "UIDs the folder does not have (any more)"},
+    },
+}
+
+ACTIONS = (
+    Action(
+        "send",
+        "Send a message",
+        _SEND,
+        _SENT,
+        "write",
+        {"to": ["ann@example.com"], "subject": "Order 7", "text": "It is on its way."},
+    ),
+    Action(
+        "folders",
+        "List the folders of the mailbox",
+        _object([]),
+        {"type": "object", "required": ["folders"], "properties": {"folders": {"type": "array", "items": {"type": "object"}}}},
+        "read",
+        {},
+    ),
+    Action(
+        "search",
+        "Find messages, the newest first",
+        _object(
+            [],
+            folder=_FOLDER,
+            criteria=_CRITERIA,
+            limit={"type": "integer", "minimum": 1, "maximum": MOST_FOUND, "default": USUAL_FOUND},
+        ),
+        {
+            "type": "object",
+            "required": ["uidvalidity", "messages", "total"],
+            "properties": {
+                "uidvalidity": {"type": "integer"},
+                "messages": {"type": "array", "items": _ITEM},
+                "total": {"type": "integer", "description": "How many fit; more than the messages when `limit` cut them"},
+            },
+        },
+        "read",
+        {"criteria": {"seen": False}},
+    ),
+    Action(
+        "read",
+        "Read one message, without marking it seen",
+        _object(
+            ["uid"],
+            folder=_FOLDER,
+            uid=_UID,
+            uidvalidity=_VALIDITY,
+            attached_bytes={
+                "type": "integer",
+                "minimum": 0,
+                "maximum": MOST_ATTACHED,
+                "default": USUAL_ATTACHED,
+                "description": "How much of attachments' content to give; 0 for their names only",
+            },
+        ),
+        _READ,
+        "read",
+        {"uid": 1},
+    ),
+    Action(
+        "flag",
+        "Set or take away flags: seen, answered, flagged, deleted, draft, or keywords",
+        _object(["uids"], folder=_FOLDER, uids=_UIDS, uidvalidity=_VALIDITY, add=_flags("To set"), remove=_flags("To take away")),
+        _CHANGED,
+        "idempotent",
+        {"uids": [1], "add": ["seen"]},
+    ),
+    Action(
+        "move",
+        "Move messages to another folder",
+        _object(["uids", "to"], folder=_FOLDER, uids=_UIDS, uidvalidity=_VALIDITY, to={**_FOLDER, "default": "Archive"}),
+        _CHANGED,
+        "idempotent",
+        {"uids": [1], "to": "Archive"},
+    ),
+)
+
+TRIGGERS = (
+    Trigger(
+        "new_mail",
+        "Messages that arrive in a folder",
+        _object(
+            [],
+            folder=_FOLDER,
+            begin={"enum": ["now", "start"], "default": "now", "description": "Whether what is there already counts as new"},
+        ),
+        _ITEM,
+        {"folder": "INBOX"},
+    ),
+)

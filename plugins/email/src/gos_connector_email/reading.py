@@ -1,0 +1,135 @@
+"""Messages as they are received, as JSON: whatever was written, something readable comes out."""
+
+import base64
+from collections.abc import Iterator
+from email.errors import HeaderParseError
+from email.header import decode_header
+from email.message import Message
+from email.parser import BytesParser
+from email.policy import compat32
+from email.utils import getaddresses, parsedate_to_datetime
+from typing import Any
+
+MOST_TEXT = 500_000
+_MOST_PARTS = 500
+
+
+def parse(content: bytes) -> Message:
+    """The message; never fails, for the parser notes defects and goes on."""
+    return BytesParser(policy=compat32).parsebytes(content)
+
+
+def summary(message: Message) -> dict[str, Any]:
+    """What its headers say."""
+    return {
+        "message_id": _text(message, "Message-ID").strip(),
+        "subject": _text(message, "Subject"),
+        "from": _addresses(message, "From"),
+        "to": _addresses(message, "To"),
+        "cc": _addresses(message, "Cc"),
+        "reply_to": _addresses(message, "Reply-To"),
+        "in_reply_to": _text(message, "In-Reply-To").strip(),
+        "references": _text(message, "References").split()[:200],
+        "date": _date(message),
+    }
+
+
+def body(message: Message, most_attached: int) -> dict[str, Any]:
+    """Its first text and its first HTML, and its attachments with content as long as it fits into `most_attached` bytes."""
+    found: dict[str, str] = {}
+    attachments: list[dict[str, Any]] = []
+    is_truncated = False
+    left = most_attached
+    for index, part in enumerate(_leaves(message)):
+        if index >= _MOST_PARTS:
+            is_truncated = True
+            break
+        kind = part.get_content_type()
+        name = _file_name(part)
+        content = _payload(part)
+        is_shown = not name and part.get_content_disposition() != "attachment"
+        if is_shown and kind in ("text/plain", "text/html") and kind not in found:
+            text = _decoded(content, part.get_content_charset()).replace("\r\n", "\n")
+            is_truncated = is_truncated or len(text) > MOST_TEXT
+            found[kind] = text[:MOST_TEXT]
+            continue
+        fits = len(content) <= left
+        left -= len(content) if fits else 0
+        attachments.append({
+            "name": name,
+            "content_type": kind,
+            "content_id": _text(part, "Content-ID").strip().strip("<>"),
+            "size": len(content),
+            "content": base64.b64encode(content).decode("ascii") if fits and most_attached else None,
+        })  # fmt: skip
+    return {"text": found.get("text/plain"), "html": found.get("text/html"), "attachments": attachments, "truncated": is_truncated}
+
+
+def _leaves(message: Message) -> Iterator[Message]:
+    """The parts that hold content, in order; an enclosed message is one of them, as a whole."""
+    waiting = [message]
+    while waiting:
+        part = waiting.pop()
+        payload = part.get_payload()
+        if part.get_content_maintype() == "multipart" and isinstance(payload, list):
+            waiting += reversed([each for each in payload if isinstance(each, Message)])
+        else:
+            yield part
+
+
+def _payload(part: Message) -> bytes:
+    if part.is_multipart():  # an enclosed message
+        return b"\r\n".join(each.as_bytes() for each in part.get_payload() if isinstance(each, Message))
+    content = part.get_payload(decode=True)
+    return content if isinstance(content, bytes) else b""
+
+
+def _text(message: Message, name: str) -> str:
+    """A header, decoded and on one line."""
+    raw = _raw(message, name)
+    return " ".join(_words(raw).split()) if raw else ""
+
+
+def _raw(message: Message, name: str) -> str:
+    """The header as it was sent; bytes beyond ASCII read as UTF-8."""
+    for each, value in message.raw_items():
+        if each.lower() == name.lower():
+            return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return ""
+
+
+def _words(raw: str) -> str:
+    try:
+        pieces = decode_header(raw)
+    except (HeaderParseError, ValueError):
+        return raw
+    return "".join(piece if isinstance(piece, str) else _decoded(piece, charset) for piece, charset in pieces)
+
+
+def _decoded(content: bytes, charset: str | None) -> str:
+    try:
+        return content.decode(charset or "utf-8", "replace")
+    except (LookupError, ValueError):
+        return content.decode("utf-8", "replace")
+
+
+def _addresses(message: Message, name: str) -> list[dict[str, str]]:
+    raw = _raw(message, name)
+    found = getaddresses([" ".join(raw.split())]) if raw else []
+    return [{"name": _words(shown), "address": address} for shown, address in found[:1000] if address or shown]
+
+
+def _date(message: Message) -> str | None:
+    try:
+        found = parsedate_to_datetime(_raw(message, "Date"))
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return found.isoformat().replace("+00:00", "Z")
+
+
+def _file_name(part: Message) -> str:
+    try:
+        name = part.get_filename()
+    except (ValueError, LookupError, TypeError):
+        return ""
+    return " ".join(_words(name).split())[:255] if name else ""
