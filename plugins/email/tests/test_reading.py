@@ -198,6 +198,16 @@ def test_new_mail_is_told_once_and_from_now_on(reader: Reader) -> None:
     assert reader.uids(seen=True) == []
 
 
+def test_a_message_that_vanished_before_the_poll_does_not_bring_an_old_one_back(reader: Reader) -> None:
+    reader.mailbox.put(PLAIN % b"old")
+    cursor = reader.poll().cursor
+    reader.mailbox.put(PLAIN % b"gone")
+    reader("move", uids=[2], to="Archive")
+    assert list(reader.poll(cursor).items) == []
+    reader.mailbox.put(PLAIN % b"new")
+    assert [item.data["subject"] for item in reader.poll(cursor).items] == ["new"]
+
+
 def test_much_new_mail_comes_in_parts(reader: Reader) -> None:
     with reader.mailbox.client() as client:
         for number in range(MOST_POLLED + 5):
