@@ -1,5 +1,7 @@
-"""Real servers on free ports of loopback, each with a folder of its own: OpenSSH."""
+"""Real servers on free ports of loopback, each with a folder of its own: OpenSSH and Apache."""
 
+import base64
+import hashlib
 import os
 import pwd
 import shutil
@@ -96,8 +98,12 @@ def serving(
             time.sleep(0.05)
         yield process
     finally:
-        process.kill()
-        process.wait()
+        process.terminate()  # asked to, it takes its own children with it
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def greets(port: int, greeting: bytes) -> bool:
@@ -162,3 +168,53 @@ def sshd() -> Iterator[Place]:
                 "root": str(folder / "root"),
             }
             yield Place(settings, folder / "root", process)
+
+
+MODULES = "mpm_event authn_core authn_file authz_core authz_user alias auth_basic dav dav_fs dir"
+
+
+@pytest.fixture(scope="session")
+def apache() -> Iterator[Place]:
+    """Apache's WebDAV with a password, its folder under an address with a space."""
+    with temporary_folder() as folder:
+        (folder / "root").mkdir()
+        digest = base64.b64encode(hashlib.sha1("sésame".encode()).digest()).decode()  # noqa: S324 - what htpasswd -s writes
+        (folder / "users").write_text(f"ann:{{SHA}}{digest}\n")
+        port = free_port()
+        modules = [f"LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so" for name in MODULES.split()]
+        (folder / "config").write_text(
+            "\n".join(modules)
+            + f"""
+ServerRoot "{folder}"
+ServerName 127.0.0.1
+Listen 127.0.0.1:{port}
+PidFile "{folder}/pid"
+ErrorLog "{folder}/errors"
+Mutex file:{folder}
+DocumentRoot "{folder}/nothing"
+DavLockDB "{folder}/locks"
+Alias "/my files" "{folder}/root"
+<Directory "{folder}/root">
+  Dav On
+  AuthType Basic
+  AuthName files
+  AuthUserFile "{folder}/users"
+  Require valid-user
+</Directory>
+"""
+        )
+        (folder / "nothing").mkdir()
+        options = unprivileged(folder)
+        program = shutil.which("apache2") or "/usr/sbin/apache2"
+        command = [program, "-DFOREGROUND", "-f", str(folder / "config")]
+        with serving(command, folder, lambda: listens(port), **options) as process:
+            url = f"http://127.0.0.1:{port}/my%20files"
+            yield Place({"base_url": url, "user": "ann", "password": "sésame"}, folder / "root", process)
+
+
+def listens(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False

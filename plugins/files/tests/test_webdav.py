@@ -1,0 +1,233 @@
+"""Files over WebDAV, on Apache and on servers that fail."""
+
+import base64
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gos_connector_files import WebdavConnector
+
+from appliance.connectors.contract import (
+    AuthError,
+    ConfigError,
+    ConnectorError,
+    Context,
+    RateLimited,
+    Rejected,
+    SystemFailure,
+    TransientError,
+)
+from appliance.connectors.testing import ConnectorContract
+
+
+@pytest.fixture
+def dav(apache: Any) -> Any:
+    apache.clear()
+    return apache
+
+
+@pytest.fixture
+def it(dav: Any) -> WebdavConnector:
+    return WebdavConnector(dav.settings)
+
+
+class TestContract(ConnectorContract):
+    connector = WebdavConnector
+
+    @pytest.fixture
+    def settings(self, dav: Any) -> dict[str, Any]:
+        return dict(dav.settings)
+
+    @pytest.fixture
+    def broken_settings(self) -> dict[str, Any]:
+        return {"base_url": "http://127.0.0.1:1/x"}
+
+
+def names(dav: Any, folder: str = "") -> list[str]:
+    """What the folder holds, without Apache's own properties."""
+    return sorted(path.name for path in (dav.root / folder).iterdir() if path.name != ".DAV")
+
+
+def test_bytes_come_back_as_they_went(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+    content = os.urandom(300_001)
+    it.call("put", {"path": "a.bin", "base64": base64.b64encode(content).decode()}, ctx)
+    assert (dav.root / "a.bin").read_bytes() == content
+    assert base64.b64decode(it.call("get", {"path": "a.bin"}, ctx)["base64"]) == content
+
+
+def test_a_put_replaces_at_once_and_may_come_twice(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+    dav.give("ü #1/a b%20?.txt", "old and longer")
+    for _ in range(2):
+        it.call("put", {"path": "ü #1/a b%20?.txt", "text": "new €"}, ctx)
+    assert names(dav, "ü #1") == ["a b%20?.txt"]
+    assert it.call("get", {"path": "ü #1/a b%20?.txt", "format": "text"}, ctx)["text"] == "new €"
+    assert [each["path"] for each in it.call("list", {"folder": "ü #1"}, ctx)["entries"]] == ["ü #1/a b%20?.txt"]
+
+
+def test_a_put_goes_over_no_folder_and_into_none_that_is_not_there(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+    dav.give("folder/x", "kept")
+    with pytest.raises(Rejected):
+        it.call("put", {"path": "folder", "text": "x"}, ctx)
+    with pytest.raises(Rejected, match="make it first"):
+        it.call("put", {"path": "nowhere/x", "text": "x"}, ctx)
+    assert (names(dav), names(dav, "folder")) == (["folder"], ["x"])
+
+
+def test_a_folder_is_listed_page_by_page(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+    for name in ("c", "a", "b"):
+        dav.give(f"in/{name}", name * 3, 1_000_000_000)
+    it.call("make_folder", {"path": "in/d"}, ctx)
+    first = it.call("list", {"folder": "in", "limit": 3}, ctx)
+    assert first["entries"][0] == {"path": "in/a", "name": "a", "kind": "file", "size": 3, "modified": "2001-09-09T01:46:40Z"}
+    assert [each["name"] for each in first["entries"]] == ["a", "b", "c"]
+    rest = it.call("list", {"folder": "in", "limit": 3, "after": first["after"]}, ctx)
+    assert ([(each["name"], each["kind"]) for each in rest["entries"]], rest["after"]) == ([("d", "folder")], None)
+    assert [each["name"] for each in it.call("list", {}, ctx)["entries"]] == ["in"]
+
+
+def test_what_is_there_and_what_is_not(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+    dav.give("in/a", "xy")
+    assert it.call("stat", {"path": "in/a"}, ctx)["entry"]["size"] == 2
+    assert it.call("stat", {"path": "in"}, ctx)["entry"]["kind"] == "folder"
+    assert it.call("stat", {"path": "nowhere/b"}, ctx) == {"exists": False}
+    for action, given in (("get", {"path": "b"}), ("list", {"folder": "b"}), ("move", {"path": "b", "to": "c"})):
+        with pytest.raises(Rejected, match="'b'"):
+            it.call(action, given, ctx)
+    for action, given in (("get", {"path": "in"}), ("list", {"folder": "in/a"})):
+        with pytest.raises(Rejected):
+            it.call(action, given, ctx)
+
+
+def test_a_move_never_goes_over_another_file(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+    dav.give("a", "A")
+    dav.give("b", "B")
+    with pytest.raises(Rejected, match="'b' is there already"):
+        it.call("move", {"path": "a", "to": "b"}, ctx)
+    it.call("move", {"path": "a", "to": "c d"}, ctx)
+    assert {name: (dav.root / name).read_text() for name in names(dav)} == {"b": "B", "c d": "A"}
+
+
+def test_only_what_is_empty_is_deleted_and_that_may_be_repeated(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+    assert [it.call("make_folder", {"path": "a/b/c"}, ctx)["made"] for _ in range(2)] == [True, False]
+    with pytest.raises(Rejected, match="not empty"):
+        it.call("delete", {"path": "a"}, ctx)
+    assert [it.call("delete", {"path": "a/b/c"}, ctx)["deleted"] for _ in range(2)] == [True, False]
+    dav.give("file", "x")
+    with pytest.raises(Rejected):
+        it.call("make_folder", {"path": "file"}, ctx)
+    assert it.call("delete", {"path": "file"}, ctx) == {"deleted": True}
+
+
+def test_a_file_that_is_too_large_is_said(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+    dav.give("a", b"x" * 11)
+    with pytest.raises(Rejected, match="11 bytes"):
+        it.call("get", {"path": "a", "most_bytes": 10}, ctx)
+
+
+def test_a_new_file_is_told_once_it_has_settled(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+    cursor = it.poll("new_files", {}, None, ctx).cursor
+    dav.give("new.csv", "whole file")
+    growing = it.poll("new_files", {}, cursor, ctx)
+    settled = it.poll("new_files", {}, growing.cursor, ctx)
+    assert (list(growing.items), [item.data["path"] for item in settled.items]) == ([], ["new.csv"])
+
+
+# -- what goes wrong
+
+
+def test_a_wrong_password_is_said_without_it(dav: Any, ctx: Context) -> None:
+    for changed in ({"password": "wrong-canary"}, {"user": "canary"}):
+        with pytest.raises(AuthError) as caught:
+            WebdavConnector({**dav.settings, **changed}).check(ctx)
+        assert "canary" not in caught.value.message + str(caught.value.details)
+
+
+def test_a_folder_that_is_not_there(dav: Any, ctx: Context) -> None:
+    with pytest.raises(ConfigError, match="base_url"):
+        WebdavConnector({**dav.settings, "base_url": dav.settings["base_url"] + "/nowhere"}).check(ctx)
+
+
+@pytest.fixture
+def liar() -> Iterator[Any]:
+    """A server that answers each method with a status and a body of the test's choice, None being nothing at all."""
+    answers: dict[str, tuple[int, bytes] | None] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            given = answers[self.command]
+            if given is None:
+                self.close_connection = True
+                return
+            self.send_response(given[0])
+            self.send_header("Retry-After", "7")
+            self.send_header("Content-Length", str(len(given[1])))
+            self.end_headers()
+            self.wfile.write(given[1])
+
+        do_PROPFIND = do_PUT = do_MOVE = do_DELETE = do_MKCOL = do_GET = answer  # noqa: N815 - http.server's names
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: the test's output is the test's."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield SimpleNamespace(answers=answers, it=WebdavConnector({"base_url": f"http://127.0.0.1:{server.server_address[1]}/d"}))
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (200, b"<html>hello</html>", SystemFailure),
+        (207, b"no xml", SystemFailure),
+        (207, b"<multistatus xmlns='DAV:'/>", SystemFailure),
+        (207, b"<!DOCTYPE d [<!ENTITY e 'x'>]><d>&e;</d>", SystemFailure),
+        (301, b"", SystemFailure),
+        (403, b"", Rejected),
+        (423, b"", TransientError),
+        (429, b"", RateLimited),
+        (503, b"", RateLimited),
+        (500, b"", TransientError),
+    ],
+)
+def test_what_a_server_says_is_told_as_what_it_means(
+    liar: Any, ctx: Context, status: int, body: bytes, expected: type[ConnectorError]
+) -> None:
+    liar.answers["PROPFIND"] = (status, body)
+    with pytest.raises(expected) as caught:
+        liar.it.check(ctx)
+    assert type(caught.value) is expected
+    assert caught.value.outcome == "not_done"
+    if isinstance(caught.value, RateLimited):
+        assert caught.value.retry_after == 7
+
+
+@pytest.mark.parametrize("answer", [None, (500, b"")])
+def test_until_the_last_request_nothing_has_happened_then_nobody_knows(liar: Any, ctx: Context, answer: Any) -> None:
+    liar.answers |= {"PROPFIND": (404, b""), "PUT": answer, "MOVE": answer}
+    outcomes = []
+    for action, given in (("put", {"path": "a", "text": "x"}), ("move", {"path": "a", "to": "b"})):
+        with pytest.raises(TransientError) as caught:
+            liar.it.call(action, given, ctx)
+        outcomes.append(caught.value.outcome)
+    liar.answers["PUT"] = (201, b"")
+    with pytest.raises(TransientError) as caught:
+        liar.it.call("put", {"path": "a", "text": "x"}, ctx)
+    assert [*outcomes, caught.value.outcome] == ["not_done", "unknown", "unknown"]
+
+
+def test_names_that_lead_elsewhere_are_not_listed(liar: Any, ctx: Context) -> None:
+    hrefs = ("/d/", "/d/ok", "/d/../x", "/d/%2e%2e", "/d/a/b", "/e/f", "/d/x%2fy")
+    listed = "".join(f"<response><href>{href}</href></response>" for href in hrefs)
+    folder = "<propstat><prop><resourcetype><collection/></resourcetype></prop></propstat></response>"
+    body = f"<multistatus xmlns='DAV:'>{listed}</multistatus>".replace("</response>", folder, 1)
+    liar.answers["PROPFIND"] = (207, body.encode())
+    assert [each["name"] for each in liar.it.call("list", {}, ctx)["entries"]] == ["ok"]
