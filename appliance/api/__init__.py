@@ -9,6 +9,7 @@ from . import (
     executions,
     integrations,
     keys,
+    kill_switches,
     llm,
     logs,
     processes,
@@ -25,7 +26,7 @@ from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    approvals, bulk, datapool, documents, dry_runs, executions, integrations, keys, llm, logs,
+    approvals, bulk, datapool, documents, dry_runs, executions, integrations, keys, kill_switches, llm, logs,
     processes, replay, retry_plan, solutions, tenants, triggers, version_diff, webhooks,
 )  # fmt: skip
 

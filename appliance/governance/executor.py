@@ -26,7 +26,7 @@ from appliance.connectors.contract import (
 from appliance.core import clock, db, errors
 from appliance.core.errors import ApplianceError, ConcurrencyLimited, ConnectorFailed, Detail, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance import polling
+from appliance.governance import polling, switches
 from appliance.governance.polling import PollRequest
 from appliance.integrations import records
 from appliance.integrations.calls import Shot
@@ -247,6 +247,7 @@ class GovernedExecutor:
 
     def _judge(self, scope: TenantScope, request: ActionRequest) -> tuple[Ready, Proposal]:
         ready = self._integrations.ready(scope, request.integration)
+        switches.refuse_switched_off(scope, ready.slug)
         action = ready.installed.actions.get(request.action)
         if action is None:
             known = ", ".join(sorted(ready.installed.actions))
@@ -275,6 +276,7 @@ class GovernedExecutor:
         """
 
         def judge(ready: Ready, trigger: Trigger) -> None:
+            switches.refuse_switched_off(scope, ready.slug)
             asked = ActionRequest(request.integration, trigger.name, request.query)
             action = Action(trigger.name, trigger.summary, trigger.query, trigger.item, "read", trigger.sample)
             for check in self._checks:

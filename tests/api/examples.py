@@ -76,7 +76,7 @@ def _delivery(tenant: Resources) -> str:
 
 _plain(
     "get_tenant", "list_members", "list_secrets", "list_keys", "list_processes", "search_executions", "list_collections",
-    "list_llm_profiles", "list_connectors", "list_integrations", "list_webhooks",
+    "list_llm_profiles", "list_connectors", "list_integrations", "list_webhooks", "list_kill_switches",
     "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit",
     "verify_audit", "export_solution", "list_approvals", "list_documents",
 )  # fmt: skip
@@ -151,6 +151,11 @@ def _(tenant: Resources) -> Example:
 @example("add_member")
 def _(tenant: Resources) -> Example:
     return Example(body={"login": tenant.login(), "role": "operator", "approver": True})
+
+
+@example("put_kill_switch")
+def _(tenant: Resources) -> Example:
+    return Example(body={"integration": tenant.integration(), "off": True, "reason": "it books twice"})
 
 
 @example("set_secret")
