@@ -226,10 +226,13 @@ class Chaos:
 
         with ThreadPoolExecutor(8) as senders:
             sent = [senders.submit(send, name) for name in names]
-            time.sleep(delay)
-            self.kill()
-            self.start()
-            accepted = [future.result() for future in sent]
+            try:
+                time.sleep(delay)
+                self.kill()
+                self.start()
+                accepted = [future.result() for future in sent]
+            finally:
+                stopped.set()  # or an appliance that does not start again would be asked for ever
         self.report.rounds += 1
         self.report.accepted += len(set(accepted))
         self._check(names, accepted)
