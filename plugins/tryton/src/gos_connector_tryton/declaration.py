@@ -1,0 +1,106 @@
+"""What the connector declares: the schema of its settings, its actions and their inputs and outputs."""
+
+from typing import Any
+
+from appliance.connectors.contract import Action
+
+Schema = dict[str, Any]
+
+USUAL_RECORDS = 500
+MOST_RECORDS = 10_000
+
+
+def _object(required: list[str], /, **properties: Any) -> Schema:
+    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
+
+
+_TEXT: Schema = {"type": "string", "minLength": 1}
+SETTINGS: Schema = _object(
+    ["base_url", "database", "user", "password"],
+    base_url={"type": "string", "pattern": r"^https?://[^/?#@\\]+(/[^?#\\]*)?$", "title": "Address", "secret_target": True},
+    database={**_TEXT, "title": "Database", "secret_target": True},
+    user={"type": "string", "pattern": "^[^:]+$", "title": "User"},
+    password={"type": "string", "secret": True, "title": "Password"},
+    timeout_s={"type": "number", "exclusiveMinimum": 0, "maximum": 900, "default": 60, "title": "Seconds per request"},
+)
+
+_MODEL: Schema = {"type": "string", "pattern": r"^[a-z_][a-z0-9_.]*$", "title": "Model", "description": "Such as party.party."}
+_METHOD: Schema = {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"}
+_FIELDS: Schema = {"type": "array", "minItems": 1, "items": _TEXT}
+_IDS: Schema = {"type": "array", "minItems": 1, "maxItems": 1000, "uniqueItems": True, "items": {"type": "integer", "minimum": 1}}
+_CONTEXT: Schema = {"type": "object", "title": "Context", "description": "Tryton's context, such as {company: 1}."}
+_DOMAIN: Schema = {"type": "array", "title": "Domain", "description": "Tryton's search domain, such as [[name, =, Ann]]."}
+_VALUES: Schema = {"type": "object", "minProperties": 1}
+_RECORDS: Schema = {"type": "array", "items": {"type": "object"}}
+_FIELD = _object(
+    ["name", "type", "title", "required", "readonly"],
+    name=_TEXT, type=_TEXT, title={"type": "string"}, required={"type": "boolean"}, readonly={"type": "boolean"},
+    relation={"type": "string"},
+)  # fmt: skip
+
+ACTIONS = (
+    Action(
+        "search",
+        "Read the records that match a domain",
+        _object(
+            ["model", "fields"], model=_MODEL, domain=_DOMAIN, fields=_FIELDS, context=_CONTEXT,
+            order={"type": "array", "items": {"type": "array", "prefixItems": [_TEXT, {"enum": ["ASC", "DESC"]}], "minItems": 2}},
+            offset={"type": "integer", "minimum": 0},
+            limit={"type": "integer", "minimum": 1, "maximum": MOST_RECORDS, "default": USUAL_RECORDS},
+        ),
+        _object(["records", "truncated"], records=_RECORDS, truncated={"type": "boolean"}),
+        "read",
+        {"model": "party.party", "domain": [["name", "=", "Ann"]], "fields": ["name", "write_date"], "order": [["id", "ASC"]]},
+    ),
+    Action(
+        "read",
+        "Read records by their ids",
+        _object(["model", "ids", "fields"], model=_MODEL, ids=_IDS, fields=_FIELDS, context=_CONTEXT),
+        _object(["records"], records=_RECORDS),
+        "read",
+        {"model": "party.party", "ids": [1], "fields": ["name"]},
+    ),
+    Action(
+        "create",
+        "Add records, all or none",
+        _object(
+            ["model", "records"], model=_MODEL, context=_CONTEXT,
+            records={"type": "array", "minItems": 1, "maxItems": 1000, "items": {"type": "object"}},
+        ),
+        _object(["ids"], ids={"type": "array", "items": {"type": "integer"}}),
+        "write",
+        {"model": "party.party", "records": [{"name": "Cleo"}]},
+    ),
+    Action(
+        "update",
+        "Set fields of records",
+        _object(["model", "ids", "values"], model=_MODEL, ids=_IDS, values=_VALUES, context=_CONTEXT),
+        _object(["updated"], updated={"type": "integer"}),
+        "idempotent",
+        {"model": "party.party", "ids": [1], "values": {"name": "Ann"}},
+    ),
+    Action(
+        "delete",
+        "Delete the records that are there",
+        _object(["model", "ids"], model=_MODEL, ids=_IDS, context=_CONTEXT),
+        _object(["deleted"], deleted={"type": "integer"}),
+        "idempotent",
+        {"model": "party.party", "ids": [2]},
+    ),
+    Action(
+        "call",
+        "Run a method of a model",
+        _object(["model", "method"], model=_MODEL, method=_METHOD, args={"type": "array"}, context=_CONTEXT),
+        _object(["result"], result={}),
+        "write",
+        {"model": "party.party", "method": "search_count", "args": [[]]},
+    ),
+    Action(
+        "describe",
+        "Say the fields of a model",
+        _object(["model"], model=_MODEL),
+        _object(["fields"], fields={"type": "array", "items": _FIELD}),
+        "read",
+        {"model": "party.party"},
+    ),
+)  # fmt: skip

@@ -1,0 +1,54 @@
+"""A real trytond with SQLite in a folder of its own, on a free port of loopback."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PASSWORD = "sésame-'\"%s"
+START_SECONDS = 90
+
+
+@pytest.fixture(scope="session")
+def tryton() -> Iterator[dict[str, Any]]:
+    """Settings of a running server with the module party."""
+    programs = Path(sys.executable).parent
+    with tempfile.TemporaryDirectory(prefix="gos-tryton-") as made:
+        folder = Path(made)
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = int(found.getsockname()[1])
+        (folder / "gos.sqlite").touch()
+        (folder / "password").write_text(PASSWORD)
+        (folder / "conf").write_text(f"[database]\nuri = sqlite://\npath = {folder}\n[web]\nlisten = 127.0.0.1:{port}\n")
+        environment = {**os.environ, "TRYTONPASSFILE": str(folder / "password"), "LC_ALL": "C.UTF-8"}
+        shared = ["-c", str(folder / "conf"), "-d", "gos"]
+        admin = [str(programs / "trytond-admin"), *shared, "-u", "ir", "res", "country", "party", "--email", "a@example.com"]
+        subprocess.run(admin, check=True, capture_output=True, env=environment, timeout=START_SECONDS)
+        with (folder / "log").open("wb") as log:
+            server = subprocess.Popen([str(programs / "trytond"), *shared], stdout=log, stderr=log, env=environment)
+        try:
+            wait_for(server, port, folder / "log")
+            yield {"base_url": f"http://127.0.0.1:{port}", "database": "gos", "user": "admin", "password": PASSWORD}
+        finally:
+            server.kill()
+            server.wait()
+
+
+def wait_for(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    until = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError as error:
+            if server.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"trytond did not start: {log.read_text()[-2000:]}") from error
+        time.sleep(0.05)
