@@ -280,6 +280,12 @@ class Chaos:
             return connection.execute(sql).fetchall()
 
 
+def _line(report: Report) -> str:
+    """How far a long run has come, so that an interrupted one says what it saw."""
+    kept = f"{len(report.lost)} lost, {len(report.duplicated)} duplicated, {len(report.missing)} missing"
+    return f"{report.kills} kills, {report.accepted} executions, {report.reclaimed} reclaimed, {kept}"
+
+
 def run_chaos(
     folder: Path, *, control: str = "none", rounds: int = 20, count: int = 200, seed: int = 1, database: str = ""
 ) -> Report:
@@ -291,6 +297,8 @@ def run_chaos(
         chaos.publish()
         for number in range(rounds):
             chaos.run_round(number, count)
+            if chaos.report.rounds % 50 == 0:
+                print(_line(chaos.report), file=sys.stderr, flush=True)
             if control != "none" and (chaos.report.lost or chaos.report.duplicated):
                 break
     finally:
