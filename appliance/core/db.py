@@ -249,7 +249,7 @@ def close_database() -> None:
     if database.obj is not None and not database.is_closed():
         database.close()
     if database.obj is not None and not is_sqlite():
-        database.obj.close_readers()
+        database.obj.shut_readers()
 
 
 def is_sqlite() -> bool:

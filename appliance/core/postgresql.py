@@ -49,6 +49,7 @@ class _Readers:
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect = connect
+        self._shut = False
         self._idle: deque[Any] = deque()
         self._places = threading.BoundedSemaphore(READERS)
 
@@ -70,9 +71,16 @@ class _Readers:
             self.close_idle()  # what ended one has ended all: the server was restarted
         elif connection.info.transaction_status == TransactionStatus.IDLE:
             self._idle.append(connection)
+            if self._shut:
+                self.close_idle()
         else:
             connection.close()
         self._places.release()
+
+    def shut(self) -> None:
+        """Close what is idle, and from now on whatever comes back."""
+        self._shut = True
+        self.close_idle()
 
     def close_idle(self) -> None:
         with suppress(IndexError):
@@ -185,6 +193,10 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
     def close_readers(self) -> None:
         """Close the connections nobody uses now."""
         self._readers.close_idle()
+
+    def shut_readers(self) -> None:
+        """Close the readers for good: those that a thread still uses when it gives them back."""
+        self._readers.shut()
 
 
 class LockPresence(Presence):

@@ -82,25 +82,34 @@ def _lines(reader: Any) -> Iterator[tuple[int, list[str]]]:
 
 
 def find_delimiter(sample: str, quote: str) -> str:
-    """The candidate that splits most lines of the sample into the same number of cells; a comma when none splits them."""
+    """The candidate that splits most lines of the sample into the same number of cells; a comma when none splits them.
+
+    One under which no quote stands where it may not comes before one that misreads a quoted cell.
+    """
     lines = sample.splitlines(keepends=True)
     if len(lines) > 1 and len(sample) >= SAMPLE_TEXT:
         lines.pop()  # cut off in the middle
-    best, best_score = ",", (0.0, 0)
+    best, best_score = ",", (False, 0.0, 0)
     for candidate in DELIMITERS:
-        counts: Counter[int] = Counter()
-        try:
-            for cells in csv.reader(lines, delimiter=candidate, quotechar=quote or None):
-                counts[len(cells)] += bool(cells)
-                if counts.total() >= SAMPLE_ROWS:
-                    break
-        except csv.Error:
-            continue
-        width, times = max(counts.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
-        score = (times / max(1, counts.total()), width)
-        if width > 1 and score > best_score:
+        score = _regularity(lines, candidate, quote)
+        if score[2] > 1 and score > best_score:
             best, best_score = candidate, score
     return best
+
+
+def _regularity(lines: list[str], delimiter: str, quote: str) -> tuple[bool, float, int]:
+    """Whether every quote stands where it may, the share of rows of the commonest width, and that width."""
+    counts: Counter[int] = Counter()
+    fits = True
+    try:
+        for cells in csv.reader(lines, delimiter=delimiter, quotechar=quote or None, strict=True):
+            counts[len(cells)] += bool(cells)
+            if counts.total() >= SAMPLE_ROWS:
+                break
+    except csv.Error as error:
+        fits = "unexpected end of data" in str(error)  # a sample may be cut off inside a cell
+    width, times = max(counts.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
+    return fits, times / max(1, counts.total()), width
 
 
 def write(request: Request) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import openpyxl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from openpyxl.utils import get_column_letter
 
@@ -186,6 +186,7 @@ def test_column_letters_are_those_of_spreadsheets(number: int) -> None:
     ),
     st.sampled_from(",;\t|"),
 )
+@example([["0", "0", ","], ["0", "0", ","]], ";")
 def test_the_delimiter_of_a_regular_table_is_found(rows: list[list[str]], delimiter: str) -> None:
     quoted = "".join(delimiter.join(f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row) + "\n" for row in rows)
     assert find_delimiter(quoted, '"') == delimiter

@@ -131,7 +131,7 @@ def test_steps_of_a_long_for_each_come_in_pages(acme: httpx.Client, make: Make) 
     assert {run.get("iteration") for run in found} == {None, *map(str, range(70))}
 
 
-def test_grants_calls_of_later_releases_and_unknown_calls_are_refused_with_a_sentence(acme: httpx.Client, make: Make) -> None:
+def test_calls_without_a_grant_and_wrong_calls_are_refused_with_a_sentence(acme: httpx.Client, make: Make) -> None:
     body = """
       const told = async (call: () => Promise<unknown>) => {
         try { await call(); return 'done'; } catch (e: any) { return [e.code, e.message]; }
@@ -145,11 +145,11 @@ def test_grants_calls_of_later_releases_and_unknown_calls_are_refused_with_a_sen
       ];
     """
     view = data(acme.post(f"{make([code('a', body)])}/execute?wait=10", json={}))
-    denied, action, later, wrong, batch = view["output"]
-    assert denied[0] == action[0] == batch[0] == "policy_denied"
+    denied, action, document, wrong, batch = view["output"]
+    assert denied[0] == action[0] == document[0] == batch[0] == "policy_denied"
     assert "grants: datapool: {secret-things: [write]}" in denied[1]
     assert "grants: integrations: {erp: [post]}" in action[1]
-    assert "not offered by this release" in later[1]
+    assert "grants: documents: [read]" in document[1]
     assert wrong[0] == "validation_failed"
 
 

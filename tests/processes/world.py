@@ -25,6 +25,7 @@ from appliance.documents.service import HOLDER, Documents
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
 from appliance.governance.executor import GovernedExecutor
+from appliance.integrations import gate
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec
@@ -179,7 +180,8 @@ class World:
         return [(item["what"], item.get("note")) for item in datapool.query_entities(self.scope, "marks", query).items]
 
     def wipe(self) -> None:
-        """Delete every mark."""
+        """Delete every mark, and what was learnt about the bell."""
+        db.write(lambda: gate.forget(self.scope, "bell"))
         for item in datapool.query_entities(self.scope, "marks", {"limit": 500}).items:
             datapool.delete_entity(self.scope, "marks", item["id"])
 

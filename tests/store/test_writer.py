@@ -14,6 +14,7 @@ import pytest
 from appliance.core import db
 from appliance.core.errors import Overloaded
 from appliance.core.postgresql import READERS, convert
+from tests.processes.world import wait_until
 from tests.store.cluster import Cluster
 from tests.store.conftest import on_server
 
@@ -255,3 +256,22 @@ def test_a_server_that_dies_inside_a_write_takes_all_of_it(server: str, cluster:
     cluster.start()
     assert db.write(lambda: note("after")) == 1
     assert committed() == ["after"]
+
+
+@on_server
+def test_a_reader_that_outlives_the_database_leaves_no_session(server: str, cluster: Cluster) -> None:
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read() -> None:
+        with db.snapshot():
+            committed()
+            reading.set()
+            assert go_on.wait(20)
+
+    with ThreadPoolExecutor(1) as threads:
+        late = threads.submit(read)
+        assert reading.wait(20)
+        db.close_database()
+        go_on.set()
+        late.result(20)
+    wait_until(lambda: cluster.execute("SELECT count(*) FROM pg_stat_activity WHERE datname LIKE 'test_%'") == [(0,)])
