@@ -54,6 +54,9 @@ class Installed:
     def inputs(self) -> Mapping[str, Schema]:
         return MappingProxyType({action.name: compile_schema(action.input) for action in self.connector.actions})
 
+    @cached_property
+    def outputs(self) -> Mapping[str, Schema]:
+        return MappingProxyType({action.name: compile_schema(action.output) for action in self.connector.actions})
 
     @cached_property
     def triggers(self) -> Mapping[str, Trigger]:
@@ -62,6 +65,10 @@ class Installed:
     @cached_property
     def queries(self) -> Mapping[str, Schema]:
         return MappingProxyType({trigger.name: compile_schema(trigger.query) for trigger in self.connector.triggers})
+
+    @cached_property
+    def items(self) -> Mapping[str, Schema]:
+        return MappingProxyType({trigger.name: compile_schema(trigger.item) for trigger in self.connector.triggers})
 
 
 @dataclass(frozen=True)

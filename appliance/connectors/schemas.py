@@ -26,6 +26,12 @@ class Schema:
         """Every way in which `value` breaks the schema, named by keyword; pointers begin with `under`."""
         return [detail for error in self.validator.iter_errors(value) for detail in _details(error, under)]
 
+    def first_problem(self, value: Any) -> Detail | None:
+        """The first way in which `value` breaks the schema; None when it does not."""
+        if self.validator.is_valid(value):
+            return None
+        return next(iter(detail for error in self.validator.iter_errors(value) for detail in _details(error, "")), None)
+
 
 def compile_schema(schema: Json) -> Schema:
     """The schema, ready to judge; SchemaInvalid when it is none, refers elsewhere or needs a backtracking pattern."""

@@ -20,6 +20,7 @@ from appliance.connectors.contract import (
     Polled,
     SystemFailure,
 )
+from appliance.connectors.schemas import Schema
 from appliance.core import clock, db
 from appliance.integrations.connections import Connections, Ready
 
@@ -65,14 +66,17 @@ class Calls:
     def make(self, ready: Ready, shot: Shot) -> dict[str, Any]:
         """The action's output with the integration's secrets blotted out; ConnectorError as the contract has it.
 
-        Whatever else a plugin raises, or answers against its contract, becomes a SystemFailure of unknown outcome.
+        Whatever else a plugin raises, or answers against its contract or its action's `output`, becomes a SystemFailure
+        of unknown outcome: the call was made, and a success that is not what was promised proves nothing.
         """
 
         def act(connector: Connector, ctx: Context) -> dict[str, Any]:
             output = connector.call(shot.action.name, shot.input, ctx)
             if not isinstance(output, dict):
                 raise TypeError(f"the action answered {type(output).__name__}, not an object")
-            return _storable(output)
+            answer = _storable(output)
+            _hold_to(ready, ready.installed.outputs[shot.action.name], answer, f"the action {shot.action.name}")
+            return answer
 
         output: dict[str, Any] = ready.redactor.json(self._run(ready, shot.key, shot.seconds, shot.sink, act))
         return output
@@ -84,7 +88,11 @@ class Calls:
             found = connector.poll(trigger, query, cursor, ctx)
             if type(found) is not Polled or not all(type(item.key) is str and item.key for item in found.items):
                 raise TypeError("the trigger answered something that is not Polled, or an item without a key")
-            items = [Item(_storable(item.key), ready.redactor.json(_storable(dict(item.data)))) for item in found.items]
+            items = []
+            for item in found.items:
+                data = _storable(dict(item.data))
+                _hold_to(ready, ready.installed.items[trigger], data, f"an item of the trigger {trigger}")
+                items.append(Item(_storable(item.key), ready.redactor.json(data)))
             return Polled(items, _storable(found.cursor), bool(found.more))
 
         return self._run(ready, f"poll {trigger}", seconds, log_to_process, act)
@@ -116,14 +124,21 @@ class Calls:
 
 
 def _storable(value: T) -> T:
-    """The same JSON without halves of surrogate pairs, which foreign systems send and no UTF-8 text can hold."""
-    text = db.dump_json(value)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        cleaned: T = json.loads(text.encode("utf-8", "replace"))
-        return cleaned
-    return value
+    """The same as plain JSON, without halves of surrogate pairs, which foreign systems send and no UTF-8 text can hold."""
+    cleaned: T = json.loads(db.dump_json(value).encode("utf-8", "replace"))
+    return cleaned
+
+
+def _hold_to(ready: Ready, promised: Schema, value: Any, what: str) -> None:
+    """SystemFailure at the first place where an answer breaks its connector's own schema; it names no value."""
+    if problem := promised.first_problem(value):
+        where = problem.pointer or "/"
+        raise SystemFailure(
+            f"{ready.slug} answered something its connector does not promise: {what}, at {where}: {problem.message} "
+            f"Look at what the foreign system sends; if it is right, {ready.connector_label} needs a mended release.",
+            outcome="unknown",
+            details={"pointer": where, "rule": problem.code},
+        )
 
 
 def _guarded(ready: Ready, act: Callable[[], T]) -> T:

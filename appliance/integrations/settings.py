@@ -205,6 +205,7 @@ def _forms(secret: str) -> Iterator[str]:
     yield quote_plus(secret)
     yield json.dumps(secret)[1:-1]
     yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield pointer_token(secret)
     # In base64 the secret may begin at any of three positions of a group; what surrounds it changes its edges only.
     for shift in range(3):
         encoded = base64.b64encode(b"\0" * shift + secret.encode()).decode("ascii").rstrip("=")

@@ -21,18 +21,11 @@ PRIVATE_MODULES: dict[str, set[str]] = {
 PLUGIN_MAY_IMPORT = "appliance.connectors.contract"
 PLUGIN_TESTS_MAY_IMPORT = (PLUGIN_MAY_IMPORT, "appliance.connectors.testing")
 # `ssl` is none of them: a connector wraps the socket that `ctx.dial` has opened.
-SOCKET_OPENERS = {
-    "socket",
-    "http",
-    "urllib.request",
-    "ftplib",
-    "smtplib",
-    "httpx",
-    "httpcore",
-    "requests",
-    "urllib3",
-    "aiohttp",
-}
+SOCKET_OPENERS = (
+    {"socket", "socketserver", "http", "urllib.request", "ftplib", "smtplib", "imaplib", "poplib", "nntplib", "telnetlib"}
+    | {"xmlrpc", "asyncio", "asyncore", "asynchat", "multiprocessing", "subprocess"}
+    | {"httpx", "httpcore", "requests", "urllib3", "httplib2", "aiohttp", "pycurl", "websocket", "websockets", "anyio", "trio"}
+)
 
 
 def is_inside(module: str, package: str) -> bool:
@@ -105,6 +98,8 @@ def test_a_plugins_tests_know_the_contract_suite_only(path: Path) -> None:
         ("import appliance.tenants.service", 1),
         ("import socket\nfrom urllib.request import urlopen", 2),
         ("import http.client", 1),
+        ("import imaplib, poplib, asyncio", 3),
+        ("from xmlrpc.client import ServerProxy", 1),
         ("from urllib.parse import urlsplit", 0),
     ],
 )

@@ -6,7 +6,19 @@ import pytest
 
 from tests.architecture.source_tree import imported_modules, name_of, python_files, tree_of
 
-OPENERS = {"socket", "ssl", "http.client", "urllib.request", "httpx", "httpcore", "requests", "aiohttp", "smtplib", "ftplib"}
+OPENERS = {
+    "socket",
+    "ssl",
+    "http.client",
+    "urllib.request",
+    "smtplib",
+    "ftplib",
+    "imaplib",
+    "poplib",
+    "nntplib",
+    "telnetlib",
+    "xmlrpc",
+} | {"httpx", "httpcore", "requests", "urllib3", "httplib2", "aiohttp", "pycurl", "websockets"}
 MAY = {
     "appliance/connectors/": "the one way out",
     "appliance/sandbox/": "socket pairs to its own child processes",
@@ -28,7 +40,7 @@ def is_opener(name: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "name", ["httpx.Client", "socket.create_connection", "urllib.request.urlopen", "http.client.HTTPConnection"]
+    "name", ["httpx.Client", "socket.create_connection", "urllib.request.urlopen", "http.client.HTTPConnection", "imaplib.IMAP4"]
 )
 def test_an_opener_is_found(name: str) -> None:
     assert is_opener(name)

@@ -18,6 +18,7 @@ from appliance.core.errors import (
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.governance.executor import ActionFailed, ActionRequest, Proposal
+from appliance.governance.polling import PollRequest
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.records import Origin
@@ -135,6 +136,41 @@ def test_a_failure_is_coded_classed_and_recorded(
     if do == "RateLimited":
         assert row.error is not None
         assert error.extra["retry_after"] == row.error["retry_after"] == 7.0
+
+
+@pytest.mark.parametrize(
+    ("do", "pointer"), [("lie", "/n"), ("lie deeply", "/deep/[redacted]")]
+)  # fmt: skip
+def test_an_answer_that_breaks_its_schema_is_a_failure_that_names_the_place_and_no_value(
+    world: World, do: str, pointer: str
+) -> None:
+    world.ledger(token="tok/4711~secret")
+    error = failure(world, action="look", input={"do": do})
+    assert isinstance(error, ActionFailed)
+    assert (error.error_class, error.outcome, error.retryable) == ("system_error", "unknown", False)
+    assert f"answered something its connector does not promise: the action look, at {pointer}: " in error.message
+    assert error.extra["foreign"] == {"pointer": pointer, "rule": "type"}
+    assert "4711" not in str(error.extra) + error.message
+    [row] = calls(world)
+    assert (row.status, row.output) == ("failed", None)
+    assert world.integrations.health(world.one, "books").failures == 1
+
+
+def test_an_item_that_breaks_its_triggers_schema_is_a_failure_too(world: World) -> None:
+    world.ledger()
+    assert world.executor.poll(world.one, PollRequest("books", "entries", {})).items[0].data == {"n": 1}
+    with pytest.raises(ActionFailed, match="an item of the trigger entries, at /n: ") as caught:
+        world.executor.poll(world.one, PollRequest("books", "entries", {"do": "lie"}))
+    assert caught.value.error_class == "system_error"
+    assert "4711" not in caught.value.message
+
+
+def test_a_write_whose_answer_makes_no_sense_is_not_sent_again(world: World) -> None:
+    world.ledger()
+    failure(world, input={"do": "lie"}, idempotency_key="k")
+    failure(world, input={"do": "lie"}, idempotency_key="k")
+    assert len(Ledger.booked) == 1
+    assert [row.status for row in calls(world)] == ["waiting"]
 
 
 def test_an_idempotent_call_of_unknown_outcome_may_be_sent_again(world: World) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.connectors import contract
-from appliance.connectors.contract import Action, Connector, Context
+from appliance.connectors.contract import Action, Connector, Context, Item, Polled, Trigger
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import Installed, Registry, load_registry
 from appliance.core import db
@@ -25,10 +25,14 @@ INPUT = {
     "additionalProperties": False,
     "properties": {"amount": {"type": "integer"}, "do": {"type": "string"}, "note": {"type": "string"}},
 }
+OUTPUT = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}, "deep": {"additionalProperties": {"type": "integer"}}},
+}
 
 
 class Ledger(Connector):
-    """Notes every call; `do` says how it goes: an error class of the contract, `crash`, `wait`, `echo`, `huge`."""
+    """Notes every call; `do` says how it goes: an error class of the contract, `crash`, `wait`, `echo`, `huge`, `lie`."""
 
     contract_version = 1
     name = "ledger"
@@ -47,10 +51,11 @@ class Ledger(Connector):
         },
     }
     actions = (
-        Action("look", "Read the ledger", INPUT, {}, "read"),
-        Action("set", "Set the ledger", INPUT, {}, "idempotent"),
-        Action("book", "Book an amount", INPUT, {}, "write"),
+        Action("look", "Read the ledger", INPUT, OUTPUT, "read"),
+        Action("set", "Set the ledger", INPUT, OUTPUT, "idempotent"),
+        Action("book", "Book an amount", INPUT, OUTPUT, "write"),
     )
+    triggers = (Trigger("entries", "New entries", INPUT, OUTPUT),)
     booked: list[tuple[str, str, Any]] = []  # noqa: RUF012
     seen: list[Any] = []  # noqa: RUF012
     closed: list[Any] = []  # noqa: RUF012
@@ -78,7 +83,12 @@ class Ledger(Connector):
             ctx.log("info", f"token {self.settings['token']}", {"token": self.settings["token"]})
         if do == "echo":
             return {"said": f"Bearer {self.settings['token']}", self.settings["token"]: [input.get("note")]}
+        if do == "lie":
+            return {"deep": {self.settings["token"]: self.settings["token"]}} if outcome else {"n": self.settings["token"]}
         return {"huge": {"x": "y" * 2_000_000}, "none": None, "nan": {"a": float("nan")}}.get(do, {"n": len(Ledger.booked)})  # type: ignore[return-value]
+
+    def poll(self, trigger: str, query: Any, cursor: Any, ctx: Context) -> Polled:
+        return Polled([Item("1", {"n": 1 if query.get("do") != "lie" else self.settings["token"]})], 1)
 
     def close(self) -> None:
         Ledger.closed.append(self.settings)
