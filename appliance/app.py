@@ -17,6 +17,7 @@ from appliance.api.errors import error_body
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
 from appliance.connectors.egress import Egress
+from appliance.connectors.folders import AllowedFolders
 from appliance.connectors.registry import load_registry
 from appliance.core import clock, db, migrations
 from appliance.core.config import Config
@@ -167,7 +168,8 @@ def build(config: Config) -> Appliance:
 
 def make_integrations(config: Config, sealer: Sealer) -> Integrations:
     """Integrations with every installed connector and the one way out of the appliance."""
-    calls = Calls(Connections(Egress.of(config.egress.allow, authorities(config))))
+    folders = AllowedFolders.of(config.folders.allow, quota=config.folders.quota_mb << 20, never=[config.data])
+    calls = Calls(Connections(Egress.of(config.egress.allow, authorities(config)), folders))
     return Integrations(load_registry(), sealer, lambda scope, name: tenants.open_secret(scope, sealer, name), calls)
 
 

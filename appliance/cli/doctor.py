@@ -74,5 +74,7 @@ def _exposure(config: Config) -> Iterator[tuple[str, str]]:
         yield "note", f"{where}: fine for trying out; {why}"
     for entry in config.egress.allow:
         yield "note", f"connectors may reach {entry} (egress.allow); remove it unless an integration needs it"
+    for entry in config.folders.allow:
+        yield "note", f"connectors may use {entry} (folders.allow); remove it unless an integration needs it"
     if config.demo.order_system:
         yield "note", "the demo order system is on (demo.order_system) and its egress rule with it; turn both off in production"

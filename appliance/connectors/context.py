@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from appliance.connectors.contract import Http, HttpAnswer, HttpRequest, Json, Level, TransientError
+from appliance.connectors.contract import Folder, Http, HttpAnswer, HttpRequest, Json, Level, TransientError
 from appliance.connectors.egress import Egress, EgressClient
+from appliance.connectors.folders import TenantFolders
 
 LogSink = Callable[[Level, str, Json], None]
 
@@ -33,6 +34,7 @@ class CallContext:
     deadline: float
     sink: LogSink
     stopping: threading.Event = field(default_factory=threading.Event)
+    folders: TenantFolders = field(default_factory=TenantFolders)
 
     @property
     def http(self) -> Http:
@@ -40,6 +42,9 @@ class CallContext:
 
     def dial(self, host: str, port: int) -> socket.socket:
         return self.egress.dial(host, port, max(self.deadline - time.monotonic(), 0.001))
+
+    def folder(self, path: str) -> Folder:
+        return self.folders.open(path, self.deadline)
 
     def pause(self, seconds: float) -> bool:
         if time.monotonic() + seconds >= self.deadline:

@@ -17,14 +17,15 @@ A connector never sees the tenant, the database or the request.  What it may kno
 what it may say is its return value (JSON), a log line, or one of the errors below.  It keeps nothing between calls that
 it could not lose: an instance is thrown away when its settings change or when it has been idle.
 
-It opens no socket itself: `ctx.http` and `ctx.dial` reach only addresses that the operator's rules allow.
+It opens no socket and no file itself: `ctx.http` and `ctx.dial` reach only addresses that the operator's rules allow, and
+`ctx.folder` only folders of the operator's list.
 """
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
 CONTRACT_VERSION = 1
 
@@ -32,6 +33,7 @@ Json = Mapping[str, Any]
 Effect = Literal["read", "idempotent", "write"]
 Outcome = Literal["not_done", "unknown"]
 Level = Literal["debug", "info", "warn", "error"]
+FileKind = Literal["file", "folder", "other"]
 
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
 
@@ -146,6 +148,51 @@ class Http(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class FileInfo:
+    """What a name in a `Folder` stands for; `size` in bytes, `modified` in seconds since 1970.  A link is an `other`."""
+
+    name: str
+    kind: FileKind
+    size: int
+    modified: float
+
+
+class Folder(Protocol):
+    """A folder of the appliance's own machine.  Paths are relative to it, `""` is the folder itself; no link is followed,
+    and only files and folders are opened.  Every verb raises errors of this module."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether both the operator's list and the machine let this folder be written to."""
+
+    def scan(self, path: str = "") -> Iterator[FileInfo]:
+        """What is in a folder, in no order."""
+
+    def stat(self, path: str) -> FileInfo | None:
+        """What is there, None when nothing is."""
+
+    def open(self, path: str) -> BinaryIO:
+        """A file to read from; the caller closes it."""
+
+    def write(self, path: str, parts: Iterable[bytes], draft: str) -> int:
+        """Make the parts the file's content, all at once: until then they grow under the name `draft` beside it.
+        Answers the size; Rejected when the folder would then hold more than the operator's quota."""
+
+    def move(self, source: str, target: str) -> None:
+        """Rename, never over another."""
+
+    def delete(self, path: str) -> bool:
+        """Remove a file, a link or an empty folder; False when nothing was there."""
+
+    def make_folder(self, path: str) -> bool:
+        """Make a folder with those above it; False when it was there."""
+
+    def place(self, path: str, *, for_writing: bool) -> str:
+        """The absolute path of a file, for libraries that open files by name.  Who may change the folder on the machine
+        can put a link there afterwards."""
+
+
 class Context(Protocol):
     """What one call may use."""
 
@@ -163,6 +210,9 @@ class Context(Protocol):
 
     def dial(self, host: str, port: int) -> socket.socket:
         """A connected TCP socket, for protocols other than HTTP; its timeout is what is left until the deadline."""
+
+    def folder(self, path: str) -> Folder:
+        """The folder at an absolute path of this machine; AddressNotAllowed unless the operator's list names it."""
 
     def pause(self, seconds: float) -> bool:
         """Wait before another try.  False, at once, when the deadline would pass meanwhile."""

@@ -31,6 +31,7 @@ import pytest
 from appliance.connectors.context import CallContext
 from appliance.connectors.contract import EFFECTS, Connector, ConnectorError, Json, Level
 from appliance.connectors.egress import Egress, EgressClient
+from appliance.connectors.folders import AllowedFolders, TenantFolders
 from appliance.connectors.registry import Installed, check_declaration
 from appliance.connectors.schemas import compile_schema
 
@@ -45,12 +46,20 @@ def _sink(level: Level, message: str, fields: Json) -> None:
 
 
 @contextmanager
-def open_context(*, allow: Sequence[str] = LOOPBACK, key: str = "contract-suite", seconds: float = 10.0) -> Iterator[CallContext]:
-    """A real context that reaches loopback and ends `seconds` from now."""
+def open_context(
+    *,
+    allow: Sequence[str] = LOOPBACK,
+    folders: Sequence[str] = (),
+    quota: int = 0,
+    key: str = "contract-suite",
+    seconds: float = 10.0,
+) -> Iterator[CallContext]:
+    """A real context that reaches loopback and `folders` (of `quota` bytes), and ends `seconds` from now."""
     egress = Egress.of(allow)
     client = EgressClient(egress)
+    jails = TenantFolders(AllowedFolders.of(folders, quota=quota), "acme")
     try:
-        yield CallContext(egress, client, key, time.monotonic() + seconds, _sink)
+        yield CallContext(egress, client, key, time.monotonic() + seconds, _sink, folders=jails)
     finally:
         client.close()
 

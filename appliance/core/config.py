@@ -136,6 +136,18 @@ class Egress:
 
 
 @dataclass(frozen=True)
+class Folders:
+    """Which folders of this machine connectors may use (in a container: mount them)."""
+
+    allow: tuple[str, ...] = _setting(
+        [],
+        "Absolute folders, each with all that is in it; {tenant} stands for the tenant's id, without it every tenant may use the "
+        "folder; :ro at the end allows only reading: /srv/exchange/{tenant}, /srv/catalogue:ro.",
+    )
+    quota_mb: int = _setting(1024, "Most that a folder may hold after a connector has written to it; 0 for no limit.")
+
+
+@dataclass(frozen=True)
 class Console:
     """The web console."""
 
@@ -173,6 +185,7 @@ class Config:
     limits: Limits = Limits()
     retention: Retention = Retention()
     egress: Egress = Egress()
+    folders: Folders = Folders()
     console: Console = Console()
     logs: Logs = Logs()
     demo: Demo = Demo()

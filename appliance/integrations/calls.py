@@ -20,6 +20,7 @@ from appliance.connectors.contract import (
     Polled,
     SystemFailure,
 )
+from appliance.connectors.folders import TenantFolders
 from appliance.connectors.schemas import Schema
 from appliance.core import clock, db
 from appliance.integrations.connections import Connections, Ready
@@ -117,7 +118,8 @@ class Calls:
         def run() -> T:
             with self._connections.use(ready) as live:
                 until = clock.monotonic() + seconds
-                ctx = CallContext(self._connections.egress, live.client, key, until, quiet_sink, self._stopping)
+                folders = TenantFolders(self._connections.folders, ready.tenant_id)
+                ctx = CallContext(self._connections.egress, live.client, key, until, quiet_sink, self._stopping, folders)
                 return act(live.connector, ctx)
 
         return _guarded(ready, run)

@@ -12,6 +12,7 @@ from typing import Any
 
 from appliance.connectors.contract import Connector
 from appliance.connectors.egress import Egress, EgressClient
+from appliance.connectors.folders import AllowedFolders
 from appliance.connectors.registry import Installed
 from appliance.core import clock, db
 from appliance.integrations.settings import Redactor
@@ -74,8 +75,9 @@ class Live:
 class Connections:
     """At most one live connector per integration; no two integrations share one, so they share no credentials."""
 
-    def __init__(self, egress: Egress) -> None:
+    def __init__(self, egress: Egress, folders: AllowedFolders = AllowedFolders()) -> None:  # noqa: B008 - frozen
         self.egress = egress
+        self.folders = folders
         self._lock = threading.Lock()
         self._live: OrderedDict[tuple[str, str], Live] = OrderedDict()
 

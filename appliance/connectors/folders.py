@@ -1,0 +1,95 @@
+"""Which folders of this machine connectors may use: the operator's list, a tenant's own part of it, and what each may hold."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.connectors.contract import AddressNotAllowed, ConfigError
+from appliance.connectors.jail import Jail
+from appliance.core.errors import ConfigInvalid
+
+_TENANT = "{tenant}"
+_READ_ONLY = ":ro"
+
+
+@dataclass(frozen=True)
+class FolderRule:
+    """One entry of the operator's list: an absolute folder, `{tenant}` standing for the tenant's id, perhaps for reading only."""
+
+    path: str
+    read_only: bool
+
+    def base(self, tenant: str) -> str:
+        """The folder that a tenant may use."""
+        return self.path.replace(_TENANT, tenant)
+
+
+@dataclass(frozen=True)
+class AllowedFolders:
+    """The operator's list.  `quota` is the most bytes that a folder of the list may hold after a write, 0 for no limit."""
+
+    rules: tuple[FolderRule, ...] = ()
+    quota: int = 0
+
+    @classmethod
+    def of(cls, allow: Iterable[str], *, quota: int = 0, never: Iterable[Path] = ()) -> "AllowedFolders":
+        """Rules of `folders.allow`; ConfigInvalid names an entry that is unusable or touches a folder of `never`."""
+        rules = tuple(_parse(entry.strip()) for entry in allow)
+        for rule in rules:
+            others = [(each.path, _parts(each)) for each in rules if each is not rule]
+            others += [(f"the appliance's own folder {own}", own.resolve().parts) for own in never]
+            for name, parts in others:
+                if _nested(_parts(rule), parts):
+                    raise ConfigInvalid(f"folders.allow: {rule.path} and {name} lie within each other; choose folders apart")
+        return cls(rules, quota)
+
+    def open(self, tenant: str, path: str, deadline: float) -> Jail:
+        """The folder at an absolute path, for one call; AddressNotAllowed unless it lies within one that the tenant may use."""
+        wanted = path.rstrip("/")
+        if not path.startswith("/") or os.path.normpath(path) != wanted or "\0" in path:
+            raise ConfigError("The folder is no plain absolute path; write it like /srv/exchange, without `..` and links.")
+        bases = [(rule.base(tenant), rule.read_only) for rule in self.rules]
+        found = [(base, read_only) for base, read_only in bases if wanted == base or wanted.startswith(f"{base}/")]
+        if not found:
+            raise AddressNotAllowed(
+                f"The folder {wanted} may not be used from here. If it is meant, the operator adds it to folders.allow."
+            )
+        base, read_only = max(found, key=lambda pair: len(pair[0]))
+        inner = wanted[len(base) :].strip("/")
+        return Jail(base, inner, read_only=read_only, quota=self.quota, deadline=deadline)
+
+
+@dataclass(frozen=True)
+class TenantFolders:
+    """What one tenant may use of the operator's list."""
+
+    allowed: AllowedFolders = AllowedFolders()
+    tenant: str = ""
+
+    def open(self, path: str, deadline: float) -> Jail:
+        """See `AllowedFolders.open`."""
+        return self.allowed.open(self.tenant, path, deadline)
+
+
+def _parse(entry: str) -> FolderRule:
+    read_only = entry.endswith(_READ_ONLY)
+    path = entry.removesuffix(_READ_ONLY)
+    parts = path.split("/")
+    if not path.startswith("/") or len(path) < 2 or os.path.normpath(path) != path or "\0" in path:
+        raise ConfigInvalid(f"folders.allow: {entry!r} is no plain absolute folder; write /srv/exchange or /srv/exchange:ro")
+    if any(("{" in part or "}" in part) and part != _TENANT for part in parts):
+        raise ConfigInvalid(f"folders.allow: {entry!r} holds braces; {_TENANT} may stand for a whole part: /srv/{_TENANT}/in")
+    return FolderRule(path, read_only)
+
+
+def _parts(rule: FolderRule) -> tuple[str, ...]:
+    """The rule's folder part by part, links in what is before `{tenant}` followed."""
+    fixed, _, rest = rule.path.partition(f"/{_TENANT}")
+    tail = f"{_TENANT}{rest}".split("/") if fixed != rule.path else []
+    return (*Path(fixed or "/").resolve().parts, *tail)
+
+
+def _nested(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether one of them is the other, or could lie in it."""
+    return all(_TENANT in (a, b) or a == b for a, b in zip(one, other, strict=False))

@@ -1,0 +1,270 @@
+"""A folder of this machine that nothing leaves: every name is opened from its folder's descriptor, and no link is followed."""
+
+import ctypes
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from appliance.connectors.contract import ConfigError, ConnectorError, FileInfo, FileKind, Rejected, TransientError
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# A named pipe would otherwise keep whoever opens it waiting until somebody writes.
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DRAFT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_RENAME_NOREPLACE = 1
+_MOST_COUNTED = 200_000
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NOT_KNOWN_HERE = (errno.EINVAL, errno.ENOSYS)
+
+
+@dataclass(frozen=True)
+class Jail:
+    """The contract's `Folder`: `inner` below `base`, which the operator allows; ends at `deadline` (monotonic seconds)."""
+
+    base: str
+    inner: str
+    read_only: bool
+    quota: int
+    deadline: float
+
+    @property
+    def writable(self) -> bool:
+        with _told(""), self._folder("") as folder:
+            return not self.read_only and os.access(folder, os.W_OK | os.X_OK)
+
+    def scan(self, path: str = "") -> Iterator[FileInfo]:
+        with _told(path), self._folder(path) as folder, os.scandir(folder) as names:
+            for each in names:
+                self._hurry()
+                with suppress(FileNotFoundError):  # it has gone since
+                    yield _info(each.name, each.stat(follow_symlinks=False))
+
+    def stat(self, path: str) -> FileInfo | None:
+        with _told(path):
+            try:
+                if not path:
+                    with self._folder("") as folder:
+                        return _info("", os.fstat(folder))
+                with self._parent(path) as (folder, name):
+                    return _info(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+            except FileNotFoundError:
+                return None
+
+    def open(self, path: str) -> BinaryIO:
+        with _told(path), self._parent(path) as (folder, name):
+            descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise Rejected(f"{path!r} is no file.")
+                return os.fdopen(descriptor, "rb")
+            except BaseException:
+                os.close(descriptor)
+                raise
+
+    def write(self, path: str, parts: Iterable[bytes], draft: str) -> int:
+        self._may_write()
+        if "/" in draft or draft in ("", ".", ".."):
+            raise ConfigError("The draft is no plain name.")
+        room = self._room()
+        with _told(path), self._parent(path) as (folder, name):
+            with suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=folder)
+            try:
+                size = self._fill(os.open(draft, _DRAFT_FLAGS, 0o666, dir_fd=folder), parts, room)
+                os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(draft, dir_fd=folder)
+                raise
+            os.fsync(folder)
+            return size
+
+    def _fill(self, descriptor: int, parts: Iterable[bytes], room: int | None) -> int:
+        size = 0
+        with os.fdopen(descriptor, "wb") as file:
+            for part in parts:
+                self._hurry()
+                size += len(part)
+                if room is not None and size > room:
+                    raise Rejected(
+                        f"{self.base} may hold {self.quota} bytes and would hold more; delete something there, "
+                        "or ask the operator to raise folders.quota_mb."
+                    )
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        return size
+
+    def move(self, source: str, target: str) -> None:
+        self._may_write()
+        with _told(source), self._parent(source) as (old, name):
+            os.stat(name, dir_fd=old, follow_symlinks=False)
+            with _told(target), self._parent(target) as (new, wanted):
+                _rename_beside(old, name, new, wanted)
+                os.fsync(new)
+            os.fsync(old)
+
+    def delete(self, path: str) -> bool:
+        self._may_write()
+        with _told(path):
+            try:
+                with self._parent(path) as (folder, name):
+                    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    (os.rmdir if stat.S_ISDIR(found.st_mode) else os.unlink)(name, dir_fd=folder)
+                    os.fsync(folder)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def make_folder(self, path: str) -> bool:
+        self._may_write()
+        made = False
+        names = _names(path)
+        for count in range(len(names)):
+            inner = "/".join(names[: count + 1])
+            with _told(inner), self._parent(inner) as (folder, name):
+                try:
+                    os.mkdir(name, dir_fd=folder)
+                    os.fsync(folder)
+                    made = True
+                except FileExistsError:
+                    os.close(_deeper(folder, name))
+        return made
+
+    def place(self, path: str, *, for_writing: bool) -> str:
+        if for_writing:
+            self._may_write()
+        found = self.stat(path)
+        if found is None or found.kind != "file":
+            raise Rejected(f"{path!r} is no file here; list its folder to see what is there.")
+        return "/".join(part for part in (self.base, self.inner, path) if part)
+
+    def _may_write(self) -> None:
+        if self.read_only:
+            raise Rejected(f"The operator allows only reading in {self.base} (folders.allow).")
+
+    def _room(self) -> int | None:
+        """How many bytes may still be written; None for no limit.  What others write meanwhile is not counted."""
+        if not self.quota:
+            return None
+        with _told(""), self._base() as base:
+            used = count = 0
+            for _, _, names, folder in os.fwalk(".", dir_fd=base):
+                self._hurry()
+                count += len(names)
+                if count > _MOST_COUNTED:
+                    raise Rejected(f"{self.base} holds more than {_MOST_COUNTED} files; move away what is done.")
+                for name in names:
+                    with suppress(FileNotFoundError):
+                        used += os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+        return max(0, self.quota - used)
+
+    def _hurry(self) -> None:
+        if time.monotonic() >= self.deadline:
+            raise TransientError(f"The machine did not finish with {self.base} in time.")
+
+    @contextmanager
+    def _base(self) -> Iterator[int]:
+        """A descriptor of the operator's folder; a link that the operator made there is followed."""
+        descriptor = os.open(self.base, _FOLDER_FLAGS)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _folder(self, path: str) -> Iterator[int]:
+        """A descriptor of the folder at the path."""
+        descriptor = os.open(self.base, _FOLDER_FLAGS)
+        try:
+            for name in (*_names(self.inner), *_names(path)):
+                deeper = _deeper(descriptor, name)
+                os.close(descriptor)
+                descriptor = deeper
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _parent(self, path: str) -> Iterator[tuple[int, str]]:
+        """A descriptor of the folder that the path's last name is in, and that name."""
+        *above, name = _names(path) or [""]
+        if not name:
+            raise ConfigError("The path is empty; name a file or folder.")
+        with self._folder("/".join(above)) as folder:
+            yield folder, name
+
+
+def _names(path: str) -> list[str]:
+    names = path.split("/") if path else []
+    if any(name in ("", ".", "..") or "\0" in name for name in names):
+        raise ConfigError(f"The path {path[:200]!r} is absolute or holds an empty name, `.` or `..`; write the path it means.")
+    return names
+
+
+def _deeper(folder: int, name: str) -> int:
+    return os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
+
+
+def _info(name: str, found: os.stat_result) -> FileInfo:
+    kind: FileKind = "folder" if stat.S_ISDIR(found.st_mode) else "file" if stat.S_ISREG(found.st_mode) else "other"
+    shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if shown != name:  # a name that no JSON can hold can be seen and not be used
+        kind = "other"
+    return FileInfo(shown, kind, found.st_size if kind == "file" else 0, found.st_mtime)
+
+
+def _rename_beside(old: int, name: str, new: int, wanted: str) -> None:
+    """Rename, never over another, by one system call (renameat2(2)); with a look before it where that is not known."""
+    call = ctypes.CDLL(None, use_errno=True).renameat2
+    if call(old, os.fsencode(name), new, os.fsencode(wanted), _RENAME_NOREPLACE) == 0:
+        return
+    number = ctypes.get_errno()
+    if number not in _NOT_KNOWN_HERE:
+        raise OSError(number, os.strerror(number))
+    rename_after_a_look(old, name, new, wanted)
+
+
+def rename_after_a_look(old: int, name: str, new: int, wanted: str) -> None:
+    """The same for file systems such as NFS: what is put there at that very moment would be replaced."""
+    try:
+        os.stat(wanted, dir_fd=new, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(name, wanted, src_dir_fd=old, dst_dir_fd=new)
+    else:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """What the operating system refuses, as errors of the contract."""
+    try:
+        yield
+    except OSError as error:
+        raise _refusal(error, path) from error
+
+
+def _refusal(error: OSError, path: str) -> ConnectorError:
+    name = repr(path) if path else "the integration's folder"
+    if isinstance(error, FileNotFoundError):
+        return Rejected(f"{name} is not there; list the folder above to see what is.")
+    if isinstance(error, FileExistsError):
+        return Rejected(f"{name} is there already; delete it first or choose another name.")
+    if isinstance(error, NotADirectoryError) or error.errno == errno.ELOOP:
+        return Rejected(f"{name} leads through a link or through something that is no folder; neither is followed.")
+    if isinstance(error, IsADirectoryError):
+        return Rejected(f"{name} is a folder.")
+    if error.errno == errno.ENOTEMPTY:
+        return Rejected(f"The folder {name} is not empty; delete what is in it first.")
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+        return Rejected(f"This machine does not let the appliance do this with {name}; check the rights of the user it runs as.")
+    if error.errno in _NO_ROOM:
+        return Rejected("This machine has no room left; delete something there.")
+    if error.errno in (errno.ENAMETOOLONG, errno.EXDEV, errno.ENXIO, errno.EINVAL, errno.EILSEQ):
+        return Rejected(f"This machine cannot do this with {name} ({error.strerror}).")
+    return TransientError(f"This machine failed with {name} ({error.strerror}).", outcome="unknown")
