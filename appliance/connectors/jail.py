@@ -35,7 +35,7 @@ class Jail:
     @property
     def writable(self) -> bool:
         with _told(""), self._folder("") as folder:
-            return not self.read_only and os.access(folder, os.W_OK | os.X_OK)
+            return not self.read_only and os.access(".", os.W_OK | os.X_OK, dir_fd=folder)
 
     def scan(self, path: str = "") -> Iterator[FileInfo]:
         with _told(path), self._folder(path) as folder, os.scandir(folder) as names:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from gos_connector_files.declaration import MOST_WATCHED
 from gos_connector_files.settling import MOST_AT_ONCE, new_files
-from gos_connector_files.store import Entry
+from gos_connector_files.store import Entry, draft_of
 
 from appliance.connectors.contract import Polled, Rejected
 
@@ -61,6 +61,11 @@ def test_only_files_that_fit_the_pattern_oldest_first() -> None:
     entries = [entry("b.csv", 1, 2000), entry("a.csv", 1, 3000), entry("c.txt"), Entry("d.csv", "folder")]
     first = poll(entries, None, begin="start", pattern="*.csv")
     assert names(poll(entries, first.cursor, pattern="*.csv")) == ["b.csv", "a.csv"]
+
+
+def test_what_is_still_on_its_way_is_no_new_file() -> None:
+    entries = [entry(draft_of("in/a.csv", "key")), entry(".gos-mine.part")]
+    assert names(poll(entries, poll(entries, None, begin="start").cursor)) == [".gos-mine.part"]
 
 
 def test_many_come_in_parts_and_none_is_left_behind() -> None:

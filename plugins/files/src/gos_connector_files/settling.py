@@ -6,7 +6,7 @@ from typing import Any
 
 from appliance.connectors.contract import Item, Json, Polled, Rejected
 from gos_connector_files.declaration import MOST_WATCHED
-from gos_connector_files.store import Entry
+from gos_connector_files.store import Entry, is_draft
 
 MOST_AT_ONCE = 200
 
@@ -14,7 +14,8 @@ MOST_AT_ONCE = 200
 def new_files(entries: Sequence[Entry], query: Json, cursor: Any) -> Polled:
     """What has settled since `cursor`, which holds the version of each file as `seen` or still `growing`."""
     pattern = query.get("pattern", "*")
-    found = {each.path: each for each in entries if each.kind == "file" and fnmatchcase(each.name, pattern)}
+    files = [each for each in entries if each.kind == "file" and not is_draft(each.name)]
+    found = {each.path: each for each in files if fnmatchcase(each.name, pattern)}
     if len(found) > MOST_WATCHED:
         raise Rejected(
             f"The folder holds more than {MOST_WATCHED} such files; move away what is done, or narrow `pattern`.",

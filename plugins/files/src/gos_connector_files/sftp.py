@@ -1,7 +1,6 @@
 """SFTP, by the library paramiko on a socket that the appliance has opened, to a server whose key is known beforehand."""
 
 import errno
-import hashlib
 import io
 import logging
 import stat
@@ -24,7 +23,19 @@ from appliance.connectors.contract import (
 )
 from gos_connector_files.connector import FilesConnector
 from gos_connector_files.path import join, split
-from gos_connector_files.store import MOST_IN_FOLDER, Entry, Kind, Missing, Page, Store, in_the_way, page_of, too_large
+from gos_connector_files.store import (
+    MOST_IN_FOLDER,
+    Entry,
+    Kind,
+    Missing,
+    Page,
+    Store,
+    draft_of,
+    in_the_way,
+    page_of,
+    too_full,
+    too_large,
+)
 
 _T = TypeVar("_T")
 _CHUNK = 32 * 1024
@@ -215,7 +226,7 @@ class SftpStore(Store):
     def _walk(self, sftp: Any, where: str, folder: str) -> Iterator[Entry]:
         for count, found in enumerate(sftp.listdir_iter(where)):
             if count >= MOST_IN_FOLDER:
-                raise Rejected(f"The folder holds more than {MOST_IN_FOLDER} entries; move away what is done.")
+                raise too_full()
             self._session.hurry()
             if found.filename not in (".", ".."):
                 yield _entry(join(folder, found.filename), found)
@@ -253,8 +264,7 @@ class SftpStore(Store):
         """Beside the file under a name of its own, then in its place at once: nobody ever sees half of it."""
         folder, name = split(path)
         parent = self._inside(folder)
-        mark = hashlib.sha256(f"{key}\n{name}".encode()).hexdigest()[:16]
-        draft, target = f"{parent}/.gos-{mark}.part", f"{parent}/{name}"
+        draft, target = f"{parent}/{draft_of(path, key)}", f"{parent}/{name}"
         self._ask(lambda sftp: self._send(sftp, draft, content), "not_done", path)
         try:
             self._ask(lambda sftp: sftp.posix_rename(draft, target), "unknown", path)

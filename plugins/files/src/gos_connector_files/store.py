@@ -1,5 +1,7 @@
 """What every connector of this package can do with its place, each in its own protocol."""
 
+import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from appliance.connectors.contract import Rejected
 
 Kind = Literal["file", "folder", "other"]
 MOST_IN_FOLDER = 50_000
+_DRAFT = re.compile(r"\.gos-[0-9a-f]{16}\.part")
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,18 @@ def page_of(entries: Iterable[Entry], after: str | None, limit: int) -> Page:
     return Page(rest[:limit], rest[limit - 1].name if len(rest) > limit else None)
 
 
+def draft_of(path: str, key: str) -> str:
+    """The name beside the file under which its content grows: the same when the call of this key is repeated."""
+    name = path.rpartition("/")[2]
+    mark = hashlib.sha256(f"{key}\n{name}".encode()).hexdigest()[:16]
+    return f".gos-{mark}.part"
+
+
+def is_draft(name: str) -> bool:
+    """Whether the name is one that `draft_of` gives."""
+    return _DRAFT.fullmatch(name) is not None
+
+
 class Missing(Rejected):
     """There is nothing at the path."""
 
@@ -96,6 +111,11 @@ def too_large(path: str, size: int, most: int) -> Rejected:
         f"{path!r} is {size} bytes, more than the {most} that may be read; raise `most_bytes` or make the file smaller.",
         details={"size": size},
     )
+
+
+def too_full() -> Rejected:
+    """The folder has more entries than are read."""
+    return Rejected(f"The folder holds more than {MOST_IN_FOLDER} entries; move away what is done.")
 
 
 def in_the_way(path: str) -> Rejected:

@@ -1,7 +1,6 @@
 """WebDAV (RFC 4918) by the appliance's HTTP client."""
 
 import base64
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +28,18 @@ from appliance.connectors.contract import (
 )
 from gos_connector_files.connector import FilesConnector
 from gos_connector_files.path import join, split
-from gos_connector_files.store import MOST_IN_FOLDER, Entry, Missing, Page, Store, in_the_way, page_of, too_large
+from gos_connector_files.store import (
+    MOST_IN_FOLDER,
+    Entry,
+    Missing,
+    Page,
+    Store,
+    draft_of,
+    in_the_way,
+    page_of,
+    too_full,
+    too_large,
+)
 
 _ASK = (
     b'<?xml version="1.0" encoding="utf-8"?><propfind xmlns="DAV:"><prop>'
@@ -88,7 +98,7 @@ class WebdavStore(Store):
         if found[0].kind != "folder":
             raise Rejected(f"{folder!r} is no folder.")
         if len(found) > MOST_IN_FOLDER:
-            raise Rejected(f"The folder holds more than {MOST_IN_FOLDER} entries; move away what is done.")
+            raise too_full()
         return page_of(found[1:], after, limit)
 
     def stat(self, path: str) -> Entry | None:
@@ -115,9 +125,7 @@ class WebdavStore(Store):
         found = self.stat(path)
         if found is not None and found.kind != "file":  # a MOVE would replace a whole folder
             raise in_the_way(path)
-        folder, name = split(path)
-        mark = hashlib.sha256(f"{key}\n{name}".encode()).hexdigest()[:16]
-        draft = join(folder, f".gos-{mark}.part")
+        draft = join(split(path)[0], draft_of(path, key))
         self._done(self._send("PUT", draft, "not_done", content=content), path, "not_done")
         self._done(self._send("MOVE", draft, "unknown", (*self._to(path), ("Overwrite", "T"))), path, "unknown")
 

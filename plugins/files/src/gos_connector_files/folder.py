@@ -1,0 +1,93 @@
+"""A folder of the appliance's own machine, one that its operator allows."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from appliance.connectors.contract import ConfigError, Context, FileInfo, Folder, Json
+from gos_connector_files.connector import FilesConnector
+from gos_connector_files.path import join
+from gos_connector_files.store import MOST_IN_FOLDER, Entry, Missing, Page, Store, draft_of, page_of, too_full, too_large
+
+
+class FolderConnector(FilesConnector):
+    """A folder of the appliance's own machine."""
+
+    name = "folder"
+    title = "Folder"
+    settings_schema: ClassVar[Json] = {
+        "type": "object",
+        "required": ["root"],
+        "additionalProperties": False,
+        "properties": {
+            "root": {
+                "type": "string",
+                "pattern": "^/.",
+                "maxLength": 1000,
+                "title": "Root",
+                "description": "The folder that all paths are below, absolute; the operator lists it in folders.allow",
+            },
+        },
+    }
+
+    @contextmanager
+    def open(self, ctx: Context) -> Iterator[Store]:
+        yield FolderStore(ctx.folder(self.settings["root"]))
+
+    def check(self, ctx: Context) -> str:
+        folder = ctx.folder(self.settings["root"])
+        if folder.stat("") is None:
+            raise ConfigError(f"There is no {self.settings['root']} on this machine; make it, or correct `root`.")
+        rights = "read and written" if folder.writable else "read only"
+        return f"{self.settings['root']} is there and may be {rights}."
+
+
+@dataclass(frozen=True)
+class FolderStore(Store):
+    """Files below a folder that the appliance guards: it follows no link."""
+
+    folder: Folder
+
+    def page(self, folder: str, after: str | None, limit: int) -> Page:
+        found = self.stat(folder) if folder else None
+        if folder and found is None:
+            raise Missing(folder)
+        entries: list[Entry] = []
+        for each in self.folder.scan(folder):
+            if len(entries) >= MOST_IN_FOLDER:
+                raise too_full()
+            entries.append(_entry(join(folder, each.name), each))
+        return page_of(entries, after, limit)
+
+    def stat(self, path: str) -> Entry | None:
+        found = self.folder.stat(path)
+        return None if found is None else _entry(path, found)
+
+    def read(self, path: str, most: int) -> bytes:
+        if self.stat(path) is None:
+            raise Missing(path)
+        with self.folder.open(path) as file:
+            content = file.read(most + 1)
+            if len(content) > most:
+                found = self.folder.stat(path)
+                raise too_large(path, max(found.size if found else 0, len(content)), most)
+        return content
+
+    def write(self, path: str, content: bytes, key: str) -> None:
+        self.folder.write(path, [content], draft_of(path, key))
+
+    def move(self, source: str, target: str) -> None:
+        if self.stat(source) is None:
+            raise Missing(source)
+        self.folder.move(source, target)
+
+    def delete(self, path: str) -> bool:
+        return self.folder.delete(path)
+
+    def make_folder(self, path: str) -> bool:
+        return self.folder.make_folder(path)
+
+
+def _entry(path: str, found: FileInfo) -> Entry:
+    return Entry(path, found.kind, found.size, found.modified)
