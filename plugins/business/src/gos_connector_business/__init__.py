@@ -1,0 +1,1 @@
+"""Connectors for business applications, a package each, over what they share."""

@@ -1,0 +1,32 @@
+"""JSON Schema that the declarations share."""
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+USUAL_RECORDS = 500
+MOST_RECORDS = 10_000
+
+
+def object_schema(required: list[str], /, **properties: Any) -> Schema:
+    """An object with these members and no others."""
+    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
+
+
+TEXT: Schema = {"type": "string", "minLength": 1}
+SECRET: Schema = {"type": "string", "minLength": 1, "secret": True}
+KEY: Schema = {**SECRET, "pattern": "^[!-~]+$"}  # it goes into a header
+ADDRESS: Schema = {"type": "string", "pattern": r"^https?://[^/?#@\\]+(/[^?#\\]*)?$", "title": "Address", "secret_target": True}
+TIMEOUT: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 900, "default": 60, "title": "Seconds per request"}
+LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MOST_RECORDS, "default": USUAL_RECORDS}
+BEGIN: Schema = {
+    "enum": ["now", "start"],
+    "default": "now",
+    "title": "Begin",
+    "description": "With what changes from now on, or with everything that is there.",
+}
+RECORDS: Schema = {"type": "array", "items": {"type": "object"}}
+FOUND: Schema = object_schema(["records", "truncated"], records=RECORDS, truncated={"type": "boolean"})
+ITEM: Schema = object_schema(
+    ["id", "changed_at", "record"], id={"type": ["string", "integer"]}, changed_at=TEXT, record={"type": "object"}
+)

@@ -1,0 +1,14 @@
+"""One context for all tests of a module: making its TLS settings takes longer than most tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from appliance.connectors.contract import Context
+from appliance.connectors.testing import open_context
+
+
+@pytest.fixture(scope="module")
+def ctx() -> Iterator[Context]:
+    with open_context(seconds=900) as ctx:
+        yield ctx
