@@ -18,6 +18,7 @@ ensure_test_tools() {
     command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server)
     command -v sshd >/dev/null || [ -x /usr/sbin/sshd ] || missing+=(openssh-server)
     command -v dovecot >/dev/null || [ -x /usr/sbin/dovecot ] || missing+=(dovecot-imapd)
+    command -v slapd >/dev/null || [ -x /usr/sbin/slapd ] || missing+=(slapd)
     command -v apache2 >/dev/null || [ -x /usr/sbin/apache2 ] || missing+=(apache2-bin)
     [ ${#missing[@]} = 0 ] || need_packages "the tests need ${missing[*]}" "${missing[@]}"
 }

@@ -1,0 +1,100 @@
+"""The connector: each call is one connection that signs in, asks and hangs up."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Rejected
+from gos_connector_ldap.declaration import ACTIONS, SETTINGS, USUAL_ENTRIES, USUAL_PAGE
+from gos_connector_ldap.filter import encode_conditions, encode_filter, everything
+from gos_connector_ldap.result import NO_SUCH_OBJECT
+from gos_connector_ldap.session import Found, Search, Session
+from gos_connector_ldap.value import to_json
+from gos_connector_ldap.wire import Peer
+
+_ROOT = ("namingContexts", "defaultNamingContext", "vendorName", "vendorVersion", "supportedLDAPVersion", "supportedControl",
+         "supportedExtension", "supportedSASLMechanisms", "dnsHostName", "subschemaSubentry")  # fmt: skip
+
+
+class LdapConnector(Connector):
+    """One directory."""
+
+    contract_version = 1
+    name = "ldap"
+    title = "LDAP"
+    version = "0.1.0"
+    settings_schema: ClassVar[Json] = SETTINGS
+    actions: ClassVar[tuple[Action, ...]] = ACTIONS
+
+    def __init__(self, settings: Json) -> None:
+        super().__init__(settings)
+        tls = settings.get("tls", "tls")
+        self._peer = Peer(settings["host"], settings.get("port", 636 if tls == "tls" else 389), tls, settings.get("ca"))
+        self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+            "search": self._search, "get": self._get, "describe": self._describe,
+        }  # fmt: skip
+
+    def check(self, ctx: Context) -> str:
+        base = self.settings.get("base_dn", "")
+        with self._session(ctx) as session:
+            session.search(Search(base, "base", everything(), ("1.1",)), 1, 1)
+        user = self.settings.get("bind_dn")
+        signed = f"lets {user} sign in" if user else "answers without a sign-in"
+        return f"{self._peer} {signed}{f' and shows {base}' if base else ''}."
+
+    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
+        verb = self._verbs.get(action)
+        if verb is None:
+            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
+        return verb(input, ctx)
+
+    # -- the actions
+
+    def _search(self, given: Json, ctx: Context) -> dict[str, Any]:
+        base = given.get("base", self.settings.get("base_dn"))
+        if base is None:
+            raise ConfigError("There is no base to search below; give `base`, or base_dn in the settings.")
+        if "where" in given and "filter" in given:
+            raise ConfigError("Give either `where` or `filter`, not both.")
+        conditions = everything()
+        if given.get("where"):
+            conditions = encode_conditions(given["where"])
+        elif "filter" in given:
+            conditions = encode_filter(given["filter"])
+        search = Search(base, given.get("scope", "sub"), conditions, given.get("attributes", ()))
+        limit = given.get("limit", USUAL_ENTRIES)
+        with self._session(ctx) as session:
+            found = session.search(search, limit, self.settings.get("page_size", USUAL_PAGE))
+        told = {"entries": _told(found, given), "truncated": found.truncated}
+        return {**told, "referrals": found.referrals} if found.referrals else told
+
+    def _get(self, given: Json, ctx: Context) -> dict[str, Any]:
+        with self._session(ctx) as session:
+            try:
+                found = session.search(Search(given["dn"], "base", everything(), given.get("attributes", ())), 1, 1)
+            except Rejected as refusal:
+                if refusal.details.get("code") == NO_SUCH_OBJECT:
+                    return {"entry": None}
+                raise
+        return {"entry": next(iter(_told(found, given)), None)}
+
+    def _describe(self, given: Json, ctx: Context) -> dict[str, Any]:
+        with self._session(ctx) as session:
+            found = session.search(Search("", "base", everything(), _ROOT), 1, 1)
+        told = _told(found, {"attributes": _ROOT})
+        return {"root": told[0]["attributes"] if told else {}}
+
+    @contextmanager
+    def _session(self, ctx: Context) -> Iterator[Session]:
+        password = self.settings.get("password", "")
+        if password and self._peer.tls == "off":
+            raise ConfigError("A password is not sent in clear text; set `tls` to tls or starttls, or leave bind_dn out.")
+        session = Session(self._peer, ctx, self.settings.get("bind_dn", ""), password)
+        try:
+            yield session
+        finally:
+            session.close()
+
+
+def _told(found: Found, given: Json) -> list[dict[str, Any]]:
+    return [to_json(entry, given.get("attributes", ()), given.get("binary", ())) for entry in found.entries]

@@ -1,0 +1,135 @@
+"""What the connector takes and gives: settings and actions as JSON Schemas."""
+
+from typing import Any
+
+from appliance.connectors.contract import Action
+
+Schema = dict[str, Any]
+
+USUAL_ENTRIES = 500
+USUAL_PAGE = 500
+MOST_ENTRIES = 10_000
+
+_DN: Schema = {"type": "string", "maxLength": 2_000}
+_ATTRIBUTE: Schema = {"type": "string", "pattern": r"^([A-Za-z0-9][A-Za-z0-9.;=-]{0,200}|[*+])$"}
+_NAMES: Schema = {"type": "array", "items": _ATTRIBUTE, "minItems": 1, "maxItems": 200}
+
+
+def _object(required: list[str], **properties: Any) -> Schema:
+    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
+
+
+SETTINGS: Schema = {
+    **_object(
+        ["host"],
+        host={"type": "string", "minLength": 1, "maxLength": 253, "title": "Server", "secret_target": True},
+        port={
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 65535,
+            "title": "Port",
+            "description": "636 for tls, 389 for the others unless given",
+            "secret_target": True,
+        },
+        tls={
+            "enum": ["tls", "starttls", "off"],
+            "default": "tls",
+            "title": "Encryption",
+            "secret_target": True,
+            "description": "tls: from the first byte; starttls: TLS, begun in clear text; off: in clear text, without a sign-in",
+        },
+        ca={
+            "type": "string",
+            "title": "Certificate authority",
+            "description": "PEM certificates to trust instead of the system's",
+            "secret_target": True,
+        },
+        bind_dn={
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 2_000,
+            "title": "User",
+            "description": "A distinguished name, or what the directory takes for one; left out: without a sign-in",
+        },
+        # An empty password would sign in as nobody and be told it was right (RFC 4513 § 5.1.2).
+        password={"type": "string", "minLength": 1, "maxLength": 4_000, "title": "Password", "secret": True},
+        page_size={
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 1_000,
+            "default": USUAL_PAGE,
+            "title": "Entries per page",
+            "description": "Fewer where the directory allows fewer",
+        },
+        base_dn={**_DN, "title": "Base", "description": "Where a search begins that names no base: dc=example,dc=com"},
+    ),
+    "dependentRequired": {"bind_dn": ["password"], "password": ["bind_dn"]},
+}
+
+_ENTRY: Schema = _object(
+    ["dn", "attributes"],
+    dn={"type": "string"},
+    attributes={
+        "type": "object",
+        "additionalProperties": {
+            "type": "array",
+            "items": {"anyOf": [{"type": "string"}, _object(["base64"], base64={"type": "string"})]},
+        },
+    },
+)
+_WANTED: Schema = {
+    **_NAMES,
+    "title": "Attributes",
+    "description": "All that users see unless given; `+` stands for those the directory keeps itself",
+}
+_BINARY: Schema = {**_NAMES, "title": "In base64", "description": "Attributes that hold bytes; the usual ones are known"}
+
+ACTIONS = (
+    Action(
+        "search",
+        "Find entries below a base",
+        _object(
+            [],
+            base={**_DN, "title": "Base", "description": "The settings' base unless given"},
+            scope={"enum": ["sub", "one", "base"], "default": "sub", "title": "The whole tree, one level, or the base alone"},
+            where={
+                "type": "object",
+                "title": "Conditions",
+                "description": 'All must hold: {"mail": "a@example.com", "sn": {"_starts_with": "M"}, "_or": [...]}',
+            },
+            filter={
+                "type": "string",
+                "minLength": 3,
+                "maxLength": 10_000,
+                "title": "Filter",
+                "description": "As LDAP writes it, instead of conditions; never put values from outside into it",
+            },
+            attributes=_WANTED,
+            binary=_BINARY,
+            limit={"type": "integer", "minimum": 1, "maximum": MOST_ENTRIES, "default": USUAL_ENTRIES},
+        ),
+        _object(
+            ["entries", "truncated"],
+            entries={"type": "array", "items": _ENTRY},
+            truncated={"type": "boolean"},
+            referrals={"type": "array", "items": {"type": "string"}},
+        ),
+        "read",
+        {"where": {"objectClass": "person"}, "attributes": ["cn", "mail"], "limit": 10},
+    ),
+    Action(
+        "get",
+        "Read one entry by its name; `entry` is null when there is none that this user may see",
+        _object(["dn"], dn={**_DN, "minLength": 1}, attributes=_WANTED, binary=_BINARY),
+        _object(["entry"], entry={"anyOf": [_ENTRY, {"type": "null"}]}),
+        "read",
+        {"dn": "uid=anna,ou=people,dc=example,dc=com"},
+    ),
+    Action(
+        "describe",
+        "Say what the directory tells of itself: the trees it holds, its maker, what it can",
+        _object([]),
+        _object(["root"], root={"type": "object", "additionalProperties": {"type": "array"}}),
+        "read",
+    ),
+)

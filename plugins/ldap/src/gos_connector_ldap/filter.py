@@ -1,0 +1,217 @@
+"""What to look for: conditions as JSON, or a filter as LDAP writes it (RFC 4515), made the protocol's bytes (RFC 4511 § 4.5.1).
+
+Values become elements of their own and are never part of a text that is parsed, so that none can ask for something else.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from appliance.connectors.contract import ConfigError
+from gos_connector_ldap.ber import boolean, element, octets
+
+_AND, _OR, _NOT, _EQUAL, _SUBSTRINGS, _AT_LEAST, _AT_MOST, _PRESENT, _APPROXIMATE, _EXTENSIBLE = (
+    *(0xA0, 0xA1, 0xA2, 0xA3, 0xA4, 0xA5, 0xA6),
+    *(0x87, 0xA8, 0xA9),
+)
+_INITIAL, _ANY, _FINAL = 0x80, 0x81, 0x82
+_DEEPEST = 50
+# An attribute's name or number, and options such as `;lang-de` (RFC 4512 § 2.5).
+_OID = r"(?:[A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)*)"
+_ATTRIBUTE = re.compile(rf"{_OID}(?:;[A-Za-z0-9-]+)*")
+_RULE = re.compile(_OID)
+_PLACE = re.compile(rf"(?P<attribute>{_ATTRIBUTE.pattern})?(?P<dn>:dn)?(?::(?P<rule>{_OID}))?:=")
+_COMPARISON = re.compile(rf"(?P<attribute>{_ATTRIBUTE.pattern})(?P<sign>=|>=|<=|~=)")
+_ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2})")
+_SIGNS = {">=": _AT_LEAST, "<=": _AT_MOST, "~=": _APPROXIMATE}
+
+
+def everything() -> bytes:
+    """The filter that every entry fits."""
+    return octets("objectClass", _PRESENT)
+
+
+# -- conditions as JSON
+
+
+def encode_conditions(conditions: Mapping[str, Any], depth: int = 0) -> bytes:
+    """All of the conditions; ConfigError says which one cannot be."""
+    if depth > _DEEPEST:
+        raise ConfigError(f"The conditions are nested more than {_DEEPEST} deep.")
+    parts = [part for name, given in conditions.items() for part in _parts(name, given, depth)]
+    if not parts:
+        raise ConfigError("A condition is empty; name an attribute and what its value must be.")
+    return parts[0] if len(parts) == 1 else element(_AND, *parts)
+
+
+def _parts(name: str, given: Any, depth: int) -> list[bytes]:
+    match name:
+        case "_and" | "_or":
+            if not isinstance(given, list) or not given:
+                raise ConfigError(f"`{name}` takes a list of conditions.")
+            return [element(_AND if name == "_and" else _OR, *(encode_conditions(_object(each), depth + 1) for each in given))]
+        case "_not":
+            return [element(_NOT, encode_conditions(_object(given), depth + 1))]
+    if not _ATTRIBUTE.fullmatch(name):
+        raise ConfigError(f"{name[:80]!r} is no name of an attribute.")
+    if not isinstance(given, Mapping):
+        return [_equal(name, given)]
+    if not given:
+        raise ConfigError(f"The condition for {name} is empty.")
+    return [_compared(name, word, value) for word, value in given.items()]
+
+
+def _object(given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ConfigError("A condition is an object: an attribute's name and what its value must be.")
+    return given
+
+
+def _compared(name: str, word: str, value: Any) -> bytes:
+    match word:
+        case "_eq":
+            return _equal(name, value)
+        case "_neq":
+            return element(_NOT, _equal(name, value))
+        case "_in" | "_nin":
+            if not isinstance(value, list) or not value:
+                raise ConfigError(f"`{word}` takes a list of values.")
+            either = element(_OR, *(_equal(name, each) for each in value))
+            return either if word == "_in" else element(_NOT, either)
+        case "_gte" | "_lte":
+            return element(_AT_LEAST if word == "_gte" else _AT_MOST, octets(name), octets(_value(name, value)))
+        case "_contains" | "_starts_with" | "_ends_with":
+            tag = {"_contains": _ANY, "_starts_with": _INITIAL, "_ends_with": _FINAL}[word]
+            text = _value(name, value)
+            if not text:
+                raise ConfigError(f"`{word}` for {name} takes a text that is not empty.")
+            return element(_SUBSTRINGS, octets(name), element(0x30, octets(text, tag)))
+        case "_null":
+            present = octets(name, _PRESENT)
+            if not isinstance(value, bool):
+                raise ConfigError("`_null` takes true or false.")
+            return element(_NOT, present) if value else present
+        case "_rule":
+            rule, wanted = (_object(value).get(part) for part in ("id", "value"))
+            if not isinstance(rule, str) or not _RULE.fullmatch(rule):
+                raise ConfigError(f"`_rule` for {name} takes the `id` of a matching rule and a `value`.")
+            return _matched(rule, name, _value(name, wanted), with_dn=False)
+    raise ConfigError(
+        f"The directory cannot compare by {word[:40]!r}; use _eq, _neq, _in, _nin, _gte, _lte, _contains, _starts_with, "
+        "_ends_with, _null or _rule."
+    )
+
+
+def _equal(name: str, value: Any) -> bytes:
+    return element(_EQUAL, octets(name), octets(_value(name, value)))
+
+
+def _value(name: str, value: Any) -> bytes:
+    if isinstance(value, bool):
+        return b"TRUE" if value else b"FALSE"
+    if isinstance(value, str | int):
+        try:
+            return str(value).encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"The value for {name} contains half of a character pair; remove it.") from error
+    raise ConfigError(f"The value for {name} is a text, a whole number, true or false; `_null` asks whether there is one.")
+
+
+def _matched(rule: str | None, attribute: str | None, value: bytes, *, with_dn: bool) -> bytes:
+    parts = [octets(rule, 0x81)] if rule else []
+    parts += [octets(attribute, 0x82)] if attribute else []
+    return element(_EXTENSIBLE, *parts, octets(value, 0x83), *([boolean(True, 0x84)] if with_dn else []))
+
+
+# -- a filter as LDAP writes it
+
+
+def encode_filter(text: str) -> bytes:
+    """The filter of RFC 4515; ConfigError tells where it is not one."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError("The filter contains half of a character pair; remove it.") from error
+    parser = _Parser(text)
+    found = parser.filter(0)
+    if parser.at != len(text):
+        raise parser.wrong("the end")
+    return found
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.at = 0
+
+    def wrong(self, wanted: str) -> ConfigError:
+        return ConfigError(f"The filter is wrong at position {self.at + 1}: {wanted} belongs there.")
+
+    def filter(self, depth: int) -> bytes:
+        if depth > _DEEPEST:
+            raise ConfigError(f"The filter is nested more than {_DEEPEST} deep.")
+        self._expect("(")
+        sign = self._text[self.at : self.at + 1]
+        if sign in ("&", "|"):
+            self.at += 1
+            parts = self._several(depth)
+            found = element(_AND if sign == "&" else _OR, *parts)
+        elif sign == "!":
+            self.at += 1
+            found = element(_NOT, self.filter(depth + 1))
+        else:
+            found = self._item()
+        self._expect(")")
+        return found
+
+    def _several(self, depth: int) -> list[bytes]:
+        parts = [self.filter(depth + 1)]
+        while self._text.startswith("(", self.at):
+            parts.append(self.filter(depth + 1))
+        return parts
+
+    def _expect(self, sign: str) -> None:
+        if not self._text.startswith(sign, self.at):
+            raise self.wrong(f"`{sign}`")
+        self.at += 1
+
+    def _item(self) -> bytes:
+        place = _PLACE.match(self._text, self.at)
+        if place is not None and (place["attribute"] or place["rule"]):
+            self.at = place.end()
+            return _matched(place["rule"], place["attribute"], self._plain(self._until_bracket()), with_dn=bool(place["dn"]))
+        found = _COMPARISON.match(self._text, self.at)
+        if found is None:
+            raise self.wrong("an attribute with =, >=, <=, ~= or :=")
+        self.at = found.end()
+        name, written = found["attribute"], self._until_bracket()
+        if found["sign"] != "=":
+            return element(_SIGNS[found["sign"]], octets(name), octets(self._plain(written)))
+        if written == "*":
+            return octets(name, _PRESENT)
+        if "*" in written:
+            return element(_SUBSTRINGS, octets(name), element(0x30, *self._pieces(written)))
+        return element(_EQUAL, octets(name), octets(self._plain(written)))
+
+    def _until_bracket(self) -> str:
+        """What is written up to the next bracket; a bracket within a value is escaped."""
+        start = self.at
+        while self.at < len(self._text) and self._text[self.at] not in "()":
+            self.at += 1
+        return self._text[start : self.at]
+
+    def _pieces(self, written: str) -> list[bytes]:
+        first, *between, last = (self._plain(piece) for piece in written.split("*"))
+        if any(not piece for piece in between):
+            raise self.wrong("a filter without ** in it")
+        found = [octets(first, _INITIAL)] if first else []
+        found += [octets(piece, _ANY) for piece in between]
+        return [*found, *([octets(last, _FINAL)] if last else [])]
+
+    def _plain(self, written: str) -> bytes:
+        """The value: `\\2a` and the like resolved; what must be escaped and is not, refused."""
+        content = written.encode()
+        plain = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), content)
+        if b"\x00" in content or b"*" in content or b"\\" in _ESCAPE.sub(b"", content):
+            raise self.wrong("a value in which \\, * and NUL are escaped as \\5c, \\2a and \\00")
+        return plain

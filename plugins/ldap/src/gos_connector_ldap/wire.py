@@ -1,0 +1,132 @@
+"""A connection that speaks in LDAP messages, over the socket the appliance has opened; reads and writes end at the deadline."""
+
+import ssl
+import time
+from dataclasses import dataclass
+
+from appliance.connectors.contract import ConfigError, Context, SystemFailure, TransientError
+from gos_connector_ldap.ber import BerError, length_of
+
+_CHUNK = 64 * 1024
+MOST_MESSAGE = 16 * 1024 * 1024
+MOST_TOGETHER = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Whom to speak to.  `tls` is tls (from the first byte), starttls or off; `ca` holds PEM certificates to trust."""
+
+    host: str
+    port: int
+    tls: str
+    ca: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Wire:
+    """One connection.  Nothing that is asked here changes anything: whatever breaks, nothing was done."""
+
+    def __init__(self, peer: Peer, ctx: Context) -> None:
+        self.peer = peer
+        self._deadline = ctx.deadline
+        self._context = _tls(peer)
+        self._buffer = bytearray()
+        self._received = 0
+        self._socket = ctx.dial(peer.host, peer.port)
+        if peer.tls == "tls":
+            try:
+                self._wrap()
+            except BaseException:
+                self.close()
+                raise
+
+    def seconds_left(self) -> float:
+        return self._deadline - time.monotonic()
+
+    def encrypt(self) -> None:
+        """Go on in TLS, after the server agreed; nothing that came in clear text is believed afterwards."""
+        if self._buffer:
+            raise SystemFailure(f"{self.peer} sent more in clear text after agreeing to TLS; someone may be in between.")
+        self._wrap()
+
+    def send(self, message: bytes) -> None:
+        self._patience()
+        try:
+            self._socket.sendall(message)
+        except OSError as error:
+            raise self._lost() from error
+
+    def receive(self) -> bytes:
+        """The content of the next message."""
+        try:
+            while (found := length_of(bytes(self._buffer[:6]))) is None:
+                self._fill()
+        except BerError as error:
+            raise self.nonsense(str(error)) from error
+        head, size = found
+        if self._buffer[0] != 0x30:
+            raise self.nonsense("something that is no message")
+        if size > MOST_MESSAGE:
+            raise SystemFailure(
+                f"{self.peer} sends an entry of more than {MOST_MESSAGE // 2**20} MB; name the `attributes` that are needed."
+            )
+        while len(self._buffer) < head + size:
+            self._fill()
+        content = bytes(self._buffer[head : head + size])
+        del self._buffer[: head + size]
+        return content
+
+    def nonsense(self, what: str) -> SystemFailure:
+        """The error for an answer that is not of the protocol."""
+        return SystemFailure(f"{self.peer} does not speak LDAP: it sent {what}. Check the port and `tls`.")
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _patience(self) -> None:
+        left = self.seconds_left()
+        if left <= 0:
+            raise self._lost()
+        self._socket.settimeout(left)
+
+    def _fill(self) -> None:
+        self._patience()
+        try:
+            chunk = self._socket.recv(_CHUNK)
+        except OSError as error:
+            raise self._lost() from error
+        if not chunk:
+            raise self._lost()
+        self._received += len(chunk)
+        if self._received > MOST_TOGETHER:
+            raise SystemFailure(
+                f"{self.peer} answers with more than {MOST_TOGETHER // 2**20} MB; ask for fewer entries or `attributes`."
+            )
+        self._buffer += chunk
+
+    def _lost(self) -> TransientError:
+        return TransientError(f"{self.peer} hung up, or did not answer in time.")
+
+    def _wrap(self) -> None:
+        try:
+            self._patience()
+            self._socket = self._context.wrap_socket(self._socket, server_hostname=self.peer.host)
+        except ssl.SSLCertVerificationError as error:
+            raise ConfigError(
+                f"The certificate of {self.peer} is not trusted ({error.verify_message}); give its authority in `ca`."
+            ) from error
+        except ssl.SSLError as error:
+            raise ConfigError(
+                f"{self.peer} does not begin TLS; check the port and whether it wants tls, starttls or off."
+            ) from error
+        except OSError as error:
+            raise self._lost() from error
+
+
+def _tls(peer: Peer) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cadata=peer.ca)
+    except ssl.SSLError as error:
+        raise ConfigError("`ca` holds no PEM certificate; give the text from BEGIN to END CERTIFICATE.") from error
