@@ -18,7 +18,7 @@ from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
 from appliance.connectors.egress import Egress
 from appliance.connectors.folders import AllowedFolders
-from appliance.connectors.registry import load_registry
+from appliance.connectors.registry import CONNECTORS, load_registry
 from appliance.core import clock, db, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
@@ -170,7 +170,8 @@ def make_integrations(config: Config, sealer: Sealer) -> Integrations:
     """Integrations with every installed connector and the one way out of the appliance."""
     folders = AllowedFolders.of(config.folders.allow, quota=config.folders.quota_mb << 20, never=[config.data])
     calls = Calls(Connections(Egress.of(config.egress.allow, authorities(config)), folders))
-    return Integrations(load_registry(), sealer, lambda scope, name: tenants.open_secret(scope, sealer, name), calls)
+    registry = load_registry(folder=config.data / CONNECTORS)
+    return Integrations(registry, sealer, lambda scope, name: tenants.open_secret(scope, sealer, name), calls)
 
 
 def make_language_models(config: Config, sealer: Sealer) -> LanguageModels:

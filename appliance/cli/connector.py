@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from appliance.connectors.registry import load_registry
+from appliance.connectors.registry import CONNECTORS, load_registry
 from appliance.connectors.scaffold import write_scaffold
 from appliance.core.errors import NotFound
 
@@ -54,7 +54,7 @@ def run_test(args: argparse.Namespace) -> int:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    registry = load_registry()
+    registry = load_registry(folder=args.load().data / CONNECTORS)
     rows = [
         {
             "name": found.name, "title": found.connector.title, "version": found.connector.version, "from": found.distribution,

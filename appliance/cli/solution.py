@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from appliance.connectors.registry import load_registry
+from appliance.connectors.registry import CONNECTORS, load_registry
 from appliance.core.errors import InvalidJson, NotFound
 from appliance.sandbox import Pool, Settings
 from appliance.solutions import service
@@ -80,7 +80,7 @@ def _merged(folder: Path, files: dict[str, bytes]) -> dict[str, bytes]:
 
 def run_check(args: argparse.Namespace) -> int:
     solution = read_solution(read_folder(args.dir))
-    registry = load_registry()
+    registry = load_registry(folder=args.load().data / CONNECTORS)
     if args.write_types:
         for path, text in type_files(registry, solution):
             (args.dir / path).parent.mkdir(exist_ok=True)

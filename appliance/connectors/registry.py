@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import MappingProxyType
 
 from appliance.connectors.contract import CONTRACT_VERSION, EFFECTS, Action, Connector, Trigger
+from appliance.connectors.declarative.folder import Declared, read_folder
 from appliance.connectors.schemas import Schema, SchemaInvalid, compile_schema
 
 GROUP = "appliance.connectors"
+CONNECTORS = "connectors"
+"""The folder of YAML files in the data folder."""
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _ACTION_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -83,8 +87,10 @@ class Registry:
         return self.installed.get(name)
 
 
-def load_registry(points: Iterable[EntryPoint] | None = None) -> Registry:
-    """Every plugin of the entry point group; a broken one becomes a problem and never stops the appliance."""
+def load_registry(points: Iterable[EntryPoint] | None = None, *, folder: Path | None = None) -> Registry:
+    """Every plugin of the entry point group, then the YAML files of `folder`; a broken one becomes a problem and never
+    stops the appliance.
+    """
     installed: dict[str, Installed] = {}
     problems: list[Problem] = []
     for point in sorted(points if points is not None else entry_points(group=GROUP), key=lambda p: p.name):
@@ -97,7 +103,34 @@ def load_registry(points: Iterable[EntryPoint] | None = None) -> Registry:
             problems.append(Problem(point.name, distribution, str(finding)))
         else:
             installed[found.name] = found
+    _add_declared(folder, installed, problems)
     return Registry(MappingProxyType(installed), tuple(problems))
+
+
+def _add_declared(folder: Path | None, installed: dict[str, Installed], problems: list[Problem]) -> None:
+    for declared in read_folder(folder) if folder is not None else ():
+        distribution = f"{CONNECTORS}/{declared.file}"
+        try:
+            found = _declared(declared, distribution)
+            _check_free(found.name, installed)
+        except Unusable as finding:
+            _log.warning("connector %s is not usable: %s", distribution, finding)
+            problems.append(Problem(declared.name, distribution, str(finding)))
+        else:
+            installed[found.name] = found
+
+
+def _declared(declared: Declared, distribution: str) -> Installed:
+    if declared.connector is None:
+        raise Unusable(declared.problem)
+    found = Installed(declared.connector, distribution)
+    if found.name != declared.name:
+        raise Unusable(f"{declared.file} holds the connector {found.name}; name the file {found.name}.yaml.")
+    try:
+        check_declaration(found, declared.name)
+    except Unusable as finding:
+        raise Unusable(f"{declared.file}: {finding}") from finding
+    return found
 
 
 def _check_free(name: str, installed: Mapping[str, Installed]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from appliance.connectors.declarative import connector_schema
 from appliance.connectors.registry import Installed, Registry
 from appliance.datapool.definition import ACCESS_VERBS, MAX_FIELDS, MAX_INDEX_FIELDS, MAX_INDEXES, NOT_YET, RESERVED_FIELDS
 from appliance.datapool.field_types import FIELD_TYPES, MAX_SCALE
@@ -43,6 +44,7 @@ def schema_files(registry: Registry) -> dict[str, Shape]:
         "integration": lambda: _integration(registry),
         "rule-tests": _rule_tests,
         "cases": _cases,
+        "connector": connector_schema,
     }
     return {f"{name}.schema.json": {"$schema": _DIALECT, "title": name, **make()} for name, make in makers.items()}
 

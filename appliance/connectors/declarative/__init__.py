@@ -1,0 +1,7 @@
+"""Connectors that are one YAML file over HTTP: read, judged and performed here, without Python of their own."""
+
+from appliance.connectors.declarative.connector import DeclarativeConnector, make_connector
+from appliance.connectors.declarative.document import DocumentInvalid, read_document
+from appliance.connectors.declarative.form import connector_schema
+
+__all__ = ["DeclarativeConnector", "DocumentInvalid", "connector_schema", "make_connector", "read_document"]

@@ -1,0 +1,36 @@
+"""The operator's folder of connectors that are one YAML file each."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.connectors.declarative.connector import DeclarativeConnector, make_connector
+from appliance.connectors.declarative.document import DocumentInvalid, read_document
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A file: the connector it became, or the sentence why it did not."""
+
+    name: str
+    file: str
+    connector: type[DeclarativeConnector] | None
+    problem: str = ""
+
+
+def read_folder(folder: Path) -> Iterator[Declared]:
+    """Every `*.yaml` of the folder, in order of their names; fixtures beside them are none."""
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.glob("*.yaml")):
+        if path.name.endswith(".fixtures.yaml"):
+            continue
+        try:
+            plan = read_document(path.read_text("utf-8"))
+        except (DocumentInvalid, OSError, UnicodeError) as error:
+            yield Declared(path.stem, path.name, None, f"{path.name}, {error}")
+        else:
+            yield Declared(path.stem, path.name, make_connector(plan))

@@ -1,0 +1,99 @@
+"""What is new since the last poll: items whose cursor value is greater, or the same and not answered yet."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from appliance.connectors.contract import Item, Polled, SystemFailure
+from appliance.connectors.declarative.answers import read_answer
+from appliance.connectors.declarative.pages import Question, Send, items_at, read_pages
+from appliance.connectors.declarative.plan import ConnectorPlan, Steps, TriggerPlan
+from appliance.connectors.declarative.requests import build_request
+from appliance.connectors.declarative.templates import Values, fill_tree, follow
+
+MOST_AT_ONCE = 200
+
+Found = tuple[Any, str, Any]
+
+
+def poll(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, cursor: Any, send: Send) -> Polled:
+    """New items, oldest first.
+
+    The cursor is `{"at": value, "keys": […]}`: the greatest value answered, and which items of that very value. So an
+    item that appears later with the same time stamp is not lost, and none is answered twice.
+    """
+    if cursor is None and trigger.begin == "now":
+        found = _newest(plan, trigger, values, send)
+        return Polled((), _cursor(found, None) if found else None)
+    asked = values if cursor is None else {**values, "cursor": cursor["at"]}
+    found, complete = _read(plan, trigger, asked, send)
+    found.sort(key=lambda each: each[0])
+    if cursor is not None and found and isinstance(cursor["at"], str) != isinstance(found[0][0], str):
+        raise SystemFailure(f"{plan.title} changed the cursor from numbers to texts, or back; they have no order.")
+    new = [each for each in found if cursor is None or _is_new(each, cursor)]
+    taken = new[:MOST_AT_ONCE]
+    items = [Item(f"{key}@{at}", _shaped(trigger, item, values)) for at, key, item in taken]
+    if not taken and not complete:
+        raise SystemFailure(
+            f"{plan.title} answered only items that are known; with `ascending`, let the request ask for items from the cursor on."
+        )
+    return Polled(items, _cursor(taken, cursor), more=not complete or len(taken) < len(new))
+
+
+def _is_new(each: Found, cursor: Mapping[str, Any]) -> bool:
+    at, key, _ = each
+    return bool(at > cursor["at"] or (at == cursor["at"] and key not in cursor["keys"]))
+
+
+def _cursor(found: list[Found], before: Any) -> Any:
+    if not found:
+        return before
+    at = max(each[0] for each in found)
+    known = before["keys"] if before is not None and before["at"] == at else []
+    return {"at": at, "keys": sorted({*known, *(key for value, key, _ in found if value == at)})}
+
+
+def _newest(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, send: Send) -> list[Found]:
+    """What is there already, as far as it takes to know the greatest cursor."""
+    if trigger.newest is None:
+        found, complete = _read(plan, trigger, values, send)
+        if not complete:
+            raise SystemFailure(f"{plan.title} holds more than the pages read; give the trigger `newest`, or begin at the start.")
+        return found
+    answer = send(build_request(plan, trigger.newest, values))
+    body = read_answer(answer, (*trigger.errors, *plan.errors), plan.title, "read")
+    return list(_found(items_at(body, trigger.pages.items), trigger))
+
+
+def _read(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, send: Send) -> tuple[list[Found], bool]:
+    """The items of the pages, and whether there are no others; a service that sorts need not be read to the end."""
+    found: list[Found] = []
+    complete = False
+    for page in read_pages(Question(plan, trigger.request, trigger.pages, trigger.errors, values), send):
+        found += _found(page.items, trigger)
+        complete = page.last
+        if trigger.ascending and len(found) >= 2 * MOST_AT_ONCE:
+            break
+    if not complete and not trigger.ascending:
+        raise SystemFailure(f"{plan.title} holds more than {trigger.pages.max_pages} pages; narrow the trigger's query.")
+    if len({isinstance(at, str) for at, _, _ in found}) > 1:
+        raise SystemFailure("The cursor holds texts and numbers mixed; they have no order.")
+    return found, complete
+
+
+def _found(items: list[Any], trigger: TriggerPlan) -> Iterator[Found]:
+    for item in items:
+        at, key = _scalar(item, trigger.cursor, "cursor"), _scalar(item, trigger.key, "key")
+        yield at, str(key), item
+
+
+def _scalar(item: Any, steps: Steps, name: str) -> Any:
+    value = follow(item, steps)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise SystemFailure(f"An item has no text or number at {'.'.join(map(str, steps))!r}; correct `{name}` of the trigger.")
+    return value
+
+
+def _shaped(trigger: TriggerPlan, item: Any, values: Values) -> Any:
+    if trigger.shape is None:
+        return item
+    return fill_tree(trigger.shape, {"item": item, "query": values["query"]})
