@@ -1,0 +1,381 @@
+"""Archives (zip, tar, tar.gz) read without trust: a member at a time, nothing extracted, everything bounded.
+
+What is refused, with the member named: links and devices, paths that lead outside or deceive, names that some system
+takes for the same one, encrypted members, unusual methods, members that overlap; and what unpacks to too much, to too
+many members, or far beyond its own size.  An archive inside an archive is a file like any other.
+"""
+
+import gzip
+import io
+import re
+import stat
+import struct
+import tarfile
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from appliance.core.errors import ApplianceError, InvalidRequest, PayloadTooLarge, ValidationFailed
+
+LONGEST_PATH = 300
+LONGEST_PART = 255  # bytes; what file systems take
+RATIO, RATIO_FREE = 200, 16 << 20  # unpacked to packed; below so many bytes nobody is harmed
+CHUNK = 1 << 16
+_BLOCK = 512
+_TAR_OVERHEAD = 4 * _BLOCK  # headers and padding of one member
+_LONGEST_TAR_NOTE = 1 << 16  # a long name, or the attributes of a member
+_DIRECTORY_ENTRY = 384  # of a zip's directory, per member
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\:*?\"<>|]")
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)(\..*)?", re.IGNORECASE)
+# What the readers of the standard library raise for bytes that make no sense (NotImplementedError is a RuntimeError).
+_BROKEN = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    RuntimeError,
+    OverflowError,
+)
+
+
+@dataclass(frozen=True)
+class ArchiveLimits:
+    """Most members, and most bytes of all of them unpacked; `advice` follows where that is said."""
+
+    files: int
+    bytes: int
+    advice: str = ""
+
+    def too_many(self) -> PayloadTooLarge:
+        return PayloadTooLarge(f"the archive has more than {self.files} members")
+
+    def too_large(self) -> PayloadTooLarge:
+        return PayloadTooLarge(f"the archive has more than {self.bytes >> 20} MiB unpacked{self.advice}")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file of an archive; `pieces` are to be taken before the next member is asked for."""
+
+    path: str
+    pieces: Iterator[bytes]
+
+    def read(self) -> bytes:
+        return b"".join(self.pieces)
+
+
+class Paths:
+    """The paths of one set of files: each plain, and no two that some system takes for the same."""
+
+    def __init__(self, what: str = "the archive") -> None:
+        self._what = what
+        self._files: dict[str, str] = {}
+        self._folders: dict[str, str] = {}
+
+    def add(self, path: str) -> str:
+        """The path; ValidationFailed when it is not plain, is there already, or is a file where another is a folder."""
+        check_path(path, f"{self._what} member" if self._what == "the archive" else self._what)
+        folded = _folded(path)
+        if folded in self._files:
+            raise ValidationFailed(f"{self._what} holds {path!r} twice, or in two spellings that many systems take for one")
+        if folded in self._folders:
+            raise ValidationFailed(f"{self._what} holds {path!r} as a file and as the folder of {self._folders[folded]!r}")
+        self._files[folded] = path
+        for end in (at for at, letter in enumerate(folded) if letter == "/"):
+            folder = folded[:end]
+            if folder in self._files:
+                raise ValidationFailed(f"{self._what} holds {self._files[folder]!r} as a file and as the folder of {path!r}")
+            self._folders.setdefault(folder, path)
+        return path
+
+
+def check_path(name: str, what: str = "the archive member") -> str:
+    """The path itself when it is relative, plain and stays inside on every system; ValidationFailed names it otherwise."""
+    parts = name.split("/")
+    if (
+        len(name) > LONGEST_PATH
+        or not name.isprintable()
+        or any(part in ("", ".", "..") or part != part.strip() or part.endswith(".") or _DEVICE.fullmatch(part) for part in parts)
+        or _FORBIDDEN.search(name)
+        or unicodedata.normalize("NFC", name) != name
+        or any(len(part.encode("utf8", "surrogatepass")) > LONGEST_PART for part in parts)
+    ):
+        raise ValidationFailed(f"{what} {name[:100]!r} is not accepted: use plain relative paths without .. or \\")
+    return name
+
+
+def _folded(path: str) -> str:
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
+
+
+def read_members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
+    """The files of a zip, tar or tar.gz, which lies in a seekable file.
+
+    InvalidRequest when it is neither or broken, ValidationFailed that names a member which is not accepted,
+    PayloadTooLarge over the limits; each of them as soon as it is seen, so that earlier members have been handed out.
+    """
+    file.seek(0)
+    head = file.read(_BLOCK)
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    account = _Account(limits, size)
+    if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+        found = _zip_members(file, account)
+    elif head[:2] == b"\x1f\x8b":
+        found = _tar_members(gzip.GzipFile(fileobj=file), account)
+    elif head[257:262] == b"ustar":
+        found = _tar_members(file, account)
+    else:
+        raise InvalidRequest("the body must be a zip, tar or tar.gz archive")
+    paths = Paths()
+    for name, pieces in found:
+        yield Member(paths.add(name), pieces)
+
+
+class _Account:
+    """What has been unpacked so far, against the limits."""
+
+    def __init__(self, limits: ArchiveLimits, packed: int) -> None:
+        self.limits = limits
+        self._packed = packed
+        self._members = 0
+        self._unpacked = 0
+
+    def member(self) -> None:
+        self._members += 1
+        if self._members > self.limits.files:
+            raise self.limits.too_many()
+
+    def take(self, name: str, size: int) -> None:
+        """`size` more bytes of the member are there."""
+        self._unpacked += size
+        if self._unpacked > self.limits.bytes:
+            raise self.limits.too_large()
+        if self._unpacked > max(RATIO_FREE, RATIO * self._packed):
+            raise PayloadTooLarge(f"the archive member {name[:100]!r} unpacks to more than {RATIO} times what was sent")
+
+
+def _broken(error: Exception, name: str | None = None) -> InvalidRequest:
+    where = f"the archive member {name[:100]!r}" if name else "the archive"
+    return InvalidRequest(f"{where} cannot be read ({str(error)[:100]}); pack it again")
+
+
+# -- zip
+
+
+class _Directory(io.RawIOBase):
+    """The file while its directory is read: a directory of far more members than allowed is not taken into memory."""
+
+    def __init__(self, file: BinaryIO, limits: ArchiveLimits) -> None:
+        self._file = file
+        self._limits = limits
+        self.opening = True
+
+    def read(self, size: int | None = -1) -> bytes:
+        most = (1 << 17) + self._limits.files * _DIRECTORY_ENTRY
+        if self.opening and size is not None and size > most:
+            raise self._limits.too_many()
+        data = self._file.read(most + 1 if size is None or size < 0 else size)
+        if self.opening and data.count(b"PK\x01\x02") > self._limits.files + 1:
+            raise self._limits.too_many()
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seekable(self) -> bool:
+        return True
+
+
+def _zip_members(file: BinaryIO, account: _Account) -> Iterator[tuple[str, Iterator[bytes]]]:
+    guarded = _Directory(file, account.limits)
+    try:
+        archive = zipfile.ZipFile(guarded)
+    except ApplianceError:
+        raise
+    except _BROKEN as error:
+        raise _broken(error) from error
+    guarded.opening = False
+    with archive:
+        if len(archive.infolist()) > account.limits.files:
+            raise account.limits.too_many()
+        _refuse_overlaps(archive.infolist())
+        for info in archive.infolist():
+            account.member()
+            _refuse_special(info)
+            if info.is_dir():
+                check_path(info.orig_filename.rstrip("/"))
+                continue
+            yield info.orig_filename, _unzip(archive, info, account)
+
+
+def _refuse_overlaps(members: list[zipfile.ZipInfo]) -> None:
+    """Members that share bytes unpack to a hundred thousand times the archive without any of them looking odd."""
+    end = 0
+    for info in sorted(members, key=lambda each: each.header_offset):
+        if info.header_offset < end:
+            raise ValidationFailed(f"the archive member {info.filename[:100]!r} overlaps another; pack it again")
+        end = info.header_offset + 30 + len(info.orig_filename) + info.compress_size
+
+
+def _refuse_special(info: zipfile.ZipInfo) -> None:
+    name = info.filename[:100]
+    if stat.S_IFMT(info.external_attr >> 16) not in ((0, stat.S_IFDIR) if info.is_dir() else (0, stat.S_IFREG)):
+        raise ValidationFailed(f"the archive member {name!r} is a link or a device; only files are accepted")
+    if info.flag_bits & 0x2041:  # encrypted, strongly encrypted, with a masked directory
+        raise ValidationFailed(f"the archive member {name!r} is encrypted; send it in the clear")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValidationFailed(f"the archive member {name!r} is compressed by an unusual method; use deflate")
+
+
+def _unzip(archive: zipfile.ZipFile, info: zipfile.ZipInfo, account: _Account) -> Iterator[bytes]:
+    try:
+        with archive.open(info) as member:
+            while piece := member.read(CHUNK):
+                account.take(info.filename, len(piece))
+                yield piece
+    except ApplianceError:
+        raise
+    except _BROKEN as error:
+        raise _broken(error, info.filename) from error
+
+
+# -- tar
+
+
+class _Blocks:
+    """The bytes of a tar in order; what is not taken of one member is passed over, and counted as well."""
+
+    def __init__(self, source: BinaryIO | gzip.GzipFile, account: _Account) -> None:
+        self._source = source
+        self._account = account
+        self._overhead = account.limits.files * _TAR_OVERHEAD
+        self.name = "its beginning"
+
+    def read(self, size: int) -> bytes:
+        """Exactly so many bytes."""
+        data = self._some(size)
+        if len(data) < size:
+            raise InvalidRequest(f"the archive ends in the middle, at {self.name[:100]!r}; pack it again")
+        return data
+
+    def _some(self, size: int) -> bytes:
+        parts = []
+        while size > 0 and (part := self._read(min(size, CHUNK))):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return self._source.read(size)
+        except _BROKEN as error:
+            raise _broken(error, None if self.name == "its beginning" else self.name) from error
+
+    def header(self) -> bytes:
+        """The next block that is a header; empty at the end, where nothing but zeros may follow."""
+        self._overhead -= _BLOCK
+        if self._overhead < 0:
+            raise self._account.limits.too_many()
+        block = self._some(_BLOCK)
+        if len(block) == _BLOCK and any(block):
+            return block
+        if len(block) < _BLOCK:
+            raise InvalidRequest(f"the archive ends without an end mark, at {self.name[:100]!r}; send all of it")
+        rest = 0
+        while block:
+            if any(block):
+                raise InvalidRequest("the archive goes on after its end; pack it again")
+            rest += len(block)
+            if rest > 1 << 20:
+                raise self._account.limits.too_large()
+            block = self._some(CHUNK)
+        return b""
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """The content of the member, without the padding behind it."""
+        left = size
+        while left:
+            piece = self.read(min(CHUNK, left))
+            self._account.take(self.name, len(piece))
+            left -= len(piece)
+            yield piece
+        self.read(-size % _BLOCK)
+
+
+def _tar_members(source: BinaryIO | gzip.GzipFile, account: _Account) -> Iterator[tuple[str, Iterator[bytes]]]:
+    blocks = _Blocks(source, account)
+    given: dict[str, str] = {}
+    while block := blocks.header():
+        info = _parse_header(block, blocks.name)
+        if info.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XGLTYPE):
+            given |= _read_note(blocks, info)
+            continue
+        account.member()
+        name = given.get("path", info.name)
+        size = int(given["size"]) if given.get("size", "").isdecimal() else info.size
+        sparse = any(key.startswith("GNU.sparse") for key in given)
+        given = {}
+        blocks.name = name
+        if info.type == tarfile.DIRTYPE and not size:
+            if name.rstrip("/") not in (".", ""):
+                check_path(name.removeprefix("./").rstrip("/"))
+            continue
+        if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or sparse:
+            raise ValidationFailed(f"the archive member {name[:100]!r} is no plain file; only files are accepted")
+        pieces = blocks.pieces(size)
+        yield name.removeprefix("./"), pieces
+        for _ in pieces:  # what nobody took
+            pass
+
+
+def _parse_header(block: bytes, after: str) -> tarfile.TarInfo:
+    try:
+        info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+    except (tarfile.TarError, ValueError, OverflowError) as error:
+        raise InvalidRequest(f"the archive has no valid header after {after[:100]!r} ({str(error)[:80]}); pack it again") from error
+    if info.size < 0:
+        raise InvalidRequest(f"the archive member {info.name[:100]!r} has a negative size; pack it again")
+    return info
+
+
+def _read_note(blocks: _Blocks, info: tarfile.TarInfo) -> dict[str, str]:
+    """What a header of GNU or POSIX tar says about the member after it; of a global one, which git writes, nothing."""
+    if info.size > _LONGEST_TAR_NOTE:
+        raise ValidationFailed(f"the archive describes a member after {blocks.name[:100]!r} by more than 64 KiB; pack it again")
+    data = blocks.read(info.size)
+    blocks.read(-info.size % _BLOCK)
+    try:
+        if info.type == tarfile.GNUTYPE_LONGNAME:
+            return {"path": data.rstrip(b"\0").decode("utf8")}
+        found = _parse_records(data)
+    except ValueError as error:
+        raise _broken(error, blocks.name) from error
+    if info.type == tarfile.XGLTYPE:
+        if found.keys() & {"path", "size", "linkpath"}:
+            raise ValidationFailed("the archive gives one name or size to all of its members; pack it again")
+        return {}
+    return found
+
+
+def _parse_records(data: bytes) -> dict[str, str]:
+    """`<length> <key>=<value>\\n` after one another; ValueError."""
+    found: dict[str, str] = {}
+    while data.strip(b"\0"):
+        length = int(data[: data.index(b" ")])
+        record = data[:length]
+        key, equals, value = record[record.index(b" ") + 1 : -1].partition(b"=")
+        if length > len(data) or record[-1:] != b"\n" or not equals:
+            raise ValueError("an attribute of a member makes no sense")
+        found[key.decode("utf8")] = value.decode("utf8")
+        data = data[length:]
+    return found
