@@ -1,6 +1,7 @@
 """REST under /api/v1/: one file per domain; each parses, calls one verb and renders."""
 
 from . import (
+    actions,
     approvals,
     bulk,
     datapool,
@@ -26,8 +27,8 @@ from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    approvals, bulk, datapool, documents, dry_runs, executions, integrations, keys, kill_switches, llm, logs,
-    processes, replay, retry_plan, solutions, tenants, triggers, version_diff, webhooks,
+    actions, approvals, bulk, datapool, documents, dry_runs, executions, integrations, keys, kill_switches, llm,
+    logs, processes, replay, retry_plan, solutions, tenants, triggers, version_diff, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

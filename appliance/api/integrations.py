@@ -16,23 +16,12 @@ from appliance.integrations.gate import Health
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.service import Check, Integration, Spec, merged_spec
 
+from .actions import ActionView, Effect, action_view
 from .routing import Answer, Body, Call, ListQuery, Query, View, route
 from .tenants import DeletedView, NoQuery
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Effect = Literal["read", "idempotent", "write"]
 Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
-
-
-class ActionView(View):
-    """An action; `effect` is the most it can do over there."""
-
-    name: str
-    summary: str
-    effect: Effect
-    input: dict[str, Any]
-    output: dict[str, Any]
-    sample: dict[str, Any]
 
 
 class ConnectorTriggerView(View):
@@ -183,12 +172,7 @@ class ResultView(View):
 
 def connector_view(found: Installed, *, whole: bool = False) -> ConnectorView:
     connector = found.connector
-    actions = [
-        ActionView(
-            name=a.name, summary=a.summary, effect=a.effect, input=dict(a.input), output=dict(a.output), sample=dict(a.sample)
-        )
-        for a in connector.actions
-    ]  # fmt: skip
+    actions = [action_view(each) for each in connector.actions]
     triggers = [
         ConnectorTriggerView(name=t.name, summary=t.summary, query=dict(t.query), item=dict(t.item), sample=dict(t.sample))
         for t in connector.triggers

@@ -9,6 +9,7 @@ and a class derived from `Connector`.  Its life:
 
     Connector(settings)         settings are validated against `settings_schema`, secrets already opened
     check(ctx)                  does the foreign system answer with these settings?
+    discover(ctx)               what actions this very system has, where the class cannot know; asked rarely, the answer is kept
     call(action, input, ctx)    zero or more times, from several threads at once; input is validated against the action
     poll(trigger, query, …)     likewise, where it has triggers; query is validated against the trigger
     close()                     once; also after a failed check
@@ -227,7 +228,8 @@ class Action:
 
     `input` and `output` are JSON Schemas (2020-12, no remote references).  `effect` is the most the action can do over
     there: `read` changes nothing, `idempotent` may be repeated without harm, `write` may not.  `sample` is an input
-    that is valid against the schema; documentation and the contract suite use it.
+    that is valid against the schema; documentation and the contract suite use it.  `plan` is of a discovered action:
+    whatever JSON `perform` needs to do it, kept with the action and read by nobody else; no secrets.
     """
 
     name: str
@@ -236,6 +238,7 @@ class Action:
     output: Json
     effect: Effect
     sample: Json = field(default_factory=dict)
+    plan: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -305,6 +308,19 @@ class Connector(ABC):
     @abstractmethod
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         """Perform one action and return its output, valid against the action's `output` schema."""
+
+    def discover(self, ctx: Context) -> Sequence[Action]:
+        """The actions of this very system, beside those the class declares; override it and `perform` where there are any.
+
+        Asked when the settings are tested and before the first call after they changed.  The answer is kept: an instance
+        that performs a discovered action need not be the one that discovered it.  At most 5,000 actions, whose names are
+        those of no declared one; an answer read through `ctx.http` may have up to 32 MB here.  Changes nothing.
+        """
+        return ()
+
+    def perform(self, action: Action, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
+        """Perform an action, declared or discovered, as `call` does; the way every call takes."""
+        return self.call(action.name, input, ctx)
 
     def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
         """What is new since `cursor`, which is None the first time: begin with what comes from now on, unless asked otherwise.

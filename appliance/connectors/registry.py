@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -18,6 +18,8 @@ CONNECTORS = "connectors"
 """The folder of YAML files in the data folder."""
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _ACTION_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_LONGEST_NAME = 120
+_MOST_DISCOVERED = 5000
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +63,19 @@ class Installed:
     @cached_property
     def outputs(self) -> Mapping[str, Schema]:
         return MappingProxyType({action.name: compile_schema(action.output) for action in self.connector.actions})
+
+    def output_of(self, action: Action) -> Schema:
+        """What the action promises; of a discovered one compiled anew."""
+        return self.outputs.get(action.name) or compile_schema(action.output)
+
+    def input_of(self, action: Action) -> Schema:
+        """What the action takes; of a discovered one compiled anew."""
+        return self.inputs.get(action.name) or compile_schema(action.input)
+
+    @property
+    def discovers(self) -> bool:
+        """Whether each integration has actions of its own beside the declared ones."""
+        return self.connector.discover is not Connector.discover
 
     @cached_property
     def triggers(self) -> Mapping[str, Trigger]:
@@ -171,26 +186,41 @@ def check_declaration(found: Installed, entry_name: str) -> None:
         raise Unusable(f"{connector.__name__} does not implement {', '.join(sorted(connector.__abstractmethods__))}.")
     if connector.name != entry_name or not _NAME.fullmatch(connector.name):
         raise Unusable(f"Its name {connector.name!r} must be a slug and equal its entry point {entry_name!r}.")
-    names = [action.name for action in connector.actions]
-    if len(set(names)) != len(names) or not names or not all(_ACTION_NAME.fullmatch(name) for name in names):
-        raise Unusable("Its actions must have distinct names of lower-case letters, digits and underscores.")
-    for action in connector.actions:
-        if action.effect not in EFFECTS:
-            raise Unusable(f"Action {action.name} declares the effect {action.effect!r}; use one of {', '.join(EFFECTS)}.")
+    if len(connector.actions) == 0 and not found.discovers:
+        raise Unusable("Its actions must have distinct names, and there must be one.")
+    _check_actions(connector.actions)
     triggers = [trigger.name for trigger in connector.triggers]
     if len(set(triggers)) != len(triggers) or not all(_ACTION_NAME.fullmatch(name) for name in triggers):
         raise Unusable("Its triggers must have distinct names of lower-case letters, digits and underscores.")
-    _check_schemas(found)
+    _check_samples(found)
     _check_triggers(found)
 
 
-def _check_schemas(found: Installed) -> None:
-    for action in found.connector.actions:
+def check_discovered(found: Installed, actions: Sequence[Action]) -> None:
+    """Judge what an integration's system was found to offer; the exception's text is the sentence to show."""
+    if len(actions) > _MOST_DISCOVERED:
+        raise Unusable(f"It found {len(actions)} actions; {_MOST_DISCOVERED} are the most.")
+    _check_actions(actions)
+    if taken := sorted(found.actions.keys() & {action.name for action in actions}):
+        raise Unusable(f"It found the action {taken[0]}, which it declares as well.")
+
+
+def _check_actions(actions: Sequence[Action]) -> None:
+    names = [action.name for action in actions]
+    if len(set(names)) != len(names) or not all(len(name) <= _LONGEST_NAME and _ACTION_NAME.fullmatch(name) for name in names):
+        raise Unusable("Its actions must have distinct names of lower-case letters, digits and underscores, not too long.")
+    for action in actions:
+        if action.effect not in EFFECTS:
+            raise Unusable(f"Action {action.name} declares the effect {action.effect!r}; use one of {', '.join(EFFECTS)}.")
         for part, schema in (("input", action.input), ("output", action.output)):
             try:
                 compile_schema(schema)
             except SchemaInvalid as error:
                 raise Unusable(f"The {part} schema of action {action.name} is not usable: {error}.") from error
+
+
+def _check_samples(found: Installed) -> None:
+    for action in found.connector.actions:
         if problems := found.inputs[action.name].problems(dict(action.sample)):
             raise Unusable(
                 f"The sample of action {action.name} breaks its own schema at {problems[0].pointer or '/'}: {problems[0].message}"

@@ -10,6 +10,8 @@ from appliance.integrations.history import CallFilter
 
 from .routing import Answer, Later, Page, Redirect, Visit, page
 
+_SHOWN = 50  # actions on the page of an integration; a search finds the others
+
 
 @page("GET", "/integrations", scope="integrations.read")
 def list_integrations(visit: Visit) -> Answer:
@@ -19,7 +21,7 @@ def list_integrations(visit: Visit) -> Answer:
     registry = integrations.registry
     values = {
         "integrations": found.items, "next_cursor": found.next_cursor,
-        "connectors": [found.connector for _, found in sorted(registry.installed.items())], "broken": registry.problems,
+        "connectors": [found for _, found in sorted(registry.installed.items())], "broken": registry.problems,
     }  # fmt: skip
     return Page("integrations.html", values)
 
@@ -34,7 +36,11 @@ def show_integration(visit: Visit, slug: str) -> Answer:
     except NotFound:
         connector = None
     calls = history.list_calls(visit.scope, slug, CallFilter(), PageRequest(20)).items
-    values = {"integration": found, "connector": connector, "calls": calls, "settings": _rows(found.settings)}
+    words = visit.asked.args.get("q", "")[:200]
+    values = {
+        "integration": found, "connector": connector, "calls": calls, "settings": _rows(found.settings), "words": words,
+        "actions": integrations.search_actions(visit.scope, slug, words, PageRequest(_SHOWN, count=True)) if connector else None,
+    }  # fmt: skip
     return Page("integration.html", values)
 
 

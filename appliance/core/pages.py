@@ -82,12 +82,17 @@ def parse_sort(text: str | None, fields: Mapping[str, Any], default: str) -> lis
     return order
 
 
+def check_limit(request: PageRequest) -> None:
+    """InvalidRequest for a page of nothing, or of more than a list gives at once."""
+    if not 1 <= request.limit <= MAX_LIMIT:
+        raise InvalidRequest(f"limit must be between 1 and {MAX_LIMIT}", pointer="/limit")
+
+
 def paginate(
     query: Any, request: PageRequest, fields: Mapping[str, Any], *, default: str = "-created_at", tie: str = "id"
 ) -> Page[Any]:
     """Rows of a peewee `query`, keyset-paged.  `fields` maps sort names to non-null columns and includes `tie`."""
-    if not 1 <= request.limit <= MAX_LIMIT:
-        raise InvalidRequest(f"limit must be between 1 and {MAX_LIMIT}", pointer="/limit")
+    check_limit(request)
     order = parse_sort(request.sort, fields, default)
     if tie not in [name for name, _ in order]:
         order.append((tie, order[0][1]))

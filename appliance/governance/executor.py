@@ -26,7 +26,7 @@ from appliance.connectors.contract import (
 from appliance.core import clock, db, errors
 from appliance.core.errors import ApplianceError, ConcurrencyLimited, ConnectorFailed, Detail, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance import polling, switches
+from appliance.governance import offers, polling, switches
 from appliance.governance.polling import PollRequest
 from appliance.integrations import records
 from appliance.integrations.calls import Shot
@@ -248,18 +248,11 @@ class GovernedExecutor:
     def _judge(self, scope: TenantScope, request: ActionRequest) -> tuple[Ready, Proposal]:
         ready = self._integrations.ready(scope, request.integration)
         switches.refuse_switched_off(scope, ready.slug)
-        action = ready.installed.actions.get(request.action)
-        if action is None:
-            known = ", ".join(sorted(ready.installed.actions))
-            raise ValidationFailed(
-                f"{ready.installed.name} has no action {request.action[:80]!r}; it has {known}", pointer="/action"
-            )
         _check_json(request.input)
-        problems = ready.installed.inputs[action.name].problems(dict(request.input), under="/input")
-        if problems:
-            raise ValidationFailed(f"the input does not suit {action.name} of {request.integration}", details=problems)
         if not 0 < request.seconds <= MOST_SECONDS:
             raise ValidationFailed(f"a call may take up to {MOST_SECONDS:g} seconds", pointer="/seconds")
+        action = self._find_action(scope, ready, request)
+        offers.check_input(ready, action, dict(request.input))
         try:
             effect = self._integrations.calls.effect_of(ready, action, request.input)
         except ConnectorError as error:
@@ -268,6 +261,12 @@ class GovernedExecutor:
         for check in self._checks:
             _judge_by(check, scope, proposal)
         return ready, proposal
+
+    def _find_action(self, scope: TenantScope, ready: Ready, request: ActionRequest) -> Action:
+        try:
+            return offers.find_action(self._integrations, self._gate, scope, ready, request.action, request.seconds)
+        except ConnectorError as error:
+            raise _coded(error, "read", "") from error
 
     def poll(self, scope: TenantScope, request: PollRequest) -> Polled:
         """What is new at an integration; the policies judge it as an action that reads.

@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from appliance.connectors.context import CallContext
@@ -20,7 +20,9 @@ from appliance.connectors.contract import (
     Polled,
     SystemFailure,
 )
+from appliance.connectors.egress import EgressClient
 from appliance.connectors.folders import TenantFolders
+from appliance.connectors.registry import Unusable, check_discovered
 from appliance.connectors.schemas import Schema
 from appliance.core import clock, db
 from appliance.integrations.connections import Connections, Ready
@@ -28,6 +30,8 @@ from appliance.integrations.connections import Connections, Ready
 T = TypeVar("T")
 LogSink = Callable[[Level, str, Json], None]
 _CHECK_SECONDS = 20.0
+DISCOVERY_BYTES = 32 << 20
+"""An answer that describes a whole system may be larger than one about a thing in it."""
 
 _log = logging.getLogger(__name__)
 
@@ -72,11 +76,11 @@ class Calls:
         """
 
         def act(connector: Connector, ctx: Context) -> dict[str, Any]:
-            output = connector.call(shot.action.name, shot.input, ctx)
+            output = connector.perform(shot.action, shot.input, ctx)
             if not isinstance(output, dict):
                 raise TypeError(f"the action answered {type(output).__name__}, not an object")
             answer = _storable(output)
-            _hold_to(ready, ready.installed.outputs[shot.action.name], answer, f"the action {shot.action.name}")
+            _hold_to(ready, ready.installed.output_of(shot.action), answer, f"the action {shot.action.name}")
             return answer
 
         output: dict[str, Any] = ready.redactor.json(self._run(ready, shot.key, shot.seconds, shot.sink, act))
@@ -106,12 +110,29 @@ class Calls:
 
         return ready.redactor.text(self._run(ready, "check", _CHECK_SECONDS, log_to_process, act))
 
+    def discover(self, ready: Ready, seconds: float) -> list[Action]:
+        """The actions the integration's system has beside the declared ones, secrets blotted out; ConnectorError."""
+        client = EgressClient(replace(self._connections.egress, max_answer_bytes=DISCOVERY_BYTES))
+
+        def act(connector: Connector, ctx: CallContext) -> list[Action]:
+            found = list(connector.discover(replace(ctx, client=client)))
+            try:
+                check_discovered(ready.installed, found)
+            except Unusable as finding:
+                raise SystemFailure(f"What {ready.connector_label} discovered cannot be used: {finding}") from finding
+            return [_blotted(ready, each) for each in found]
+
+        try:
+            return self._run(ready, "discover", seconds, log_to_process, act)
+        finally:
+            client.close()
+
     def stop(self) -> None:
         """End every pause and close idle connectors; calls in flight run to their deadline."""
         self._stopping.set()
         self._connections.close()
 
-    def _run(self, ready: Ready, key: str, seconds: float, sink: LogSink, act: Callable[[Connector, Context], T]) -> T:
+    def _run(self, ready: Ready, key: str, seconds: float, sink: LogSink, act: Callable[[Connector, CallContext], T]) -> T:
         def quiet_sink(level: Level, message: str, fields: Json) -> None:
             sink(level, ready.redactor.text(message), ready.redactor.json(dict(fields)))
 
@@ -123,6 +144,15 @@ class Calls:
                 return act(live.connector, ctx)
 
         return _guarded(ready, run)
+
+
+def _blotted(ready: Ready, action: Action) -> Action:
+    """The same action without secrets in it, in a form that can be stored."""
+    parts: Any = [action.summary, action.input, action.output, action.sample, action.plan]
+    text = db.dump_json(parts)
+    if not text.isascii() or ready.redactor.text(text) != text:
+        parts = ready.redactor.json(_storable(parts))
+    return Action(action.name, parts[0], parts[1], parts[2], action.effect, parts[3], parts[4])
 
 
 def _storable(value: T) -> T:

@@ -32,6 +32,8 @@ class Ready:
     installed: Installed
     settings: dict[str, Any] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
+    basis: str = ""
+    """What a discovery of its actions rests on, where its connector discovers any."""
 
     @property
     def connector_label(self) -> str:

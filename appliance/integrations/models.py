@@ -78,3 +78,32 @@ class CircuitRow(TenantModel):
     class Meta:
         table_name = "integration_circuit"
         primary_key = peewee.CompositeKey("tenant_id", "integration_id")
+
+
+class DiscoveryRow(TenantModel):
+    """When an integration's own actions were discovered, and from what: `basis` is the digest of connector and settings."""
+
+    label = "discovery"
+    integration_id = peewee.TextField()
+    basis = peewee.TextField()
+    digest = peewee.TextField()
+    discovered_at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "integration_discovery"
+        primary_key = peewee.CompositeKey("tenant_id", "integration_id")
+
+
+class ActionRow(TenantModel):
+    """One discovered action; `packed` is compressed JSON of its schemas, sample and plan."""
+
+    label = "action"
+    integration_id = peewee.TextField()
+    name = peewee.TextField()
+    summary = peewee.TextField()
+    effect = peewee.TextField()
+    packed = peewee.BlobField()
+
+    class Meta:
+        table_name = "integration_action"
+        primary_key = peewee.CompositeKey("tenant_id", "integration_id", "name")

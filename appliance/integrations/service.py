@@ -20,13 +20,15 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
-from appliance.integrations import gate
+from appliance.integrations import discovery, gate
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Ready
+from appliance.integrations.discovery import Listed, StoredActions, Turns
 from appliance.integrations.gate import Health
 from appliance.integrations.models import CallRow, IntegrationRow
 from appliance.integrations.settings import Opened, Sealed, open_settings, secret_targets, show, take_secrets
 
+DISCOVERY_SECONDS = 60.0
 OpenSecret = Callable[[TenantScope, str], str]
 
 
@@ -71,6 +73,7 @@ class Integrations:
         self.sealer = sealer
         self.calls = calls
         self._open_secret = open_secret
+        self._turns = Turns()
 
     # -- catalogue
 
@@ -98,10 +101,30 @@ class Integrations:
         return gate.health(scope, slug)
 
     def find_actions(self, scope: TenantScope, slug: str) -> Mapping[str, Action] | None:
-        """The actions of an integration's connector; None when there is no such integration, or its connector is missing."""
+        """The actions of an integration, discovered ones as they were found last.
+
+        None when it is not known: there is no such integration, its connector is missing, or nothing was discovered yet.
+        """
         row = scope.find(IntegrationRow, id=slug)
         installed = self.registry.find(row.connector) if row is not None else None
-        return installed.actions if installed is not None else None
+        if installed is None or not installed.discovers:
+            return installed.actions if installed is not None else None
+        return StoredActions(scope, slug, installed.actions) if discovery.is_known(scope, slug) else None
+
+    def search_actions(self, scope: TenantScope, slug: str, words: str, page: PageRequest) -> Page[Listed]:
+        """The integration's actions whose name and summary contain every word; NotFound (integration)."""
+        return discovery.search(self._known_actions(scope, slug), words, page)
+
+    def get_action(self, scope: TenantScope, slug: str, name: str) -> Action:
+        """One action of an integration with its schemas; NotFound."""
+        found = self._known_actions(scope, slug).get(name)
+        if found is None:
+            raise NotFound(f"{slug} has no action {name[:80]!r}; GET /api/v1/integrations/{slug}/actions lists them")
+        return found
+
+    def _known_actions(self, scope: TenantScope, slug: str) -> Mapping[str, Action]:
+        installed = self.get_connector(scope.get(IntegrationRow, id=slug).connector)
+        return StoredActions(scope, slug, installed.actions) if installed.discovers else installed.actions
 
     def create_integration(self, scope: TenantScope, slug: str, spec: Spec) -> Integration:
         """A new integration.  ValidationFailed names everything that is wrong with the settings; AlreadyExists."""
@@ -160,7 +183,11 @@ class Integrations:
         ready = self.ready(scope, slug)
         now = clock.now_ms()
         try:
-            found = Check(now, True, self.calls.check(ready))
+            told = self.calls.check(ready)
+            if ready.installed.discovers:
+                self.discover(scope, ready, DISCOVERY_SECONDS, again=True)
+                told = f"{told} It offers {len(self.actions_of(scope, ready))} actions."
+            found = Check(now, True, told)
         except ConnectorError as error:
             found = Check(now, False, error.message, _class_of(error))
         changes = {"checked_at": now, "check_ok": int(found.ok), "check_message": found.message[:2000]}
@@ -193,7 +220,25 @@ class Integrations:
             raise _not_ready(f"the settings of {slug} do not suit {found.name}: {problems[0].message}", problems[0].pointer)
         for secret in opened.secrets:
             logs.remember_secret(secret)
-        return Ready(scope.tenant_id, slug, found, opened.settings, tuple(opened.secrets))
+        basis = discovery.basis_of(found, row.settings) if found.discovers else ""
+        return Ready(scope.tenant_id, slug, found, opened.settings, tuple(opened.secrets), basis)
+
+    def must_discover(self, scope: TenantScope, ready: Ready) -> bool:
+        """Whether the actions of `ready` are not known, or were discovered with other settings."""
+        return ready.installed.discovers and not discovery.is_current(scope, ready.slug, ready.basis)
+
+    def discover(self, scope: TenantScope, ready: Ready, seconds: float, *, again: bool = False) -> None:
+        """Ask the foreign system for its actions and keep them; ConnectorError.  What is current is kept unless `again`."""
+        ends = clock.monotonic() + seconds
+        with self._turns.take((scope.tenant_id, ready.slug), seconds):
+            if again or self.must_discover(scope, ready):
+                actions = self.calls.discover(ready, ends - clock.monotonic())
+                discovery.keep(scope, ready.slug, ready.installed, ready.basis, actions)
+
+    def actions_of(self, scope: TenantScope, ready: Ready) -> Mapping[str, Action]:
+        """What can be called of `ready`."""
+        declared = ready.installed.actions
+        return StoredActions(scope, ready.slug, declared) if ready.installed.discovers else declared
 
     # -- storage
 

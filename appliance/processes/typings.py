@@ -15,6 +15,8 @@ from .template import Expression, Template
 API_FILE = "api.d.ts"
 _HEAD = "// Generated from process.yaml and what it is granted; do not edit: `gos check --write-types` writes it anew.\n"
 _BASE = (Path(__file__).parent / "api.d.ts").read_text("utf8")
+MOST_TYPED = 100
+"""A grant of everything an integration can do has types up to this number of actions, beyond it their names only."""
 _ANY = "any"
 _UNKNOWN_ACTION = "{ input: any; output: any }"
 _RESERVED = "readonly id: string; readonly created_at: string; readonly updated_at: string; readonly _version: number;"
@@ -112,6 +114,8 @@ def _actions(actions: Mapping[str, Action] | None, names: frozenset[str]) -> str
     if actions is None and "*" in names:
         return f"{{ [action: string]: {_UNKNOWN_ACTION} }}"
     known = actions or {}
+    if "*" in names and len(known) > MOST_TYPED:
+        return "{ " + " ".join(f"{member_name(name)}: {_UNKNOWN_ACTION};" for name in sorted(known)) + " }"
     granted = sorted(known) if "*" in names else sorted(names)
     return "{ " + " ".join(_action(name, known.get(name)) for name in granted) + " }"
 

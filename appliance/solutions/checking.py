@@ -46,9 +46,12 @@ def _look(checks: Checks, solution: Solution) -> Look:
 
 
 def solution_surroundings(registry: Registry, solution: Solution) -> Surroundings:
-    """The integrations and collections of a solution, as the types of its processes need them."""
+    """The integrations and collections of a solution, as the types of its processes need them.
+
+    Not those whose actions must be discovered: what is known of them is known in the tenant.
+    """
     installed = {slug: registry.find(each.spec.connector) for slug, each in solution.integrations.items()}
-    actions = {slug: found.actions for slug, found in installed.items() if found is not None}
+    actions = {slug: found.actions for slug, found in installed.items() if found is not None and not found.discovers}
     return Surroundings(actions, {name: tuple(each["fields"]) for name, each in solution.collections.items() if each})
 
 

@@ -1,0 +1,38 @@
+"""Finding the action a request names: a declared one, or one that was discovered, which is done first where it is due."""
+
+from appliance.connectors.contract import Action
+from appliance.core.errors import ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.integrations.connections import Ready
+from appliance.integrations.gate import Gate
+from appliance.integrations.service import Integrations
+
+_MOST_NAMED = 20
+
+
+def find_action(integrations: Integrations, gate: Gate, scope: TenantScope, ready: Ready, name: str, seconds: float) -> Action:
+    """The action; ValidationFailed when there is none of that name, ConnectorError when discovering fails."""
+    declared = ready.installed.actions.get(name)
+    if declared is not None:
+        return declared
+    if integrations.must_discover(scope, ready):
+        gate.run(scope, ready.slug, seconds, lambda left: integrations.discover(scope, ready, left))
+    actions = integrations.actions_of(scope, ready)
+    found = actions.get(name)
+    if found is None:
+        message = f"{ready.installed.name} has no action {name[:80]!r}; {_known(ready, list(actions))}"
+        raise ValidationFailed(message, pointer="/action")
+    return found
+
+
+def check_input(ready: Ready, action: Action, given: dict[str, object]) -> None:
+    """ValidationFailed with everything in the input that does not suit the action."""
+    problems = ready.installed.input_of(action).problems(given, under="/input")
+    if problems:
+        raise ValidationFailed(f"the input does not suit {action.name} of {ready.slug}", details=problems)
+
+
+def _known(ready: Ready, names: list[str]) -> str:
+    if len(names) <= _MOST_NAMED:
+        return f"it has {', '.join(sorted(names)) or 'none'}"
+    return f"it has {len(names)}; GET /api/v1/integrations/{ready.slug}/actions?q=… finds one by words"

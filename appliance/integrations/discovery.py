@@ -1,0 +1,170 @@
+"""Actions that an integration's system was found to offer: kept as rows, read one at a time, searched by words."""
+
+import hashlib
+import json
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from appliance.connectors.contract import Action, Effect, TransientError
+from appliance.connectors.registry import Installed
+from appliance.core import clock, db
+from appliance.core.pages import Page, PageRequest, check_limit, decode_cursor, encode_cursor
+from appliance.core.scope import TenantScope
+from appliance.integrations.models import ActionRow, DiscoveryRow, IntegrationRow
+
+_INSERT = (
+    "INSERT INTO integration_action (tenant_id, integration_id, name, summary, effect, packed) VALUES (?, ?, ?, ?, ?, ?)"
+)
+_ORDER = "action"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An action as a list shows it."""
+
+    name: str
+    summary: str
+    effect: Effect
+
+
+def basis_of(installed: Installed, settings: Mapping[str, Any]) -> str:
+    """What a discovery rests on: the connector's release and the stored settings, which hold markers instead of secrets."""
+    connector = installed.connector
+    return hashlib.sha256(f"{connector.name} {connector.version}\0{db.dump_json(settings)}".encode()).hexdigest()
+
+
+class StoredActions(Mapping[str, Action]):
+    """The actions of an integration: the declared ones, and those that are kept, each read from its row when asked for."""
+
+    def __init__(self, scope: TenantScope, slug: str, declared: Mapping[str, Action]) -> None:
+        self._scope, self._slug, self._declared = scope, slug, declared
+
+    def __getitem__(self, name: str) -> Action:
+        if name in self._declared:
+            return self._declared[name]
+        row = self._scope.find(ActionRow, integration_id=self._slug, name=name)
+        if row is None:
+            raise KeyError(name)
+        return _unpack(row)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._listed)
+
+    def __len__(self) -> int:
+        return len(self._listed)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._listed
+
+    def listed(self) -> Sequence[Listed]:
+        """Every action by name, without its schemas."""
+        return list(self._listed.values())
+
+    @cached_property
+    def _listed(self) -> dict[str, Listed]:
+        rows = self._scope.select(ActionRow, ActionRow.name, ActionRow.summary, ActionRow.effect)
+        found = rows.where(ActionRow.integration_id == self._slug).order_by(ActionRow.name).tuples()
+        listed = [*(Listed(*each) for each in found), *map(_listed, self._declared.values())]
+        return {each.name: each for each in sorted(listed, key=lambda each: each.name)}
+
+
+def is_current(scope: TenantScope, slug: str, basis: str) -> bool:
+    """Whether what is kept was discovered with these settings and this release of the connector."""
+    row = scope.find(DiscoveryRow, integration_id=slug)
+    return row is not None and row.basis == basis
+
+
+def is_known(scope: TenantScope, slug: str) -> bool:
+    """Whether anything was discovered yet, with whatever settings."""
+    return scope.find(DiscoveryRow, integration_id=slug) is not None
+
+
+def keep(scope: TenantScope, slug: str, installed: Installed, basis: str, actions: Sequence[Action]) -> None:
+    """Replace what is kept, in one transaction; TransientError when the settings are others by now."""
+    packed = [(scope.tenant_id, slug, each.name, each.summary, each.effect, _pack(each)) for each in actions]
+    digest = hashlib.sha256(repr([row[2:] for row in sorted(packed)]).encode()).hexdigest()
+    values = {"basis": basis, "digest": digest, "discovered_at": clock.now_ms()}
+
+    def store() -> None:
+        row = scope.find(IntegrationRow, id=slug)
+        if row is None or basis_of(installed, row.settings) != basis:
+            raise TransientError(f"The settings of {slug} changed while its actions were discovered; try again.")
+        known = scope.find(DiscoveryRow, integration_id=slug)
+        if known is None:
+            scope.insert(DiscoveryRow, integration_id=slug, **values)
+        else:
+            scope.update(DiscoveryRow, **values).where(DiscoveryRow.integration_id == slug).execute()
+        if known is None or known.digest != digest:
+            scope.delete(ActionRow).where(ActionRow.integration_id == slug).execute()
+            for each in packed:
+                db.execute(_INSERT, each)
+
+    db.write(store)
+
+
+def search(actions: Mapping[str, Action], words: str, page: PageRequest) -> Page[Listed]:
+    """The actions whose name and summary together contain every word, by name; a sort order is not offered."""
+    check_limit(page)
+    wanted = words.lower().split()
+    listed = actions.listed() if isinstance(actions, StoredActions) else [_listed(actions[name]) for name in sorted(actions)]
+    found = [each for each in listed if _matches(each, wanted)]
+    total = len(found) if page.count else None
+    if page.cursor:
+        after = decode_cursor(page.cursor, _ORDER, 1)[0]
+        found = [each for each in found if each.name > str(after)]
+    more = len(found) > page.limit
+    return Page(found[: page.limit], encode_cursor([found[page.limit - 1].name], _ORDER) if more else None, total)
+
+
+def _matches(listed: Listed, wanted: Sequence[str]) -> bool:
+    text = f"{listed.name} {listed.summary}".lower()
+    return all(word in text for word in wanted)
+
+
+def _listed(action: Action) -> Listed:
+    return Listed(action.name, action.summary, action.effect)
+
+
+def _pack(action: Action) -> bytes:
+    """What a list does not need, small: a thousand actions share most of their words."""
+    parts = {"input": action.input, "output": action.output, "sample": action.sample, "plan": action.plan}
+    return zlib.compress(db.dump_json(parts).encode(), 6)
+
+
+def _unpack(row: ActionRow) -> Action:
+    parts = json.loads(zlib.decompress(bytes(row.packed)))
+    return Action(row.name, row.summary, parts["input"], parts["output"], row.effect, parts["sample"], parts["plan"])
+
+
+class Turns:
+    """One discovery of an integration at a time in this process; who waited finds it done."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[tuple[str, str], tuple[threading.Lock, int]] = {}
+
+    @contextmanager
+    def take(self, key: tuple[str, str], seconds: float) -> Iterator[None]:
+        """TransientError when the one before takes longer than that."""
+        with self._lock:
+            turn, users = self._held.get(key, (threading.Lock(), 0))
+            self._held[key] = (turn, users + 1)
+        try:
+            if not turn.acquire(timeout=seconds):
+                raise TransientError(f"The actions of {key[1]} are being discovered and that takes long; try again.")
+            try:
+                yield
+            finally:
+                turn.release()
+        finally:
+            with self._lock:
+                turn, users = self._held[key]
+                if users > 1:
+                    self._held[key] = (turn, users - 1)
+                else:
+                    del self._held[key]

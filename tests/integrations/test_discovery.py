@@ -1,0 +1,216 @@
+"""Actions that an integration's system is found to offer: discovered when due, kept, searched, and called like declared ones."""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import pytest
+
+from appliance.connectors.contract import Action, Context, Json, TransientError
+from appliance.connectors.registry import Installed, Registry
+from appliance.core.errors import InvalidCursor, InvalidRequest, NotFound, ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.governance.executor import ActionFailed, ActionRequest
+from appliance.integrations.service import Spec
+from tests.integrations.world import Ledger, World
+
+NUMBER = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+
+
+def offer(name: str, **more: Any) -> Action:
+    return Action(name, more.pop("summary", f"Do {name}"), NUMBER, {}, more.pop("effect", "write"), {"n": 1}, more)
+
+
+class Finder(Ledger):
+    """A ledger with actions of its own beside the declared ones; `offers` is what it finds, or the error it meets."""
+
+    name = "finder"
+    offers: ClassVar[Any] = ()
+    asked: ClassVar[list[Any]] = []
+    wait: ClassVar[threading.Event | None] = None
+    performed: ClassVar[list[tuple[Json, Json]]] = []
+
+    def discover(self, ctx: Context) -> Sequence[Action]:
+        Finder.asked.append(self.settings)
+        if Finder.wait is not None:
+            Finder.wait.wait(20)
+        if isinstance(Finder.offers, Exception):
+            raise Finder.offers
+        found: Sequence[Action] = Finder.offers
+        return found
+
+    def perform(self, action: Action, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
+        if not action.plan:
+            return super().perform(action, input, ctx)
+        Finder.performed.append((action.plan, input))
+        return {"performed": action.name}
+
+
+@pytest.fixture
+def finder(world: World) -> World:
+    Finder.offers = (offer("ship", path="/ship"), offer("weigh", path="/w"))
+    Finder.asked, Finder.wait, Finder.performed = [], None, []
+    world.integrations.registry = Registry({**world.integrations.registry.installed, "finder": Installed(Finder, "test")})
+    spec = Spec("finder", {"token": "tok-4711-secret"})
+    for scope in (world.one, world.two):
+        world.integrations.create_integration(scope, "depot", spec)
+    return world
+
+
+def execute(world: World, action: str, given: Any = None) -> Any:
+    return world.executor.execute(world.one, ActionRequest("depot", action, {"n": 1} if given is None else given)).output
+
+
+def names(world: World, words: str = "", **page: Any) -> list[str]:
+    return [each.name for each in world.integrations.search_actions(world.one, "depot", words, PageRequest(**page)).items]
+
+
+def test_a_discovered_action_is_performed_by_its_plan_and_discovered_once(finder: World) -> None:
+    assert execute(finder, "ship", {"n": 7}) == {"performed": "ship"}
+    assert execute(finder, "weigh") == {"performed": "weigh"}
+    assert Finder.performed == [({"path": "/ship"}, {"n": 7}), ({"path": "/w"}, {"n": 1})]
+    assert len(Finder.asked) == 1
+
+
+def test_a_declared_action_needs_no_discovery(finder: World) -> None:
+    assert execute(finder, "look", {}) == {"n": 1}
+    assert Finder.asked == []
+
+
+def test_its_input_is_judged_and_an_unknown_action_is_refused(finder: World) -> None:
+    with pytest.raises(ValidationFailed) as caught:
+        execute(finder, "ship", {"n": "seven"})
+    assert [each.pointer for each in caught.value.details] == ["/input/n"]
+    with pytest.raises(ValidationFailed, match="no action 'sink'; it has book, look, set, ship, weigh"):
+        execute(finder, "sink")
+    assert Finder.performed == []
+
+
+def test_other_settings_are_discovered_anew_and_another_secret_is_not(finder: World) -> None:
+    execute(finder, "ship")
+    finder.integrations.replace_integration(finder.one, "depot", Spec("finder", {"token": "tok-4712-secret"}))
+    execute(finder, "ship")
+    assert len(Finder.asked) == 1
+    finder.integrations.replace_integration(finder.one, "depot", Spec("finder", {"token": "tok-4712-secret", "label": "new"}))
+    Finder.offers = (offer("weigh", path="/new"),)
+    with pytest.raises(ValidationFailed, match="no action 'ship'"):
+        execute(finder, "ship")
+    execute(finder, "weigh")
+    assert (len(Finder.asked), Finder.performed[-1][0]) == (2, {"path": "/new"})
+
+
+def test_a_test_of_the_settings_asks_again_and_says_how_many(finder: World) -> None:
+    execute(finder, "ship")
+    Finder.offers = (offer("weigh", path="/w"),)
+    found = finder.integrations.test_integration(finder.one, "depot")
+    assert found.ok
+    assert found.message.endswith("It offers 4 actions.")
+    assert names(finder) == ["book", "look", "set", "weigh"]
+
+
+def test_a_failed_discovery_is_told_and_what_was_known_stays(finder: World) -> None:
+    execute(finder, "ship")
+    Finder.offers = TransientError("The depot sleeps.")
+    found = finder.integrations.test_integration(finder.one, "depot")
+    assert (found.ok, found.message, found.error_class) == (False, "The depot sleeps.", "transient_error")
+    assert execute(finder, "ship") == {"performed": "ship"}
+
+
+def test_a_call_whose_discovery_fails_was_not_sent_and_may_be_repeated(finder: World) -> None:
+    Finder.offers = TransientError("The depot sleeps.")
+    with pytest.raises(ActionFailed) as caught:
+        execute(finder, "ship")
+    assert (caught.value.error_class, caught.value.outcome, caught.value.retryable) == ("transient_error", "not_done", True)
+
+
+def test_many_calls_at_once_make_one_discovery(finder: World) -> None:
+    Finder.wait = threading.Event()
+    with ThreadPoolExecutor(8) as threads:
+        calls = [threads.submit(execute, finder, "ship") for _ in range(8)]
+        Finder.wait.set()
+        assert [call.result(30) for call in calls] == [{"performed": "ship"}] * 8
+    assert len(Finder.asked) == 1
+
+
+def test_settings_that_change_meanwhile_keep_nothing(finder: World) -> None:
+    Finder.wait = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        call = threads.submit(execute, finder, "ship")
+        while not Finder.asked:
+            threading.Event().wait(0.01)
+        finder.integrations.replace_integration(finder.one, "depot", Spec("finder", {"token": "tok-4711-secret", "label": "x"}))
+        Finder.wait.set()
+        with pytest.raises(ActionFailed, match="changed while its actions were discovered"):
+            call.result(30)
+    assert finder.integrations.find_actions(finder.one, "depot") is None
+
+
+def test_nothing_is_known_of_them_before_the_first_discovery_nor_by_another_tenant(finder: World) -> None:
+    assert finder.integrations.find_actions(finder.one, "depot") is None
+    execute(finder, "ship")
+    known = finder.integrations.find_actions(finder.one, "depot")
+    assert known is not None
+    assert sorted(known) == ["book", "look", "set", "ship", "weigh"]
+    assert (known["ship"].input, known["look"].effect, len(known)) == (NUMBER, "read", 5)
+    assert finder.integrations.find_actions(finder.two, "depot") is None
+    with pytest.raises(NotFound):
+        finder.integrations.get_action(finder.two, "depot", "ship")
+
+
+def test_they_go_with_their_integration(finder: World) -> None:
+    execute(finder, "ship")
+    finder.integrations.delete_integration(finder.one, "depot")
+    finder.integrations.create_integration(finder.one, "depot", Spec("finder", {"token": "tok-4711-secret"}))
+    assert finder.integrations.find_actions(finder.one, "depot") is None
+
+
+@pytest.mark.parametrize(
+    ("offers", "sentence"),
+    [
+        ([offer("ship"), offer("ship")], "distinct names"),
+        ([offer("Ship")], "lower-case"),
+        ([offer("s" * 121)], "too long"),
+        ([offer("look")], "declares as well"),
+        ([offer("ship", effect="boom")], "the effect 'boom'"),
+        ([Action("ship", "", {"type": "nonsense"}, {}, "read")], "input schema of action ship is not usable"),
+        ([Action("ship", "", {}, {"$ref": "http://127.0.0.1:1/s.json"}, "read")], "output schema of action ship is not usable"),
+        ([offer(f"a{n}") for n in range(5001)], "5000 are the most"),
+        ("nothing of the kind", "failed on its own"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_whole(finder: World, offers: Any, sentence: str) -> None:
+    Finder.offers = offers
+    found = finder.integrations.test_integration(finder.one, "depot")
+    assert (found.ok, found.error_class) == (False, "system_error")
+    assert sentence in found.message
+    assert finder.integrations.find_actions(finder.one, "depot") is None
+
+
+def test_a_secret_in_what_was_found_is_blotted_out(finder: World) -> None:
+    Finder.offers = (offer("ship", summary="Ship with tok-4711-secret", path="/a?key=tok-4711-secret", half="\ud800"),)
+    finder.integrations.test_integration(finder.one, "depot")
+    kept = finder.integrations.get_action(finder.one, "depot", "ship")
+    assert (kept.summary, kept.plan) == ("Ship with [redacted]", {"path": "/a?key=[redacted]", "half": "?"})
+
+
+def test_actions_are_searched_by_words_and_paged(finder: World) -> None:
+    Finder.offers = [offer(f"order_{n:03}", summary="Order things" if n % 2 else "Look up an ORDER") for n in range(120)]
+    finder.integrations.test_integration(finder.one, "depot")
+    assert names(finder, "order look") == [f"order_{n:03}" for n in range(0, 120, 2)][:50]
+    assert names(finder, "order_11 things") == [f"order_{n}" for n in (111, 113, 115, 117, 119)]
+    assert names(finder, "nowhere") == []
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = finder.integrations.search_actions(finder.one, "depot", "", PageRequest(50, cursor, count=True))
+        seen += [each.name for each in page.items]
+        cursor = page.next_cursor
+        assert page.total == 123
+        if cursor is None:
+            break
+    assert seen == sorted({"book", "look", "set", *(f"order_{n:03}" for n in range(120))})
+    with pytest.raises(InvalidRequest):
+        names(finder, limit=501)
+    with pytest.raises(InvalidCursor):
+        names(finder, cursor="bm90IG9uZQ")
