@@ -20,9 +20,9 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -51,11 +51,17 @@ def open_context(
     allow: Sequence[str] = LOOPBACK,
     folders: Sequence[str] = (),
     quota: int = 0,
+    names: Mapping[str, str] | None = None,
     key: str = "contract-suite",
     seconds: float = 10.0,
 ) -> Iterator[CallContext]:
-    """A real context that reaches loopback and `folders` (of `quota` bytes), and ends `seconds` from now."""
+    """A real context that reaches loopback and `folders` (of `quota` bytes), and ends `seconds` from now.
+
+    `names` are hosts with the one address that each resolves to, instead of what the machine knows.
+    """
     egress = Egress.of(allow)
+    if names is not None:
+        egress = replace(egress, resolver=lambda host, _: [names[host]])
     client = EgressClient(egress)
     jails = TenantFolders(AllowedFolders.of(folders, quota=quota), "acme")
     try:

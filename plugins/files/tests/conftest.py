@@ -1,4 +1,4 @@
-"""Real servers on free ports of loopback, each with a folder of its own: OpenSSH and Apache."""
+"""Real servers on free ports of loopback, each with a folder of its own: OpenSSH, Apache and Swift."""
 
 import base64
 import hashlib
@@ -218,3 +218,16 @@ def listens(port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+@pytest.fixture(scope="session")
+def swift() -> Iterator[dict[str, Any]]:
+    """OpenStack Swift with its S3 interface: settings that work but for the bucket, which each test makes for itself."""
+    with temporary_folder() as folder:
+        (folder / "swift").mkdir()
+        options = unprivileged(folder)
+        command = [Path("/usr/bin/python3"), Path(__file__).with_name("swift_server.py"), folder / "swift"]
+        environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+        with serving(command, folder, (folder / "swift" / "port").exists, env=environment, **options):
+            endpoint = f"http://127.0.0.1:{(folder / 'swift' / 'port').read_text()}"
+            yield {"endpoint": endpoint, "region": "eu-central-1", "access_key": "acme:ann", "secret_key": "sésame"}

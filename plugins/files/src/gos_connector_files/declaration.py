@@ -8,6 +8,8 @@ MOST_BYTES = 5 * 1024 * 1024
 MOST_LISTED = 1_000
 USUAL_LISTED = 200
 MOST_WATCHED = 5_000
+MOST_SECONDS = 7 * 24 * 3600
+USUAL_SECONDS = 3600
 
 PATH = {
     "type": "string",
@@ -76,6 +78,22 @@ _MOVE = (_takes("path", "to", path=PATH, to=PATH), _gives("path", path={"type": 
 _DELETE = (_takes("path", path=PATH), _gives("deleted", deleted={"type": "boolean", "description": "False: nothing was there"}))
 _MAKE = (_takes("path", path=PATH), _gives("made", made={"type": "boolean", "description": "False: it was there"}))
 
+_COPY = (_takes("path", "to", path=PATH, to=PATH), _gives("path", path={"type": "string"}))
+_PRESIGN = (
+    _takes(
+        "path",
+        path=PATH,
+        method={"enum": ["get", "put"], "default": "get", "description": "get: to download; put: to upload"},
+        seconds={"type": "integer", "minimum": 1, "maximum": MOST_SECONDS, "default": USUAL_SECONDS},
+    ),
+    _gives(
+        "url",
+        url={"type": "string", "description": "Works for whoever has it"},
+        method={"type": "string"},
+        seconds={"type": "integer"},
+    ),
+)
+
 ACTIONS: tuple[Action, ...] = (
     _action("list", "List a folder by name, page by page", "read", _LIST),
     _action("make_folder", "Make a folder with those above it", "idempotent", _MAKE, path="gos-sample"),
@@ -93,6 +111,14 @@ ACTIONS: tuple[Action, ...] = (
         to="gos-sample/moved.txt",
     ),
     _action("delete", "Remove a file or an empty folder", "idempotent", _DELETE, path="gos-sample/moved.txt"),
+)
+
+_SAMPLE = "gos-sample/hello.txt"
+BUCKET_ACTIONS: tuple[Action, ...] = (
+    *(action for action in ACTIONS if action.name not in ("move", "delete")),
+    _action("copy", "Copy a file, in place of what is there", "idempotent", _COPY, path=_SAMPLE, to="gos-sample/copied.txt"),
+    _action("presign", "Make an address with which anybody may get or put a file", "idempotent", _PRESIGN, path=_SAMPLE),
+    *(action for action in ACTIONS if action.name in ("move", "delete")),
 )
 
 TRIGGERS: tuple[Trigger, ...] = (
