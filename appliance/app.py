@@ -39,6 +39,7 @@ from appliance.integrations import gate, history
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations
+from appliance.integrations.tokens import TokenKeeper
 from appliance.llm import usage as llm_usage
 from appliance.llm.service import LanguageModels, on_profile_stored
 from appliance.monitor import audit, failures, metrics, tally, webhooks
@@ -169,8 +170,8 @@ def build(config: Config) -> Appliance:
 def make_integrations(config: Config, sealer: Sealer) -> Integrations:
     """Integrations with every installed connector and the one way out of the appliance."""
     folders = AllowedFolders.of(config.folders.allow, quota=config.folders.quota_mb << 20, never=[config.data])
-    calls = Calls(Connections(Egress.of(config.egress.allow, authorities(config)), folders))
-    registry = load_registry(folder=config.data / CONNECTORS)
+    connections = Connections(Egress.of(config.egress.allow, authorities(config)), folders)
+    registry, calls = load_registry(folder=config.data / CONNECTORS), Calls(connections, TokenKeeper(sealer))
     return Integrations(registry, sealer, lambda scope, name: tenants.open_secret(scope, sealer, name), calls)
 
 

@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from appliance.connectors.contract import Folder, Http, HttpAnswer, HttpRequest, Json, Level, TransientError
+from appliance.connectors.contract import ConfigError, Folder, Http, HttpAnswer, HttpRequest, Json, Level, TransientError
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.folders import TenantFolders
+from appliance.connectors.oauth import Tokens
 
 LogSink = Callable[[Level, str, Json], None]
 
 
 @dataclass(frozen=True)
-class _BoundHttp:
+class BoundHttp:
+    """The `Http` of one call: nothing is sent after its deadline."""
+
     client: EgressClient
     deadline: float
 
@@ -26,7 +29,7 @@ class _BoundHttp:
 
 @dataclass(frozen=True)
 class CallContext:
-    """The `Context` of one call; `stopping`, when set, ends every pause."""
+    """The `Context` of one call; `stopping`, when set, ends every pause.  `tokens` is for credentials of OAuth 2."""
 
     egress: Egress
     client: EgressClient
@@ -35,16 +38,22 @@ class CallContext:
     sink: LogSink
     stopping: threading.Event = field(default_factory=threading.Event)
     folders: TenantFolders = field(default_factory=TenantFolders)
+    tokens: Tokens | None = None
 
     @property
     def http(self) -> Http:
-        return _BoundHttp(self.client, self.deadline)
+        return BoundHttp(self.client, self.deadline)
 
     def dial(self, host: str, port: int) -> socket.socket:
         return self.egress.dial(host, port, max(self.deadline - time.monotonic(), 0.001))
 
     def folder(self, path: str) -> Folder:
         return self.folders.open(path, self.deadline)
+
+    def access_token(self, refused: str = "") -> str:
+        if self.tokens is None:
+            raise ConfigError("There is no token: the integration's credentials are not of the kind oauth2.")
+        return self.tokens.access_token(refused, self.deadline)
 
     def pause(self, seconds: float) -> bool:
         if time.monotonic() + seconds >= self.deadline:

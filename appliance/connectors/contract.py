@@ -20,6 +20,9 @@ it could not lose: an instance is thrown away when its settings change or when i
 
 It opens no socket and no file itself: `ctx.http` and `ctx.dial` reach only addresses that the operator's rules allow, and
 `ctx.folder` only folders of the operator's list.
+
+Credentials it need not handle: a setting `auth` made by `auth_settings` is applied by `authorized(ctx, auth).send(request)`,
+tokens of OAuth 2 fetched, renewed and kept by the appliance.
 """
 
 import socket
@@ -27,6 +30,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
+
+# Handed on to plugins:
+from appliance.connectors.answers import retry_after as retry_after  # noqa: PLC0414
+from appliance.connectors.auth import auth_settings as auth_settings  # noqa: PLC0414
+from appliance.connectors.auth import authorized as authorized  # noqa: PLC0414
 
 CONTRACT_VERSION = 1
 
@@ -215,6 +223,12 @@ class Context(Protocol):
     def folder(self, path: str) -> Folder:
         """The folder at an absolute path of this machine; AddressNotAllowed unless the operator's list names it."""
 
+    def access_token(self, refused: str = "") -> str:
+        """The token of an `auth` block of kind `oauth2`, for protocols other than HTTP; it is renewed when it is `refused`.
+
+        AuthError when the provider gives none, or nobody has connected the integration yet; ConfigError without such a block.
+        """
+
     def pause(self, seconds: float) -> bool:
         """Wait before another try.  False, at once, when the deadline would pass meanwhile."""
 
@@ -288,14 +302,20 @@ class Connector(ABC):
     settings_schema: ClassVar[Json]
     """JSON Schema of the settings.
 
-    A text with `"secret": true` is sealed at rest and never read back.  A top-level property with
-    `"secret_target": true` decides whom secrets are sent to: who changes it must give the secrets again.
+    A text with `"secret": true` is sealed at rest and never read back.  A property with `"secret_target": true`, at the
+    top level or in an object, decides whom secrets are sent to: who changes it must give the secrets again.
     """
     actions: ClassVar[tuple[Action, ...]]
     triggers: ClassVar[tuple[Trigger, ...]] = ()
 
     def __init__(self, settings: Json) -> None:
         self.settings = settings
+
+    @classmethod
+    def auth_of(cls, settings: Json) -> Json:
+        """The `auth` block in effect, as `auth_settings` describes it; override to add what the vendor fixes (`token_url`)."""
+        found: Json = settings.get("auth", {"kind": "none"})
+        return found
 
     def effect_of(self, action: Action, input: Json) -> Effect:  # noqa: A002 - the contract's word
         """The effect of this very call: the declared one, or a weaker one where settings or input make it so."""

@@ -28,10 +28,12 @@ from typing import Any
 
 import pytest
 
+from appliance.connectors.auth import oauth_of
 from appliance.connectors.context import CallContext
 from appliance.connectors.contract import EFFECTS, Connector, ConnectorError, Json, Level
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.folders import AllowedFolders, TenantFolders
+from appliance.connectors.oauth import ClientTokens
 from appliance.connectors.registry import Installed, check_declaration
 from appliance.connectors.schemas import compile_schema
 
@@ -68,6 +70,12 @@ def open_context(
         yield CallContext(egress, client, key, time.monotonic() + seconds, _sink, folders=jails)
     finally:
         client.close()
+
+
+def with_tokens(ctx: CallContext, auth: Json) -> CallContext:
+    """The same context, with the tokens that an `auth` block is granted by client credentials, if it is of the kind oauth2."""
+    oauth = oauth_of(auth)
+    return ctx if oauth is None else replace(ctx, tokens=ClientTokens(oauth, ctx.http))
 
 
 def schema_problems(schema: Json, value: Any) -> list[str]:
@@ -183,9 +191,9 @@ class ConnectorContract:
         raise NotImplementedError("give settings with which the system cannot be reached")
 
     @pytest.fixture
-    def ctx(self) -> Iterator[CallContext]:
+    def ctx(self, settings: dict[str, Any]) -> Iterator[CallContext]:
         with open_context(allow=self.allow) as ctx:
-            yield ctx
+            yield with_tokens(ctx, self.connector.auth_of(settings))
 
     @pytest.fixture
     def it(self, settings: dict[str, Any]) -> Iterator[Connector]:

@@ -24,8 +24,9 @@ from appliance.connectors.egress import EgressClient
 from appliance.connectors.folders import TenantFolders
 from appliance.connectors.registry import Unusable, check_discovered
 from appliance.connectors.schemas import Schema
-from appliance.core import clock, db
+from appliance.core import clock, db, logs
 from appliance.integrations.connections import Connections, Ready
+from appliance.integrations.tokens import TokenKeeper
 
 T = TypeVar("T")
 LogSink = Callable[[Level, str, Json], None]
@@ -55,8 +56,9 @@ def log_to_process(level: Level, message: str, fields: Json) -> None:
 class Calls:
     """Makes calls; knows nothing of records, policies or retries."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, tokens: TokenKeeper) -> None:
         self._connections = connections
+        self.tokens = tokens
         self._stopping = threading.Event()
 
     def effect_of(self, ready: Ready, action: Action, given: Json) -> Effect:
@@ -140,7 +142,8 @@ class Calls:
             with self._connections.use(ready) as live:
                 until = clock.monotonic() + seconds
                 folders = TenantFolders(self._connections.folders, ready.tenant_id)
-                ctx = CallContext(self._connections.egress, live.client, key, until, quiet_sink, self._stopping, folders)
+                tokens = self.tokens.tokens_of(ready, live.client)
+                ctx = CallContext(self._connections.egress, live.client, key, until, quiet_sink, self._stopping, folders, tokens)
                 return act(live.connector, ctx)
 
         return _guarded(ready, run)
@@ -183,6 +186,8 @@ def _guarded(ready: Ready, act: Callable[[], T]) -> T:
         error.args = (error.message,)
         raise
     except (Exception, SystemExit) as error:
+        for secret in ready.redactor.learnt:
+            logs.remember_secret(secret)  # only now: tokens change too often for each of them to be remembered
         _log.exception("the connector %s failed on its own", ready.connector_label)
         raise SystemFailure(
             f"The connector {ready.connector_label} failed on its own ({type(error).__name__}); see the log.",

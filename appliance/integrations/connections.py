@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from appliance.connectors.contract import Connector
+from appliance.connectors.contract import Connector, Json
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.folders import AllowedFolders
 from appliance.connectors.registry import Installed
@@ -39,6 +39,11 @@ class Ready:
     def connector_label(self) -> str:
         """Name and version of the connector, as records name it."""
         return f"{self.installed.name} {self.installed.connector.version}"
+
+    @cached_property
+    def auth(self) -> Json:
+        """The block of credentials in effect; asks the plugin."""
+        return self.installed.connector.auth_of(self.settings)
 
     @cached_property
     def redactor(self) -> Redactor:

@@ -107,3 +107,41 @@ class ActionRow(TenantModel):
     class Meta:
         table_name = "integration_action"
         primary_key = peewee.CompositeKey("tenant_id", "integration_id", "name")
+
+
+class TokenRow(TenantModel):
+    """The tokens of an integration that uses OAuth 2; `generation` counts them, who holds the lease may renew them."""
+
+    label = "integration token"
+    integration_id = peewee.TextField()
+    audience = peewee.TextField()  # digest of whom the tokens are for
+    sealed = peewee.BlobField()
+    renew_at = peewee.BigIntegerField(null=True)
+    generation = peewee.IntegerField()
+    problem = peewee.TextField()
+    lease_owner = peewee.TextField()
+    lease_until = peewee.BigIntegerField()
+    connected_by = peewee.TextField()
+    connected_at = peewee.BigIntegerField(null=True)
+    renewed_at = peewee.BigIntegerField(null=True)
+
+    class Meta:
+        table_name = "integration_token"
+        primary_key = peewee.CompositeKey("tenant_id", "integration_id")
+
+
+class ConsentRow(TenantModel):
+    """A consent that a person is being asked for; `digest` is that of the state, `session` that of the browser's, if bound."""
+
+    label = "consent"
+    digest = peewee.TextField()
+    integration_id = peewee.TextField()
+    audience = peewee.TextField()
+    sealed = peewee.BlobField()  # the code verifier
+    redirect_uri = peewee.TextField()
+    session = peewee.TextField()
+    expires_at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "integration_consent"
+        primary_key = peewee.CompositeKey("tenant_id", "digest")

@@ -26,7 +26,7 @@ from appliance.integrations.connections import Ready
 from appliance.integrations.discovery import Listed, StoredActions, Turns
 from appliance.integrations.gate import Health
 from appliance.integrations.models import CallRow, IntegrationRow
-from appliance.integrations.settings import Opened, Sealed, open_settings, secret_targets, show, take_secrets
+from appliance.integrations.settings import Opened, Sealed, open_settings, secret_targets, show, take_secrets, value_at
 
 DISCOVERY_SECONDS = 60.0
 OpenSecret = Callable[[TenantScope, str], str]
@@ -255,7 +255,7 @@ class Integrations:
         if found is None or row.connector != spec.connector:
             return {}
         targets = secret_targets(found.connector.settings_schema)
-        moved = any(row.settings.get(name) != spec.settings.get(name) for name in targets)
+        moved = any(value_at(row.settings, path) != value_at(spec.settings, path) for path in targets)
         return {} if moved else self._secrets(scope, row)
 
     def _is_same(self, scope: TenantScope, row: IntegrationRow, values: Mapping[str, Any]) -> bool:

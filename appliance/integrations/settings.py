@@ -88,10 +88,20 @@ def _take_one(taken: Taken, kept: Secrets, value: Any, pointer: str, now: int) -
     return {"sealed": True}
 
 
-def secret_targets(schema: Mapping[str, Any]) -> list[str]:
-    """Settings that decide whom secrets are sent to (`"secret_target": true`)."""
-    properties = schema.get("properties", {})
-    return [name for name, part in properties.items() if isinstance(part, dict) and part.get("secret_target") is True]
+def secret_targets(schema: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Paths of the settings that decide whom secrets are sent to (`"secret_target": true`)."""
+    found: list[tuple[str, ...]] = []
+    for name, part in schema.get("properties", {}).items():
+        if isinstance(part, dict):
+            found += [(name,)] if part.get("secret_target") is True else [(name, *rest) for rest in secret_targets(part)]
+    return found
+
+
+def value_at(settings: Any, path: tuple[str, ...]) -> Any:
+    """The value at a path of member names; None when there is none."""
+    for name in path:
+        settings = settings.get(name) if isinstance(settings, Mapping) else None
+    return settings
 
 
 def _member(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -176,8 +186,19 @@ class Redactor:
     """Blots secrets out of what is recorded, logged and handed back, in the encodings they commonly appear in."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {form for secret in secrets for form in _forms(secret)}
-        self._forms = sorted((form for form in forms if len(form) >= _SHORTEST_REDACTED), key=len, reverse=True)
+        self._forms: list[str] = []
+        self.learnt: list[str] = []
+        self._know(secrets)
+
+    def learn(self, secret: str) -> None:
+        """Blot out this one as well, from now on: a token that came during the call."""
+        if secret not in self.learnt:
+            self.learnt.append(secret)
+            self._know([secret])
+
+    def _know(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST_REDACTED}
+        self._forms = sorted(forms.union(self._forms), key=len, reverse=True)
 
     def text(self, text: str) -> str:
         """`text` without the secrets."""

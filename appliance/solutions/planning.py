@@ -8,7 +8,7 @@ from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.integrations.service import Integrations
-from appliance.integrations.settings import is_marker, secret_targets
+from appliance.integrations.settings import is_marker, secret_targets, value_at
 from appliance.processes import versions
 from appliance.sandbox import Pool
 from appliance.solutions.changes import Change
@@ -193,7 +193,7 @@ def _integration(scope: TenantScope, tools: Tools, slug: str, wanted: SolutionIn
     kept = set(markers_of(current.settings)) if current.connector == spec.connector else set()
     installed = tools.integrations.registry.find(spec.connector)
     targets = secret_targets(installed.connector.settings_schema) if installed else []
-    if any(current.settings.get(name) != spec.settings.get(name) for name in targets):
+    if any(value_at(current.settings, path) != value_at(spec.settings, path) for path in targets):
         kept = set()
     sealed = next((pointer for pointer in markers_of(spec.settings) if pointer not in kept), None)
     return Change("integration", slug, "update", f"{', '.join(changed)} changed", _reseal(sealed))

@@ -18,6 +18,7 @@ from appliance.governance.executor import ActionRequest, GovernedExecutor
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec
+from appliance.integrations.tokens import TokenKeeper
 from appliance.tenants import service as tenants
 
 INPUT = {
@@ -132,7 +133,7 @@ def open_world(url: str, instance: str = "instance-1") -> Iterator[World]:
         tenants.create_tenant(tenant, tenant)
     sealer = Sealer(b"k" * 32)
     registry = Registry({**load_registry().installed, "ledger": Installed(Ledger, "test")})
-    calls = Calls(Connections(Egress.of(["127.0.0.0/8"])))
+    calls = Calls(Connections(Egress.of(["127.0.0.0/8"])), TokenKeeper(sealer))
 
     def open_secret(scope: TenantScope, name: str) -> str:
         return tenants.open_secret(scope, sealer, name)

@@ -29,6 +29,7 @@ from appliance.integrations import gate
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec
+from appliance.integrations.tokens import TokenKeeper
 from appliance.llm.service import LanguageModels, Profile
 from appliance.processes import ending, executions, store, versions
 from appliance.processes.executions import Execution, StartRequest
@@ -244,7 +245,7 @@ def open_secret(scope: TenantScope, name: str) -> str:
 def make_integrations() -> Integrations:
     """The one connector of these tests, and what it needs."""
     registry = Registry({"bell": Installed(Bell, "tests")})
-    return Integrations(registry, SEALER, open_secret, Calls(Connections(Egress.of([]))))
+    return Integrations(registry, SEALER, open_secret, Calls(Connections(Egress.of([])), TokenKeeper(SEALER)))
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from appliance.connectors.contract import (
     SystemFailure,
     TransientError,
 )
-from appliance.connectors.testing import Answer, LoopbackServer, Received, open_context, schema_problems
+from appliance.connectors.testing import Answer, LoopbackServer, Received, open_context, schema_problems, with_tokens
 
 Shop = Any
 PASSWORD = "sésame-'\"%s"
@@ -32,7 +32,7 @@ BASIC = {"kind": "basic", "username": "gos", "password": PASSWORD}
 def failure(it: OdataConnector, action: str = "create", given: Json | None = None, seconds: float = 10) -> ConnectorError:
     usual = {"entity_set": "Products", "values": {"ID": 8}} if action == "create" else {"entity_set": "Products"}
     with open_context(seconds=seconds) as ctx, pytest.raises(ConnectorError) as caught:
-        it.call(action, {**usual, **(given or {})}, ctx)
+        it.call(action, {**usual, **(given or {})}, with_tokens(ctx, it.auth_of(it.settings)))
     assert PASSWORD not in caught.value.message + json.dumps(caught.value.details)
     return caught.value
 
@@ -167,8 +167,9 @@ def test_credentials_arrive(auth: Json, header: tuple[str, str], ctx: Context) -
 
 @pytest.fixture
 def oauth(shop: Shop) -> OdataConnector:
-    auth = {"kind": "oauth2", "client_id": "me", "client_secret": PASSWORD, "scope": "all"}
-    return OdataConnector({"base_url": shop.url, "token_url": f"{shop.server.url}/token", "auth": auth})
+    token_url = f"{shop.server.url}/token"
+    auth = {"kind": "oauth2", "client_id": "me", "client_secret": PASSWORD, "scope": "all", "token_url": token_url}
+    return OdataConnector({"base_url": shop.url, "auth": auth})
 
 
 def give_tokens(shop: Shop, *tokens: str) -> None:
@@ -177,16 +178,17 @@ def give_tokens(shop: Shop, *tokens: str) -> None:
     shop.server.answers["/token"] = lambda _: Answer(200, {}, json.dumps({**body, "access_token": left.pop(0)}).encode())
 
 
-def test_a_token_is_fetched_once_and_anew_when_it_is_refused(oauth: OdataConnector, shop: Shop, ctx: Context) -> None:
+def test_a_token_is_fetched_once_and_anew_when_it_is_refused(oauth: OdataConnector, shop: Shop) -> None:
     give_tokens(shop, "one", "two")
-    shop.credentials = "Bearer one"
-    oauth.check(ctx)
-    shop.credentials = "Bearer two"
-    oauth.check(ctx)
+    with open_context() as bare:
+        ctx = with_tokens(bare, oauth.settings["auth"])
+        shop.credentials = "Bearer one"
+        oauth.check(ctx)
+        shop.credentials = "Bearer two"
+        oauth.check(ctx)
     asked = [each.body.decode() for each in shop.server.received if each.path == "/token"]
     assert len(asked) == 2
-    assert asked[0].startswith("grant_type=client_credentials&client_id=me&client_secret=s%C3%A9same")
-    assert asked[0].endswith("&scope=all")
+    assert asked[0].startswith("grant_type=client_credentials&scope=all&client_id=me&client_secret=s%C3%A9same")
 
 
 @pytest.mark.parametrize(

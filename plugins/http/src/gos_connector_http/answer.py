@@ -2,11 +2,8 @@
 
 import base64
 import json
-import time
 from collections.abc import Collection
-from datetime import UTC
 from email.message import Message
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from appliance.connectors.contract import (
@@ -18,6 +15,7 @@ from appliance.connectors.contract import (
     Rejected,
     SystemFailure,
     TransientError,
+    retry_after,
 )
 
 _EXCERPT = 2000
@@ -107,15 +105,3 @@ def error_of(answer: HttpAnswer, accepted: Collection[int]) -> ConnectorError | 
     if 300 <= status < 400:
         return Rejected(f"The service points elsewhere ({status}) and was not followed.", details=details)
     return Rejected(f"The service refused the request ({status}).", details=details)
-
-
-def retry_after(answer: HttpAnswer) -> float | None:
-    """Seconds of the header Retry-After (RFC 9110 § 10.2.3), given as seconds or as a date."""
-    text = answer.headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        moment = parsedate_to_datetime(text)
-    except (TypeError, ValueError):
-        return None
-    return max(0.0, moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - time.time())

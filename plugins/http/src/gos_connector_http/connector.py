@@ -11,6 +11,7 @@ from appliance.connectors.contract import (
     ConnectorError,
     Context,
     Effect,
+    Http,
     HttpAnswer,
     HttpRequest,
     Json,
@@ -19,6 +20,7 @@ from appliance.connectors.contract import (
     SystemFailure,
     TransientError,
     Trigger,
+    authorized,
 )
 from gos_connector_http.answer import error_of, parse_answer, parse_json
 from gos_connector_http.body import build_body
@@ -64,7 +66,7 @@ class HttpConnector(Connector):
         if base_url is None and named is None:
             return "There is no base address to test; each call names its own."
         request = self._request({"url": named or ""}, "GET", ctx)
-        answer = ctx.http.send(request)
+        answer = self._http(ctx).send(request)
         error = error_of(answer, ())
         # Without an address to test, any answer but a refusal of the credentials shows that somebody is there.
         if error is not None and (named is not None or answer.status in (401, 403) or answer.status >= 500):
@@ -84,6 +86,9 @@ class HttpConnector(Connector):
         request = self._request(request_of(query, cursor), "GET", ctx)
         return new_items(parse_json(self._send(request, ctx, ())), query, cursor)
 
+    def _http(self, ctx: Context) -> Http:
+        return authorized(ctx, self.auth_of(self.settings))
+
     def _request(self, call: Json, method: str, ctx: Context) -> HttpRequest:
         target = build_target(self.settings, call)
         content, content_type = build_body(call)
@@ -102,7 +107,7 @@ class HttpConnector(Connector):
         attempts, pause = retries.get("attempts", 3), retries.get("wait_s", 0.5)
         for attempt in range(1, attempts + 1):
             try:
-                answer = ctx.http.send(request)
+                answer = self._http(ctx).send(request)
                 if error := error_of(answer, accepted):
                     raise error
                 return answer
@@ -147,9 +152,7 @@ class HttpConnector(Connector):
         url = resolve(base_url, step.url)
         if base_url is None and not is_below("/".join(request.url.split("/")[:3]), url):
             raise ConfigError("The next page lies on another host; it is not followed.")
-        auth = self.settings.get("auth", {})
-        kept = [(auth["name"], auth["value"])] if auth.get("kind") == "query" else []
-        return replace(request, url=url, params=kept)
+        return replace(request, url=url, params=())
 
 
 def _turn(request: HttpRequest, step: Step) -> HttpRequest:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.connectors.contract import Action, Effect, Trigger
+from appliance.connectors.contract import Action, Effect, Trigger, auth_settings
 
 Schema = dict[str, Any]
 
@@ -15,33 +15,6 @@ _VALUES: Schema = {
     },
 }
 _HEADERS: Schema = {"type": "object", "additionalProperties": _TEXT}
-_SECRET: Schema = {"type": "string", "secret": True}
-
-
-def _needs(kind: str, *members: str) -> Schema:
-    return {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": {"required": list(members)}}
-
-
-_AUTH: Schema = {
-    "type": "object",
-    "title": "Credentials",
-    "required": ["kind"],
-    "additionalProperties": False,
-    "properties": {
-        "kind": {"enum": ["none", "basic", "bearer", "header", "query"], "title": "Kind"},
-        "username": {**_TEXT, "title": "User name", "description": "For basic."},
-        "password": {**_SECRET, "title": "Password", "description": "For basic."},
-        "token": {**_SECRET, "title": "Token", "description": "For bearer."},
-        "name": {**_TEXT, "title": "Name", "description": "Of the header or query parameter that carries the key."},
-        "value": {**_SECRET, "title": "Key", "description": "For header and query."},
-    },
-    "allOf": [
-        _needs("basic", "username", "password"),
-        _needs("bearer", "token"),
-        _needs("header", "name", "value"),
-        _needs("query", "name", "value"),
-    ],
-}
 
 SETTINGS: Schema = {
     "type": "object",
@@ -54,7 +27,7 @@ SETTINGS: Schema = {
             "secret_target": True,
             "description": "Calls reach only addresses below it.",
         },
-        "auth": _AUTH,
+        "auth": auth_settings("none", "basic", "bearer", "header", "query", "oauth2"),
         "headers": {**_HEADERS, "title": "Headers of every call"},
         "query": {**_VALUES, "title": "Query parameters of every call"},
         "timeout_s": {

@@ -1,6 +1,5 @@
-"""Where a call goes and what it carries: the address below the base, credentials, headers and query."""
+"""Where a call goes and what it carries: the address below the base, headers and query."""
 
-import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,12 +27,11 @@ class Target:
 def build_target(settings: Mapping[str, Any], call: Mapping[str, Any]) -> Target:
     """The target of a call; ConfigError when it would leave the base address.
 
-    Credentials win over the call's own headers and query, those win over the settings' defaults.
+    The call's own headers and query win over the settings' defaults.
     """
     url = resolve(settings.get("base_url"), fill(call["url"], call.get("path", {})))
-    auth_headers, auth_params = _credentials(settings.get("auth", {}))
-    headers = _merge(_header_pairs(settings.get("headers", {})), _header_pairs(call.get("headers", {})), auth_headers)
-    params = _merge(pairs_of(settings.get("query", {})), pairs_of(call.get("query", {})), auth_params, fold=False)
+    headers = _merge(_header_pairs(settings.get("headers", {})), _header_pairs(call.get("headers", {})))
+    params = _merge(pairs_of(settings.get("query", {})), pairs_of(call.get("query", {})), fold=False)
     return Target(url, headers, params)
 
 
@@ -90,20 +88,6 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, str | None, int | None
 def _climbs(url: str) -> bool:
     path = _split(url).path
     return any(".." in re.split(r"[/\\]", unquote(unquote(segment))) for segment in path.split("/"))
-
-
-def _credentials(auth: Mapping[str, Any]) -> tuple[Pairs, Pairs]:
-    match auth.get("kind", "none"):
-        case "basic":
-            login = base64.b64encode(f"{auth['username']}:{auth['password']}".encode()).decode("ascii")
-            return [("Authorization", f"Basic {login}")], []
-        case "bearer":
-            return [("Authorization", f"Bearer {auth['token']}")], []
-        case "header":
-            return [(auth["name"], auth["value"])], []
-        case "query":
-            return [], [(auth["name"], auth["value"])]
-    return [], []
 
 
 def _header_pairs(values: Mapping[str, str]) -> Pairs:

@@ -2,11 +2,8 @@
 
 import json
 import math
-import time
 from collections.abc import Mapping
-from datetime import UTC
 from decimal import Decimal
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from appliance.connectors.contract import (
@@ -18,6 +15,7 @@ from appliance.connectors.contract import (
     Rejected,
     SystemFailure,
     TransientError,
+    retry_after,
 )
 
 _EXCERPT = 500
@@ -93,15 +91,3 @@ def _said(answer: HttpAnswer) -> tuple[str, str]:
 
 def _excerpt(answer: HttpAnswer) -> str:
     return answer.content[:_EXCERPT].decode("utf-8", "replace")
-
-
-def retry_after(answer: HttpAnswer) -> float | None:
-    """Seconds of the header Retry-After (RFC 9110 § 10.2.3), given as seconds or as a date."""
-    text = answer.headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        moment = parsedate_to_datetime(text)
-    except (TypeError, ValueError):
-        return None
-    return max(0.0, moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - time.time())

@@ -30,7 +30,7 @@ class OdataConnector(Connector):
 
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
-        self._service = Service(settings)
+        self._service = Service(settings, self.auth_of(settings))
         self._lock = threading.Lock()
         self._known: tuple[float, Model] | None = None
         self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {

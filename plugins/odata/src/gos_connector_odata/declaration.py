@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.connectors.contract import Action
+from appliance.connectors.contract import Action, auth_settings
 
 Schema = dict[str, Any]
 
@@ -12,56 +12,24 @@ MOST_ENTITIES = 10_000
 _TEXT: Schema = {"type": "string"}
 _LONG: Schema = {"type": "string", "minLength": 1, "maxLength": 8000}
 _NAME: Schema = {"type": "string", "pattern": r"^[A-Za-z_\u0080-\uffff][\w.\u0080-\uffff]{0,255}$"}
-_SECRET: Schema = {"type": "string", "secret": True}
 _ADDRESS: Schema = {"type": "string", "pattern": r"^https?://[^/?#@\\]+(/[^?#\\]*)?$"}
 _SCALAR: Schema = {"type": ["string", "number", "boolean"]}
 _ENTITY: Schema = {"type": "object"}
-
-
-def _needs(kind: str, *members: str) -> Schema:
-    return {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": {"required": list(members)}}
 
 
 def _object(required: list[str], **properties: Any) -> Schema:
     return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
 
 
-_AUTH: Schema = {
-    "type": "object",
-    "title": "Credentials",
-    "required": ["kind"],
-    "additionalProperties": False,
-    "properties": {
-        "kind": {"enum": ["none", "basic", "bearer", "header", "oauth2"], "title": "Kind"},
-        "username": {**_TEXT, "title": "User name", "description": "For basic."},
-        "password": {**_SECRET, "title": "Password", "description": "For basic."},
-        "token": {**_SECRET, "title": "Token", "description": "For bearer."},
-        "name": {**_TEXT, "title": "Name", "description": "Of the header that carries the key."},
-        "value": {**_SECRET, "title": "Key", "description": "For header."},
-        "client_id": {**_TEXT, "title": "Client", "description": "For oauth2 (client credentials)."},
-        "client_secret": {**_SECRET, "title": "Client's secret", "description": "For oauth2."},
-        "scope": {**_TEXT, "title": "Scope", "description": "For oauth2."},
-    },
-    "allOf": [
-        _needs("basic", "username", "password"),
-        _needs("bearer", "token"),
-        _needs("header", "name", "value"),
-        _needs("oauth2", "client_id", "client_secret"),
-    ],
-}
-
 SETTINGS: Schema = {
     **_object(
         ["base_url"],
         base_url={**_ADDRESS, "title": "Address of the service", "description": "$metadata lies below it.", "secret_target": True},
-        auth=_AUTH,
-        token_url={**_ADDRESS, "title": "Token address", "description": "For oauth2.", "secret_target": True},
+        auth=auth_settings("none", "basic", "bearer", "header", "oauth2"),
         headers={"type": "object", "additionalProperties": _TEXT, "title": "Headers of every call"},
         csrf={"type": "boolean", "default": False, "title": "Ask for a CSRF token before each change, as SAP Gateway wants it"},
         timeout_s={"type": "number", "exclusiveMinimum": 0, "maximum": 900, "default": 60, "title": "Seconds per request"},
     ),
-    "if": {"required": ["auth"], "properties": {"auth": {"required": ["kind"], "properties": {"kind": {"const": "oauth2"}}}}},
-    "then": {"required": ["token_url"]},
 }
 
 _SET: Schema = {**_NAME, "title": "Entity set"}

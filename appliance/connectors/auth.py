@@ -1,0 +1,235 @@
+"""Credentials in settings: the schema of the `auth` block, and what it adds to a request, so that no plugin does it itself."""
+
+import base64
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from appliance.connectors.contract import Context, Http, HttpAnswer, HttpRequest
+
+AuthKind = Literal["none", "basic", "bearer", "header", "query", "oauth2"]
+Grant = Literal["client_credentials", "authorization_code"]
+
+Block = Mapping[str, Any]
+Pairs = Sequence[tuple[str, str]]
+
+_ADDRESS = r"^https?://[^/?#@\\\s]+(/[^?#\\\s]*)?$"
+_NEEDS: Mapping[AuthKind, tuple[str, ...]] = {
+    "basic": ("username", "password"),
+    "bearer": ("token",),
+    "header": ("name", "value"),
+    "query": ("name", "value"),
+    "oauth2": ("client_id",),
+}
+
+
+@dataclass(frozen=True)
+class OAuthProfile:
+    """What is known of one provider of OAuth 2; `{directory}` in an address is the setting of that name."""
+
+    authorize_url: str
+    token_url: str
+    scope: str = ""
+    authorize_params: Mapping[str, str] = field(default_factory=dict)
+
+
+PROFILES: Mapping[str, OAuthProfile] = MappingProxyType(
+    {
+        # Google gives a refresh token only for offline access, and only with a consent.
+        "google": OAuthProfile(
+            "https://accounts.google.com/o/oauth2/v2/auth",
+            "https://oauth2.googleapis.com/token",
+            authorize_params={"access_type": "offline", "prompt": "consent"},
+        ),
+        # Microsoft gives one with the scope offline_access, which a list of scopes must keep.
+        "microsoft": OAuthProfile(
+            "https://login.microsoftonline.com/{directory}/oauth2/v2.0/authorize",
+            "https://login.microsoftonline.com/{directory}/oauth2/v2.0/token",
+            scope="offline_access",
+        ),
+    }
+)
+
+
+@dataclass(frozen=True)
+class OAuth:
+    """An `auth` block of kind `oauth2` with its profile filled in."""
+
+    grant: Grant
+    token_url: str
+    authorize_url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str
+    client_auth: Literal["basic", "post"]
+    authorize_params: Mapping[str, str]
+    token_params: Mapping[str, str]
+
+
+def oauth_of(auth: Block) -> OAuth | None:
+    """The OAuth 2 part of a block; None when it is of another kind."""
+    if auth.get("kind") != "oauth2":
+        return None
+    profile = PROFILES.get(auth.get("profile", ""), OAuthProfile("", ""))
+    directory = auth.get("directory", "common")
+    grant = auth.get("grant", "client_credentials")
+    usual = profile.scope if grant == "authorization_code" else ""
+    scopes = [*usual.split(), *auth.get("scope", "").split()]
+    return OAuth(
+        grant,
+        auth.get("token_url") or profile.token_url.replace("{directory}", directory),
+        auth.get("authorize_url") or profile.authorize_url.replace("{directory}", directory),
+        auth["client_id"],
+        auth.get("client_secret", ""),
+        " ".join(dict.fromkeys(scopes)),
+        auth.get("client_auth", "post"),
+        {**profile.authorize_params, **auth.get("authorize_params", {})},
+        auth.get("token_params", {}),
+    )
+
+
+def auth_settings(
+    *kinds: AuthKind,
+    grants: Sequence[Grant] = ("client_credentials", "authorization_code"),
+    endpoints: bool = True,
+) -> dict[str, Any]:
+    """The schema of an `auth` block that offers these kinds.
+
+    `endpoints=False` leaves out where tokens come from: a connector for one vendor adds that in `Connector.auth_of`.
+    """
+    members: dict[str, Any] = {"kind": {"enum": list(kinds), "title": "Kind"}}
+    for kind in kinds:
+        members.update(_members(kind))
+    rules = [_when({"kind": kind}, required=list(_NEEDS[kind])) for kind in kinds if kind in _NEEDS]
+    if "oauth2" in kinds:
+        members.update(_oauth_members(grants, endpoints))
+        rules += _oauth_rules(grants, endpoints)
+    return {
+        "type": "object",
+        "title": "Credentials",
+        "required": ["kind"],
+        "additionalProperties": False,
+        "properties": members,
+        "allOf": rules,
+    }
+
+
+def _text(title: str, description: str = "", **more: Any) -> dict[str, Any]:
+    return {"type": "string", "title": title, **({"description": description} if description else {}), **more}
+
+
+def _members(kind: AuthKind) -> dict[str, Any]:
+    match kind:
+        case "basic":
+            return {"username": _text("User name", "For basic."), "password": _text("Password", "For basic.", secret=True)}
+        case "bearer":
+            return {"token": _text("Token", "For bearer.", secret=True)}
+        case "header" | "query":
+            name = _text("Name", "Of the header or query parameter that carries the key.", pattern=r"^[^\r\n]+$")
+            return {"name": name, "value": _text("Key", "For header and query.", secret=True)}
+    return {}
+
+
+def _oauth_members(grants: Sequence[Grant], endpoints: bool) -> dict[str, Any]:
+    texts = {"type": "object", "additionalProperties": {"type": "string"}}
+    members: dict[str, Any] = {
+        "grant": {"enum": list(grants), "default": grants[0], "title": "How tokens are granted"},
+        "client_id": _text("Client", "For oauth2.", minLength=1),
+        "client_secret": _text("Client's secret", "For oauth2.", secret=True),
+        "scope": _text("Scopes", "For oauth2, divided by spaces."),
+        "client_auth": {"enum": ["post", "basic"], "default": "post", "title": "How the client proves itself"},
+        "authorize_params": {**texts, "title": "Further parameters of the page that asks for consent"},
+        "token_params": {**texts, "title": "Further parameters of requests for tokens"},
+    }
+    if endpoints:
+        members |= {
+            "profile": {"enum": ["generic", *PROFILES], "default": "generic", "title": "Provider", "secret_target": True},
+            "directory": _text("Directory (tenant)", "For Microsoft.", pattern=r"^[A-Za-z0-9.-]{1,100}$", secret_target=True),
+            "authorize_url": _text("Address that asks for consent", pattern=_ADDRESS),
+            "token_url": _text("Address that gives tokens", pattern=_ADDRESS, secret_target=True),
+        }
+    return members
+
+
+def _oauth_rules(grants: Sequence[Grant], endpoints: bool) -> list[dict[str, Any]]:
+    by_code = {"kind": "oauth2", "grant": "authorization_code"}
+    rules = [_unless({"kind": "oauth2"}, {"grant": "authorization_code"}, ["client_secret"])]
+    if grants[0] == "authorization_code":
+        rules = [_when({"kind": "oauth2", "grant": "client_credentials"}, required=["client_secret"])]
+    if endpoints:
+        rules.append(_unless({"kind": "oauth2"}, {"profile": list(PROFILES)}, ["token_url"]))
+        rules.append(_unless(by_code, {"profile": list(PROFILES)}, ["authorize_url"]))
+    return rules
+
+
+def _is(values: Mapping[str, Any]) -> dict[str, Any]:
+    named = {name: {"enum": value} if isinstance(value, list) else {"const": value} for name, value in values.items()}
+    return {"required": list(values), "properties": named}
+
+
+def _when(values: Mapping[str, Any], *, required: list[str]) -> dict[str, Any]:
+    return {"if": _is(values), "then": {"required": required}}
+
+
+def _unless(values: Mapping[str, Any], but: Mapping[str, Any], required: list[str]) -> dict[str, Any]:
+    return {"if": {"allOf": [_is(values), {"not": _is(but)}]}, "then": {"required": required}}
+
+
+@dataclass(frozen=True)
+class Authorized:
+    """HTTP whose every request carries the credentials of one block; they win over a request's own headers and query.
+
+    A token of OAuth 2 that is refused with 401 is renewed once and the request sent again: it was not performed.
+    """
+
+    ctx: "Context"
+    auth: Block
+
+    def send(self, request: "HttpRequest") -> "HttpAnswer":
+        """As `Http.send`; AuthError as well, when there is no token to send."""
+        if self.auth.get("kind") != "oauth2":
+            return self.ctx.http.send(_with(request, *credentials(self.auth)))
+        token = self.ctx.access_token()
+        answer = self.ctx.http.send(_with(request, _bearer(token), ()))
+        if answer.status == 401:
+            answer = self.ctx.http.send(_with(request, _bearer(self.ctx.access_token(token)), ()))
+        return answer
+
+
+def authorized(ctx: "Context", auth: Block) -> "Http":
+    """The HTTP client of a call with the credentials of an `auth` block, as `Connector.auth_of` gives it."""
+    return Authorized(ctx, auth)
+
+
+def credentials(auth: Block) -> tuple[Pairs, Pairs]:
+    """The headers and query parameters of a block whose credentials are settings; none of OAuth 2."""
+    match auth.get("kind", "none"):
+        case "basic":
+            login = base64.b64encode(f"{auth['username']}:{auth['password']}".encode()).decode("ascii")
+            return [("Authorization", f"Basic {login}")], ()
+        case "bearer":
+            return _bearer(auth["token"]), ()
+        case "header":
+            return [(auth["name"], auth["value"])], ()
+        case "query":
+            return (), [(auth["name"], auth["value"])]
+    return (), ()
+
+
+def _bearer(token: str) -> Pairs:
+    return [("Authorization", f"Bearer {token}")]
+
+
+def _with(request: "HttpRequest", headers: Pairs, params: Pairs) -> "HttpRequest":
+    return replace(
+        request,
+        headers=[*_without(request.headers, headers, str.lower), *headers],
+        params=[*_without(request.params, params, str), *params],
+    )
+
+
+def _without(pairs: Pairs, others: Pairs, fold: Callable[[str], str]) -> Iterable[tuple[str, str]]:
+    names = {fold(name) for name, _ in others}
+    return [pair for pair in pairs if fold(pair[0]) not in names]
