@@ -17,6 +17,13 @@ TEXT: Schema = {"type": "string", "minLength": 1}
 SECRET: Schema = {"type": "string", "minLength": 1, "secret": True}
 KEY: Schema = {**SECRET, "pattern": "^[!-~]+$"}  # it goes into a header
 ADDRESS: Schema = {"type": "string", "pattern": r"^https?://[^/?#@\\]+(/[^?#\\]*)?$", "title": "Address", "secret_target": True}
+
+
+def base_url(usual: str) -> Schema:
+    """The setting of an address that is the same for all, but for a gateway or a test."""
+    return {**ADDRESS, "default": usual}
+
+
 TIMEOUT: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 900, "default": 60, "title": "Seconds per request"}
 LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MOST_RECORDS, "default": USUAL_RECORDS}
 BEGIN: Schema = {
