@@ -4,6 +4,7 @@ from . import (
     actions,
     approvals,
     bulk,
+    calls,
     datapool,
     documents,
     dry_runs,
@@ -27,7 +28,7 @@ from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    actions, approvals, bulk, datapool, documents, dry_runs, executions, integrations, keys, kill_switches, llm,
+    actions, approvals, bulk, calls, datapool, documents, dry_runs, executions, integrations, keys, kill_switches, llm,
     logs, processes, replay, retry_plan, solutions, tenants, triggers, version_diff, webhooks,
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""/api/v1/integrations: the catalogue of connectors, integrations, their actions and the record of calls."""
+"""/api/v1/integrations: the catalogue of connectors, integrations and their actions."""
 
 import asyncio
 from functools import partial
@@ -12,16 +12,18 @@ from appliance.core.errors import VersionConflict
 from appliance.core.pages import Page
 from appliance.governance.executor import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult
 from appliance.integrations import history
-from appliance.integrations.gate import Health
-from appliance.integrations.history import CallFilter, CallRecord
+from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE, Health
+from appliance.integrations.history import CallRecord
 from appliance.integrations.service import Check, Integration, Spec, merged_spec
 
 from .actions import ActionView, Effect, action_view
-from .routing import Answer, Body, Call, ListQuery, Query, View, route
+from .calls import CallView, call_links, call_view
+from .routing import Answer, Body, Call, Query, View, route
 from .tenants import DeletedView, NoQuery
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
+Concurrency = Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
+"""How many calls of an integration run at once in each process of the appliance."""
 
 
 class ConnectorTriggerView(View):
@@ -74,6 +76,7 @@ class IntegrationView(View):
     name: str
     connector: str
     settings: dict[str, Any]
+    concurrency: int
     version: int
     created_at: str
     updated_at: str
@@ -86,6 +89,7 @@ class CreateIntegration(Body):
     connector: Name
     name: Name | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
+    concurrency: Concurrency = USUAL_AT_ONCE
 
 
 class ChangeIntegration(Body):
@@ -94,6 +98,7 @@ class ChangeIntegration(Body):
     connector: Name | None = None
     name: Name | None = None
     settings: dict[str, Any] | None = None
+    concurrency: Concurrency | None = None
 
 
 class ExecuteAction(Body):
@@ -107,65 +112,34 @@ class ExecuteActionQuery(Query):
     async_: Annotated[bool, Field(alias="async")] = False
 
 
-class CallsQuery(ListQuery):
-    status: Status | None = None
-    action: str | None = None
-    execution_id: str | None = None
+class SentRequestView(View):
+    """An HTTP request that would be sent, credentials blotted out; `body` is cut after 64 KiB of its `body_bytes`."""
+
+    method: str
+    url: str
+    headers: list[tuple[str, str]]
+    body: str
+    encoding: Literal["text", "base64"]
+    body_bytes: int
 
 
-class SettleCall(Body):
-    outcome: Literal["done", "not_done"]
-    output: dict[str, Any] | None = None
+class PreviewView(View):
+    """What would be done; `requests` is what would be sent first, absent where the connector cannot tell."""
 
-
-class QueuePlaceView(View):
-    position: int
-    ahead: int
-    enqueued_at: str
-
-
-class OriginView(View):
-    """The place in an execution a call came from; `call` is the number of the host call in step code."""
-
-    execution_id: str
-    path: str | None = None
-    iteration: str | None = None
-    attempt: int | None = None
-    call: int | None = None
-
-
-class CallView(View):
-    """One call; `waiting` is a write of unknown outcome that waits for a person's verdict."""
-
-    execution_id: str
     integration: str
-    connector: str
     action: str
-    effect: Effect
-    status: Status
-    outcome: Literal["done", "not_done", "unknown"] | None = None
-    input: Any = None
-    output: Any = None
-    error: dict[str, Any] | None = None
-    queue: QueuePlaceView | None = None
-    idempotency_key: str | None = None
-    origin: OriginView | None = None
-    actor: str
-    tries: int
-    created_at: str
-    started_at: str | None = None
-    finished_at: str | None = None
-    duration_ms: int | None = None
-    links: dict[str, str]
+    input: Any
+    requests: list[SentRequestView] | None = None
 
 
 class ResultView(View):
-    """What an action came to; `recorded` is the answer of an earlier, equal request."""
+    """What an action came to; `recorded` is the answer of an earlier, equal request, `preview` what would be done."""
 
     status: Literal["succeeded", "previewed"]
     effect: Effect
     recorded: bool = False
     output: Any = None
+    preview: PreviewView | None = None
     execution_id: str | None = None
     links: dict[str, str] | None = None
 
@@ -195,6 +169,7 @@ def check_view(check: Check) -> CheckView:
 def integration_view(found: Integration) -> IntegrationView:
     return IntegrationView(
         slug=found.slug, name=found.name, connector=found.connector, settings=found.settings, version=found.version,
+        concurrency=found.concurrency,
         created_at=clock.rfc3339(found.created_at), updated_at=clock.rfc3339(found.updated_at),
         last_test=check_view(found.check) if found.check else None,
     )  # fmt: skip
@@ -207,27 +182,17 @@ def circuit_view(found: Health) -> CircuitView:
     )  # fmt: skip
 
 
-def _links(slug: str, call_id: str) -> dict[str, str]:
-    return {"self": f"/api/v1/integrations/{slug}/executions/{call_id}"}
-
-
-def call_view(row: CallRecord) -> CallView:
-    origin = row.origin
-    return CallView(
-        execution_id=row.id, integration=row.integration, connector=row.connector, action=row.action, effect=row.effect,
-        status=row.status, outcome=row.outcome, input=row.input, output=row.output, error=row.error,
-        queue=QueuePlaceView(position=row.ahead + 1, ahead=row.ahead, enqueued_at=clock.rfc3339(row.created_at))
-        if row.ahead is not None else None,
-        idempotency_key=row.key, actor=row.actor, tries=row.tries,
-        origin=OriginView(
-            execution_id=origin.execution_id, path=origin.path or None, iteration=origin.iteration or None,
-            attempt=origin.attempt, call=origin.call,
-        ) if origin else None,
-        created_at=clock.rfc3339(row.created_at), started_at=clock.optional_rfc3339(row.started_at),
-        finished_at=clock.optional_rfc3339(row.finished_at),
-        duration_ms=row.finished_at - row.started_at if row.finished_at and row.started_at else None,
-        links=_links(row.integration, row.id),
-    )  # fmt: skip
+def preview_view(slug: str, result: ActionResult) -> PreviewView | None:
+    shown = result.preview
+    if shown is None:
+        return None
+    requests = [
+        SentRequestView(
+            method=r.method, url=r.url, headers=list(r.headers), body=r.body, encoding=r.encoding, body_bytes=r.body_bytes
+        )
+        for r in shown.requests
+    ]  # fmt: skip
+    return PreviewView(integration=slug, action=shown.action, input=shown.input, requests=requests or None)
 
 
 @route("GET", "/integrations/connectors", scope="integrations.read", returns=ConnectorView, listed=True, query=NoQuery)
@@ -262,7 +227,7 @@ def create_integration(call: Call) -> Answer:
     stands for a secret of the tenant.
     """
     body: CreateIntegration = call.body
-    spec = Spec(body.connector, body.settings, body.name or "")
+    spec = Spec(body.connector, body.settings, body.name or "", body.concurrency)
     found = call.services.integrations.create_integration(call.scope, body.slug, spec)
     return _answer(found, headers={"Location": f"/api/v1/integrations/{found.slug}"})
 
@@ -319,8 +284,9 @@ async def test_integration(call: Call, slug: str) -> CheckView:
 async def execute_action(call: Call, slug: str) -> Answer:
     """Execute an action of an integration, through every policy.
 
-    `mode: preview` judges and sends nothing. With `async=true` the answer is 202 and the call is made soon. A repeated
-    Idempotency-Key is passed on to the foreign system; a write whose outcome is unknown is not sent again.
+    `mode: preview` judges like a call and sends nothing: it answers what would be done, and of HTTP what would be sent.
+    With `async=true` the answer is 202 and the call is made soon. A repeated Idempotency-Key is passed
+    on to the foreign system; a write whose outcome is unknown is not sent again.
     """
     body: ExecuteAction = call.body
     request = ActionRequest(slug, body.action, body.input, body.mode, idempotency_key=call.token or None, seconds=body.timeout_s)
@@ -334,8 +300,8 @@ async def execute_action(call: Call, slug: str) -> Answer:
     return Answer(
         ResultView(
             status="previewed" if result.status == "previewed" else "succeeded", effect=result.effect, output=result.output,
-            recorded=result.status == "recorded", execution_id=result.call_id,
-            links=_links(slug, result.call_id) if result.call_id else None,
+            recorded=result.status == "recorded", execution_id=result.call_id, preview=preview_view(slug, result),
+            links=call_links(slug, result.call_id) if result.call_id else None,
         )
     )  # fmt: skip
 
@@ -343,28 +309,3 @@ async def execute_action(call: Call, slug: str) -> Answer:
 def _enqueue(call: Call, request: ActionRequest) -> CallRecord:
     call_id = call.services.executor.enqueue(call.scope, request)
     return history.get_call(call.scope, request.integration, call_id)
-
-
-@route("GET", "/integrations/{slug}/executions", scope="integrations.read", query=CallsQuery, returns=CallView, listed=True)
-def list_calls(call: Call, slug: str) -> Page[CallView]:
-    """List the calls of an integration, newest first; `status=waiting` are writes of unknown outcome."""
-    query: CallsQuery = call.query
-    wanted = CallFilter(query.status, query.action, query.execution_id)
-    return history.list_calls(call.scope, slug, wanted, query.page).map(call_view)
-
-
-@route("GET", "/integrations/{slug}/executions/{call_id}", scope="integrations.read", returns=CallView)
-def get_call(call: Call, slug: str, call_id: str) -> CallView:
-    """Show one call of an integration; while it is queued, with its place in the queue."""
-    return call_view(history.get_call(call.scope, slug, call_id))
-
-
-@route("POST", "/integrations/{slug}/executions/{call_id}/settle", scope="integrations.write", body=SettleCall, returns=CallView)
-def settle_call(call: Call, slug: str, call_id: str) -> CallView:
-    """Settle a write of unknown outcome after looking in the foreign system.
-
-    `done`, with the output it should have answered, lets a repeated request go on with it; `not_done` lets it be sent
-    again.
-    """
-    body: SettleCall = call.body
-    return call_view(history.settle_call(call.scope, slug, call_id, done=body.outcome == "done", output=body.output))

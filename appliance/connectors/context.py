@@ -10,6 +10,7 @@ from appliance.connectors.contract import ConfigError, Folder, Http, HttpAnswer,
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.folders import TenantFolders
 from appliance.connectors.oauth import Tokens
+from appliance.connectors.traffic import Traffic
 
 LogSink = Callable[[Level, str, Json], None]
 
@@ -20,11 +21,15 @@ class BoundHttp:
 
     client: EgressClient
     deadline: float
+    traffic: Traffic = field(default_factory=Traffic)
 
     def send(self, request: HttpRequest) -> HttpAnswer:
         if time.monotonic() >= self.deadline:
             raise TransientError("The call ran out of time before this request was sent.")
-        return self.client.send(request, self.deadline)
+        self.traffic.note_request(request)
+        answer = self.client.send(request, self.deadline)
+        self.traffic.note_answer(answer)
+        return answer
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,14 @@ class CallContext:
     stopping: threading.Event = field(default_factory=threading.Event)
     folders: TenantFolders = field(default_factory=TenantFolders)
     tokens: Tokens | None = None
+    traffic: Traffic = field(default_factory=Traffic)
 
     @property
     def http(self) -> Http:
-        return BoundHttp(self.client, self.deadline)
+        return BoundHttp(self.client, self.deadline, self.traffic)
 
     def dial(self, host: str, port: int) -> socket.socket:
+        self.traffic.note_dial(host, port)
         return self.egress.dial(host, port, max(self.deadline - time.monotonic(), 0.001))
 
     def folder(self, path: str) -> Folder:

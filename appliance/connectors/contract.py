@@ -307,6 +307,11 @@ class Connector(ABC):
     """
     actions: ClassVar[tuple[Action, ...]]
     triggers: ClassVar[tuple[Trigger, ...]] = ()
+    previews: ClassVar[bool] = False
+    """Whether a preview may run `call` up to its first request, to show what would be sent.
+
+    Say so only if nothing it does has an effect, here or over there, but by `ctx`.
+    """
 
     def __init__(self, settings: Json) -> None:
         self.settings = settings

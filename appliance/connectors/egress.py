@@ -234,7 +234,7 @@ class EgressClient:
             _deadline.reset(token)
 
     def _exchange(self, request: HttpRequest) -> HttpAnswer:
-        built = _build(request)
+        built = build_request(request)
         cap = min(self._max_bytes, request.max_bytes or self._max_bytes)
         place = f"{built.url.scheme}://{built.url.netloc.decode('ascii')}"
         left = _left(None)
@@ -266,8 +266,8 @@ def _core_url(url: httpx.URL) -> httpcore.URL:
     return httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
 
 
-def _build(request: HttpRequest) -> httpx.Request:
-    """The request as httpx's, its URL parsed once: what is checked is what is connected to."""
+def build_request(request: HttpRequest) -> httpx.Request:
+    """The request as httpx's, its URL parsed once: what is checked is what is connected to.  ConfigError when it cannot be sent."""
     url = _url(request)
     own = [name for name, _ in request.headers if name.lower() in _OWN_HEADERS or name.lower().startswith("proxy-")]
     if own:

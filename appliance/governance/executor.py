@@ -1,6 +1,5 @@
 """The governed executor: judges an action, records it, makes the call, and never sends a write twice in doubt."""
 
-import hashlib
 import json
 import threading
 from collections import Counter
@@ -23,16 +22,18 @@ from appliance.connectors.contract import (
     TransientError,
     Trigger,
 )
+from appliance.connectors.traffic import Traffic
 from appliance.core import clock, db, errors
 from appliance.core.errors import ApplianceError, ConcurrencyLimited, ConnectorFailed, Detail, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import offers, polling, switches
 from appliance.governance.polling import PollRequest
-from appliance.integrations import records
-from appliance.integrations.calls import Shot
+from appliance.integrations import records, retrying
+from appliance.integrations.calls import Shot, log_to_process
 from appliance.integrations.circuit import Withheld
 from appliance.integrations.connections import Ready
 from appliance.integrations.gate import Gate
+from appliance.integrations.previewing import Preview
 from appliance.integrations.records import Begun, Done, Draft, Ending, Origin
 from appliance.integrations.service import Integrations
 from appliance.monitor.logs import Line
@@ -76,6 +77,7 @@ class ActionResult:
     effect: Effect
     output: Any = None
     call_id: str | None = None
+    preview: Preview | None = None
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ class GovernedExecutor:
         """
         ready, proposal = self._judge(scope, request)
         if request.mode == "preview":
-            return ActionResult("previewed", proposal.effect)
+            return ActionResult("previewed", proposal.effect, preview=self._preview(ready, proposal))
         draft = _draft(ready, proposal)
         if proposal.effect == "read":
             return self._read(scope, ready, proposal, draft)
@@ -201,17 +203,39 @@ class GovernedExecutor:
         enqueue = self._enqueue
         ready, proposal = self._judge(scope, request)
         draft = _draft(ready, proposal)
-        given = {"action": request.action, "input": dict(request.input), "seconds": request.seconds}
 
         def record() -> str:
             call_id, is_new = records.enqueue_call(scope, draft)
             if is_new:
-                sealed = self._integrations.sealer.seal(db.dump_json(given).encode(), _context(scope, call_id))
-                records.keep_pending(scope, call_id, sealed)
+                self._keep_pending(scope, call_id, request)
                 enqueue(TASK, scope.tenant_id, call_id)
             return call_id
 
         return db.write(record)
+
+    def retry(self, scope: TenantScope, integration: str, call_id: str) -> str:
+        """Record that a failed call is made again soon, with the key it had; answers the id of the new record.
+
+        NotFound; Conflict unless it failed and nothing can happen twice; errors as `execute`, before anything is sent.
+        """
+        if self._enqueue is None:
+            raise ValidationFailed("this process has no queue to retry in; ask one that has")
+        enqueue, wanted = self._enqueue, retrying.find_repeatable(scope, integration, call_id)
+        request = ActionRequest(integration, wanted.action, wanted.input, seconds=wanted.seconds)
+        _, proposal = self._judge(scope, request)
+
+        def record() -> str:
+            retry_id = retrying.enqueue_retry(scope, integration, call_id, wanted, proposal.effect)
+            self._keep_pending(scope, retry_id, request)
+            enqueue(TASK, scope.tenant_id, retry_id)
+            return retry_id
+
+        return db.write(record)
+
+    def _keep_pending(self, scope: TenantScope, call_id: str, request: ActionRequest) -> None:
+        given = {"action": request.action, "input": dict(request.input), "seconds": request.seconds}
+        sealed = self._integrations.sealer.seal(db.dump_json(given).encode(), _context(scope, call_id))
+        records.keep_pending(scope, call_id, sealed)
 
     def run_queued(self, scope: TenantScope, call_id: str) -> None:
         """Perform a queued call; nothing when another wake-up came first.  What fails is in the record."""
@@ -305,6 +329,7 @@ class GovernedExecutor:
     def _make(self, scope: TenantScope, ready: Ready, proposal: Proposal, key: str) -> tuple[Ending, ConnectorError | None]:
         """Make the call; how it ended, with what the connector logged, and the error if it failed."""
         lines: list[Line] = []
+        traffic = Traffic()
 
         def keep(level: Level, message: str, fields: Json) -> None:
             if len(lines) < _MOST_LINES:
@@ -313,13 +338,23 @@ class GovernedExecutor:
         request = proposal.request
 
         def call(seconds: float) -> dict[str, Any]:
-            return self._integrations.calls.make(ready, Shot(proposal.action, request.input, key, seconds, keep))
+            return self._integrations.calls.make(ready, Shot(proposal.action, request.input, key, seconds, keep, traffic))
 
         try:
-            output = self._gate.run(scope, ready.slug, request.seconds, call)
+            output = self._gate.run(scope, ready.slug, request.seconds, call, ready.concurrency)
+            ending, failed = Ending("succeeded", "done", output), None
         except ConnectorError as error:
-            return replace(_ending_of(error, proposal.effect), lines=lines), error
-        return Ending("succeeded", "done", output, lines=lines), None
+            ending, failed = records.ending_of(error, proposal.effect), error
+        return replace(ending, lines=lines, traffic=ready.redactor.json(traffic.told())), failed
+
+    def _preview(self, ready: Ready, proposal: Proposal) -> Preview:
+        request = proposal.request
+        shot = Shot(proposal.action, request.input, request.idempotency_key or "preview", request.seconds, log_to_process)
+        try:
+            requests = self._integrations.calls.preview(ready, shot)
+        except ConnectorError as error:
+            raise _coded(error, proposal.effect, "") from error
+        return Preview(request.action, ready.redactor.json(dict(request.input)), tuple(requests))
 
 
 def _check_json(given: Mapping[str, Any]) -> None:
@@ -341,26 +376,17 @@ def _judge_by(check: PolicyCheck, scope: TenantScope, proposal: Proposal) -> Non
 
 def _draft(ready: Ready, proposal: Proposal) -> Draft:
     request = proposal.request
-    canonical = json.dumps([request.action, dict(request.input)], sort_keys=True, separators=(",", ":"))
     return Draft(
         integration=request.integration,
         connector=ready.connector_label,
         action=request.action,
         effect=proposal.effect,
         input=ready.redactor.json(dict(request.input)),
-        digest=hashlib.sha256(canonical.encode()).hexdigest(),
+        digest=retrying.digest_of(request.action, request.input),
         key=request.idempotency_key,
         origin=request.origin,
         seconds=request.seconds,
     )
-
-
-def _ending_of(error: ConnectorError, effect: Effect) -> Ending:
-    told: dict[str, Any] = {"class": error.error_class, "message": error.message, "details": error.details}
-    if isinstance(error, RateLimited | Withheld) and error.retry_after is not None:
-        told["retry_after"] = error.retry_after
-    in_doubt = effect == "write" and error.outcome == "unknown"
-    return Ending("waiting" if in_doubt else "failed", error.outcome, error=told)
 
 
 def _coded(error: ConnectorError, effect: Effect, call_id: str) -> ApplianceError:

@@ -49,5 +49,4 @@ def poll(
     def ask(seconds: float) -> Polled:
         return integrations.calls.poll(ready, trigger.name, request.query, request.cursor, seconds)
 
-    return gate.run(scope, ready.slug, POLL_SECONDS, ask)
-
+    return gate.run(scope, ready.slug, POLL_SECONDS, ask, ready.concurrency)

@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from appliance.connectors.context import CallContext
@@ -20,12 +20,15 @@ from appliance.connectors.contract import (
     Polled,
     SystemFailure,
 )
-from appliance.connectors.egress import EgressClient
+from appliance.connectors.egress import EgressClient, build_request
 from appliance.connectors.folders import TenantFolders
+from appliance.connectors.preview import NothingLeaves, PreviewContext
 from appliance.connectors.registry import Unusable, check_discovered
 from appliance.connectors.schemas import Schema
+from appliance.connectors.traffic import Traffic
 from appliance.core import clock, db, logs
 from appliance.integrations.connections import Connections, Ready
+from appliance.integrations.previewing import SentRequest, shown_request
 from appliance.integrations.tokens import TokenKeeper
 
 T = TypeVar("T")
@@ -46,6 +49,7 @@ class Shot:
     key: str
     seconds: float
     sink: LogSink
+    traffic: Traffic = field(default_factory=Traffic)
 
 
 def log_to_process(level: Level, message: str, fields: Json) -> None:
@@ -85,8 +89,29 @@ class Calls:
             _hold_to(ready, ready.installed.output_of(shot.action), answer, f"the action {shot.action.name}")
             return answer
 
-        output: dict[str, Any] = ready.redactor.json(self._run(ready, shot.key, shot.seconds, shot.sink, act))
+        answer = self._run(ready, shot.key, shot.seconds, shot.sink, act, shot.traffic)
+        output: dict[str, Any] = ready.redactor.json(answer)
         return output
+
+    def preview(self, ready: Ready, shot: Shot) -> list[SentRequest]:
+        """The HTTP request that the call would send first, secrets blotted out; none where its connector cannot tell.
+
+        The connector is one of its own, so that nothing open already can be used.  ConnectorError as `make`.
+        """
+        if not ready.installed.connector.previews:
+            return []
+
+        def act() -> list[SentRequest]:
+            connector, ctx = ready.installed.connector(ready.settings), PreviewContext(shot.key)
+            try:
+                connector.perform(shot.action, shot.input, ctx)
+            except NothingLeaves:
+                return [shown_request(ready.redactor, build_request(request)) for request in ctx.requests]
+            finally:
+                connector.close()
+            return []
+
+        return _guarded(ready, act)
 
     def poll(self, ready: Ready, trigger: str, query: Json, cursor: Any, seconds: float) -> Polled:
         """What a trigger found, secrets blotted out of its items; ConnectorError as the contract has it."""
@@ -134,7 +159,15 @@ class Calls:
         self._stopping.set()
         self._connections.close()
 
-    def _run(self, ready: Ready, key: str, seconds: float, sink: LogSink, act: Callable[[Connector, CallContext], T]) -> T:
+    def _run(
+        self,
+        ready: Ready,
+        key: str,
+        seconds: float,
+        sink: LogSink,
+        act: Callable[[Connector, CallContext], T],
+        traffic: Traffic | None = None,
+    ) -> T:
         def quiet_sink(level: Level, message: str, fields: Json) -> None:
             sink(level, ready.redactor.text(message), ready.redactor.json(dict(fields)))
 
@@ -142,8 +175,10 @@ class Calls:
             with self._connections.use(ready) as live:
                 until = clock.monotonic() + seconds
                 folders = TenantFolders(self._connections.folders, ready.tenant_id)
-                tokens = self.tokens.tokens_of(ready, live.client)
-                ctx = CallContext(self._connections.egress, live.client, key, until, quiet_sink, self._stopping, folders, tokens)
+                ctx = CallContext(
+                    self._connections.egress, live.client, key, until, quiet_sink, self._stopping,
+                    folders=folders, traffic=traffic or Traffic(), tokens=self.tokens.tokens_of(ready, live.client),
+                )  # fmt: skip
                 return act(live.connector, ctx)
 
         return _guarded(ready, run)

@@ -15,6 +15,7 @@ from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.folders import AllowedFolders
 from appliance.connectors.registry import Installed
 from appliance.core import clock, db
+from appliance.integrations.gate import USUAL_AT_ONCE
 from appliance.integrations.settings import Redactor
 
 _MOST_LIVE = 256
@@ -34,6 +35,7 @@ class Ready:
     secrets: tuple[str, ...] = field(repr=False)
     basis: str = ""
     """What a discovery of its actions rests on, where its connector discovers any."""
+    concurrency: int = USUAL_AT_ONCE
 
     @property
     def connector_label(self) -> str:

@@ -16,7 +16,9 @@ from appliance.integrations.models import CircuitRow
 from appliance.monitor import metrics
 from appliance.monitor.logs import Line, write_lines
 
-MOST_AT_ONCE = 16
+USUAL_AT_ONCE = 16
+"""How many calls of an integration run at once in each process, unless its `concurrency` says otherwise."""
+MOST_AT_ONCE = 64
 LONGEST_WAIT = 10.0
 _BUSY_RETRY_S = 1.0
 
@@ -28,8 +30,7 @@ _KEPT = "failures, openings, open_until, probing_until, held_until, reason, chan
 _KEEP = (
     f"INSERT INTO integration_circuit ({_KEPT}, tenant_id, integration_id) "  # noqa: S608 - names of our own
     "SELECT ?, ?, ?, ?, ?, ?, ?, tenant_id, id FROM integration WHERE tenant_id = ? AND id = ? "
-    "ON CONFLICT (tenant_id, integration_id) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in _KEPT.split(", "))
+    "ON CONFLICT (tenant_id, integration_id) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in _KEPT.split(", "))
 )
 _PROBE = (
     "UPDATE integration_circuit SET probing_until = ? WHERE tenant_id = ? AND integration_id = ? AND open_until <= ? "
@@ -71,15 +72,14 @@ def open_circuits() -> int:
 class Gate:
     """Lets calls through; its circuits are rows that every process shares, its count of running calls is this process's."""
 
-    def __init__(self, most_at_once: int = MOST_AT_ONCE) -> None:
-        self._most = most_at_once
+    def __init__(self) -> None:
         self._running: Counter[tuple[str, str]] = Counter()
         self._freed = threading.Condition()
 
-    def run(self, scope: TenantScope, slug: str, seconds: float, call: Callable[[float], T]) -> T:
-        """`call` with the seconds that are left of `seconds`; Withheld when nothing was sent, or what `call` raises."""
+    def run(self, scope: TenantScope, slug: str, seconds: float, call: Callable[[float], T], most: int = USUAL_AT_ONCE) -> T:
+        """`call` with the seconds that are left of `seconds`, as one of `most` at once; Withheld when nothing was sent."""
         try:
-            with self._slot(scope, slug, seconds) as left:
+            with self._slot(scope, slug, seconds, most) as left:
                 _admit(scope, slug, left)
                 return _observed(scope, slug, lambda: call(left))
         except Withheld as refused:
@@ -87,12 +87,12 @@ class Gate:
             raise
 
     @contextmanager
-    def _slot(self, scope: TenantScope, slug: str, seconds: float) -> Iterator[float]:
+    def _slot(self, scope: TenantScope, slug: str, seconds: float, most: int) -> Iterator[float]:
         key = (scope.tenant_id, slug)
         began = clock.monotonic()
         with self._freed:
-            if not self._freed.wait_for(lambda: self._running[key] < self._most, min(LONGEST_WAIT, seconds / 2)):
-                told = f"{self._most} calls of {slug} are under way and none ended in time; the call may be made again."
+            if not self._freed.wait_for(lambda: self._running[key] < most, min(LONGEST_WAIT, seconds / 2)):
+                told = f"{most} calls of {slug} are under way and none ended in time; the call may be made again."
                 raise Withheld(told, "busy", _BUSY_RETRY_S)
             self._running[key] += 1
         try:

@@ -1,6 +1,6 @@
 """What was called: lists and single records of calls, a person's verdict on those of unknown outcome, retention."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from appliance.connectors.contract import Effect
@@ -11,6 +11,7 @@ from appliance.core.scope import TenantScope
 from appliance.integrations.models import CallRow, IntegrationRow
 from appliance.integrations.records import Origin, Outcome, Status
 
+OUTCOMES: tuple[Outcome, ...] = ("done", "not_done", "unknown")
 STATUSES: tuple[Status, ...] = ("queued", "running", "waiting", "succeeded", "failed")
 
 
@@ -36,6 +37,9 @@ class CallRecord:
     origin: Origin | None
     actor: str
     tries: int
+    retry_of: str | None
+    retried_as: str | None
+    traffic: dict[str, Any] | None
     created_at: int
     started_at: int | None
     finished_at: int | None
@@ -44,25 +48,40 @@ class CallRecord:
 
 @dataclass(frozen=True)
 class CallFilter:
-    """What a list of calls may be narrowed to."""
+    """What a list of calls may be narrowed to; times in epoch ms, `before` is not included."""
 
     status: str | None = None
     action: str | None = None
     execution_id: str | None = None
+    integration: str | None = None
+    outcome: str | None = None
+    after: int | None = None
+    before: int | None = None
 
 
 def list_calls(scope: TenantScope, slug: str, wanted: CallFilter, page: PageRequest) -> Page[CallRecord]:
     """The calls of an integration, newest first; NotFound when there is no such integration."""
     scope.get(IntegrationRow, id=slug)
-    query = scope.select(CallRow).where(CallRow.integration_id == slug)
-    if wanted.status is not None:
-        if wanted.status not in STATUSES:
-            raise ValidationFailed(f"status is one of {', '.join(STATUSES)}", pointer="/status")
-        query = query.where(CallRow.status == wanted.status)
-    if wanted.action is not None:
-        query = query.where(CallRow.action == wanted.action)
-    if wanted.execution_id is not None:
-        query = query.where(CallRow.execution_id == wanted.execution_id)
+    return search_calls(scope, replace(wanted, integration=slug), page)
+
+
+def search_calls(scope: TenantScope, wanted: CallFilter, page: PageRequest) -> Page[CallRecord]:
+    """The calls of all integrations, newest first; ValidationFailed for a status or outcome there is not."""
+    for name, value, known in (("status", wanted.status, STATUSES), ("outcome", wanted.outcome, OUTCOMES)):
+        if value is not None and value not in known:
+            raise ValidationFailed(f"{name} is one of {', '.join(known)}", pointer=f"/{name}")
+    query = scope.select(CallRow)
+    equal = {
+        CallRow.status: wanted.status, CallRow.action: wanted.action, CallRow.execution_id: wanted.execution_id,
+        CallRow.integration_id: wanted.integration, CallRow.outcome: wanted.outcome,
+    }  # fmt: skip
+    for field, value in equal.items():
+        if value is not None:
+            query = query.where(field == value)
+    if wanted.after is not None:
+        query = query.where(CallRow.created_at >= wanted.after)
+    if wanted.before is not None:
+        query = query.where(CallRow.created_at < wanted.before)
     found = paginate(query, page, {"created_at": CallRow.created_at, "id": CallRow.id})
     return found.map(lambda row: _record(scope, row))
 
@@ -114,9 +133,17 @@ def _record(scope: TenantScope, row: CallRow) -> CallRecord:
         status=cast(Status, row.status), outcome=cast(Outcome | None, row.outcome),
         input=row.input, output=row.output, error=row.error,
         key=row.idempotency_key, sent_key=row.sent_key, origin=origin, actor=row.actor, tries=row.tries,
+        retry_of=row.retry_of, retried_as=_retried_as(scope, row), traffic=row.traffic,
         created_at=row.created_at, started_at=row.started_at, finished_at=row.finished_at,
         ahead=_ahead(scope, row) if row.status == "queued" else None,
     )  # fmt: skip
+
+
+def _retried_as(scope: TenantScope, row: CallRow) -> str | None:
+    if row.status != "failed":
+        return None
+    following = scope.find(CallRow, retry_of=row.id)
+    return None if following is None else str(following.id)
 
 
 def _ahead(scope: TenantScope, row: CallRow) -> int:

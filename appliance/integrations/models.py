@@ -18,6 +18,7 @@ class IntegrationRow(TenantModel):
     checked_at = peewee.BigIntegerField(null=True)
     check_ok = peewee.IntegerField(null=True)
     check_message = peewee.TextField(null=True)
+    concurrency = peewee.IntegerField()  # calls that run at once in each process
 
     class Meta:
         table_name = "integration"
@@ -52,6 +53,8 @@ class CallRow(TenantModel):
     host_call = peewee.IntegerField(null=True)
     tries = peewee.IntegerField()
     owner = peewee.TextField()
+    retry_of = peewee.TextField(null=True)  # the call that this one makes again
+    traffic = JsonField(null=True)  # {hosts, requests?, sent_bytes?, received_bytes?}
     deadline_at = peewee.BigIntegerField()
     created_at = peewee.BigIntegerField()
     started_at = peewee.BigIntegerField(null=True)

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from appliance.connectors.contract import Effect
+from appliance.connectors.contract import ConnectorError, Effect, RateLimited
 from appliance.core import clock, db, ids
 from appliance.core.errors import Conflict, ConnectorFailed, Detail, IdempotencyInFlight, IdempotencyMismatch
 from appliance.core.scope import TenantScope
+from appliance.integrations.circuit import Withheld
 from appliance.integrations.models import CallRow
+from appliance.integrations.retrying import latest_of
 from appliance.monitor import tally, webhooks
 from appliance.monitor.logs import Line, write_lines
 
@@ -86,6 +88,16 @@ class Ending:
     output: Any = None
     error: dict[str, Any] | None = None
     lines: Sequence[Line] = ()
+    traffic: dict[str, Any] | None = None
+
+
+def ending_of(error: ConnectorError, effect: Effect) -> Ending:
+    """How a call ended that failed: a write whose outcome is unknown waits for a verdict."""
+    told: dict[str, Any] = {"class": error.error_class, "message": error.message, "details": error.details}
+    if isinstance(error, RateLimited | Withheld) and error.retry_after is not None:
+        told["retry_after"] = error.retry_after
+    in_doubt = effect == "write" and error.outcome == "unknown"
+    return Ending("waiting" if in_doubt else "failed", error.outcome, error=told)
 
 
 def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive) -> Begun | Done:
@@ -117,8 +129,9 @@ def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive) 
 
 
 def _rows_of_key(scope: TenantScope, draft: Draft) -> list[CallRow]:
+    """The calls under this key, each as its last retry has it."""
     query = scope.select(CallRow).where((CallRow.integration_id == draft.integration) & (CallRow.idempotency_key == draft.key))
-    return list(query)
+    return [latest_of(scope, row) for row in query]
 
 
 def _is_in_doubt(row: CallRow, is_alive: IsAlive) -> bool:
@@ -241,7 +254,7 @@ def finish_call(scope: TenantScope, begun: Begun, draft: Draft, ending: Ending) 
     output, kept = _kept(ending.output)
     changes = {
         "status": ending.status, "outcome": ending.outcome, "output": output, "output_kept": int(kept),
-        "error": ending.error, "pending": None, "finished_at": clock.now_ms(),
+        "error": ending.error, "pending": None, "finished_at": clock.now_ms(), "traffic": ending.traffic,
     }  # fmt: skip
 
     def finish() -> None:
@@ -261,7 +274,7 @@ def record_read(scope: TenantScope, draft: Draft, ending: Ending, began_at: int)
         scope.insert(
             CallRow, id=call_id, status=ending.status, outcome=ending.outcome, output=output, error=ending.error,
             sent_key=draft.key or call_id, owner="", deadline_at=began_at, tries=1, created_at=began_at,
-            started_at=began_at, finished_at=clock.now_ms(), **described,
+            started_at=began_at, finished_at=clock.now_ms(), traffic=ending.traffic, **described,
         )  # fmt: skip
         _tell(scope, Begun(call_id, "", began_at), draft, ending)
 

@@ -24,7 +24,7 @@ from appliance.integrations import discovery, gate
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Ready
 from appliance.integrations.discovery import Listed, StoredActions, Turns
-from appliance.integrations.gate import Health
+from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE, Health
 from appliance.integrations.models import CallRow, IntegrationRow
 from appliance.integrations.settings import Opened, Sealed, open_settings, secret_targets, show, take_secrets, value_at
 
@@ -34,11 +34,15 @@ OpenSecret = Callable[[TenantScope, str], str]
 
 @dataclass(frozen=True)
 class Spec:
-    """What a caller says an integration shall be; secrets as texts, references, or as they were read back."""
+    """What a caller says an integration shall be; secrets as texts, references, or as they were read back.
+
+    `concurrency` is how many calls may run at once in each process of the appliance, 1 to 64.
+    """
 
     connector: str
     settings: Mapping[str, Any]
     name: str = ""
+    concurrency: int = USUAL_AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Integration:
     created_at: int
     updated_at: int
     check: Check | None
+    concurrency: int
 
 
 class Integrations:
@@ -221,7 +226,7 @@ class Integrations:
         for secret in opened.secrets:
             logs.remember_secret(secret)
         basis = discovery.basis_of(found, row.settings) if found.discovers else ""
-        return Ready(scope.tenant_id, slug, found, opened.settings, tuple(opened.secrets), basis)
+        return Ready(scope.tenant_id, slug, found, opened.settings, tuple(opened.secrets), basis, row.concurrency)
 
     def must_discover(self, scope: TenantScope, ready: Ready) -> bool:
         """Whether the actions of `ready` are not known, or were discovered with other settings."""
@@ -259,7 +264,7 @@ class Integrations:
         return {} if moved else self._secrets(scope, row)
 
     def _is_same(self, scope: TenantScope, row: IntegrationRow, values: Mapping[str, Any]) -> bool:
-        if any(getattr(row, name) != values[name] for name in ("name", "connector", "settings")):
+        if any(getattr(row, name) != values[name] for name in ("name", "connector", "settings", "concurrency")):
             return False
         old, new = (self.sealer.open(bytes(sealed), self._context(scope, row.id)) for sealed in (row.sealed, values["sealed"]))
         return _values(old) == _values(new)
@@ -279,6 +284,8 @@ class Integrations:
         if installed is None:
             known = ", ".join(sorted(self.registry.installed)) or "none"
             raise ValidationFailed(f"there is no connector {spec.connector[:80]!r}; installed are: {known}", pointer="/connector")
+        if not 1 <= spec.concurrency <= MOST_AT_ONCE:
+            raise ValidationFailed(f"concurrency is a whole number from 1 to {MOST_AT_ONCE}", pointer="/concurrency")
         taken = take_secrets(installed.connector.settings_schema, spec.settings, kept, clock.now_ms())
         opened = self._open(scope, taken.settings, taken.secrets)
         problems = [
@@ -293,21 +300,26 @@ class Integrations:
             "name": spec.name or slug,
             "connector": spec.connector,
             "settings": taken.settings,
+            "concurrency": spec.concurrency,
             "sealed": self.sealer.seal(text.encode(), self._context(scope, slug)),
         }
 
     def _view(self, scope: TenantScope, row: IntegrationRow) -> Integration:
         check = None if row.checked_at is None else Check(row.checked_at, bool(row.check_ok), row.check_message or "")
         settings = show(row.settings, self._secrets(scope, row), clock.rfc3339)
-        return Integration(row.id, row.name, row.connector, settings, row.version, row.created_at, row.updated_at, check)
+        return Integration(
+            row.id, row.name, row.connector, settings, row.version, row.created_at, row.updated_at, check, row.concurrency
+        )  # fmt: skip
 
 
 def merged_spec(current: Integration, changes: Mapping[str, Any]) -> Spec:
-    """RFC 7396: `current` with `changes` merged in (members `name`, `connector`, `settings`); null removes."""
-    base = Spec(current.connector, current.settings, current.name)
+    """RFC 7396: `current` with `changes` merged in (members `name`, `connector`, `settings`, `concurrency`); null removes."""
+    base = Spec(current.connector, current.settings, current.name, current.concurrency)
     if "settings" in changes:
         settings = merge_patch(base.settings, changes["settings"])
         base = replace(base, settings=settings if isinstance(settings, dict) else {})
+    if "concurrency" in changes:
+        base = replace(base, concurrency=changes["concurrency"] or USUAL_AT_ONCE)
     return replace(base, **{name: changes[name] for name in ("name", "connector") if changes.get(name) is not None})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from appliance.core import ids, yaml12
 from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, ValidationFailed
 from appliance.datapool.definition import read_definition
+from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE
 from appliance.integrations.service import Spec
 from appliance.integrations.settings import open_settings
 from appliance.processes.definition import Definition, DefinitionProblems, parse_definition
@@ -259,14 +260,19 @@ class _Reader:
             return {}
 
     def integration(self, path: str, slug: str) -> SolutionIntegration | None:
-        data, lines = self.document(path, ("name", "connector", "settings"), ("connector",))
+        data, lines = self.document(path, ("name", "connector", "settings", "concurrency"), ("connector",))
         if not data or not self.slug(partial(ids.check_slug, slug, pointer=""), path):
             return None
         settings = data.get("settings") or {}
         if not isinstance(settings, dict) or not isinstance(data.get("connector", ""), str):
             self.problem(path, "connector is a name and settings a mapping", line=1)
             return None
-        spec = Spec(str(data.get("connector", "")), settings, self.text(data.get("name") or slug, "name", lines, path))
+        concurrency = data.get("concurrency", USUAL_AT_ONCE)
+        if type(concurrency) is not int or not 1 <= concurrency <= MOST_AT_ONCE:
+            self.problem(path, f"concurrency is a whole number from 1 to {MOST_AT_ONCE}", line=line_of("/concurrency", lines) or 1)
+            return None
+        name = self.text(data.get("name") or slug, "name", lines, path)
+        spec = Spec(str(data.get("connector", "")), settings, name, concurrency)
         names: set[str] = set()
         try:
             open_settings(settings, {}, names.add)

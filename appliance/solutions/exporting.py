@@ -5,6 +5,7 @@ from typing import Any
 from appliance.core import db, yaml12
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.integrations.gate import USUAL_AT_ONCE
 from appliance.integrations.service import Integration, Integrations
 from appliance.integrations.settings import open_settings
 from appliance.processes import versions
@@ -47,7 +48,11 @@ def name_of(scope: TenantScope) -> str:
 
 
 def _integration(integration: Integration) -> dict[str, Any]:
-    return {"name": integration.name, "connector": integration.connector, "settings": without_times(integration.settings)}
+    usual = integration.concurrency == USUAL_AT_ONCE
+    return {
+        "name": integration.name, "connector": integration.connector, "settings": without_times(integration.settings),
+        **({} if usual else {"concurrency": integration.concurrency}),
+    }  # fmt: skip
 
 
 def _process(scope: TenantScope, row: Any, drafts: bool) -> dict[str, str]:

@@ -184,6 +184,7 @@ def _integration(scope: TenantScope, tools: Tools, slug: str, wanted: SolutionIn
         for name, before, after in (
             ("name", current.name, spec.name),
             ("connector", current.connector, spec.connector),
+            ("concurrency", current.concurrency, spec.concurrency),
             ("settings", without_times(current.settings), without_times(spec.settings)),
         )
         if before != after

@@ -7,6 +7,7 @@ from appliance.connectors.declarative import connector_schema
 from appliance.connectors.registry import Installed, Registry
 from appliance.datapool.definition import ACCESS_VERBS, MAX_FIELDS, MAX_INDEX_FIELDS, MAX_INDEXES, NOT_YET, RESERVED_FIELDS
 from appliance.datapool.field_types import FIELD_TYPES, MAX_SCALE
+from appliance.integrations.gate import MOST_AT_ONCE
 from appliance.processes.mocks import ERROR_MEMBERS as MOCK_ERROR_MEMBERS
 from appliance.processes.rule_tests import MOST_CASES
 from appliance.processes.schema import process_schema
@@ -113,7 +114,10 @@ def _of_type(kind: str, settings: set[str]) -> Shape:
 
 
 def _integration(registry: Registry) -> Shape:
-    members = {"name": optional({"type": "string", "maxLength": 2000}), "connector": TEXT, "settings": {"type": ["object", "null"]}}
+    members = {
+        "name": optional({"type": "string", "maxLength": 2000}), "connector": TEXT, "settings": {"type": ["object", "null"]},
+        "concurrency": {"type": "integer", "minimum": 1, "maximum": MOST_AT_ONCE},
+    }  # fmt: skip
     rules = [_of_connector(installed) for _, installed in sorted(registry.installed.items())]
     return shape(members, ("connector",)) | ({"allOf": rules} if rules else {})
 

@@ -76,7 +76,7 @@ def _delivery(tenant: Resources) -> str:
 
 _plain(
     "get_tenant", "list_members", "list_secrets", "list_keys", "list_processes", "search_executions", "list_collections",
-    "list_llm_profiles", "list_connectors", "list_integrations", "list_webhooks", "list_kill_switches",
+    "list_llm_profiles", "list_connectors", "list_integrations", "search_calls", "list_webhooks", "list_kill_switches",
     "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit",
     "verify_audit", "export_solution", "list_approvals", "list_documents",
 )  # fmt: skip
@@ -303,6 +303,12 @@ def _(tenant: Resources) -> Example:
 def _(tenant: Resources) -> Example:
     slug = _integration(tenant)
     return Example({"slug": slug, "call_id": tenant.unknown_call(slug)}, {"outcome": "done", "output": {"status": 200}})
+
+
+@example("retry_call")
+def _(tenant: Resources) -> Example:
+    slug = _integration(tenant)
+    return Example({"slug": slug, "call_id": tenant.failed_call(slug)})
 
 
 PROFILE = {"kind": "openai", "model": "small", "base_url": "http://127.0.0.1:11434/v1", "api_key": "a key"}

@@ -133,6 +133,12 @@ class Resources:
         body = {"action": "get", "input": {"url": "/orders"}}
         return str(self.ask("POST", f"/integrations/{integration}/execute", body)["execution_id"])
 
+    def failed_call(self, integration: str) -> str:
+        """A call that the foreign system refused."""
+        call = self.call(integration)
+        db.write(lambda: db.execute("UPDATE integration_call SET status = 'failed', outcome = 'not_done' WHERE id = ?", (call,)))
+        return call
+
     def unknown_call(self, integration: str) -> str:
         """A call of which nobody knows whether it arrived, as after a crash."""
         call = self.call(integration)

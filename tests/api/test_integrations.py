@@ -1,7 +1,9 @@
 """/api/v1/integrations over HTTP: the catalogue, settings without secrets, actions, the record of calls."""
 
 import itertools
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -40,6 +42,13 @@ def erp(acme: httpx.Client, server: LoopbackServer) -> str:
     assert answer.headers["location"] == f"{BASE}/{body['slug']}"
     assert "canary" not in answer.text
     return str(answer.headers["location"])
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        threading.Event().wait(0.05)
 
 
 def data(answer: httpx.Response, status: int = 200) -> Any:
@@ -117,8 +126,14 @@ def test_an_action_is_executed_and_recorded(acme: httpx.Client, erp: str, server
 
 def test_a_preview_sends_nothing(acme: httpx.Client, erp: str, server: LoopbackServer) -> None:
     body = {"action": "delete", "input": {"url": "/orders"}, "mode": "preview"}
-    assert data(acme.post(f"{erp}/execute", json=body)) == {"status": "previewed", "effect": "idempotent", "recorded": False}
+    shown = data(acme.post(f"{erp}/execute", json=body))
+    assert (shown["status"], shown["effect"], shown["recorded"]) == ("previewed", "idempotent", False)
+    assert shown["preview"]["input"] == {"url": "/orders"}
+    [request] = shown["preview"]["requests"]
+    assert (request["method"], request["url"]) == ("DELETE", f"{server.url}/orders")
+    assert ["authorization", "Bearer [redacted]"] in [[name.lower(), value] for name, value in request["headers"]]
     assert server.received == []
+    assert data(acme.get(f"{erp}/executions")) == []
 
 
 def test_a_refusal_of_the_foreign_system_is_422_and_its_failure_502(acme: httpx.Client, erp: str, server: LoopbackServer) -> None:
@@ -151,6 +166,37 @@ def test_a_write_of_unknown_outcome_waits_for_a_person(acme: httpx.Client, erp: 
     assert data(settled)["status"] == "succeeded"
     assert data(post_order(acme, erp, "order-2"))["output"] == {"status": 201}
     assert len(server.received) == 1
+
+
+def test_a_refused_call_is_retried_and_found_in_the_monitor(acme: httpx.Client, erp: str, server: LoopbackServer) -> None:
+    server.answer("/orders", 409, b"not yet")
+    first = error(post_order(acme, erp, "order-3"), 422)["call_id"]
+    server.answers["/orders"] = echo
+    queued = acme.post(f"{erp}/executions/{first}/retry")
+    assert (data(queued, 202)["retry_of"], queued.headers["location"]) == (first, data(queued, 202)["links"]["self"])
+    wait_for(lambda: data(acme.get(queued.headers["location"]))["status"] == "succeeded")
+    again = data(acme.get(queued.headers["location"]))
+    assert again["traffic"] == {
+        "hosts": [server.url.removeprefix("http://")], "requests": 1, "sent_bytes": 14, "received_bytes": 14,
+    }  # fmt: skip
+    keys = [request.headers["idempotency-key"] for request in server.received]
+    assert (len(keys), len(set(keys))) == (2, 1), "the foreign system sees one key"
+    assert data(acme.get(f"{erp}/executions/{first}"))["retried_as"] == again["execution_id"]
+    assert error(acme.post(f"{erp}/executions/{first}/retry"), 409)["code"] == "conflict"
+    slug = erp.rpartition("/")[2]
+    found = data(acme.get("/api/v1/logs/calls", params={"integration": slug, "outcome": "not_done", "action": "post"}))
+    assert [call["execution_id"] for call in found] == [first]
+    later = {"integration": slug, "created_after": again["created_at"]}
+    assert [call["execution_id"] for call in data(acme.get("/api/v1/logs/calls", params=later))] == [again["execution_id"]]
+    assert error(acme.get("/api/v1/logs/calls", params={"created_after": "soon"}), 422)["details"][0]["pointer"] == "/created_after"
+
+
+def test_how_many_calls_run_at_once_is_set_per_integration(acme: httpx.Client, erp: str) -> None:
+    assert data(acme.get(erp))["concurrency"] == 16
+    assert data(acme.patch(erp, json={"concurrency": 3}))["concurrency"] == 3
+    assert data(acme.patch(erp, json={"name": "Same"}))["concurrency"] == 3
+    for wrong in (0, 65, "four"):
+        assert error(acme.patch(erp, json={"concurrency": wrong}), 422)["details"][0]["pointer"] == "/concurrency"
 
 
 def test_an_asynchronous_call_is_made_soon(acme: httpx.Client, erp: str, server: LoopbackServer) -> None:

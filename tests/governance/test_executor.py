@@ -21,6 +21,7 @@ from appliance.governance.executor import ActionFailed, ActionRequest, Proposal
 from appliance.governance.polling import PollRequest
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
+from appliance.integrations.previewing import Preview
 from appliance.integrations.records import Origin
 from appliance.integrations.service import Spec
 from appliance.monitor import logs
@@ -70,8 +71,10 @@ def test_a_read_is_recorded_without_a_key(world: World) -> None:
 
 def test_a_preview_judges_and_sends_nothing(world: World) -> None:
     world.ledger()
-    result = world.executor.execute(world.one, world.request(mode="preview"))
+    given = {"amount": 5, "note": "tok-4711-secret"}
+    result = world.executor.execute(world.one, world.request(mode="preview", input=given))
     assert (result.status, result.effect, result.call_id) == ("previewed", "write", None)
+    assert result.preview == Preview("book", {"amount": 5, "note": "[redacted]"}, ())
     with pytest.raises(ValidationFailed):
         world.executor.execute(world.one, world.request(mode="preview", input={"amount": "x"}))
     assert Ledger.booked == []

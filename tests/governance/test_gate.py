@@ -208,7 +208,7 @@ def test_calls_of_one_integration_wait_for_a_place_and_not_for_ever(world: World
     monkeypatch.setattr(gate, "LONGEST_WAIT", 0.05)
     world.ledger()
     world.ledger(world.two)
-    narrow, go_on, inside = Gate(2), threading.Event(), threading.Semaphore(0)
+    narrow, go_on, inside = Gate(), threading.Event(), threading.Semaphore(0)
 
     def slow(seconds: float) -> float:
         inside.release()
@@ -216,15 +216,15 @@ def test_calls_of_one_integration_wait_for_a_place_and_not_for_ever(world: World
         return seconds
 
     with ThreadPoolExecutor(4) as threads:
-        running = [threads.submit(narrow.run, world.one, "books", 30.0, slow) for _ in range(2)]
+        running = [threads.submit(narrow.run, world.one, "books", 30.0, slow, 2) for _ in range(2)]
         assert all(inside.acquire(timeout=10) for _ in range(2))
         with pytest.raises(Withheld) as caught:
-            narrow.run(world.one, "books", 30.0, slow)
+            narrow.run(world.one, "books", 30.0, slow, 2)
         assert (caught.value.why, caught.value.outcome) == ("busy", "not_done")
-        assert narrow.run(world.two, "books", 30.0, lambda seconds: seconds) > 29
-        assert narrow.run(world.one, "other", 30.0, lambda seconds: seconds) > 29
+        assert narrow.run(world.two, "books", 30.0, lambda seconds: seconds, 2) > 29
+        assert narrow.run(world.one, "other", 30.0, lambda seconds: seconds, 2) > 29
         monkeypatch.setattr(gate, "LONGEST_WAIT", 10.0)
-        waiting = threads.submit(narrow.run, world.one, "books", 30.0, slow)
+        waiting = threads.submit(narrow.run, world.one, "books", 30.0, slow, 2)
         go_on.set()
         wait([*running, waiting], 10)
         assert 25 < waiting.result() <= 30, "it goes as soon as a place is free"

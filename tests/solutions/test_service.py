@@ -48,6 +48,18 @@ def test_an_applied_solution_runs_and_a_second_apply_changes_nothing(place: Plac
     assert len(place.api.get("/api/v1/processes/add/versions").json()["data"]) == 1
 
 
+def test_how_many_calls_run_at_once_travels_with_the_folder(place: Place) -> None:
+    file = "integrations/erp.yaml"
+    own = make_solution()[file]
+    changed = make_solution(**{file: own + "concurrency: 3\n"})
+    place.apply(changed)
+    assert place.api.get("/api/v1/integrations/erp").json()["data"]["concurrency"] == 3
+    assert set(actions_of(place.plan(changed)).values()) == {"unchanged"}
+    assert "concurrency changed" in [change.summary for change in place.plan(make_solution())]
+    with pytest.raises(DefinitionInvalid, match="concurrency is a whole number from 1 to 64"):
+        place.plan(make_solution(**{file: own + "concurrency: 65\n"}))
+
+
 def test_only_what_differs_is_changed(place: Place) -> None:
     place.apply(make_solution())
     changed = make_solution(**{"processes/add/steps/sum.ts": "export default (input: {a: number}) => input.a + 2\n"})

@@ -49,6 +49,7 @@ class HttpConnector(Connector):
     name = "http"
     title = "HTTP"
     version = "0.1.0"
+    previews = True
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
     triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS

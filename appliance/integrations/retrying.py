@@ -1,0 +1,83 @@
+"""A failed call made again: a record of its own that names the first, sent with the first one's key."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.connectors.contract import Effect
+from appliance.core import clock, ids
+from appliance.core.errors import Conflict, NotFound
+from appliance.core.scope import TenantScope
+from appliance.integrations.models import CallRow, IntegrationRow
+
+_USUAL_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Repeatable:
+    """What a failed call asked for."""
+
+    action: str
+    input: dict[str, Any]
+    seconds: float
+
+
+def digest_of(action: str, given: Mapping[str, Any]) -> str:
+    """Stands for an action with its input, in whatever order its members come."""
+    canonical = json.dumps([action, dict(given)], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def latest_of(scope: TenantScope, row: CallRow) -> CallRow:
+    """The last retry of a call; the call itself when nobody retried it."""
+    while (following := scope.find(CallRow, retry_of=row.id)) is not None:
+        row = following
+    return row
+
+
+def find_repeatable(scope: TenantScope, slug: str, call_id: str) -> Repeatable:
+    """What the call asked for.  NotFound; Conflict when it may not be made again, or is not known well enough."""
+    row = _row(scope, slug, call_id)
+    _check(scope, row, row.effect)
+    if not isinstance(row.input, dict) or digest_of(row.action, row.input) != row.request_digest:
+        raise Conflict(
+            f"the input of the call {call_id} was too large to be kept, or a secret was blotted out of it; send it again instead"
+        )
+    seconds = (row.deadline_at - (row.started_at or row.created_at)) / 1000
+    return Repeatable(row.action, row.input, seconds if seconds > 0 else _USUAL_SECONDS)
+
+
+def enqueue_retry(scope: TenantScope, slug: str, call_id: str, wanted: Repeatable, effect: Effect) -> str:
+    """Inside a write: record the retry of a call, to be made soon; answers its id.  Errors as `find_repeatable`."""
+    row = _row(scope, slug, call_id)
+    _check(scope, row, effect)
+    retry_id, now = ids.new("call"), clock.now_ms()
+    kept = ("integration_id", "connector", "action", "input", "request_digest", "sent_key")
+    place = ("execution_id", "path", "iteration", "attempt", "host_call")
+    scope.insert(
+        CallRow, id=retry_id, retry_of=row.id, status="queued", effect=effect, owner="", tries=0, created_at=now,
+        deadline_at=now + int(wanted.seconds * 1000), output_kept=1, actor=scope.actor, request_id=scope.request_id,
+        **{name: getattr(row, name) for name in (*kept, *place)},
+    )  # fmt: skip
+    return retry_id
+
+
+def _check(scope: TenantScope, row: CallRow, effect: str) -> None:
+    if row.status == "waiting":
+        raise Conflict(f"nobody knows what became of the call {row.id}; look in the foreign system and settle it first")
+    if row.status != "failed":
+        raise Conflict(f"the call {row.id} is {row.status}; only a failed one is made again")
+    if "write" in (effect, row.effect) and row.outcome != "not_done":
+        raise Conflict(f"the call {row.id} may have changed something over there; it is not sent again")
+    if following := scope.find(CallRow, retry_of=row.id):
+        raise Conflict(f"the call {row.id} was made again as {following.id}; retry that one if it failed")
+
+
+def _row(scope: TenantScope, slug: str, call_id: str) -> CallRow:
+    row = scope.find(CallRow, id=call_id, integration_id=slug)
+    if row is None:
+        scope.get(IntegrationRow, id=slug)
+        raise NotFound(f"there is no call {call_id[:80]!r} of this integration")
+    return row

@@ -1,0 +1,186 @@
+"""Failed calls made again: a new record, the same key, and nothing happens twice."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from appliance.core.errors import ApplianceError, Conflict, IdempotencyInFlight, NotFound, PolicyDenied
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.governance.executor import ActionFailed, Proposal
+from appliance.integrations import history
+from appliance.integrations.history import CallFilter, CallRecord
+from appliance.integrations.records import OutcomeUnknown
+from tests.integrations.world import Ledger, World
+
+
+def failed(world: World, action: str = "book", do: str = "Rejected", key: str | None = None, **given: object) -> str:
+    with pytest.raises(ActionFailed) as caught:
+        world.executor.execute(world.one, world.request(action, input={"do": do, **given}, idempotency_key=key))
+    return caught.value.call_id
+
+
+def mend(monkeypatch: pytest.MonkeyPatch, answer: object = None) -> None:
+    """The foreign system works again."""
+
+    def call(self: Ledger, action: str, input: object, ctx: object) -> object:  # noqa: A002 - the contract's word
+        Ledger.booked.append((action, ctx.idempotency_key, input))  # type: ignore[attr-defined]
+        return answer or {"n": 1}
+
+    monkeypatch.setattr(Ledger, "call", call)
+
+
+def run_all(world: World) -> None:
+    while world.queued:
+        _, _, call_id = world.queued.pop()
+        world.executor.run_queued(world.one, call_id)
+
+
+def record(world: World, call_id: str) -> CallRecord:
+    return history.get_call(world.one, "books", call_id)
+
+
+def test_a_refused_write_is_made_again_as_a_record_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.ledger()
+    first = failed(world, amount=5)
+    mend(monkeypatch)
+    retry = world.executor.retry(world.one, "books", first)
+    assert record(world, retry).status == "queued"
+    run_all(world)
+    again = record(world, retry)
+    assert (again.status, again.outcome, again.retry_of, again.input) == (
+        "succeeded",
+        "done",
+        first,
+        {"do": "Rejected", "amount": 5},
+    )
+    assert (again.sent_key, record(world, first).retried_as, record(world, first).status) == (first, retry, "failed")
+    assert [key for _, key, _ in Ledger.booked] == [first, first], "the foreign system sees one key"
+
+
+def test_who_repeats_the_key_of_a_retried_call_gets_the_retrys_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.ledger()
+    first = failed(world, key="k")
+    mend(monkeypatch, {"n": 42})
+    retry = world.executor.retry(world.one, "books", first)
+    with pytest.raises(IdempotencyInFlight):
+        world.executor.execute(world.one, world.request(input={"do": "Rejected"}, idempotency_key="k"))
+    run_all(world)
+    same = world.executor.execute(world.one, world.request(input={"do": "Rejected"}, idempotency_key="k"))
+    assert (same.status, same.output, same.call_id) == ("recorded", {"n": 42}, retry)
+    assert len(Ledger.booked) == 2
+
+
+def test_a_retry_of_unknown_outcome_blocks_the_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.ledger()
+    first = failed(world, key="k", do="TransientError not_done")
+    monkeypatch.setattr(Ledger, "call", lambda *_: 1 / 0)
+    retry = world.executor.retry(world.one, "books", first)
+    run_all(world)
+    assert record(world, retry).status == "waiting"
+    with pytest.raises(OutcomeUnknown, match=retry):
+        world.executor.execute(world.one, world.request(input={"do": "TransientError not_done"}, idempotency_key="k"))
+    with pytest.raises(Conflict, match="settle it first"):
+        world.executor.retry(world.one, "books", retry)
+    history.settle_call(world.one, "books", retry, done=False, output=None)
+    assert world.executor.retry(world.one, "books", retry)
+
+
+@pytest.mark.parametrize(
+    ("action", "do", "may"),
+    [
+        ("book", "TransientError not_done", True),
+        ("book", "TransientError unknown", False),
+        ("set", "TransientError unknown", True),
+        ("look", "TransientError unknown", True),
+        ("look", "lie", True),
+        ("book", "lie", False),
+        ("book", "", False),
+    ],
+)
+def test_only_what_cannot_happen_twice_is_made_again(world: World, action: str, do: str, may: bool) -> None:
+    world.ledger()
+    try:
+        call_id = world.executor.execute(world.one, world.request(action, input={"do": do})).call_id
+    except ActionFailed as error:
+        call_id = error.call_id
+    assert call_id is not None
+    if may:
+        assert world.executor.retry(world.one, "books", call_id)
+    else:
+        with pytest.raises(Conflict):
+            world.executor.retry(world.one, "books", call_id)
+        assert world.queued == []
+
+
+def test_a_call_is_made_again_once_however_many_ask(world: World) -> None:
+    world.ledger()
+    first = failed(world)
+
+    def ask(_: int) -> bool:
+        try:
+            return bool(world.executor.retry(world.one, "books", first))
+        except Conflict:
+            return False
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(ask, range(8))) == 1
+    assert len(world.queued) == 1
+
+
+def test_a_retry_that_failed_is_retried_in_its_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.ledger()
+    first = failed(world)
+    second = world.executor.retry(world.one, "books", first)
+    run_all(world)
+    assert record(world, second).status == "failed"
+    with pytest.raises(Conflict, match=second):
+        world.executor.retry(world.one, "books", first)
+    mend(monkeypatch)
+    third = world.executor.retry(world.one, "books", second)
+    run_all(world)
+    assert (record(world, third).status, {key for _, key, _ in Ledger.booked}) == ("succeeded", {first})
+
+
+def test_an_input_that_was_not_kept_whole_is_not_made_up(world: World) -> None:
+    world.ledger()
+    blotted = failed(world, note="tok-4711-secret")
+    huge = failed(world, note="x" * 1_100_000)
+    for call_id in (blotted, huge):
+        with pytest.raises(Conflict, match="send it again instead"):
+            world.executor.retry(world.one, "books", call_id)
+
+
+def test_policies_and_tenants_hold_for_retries(world: World) -> None:
+    world.ledger()
+    world.ledger(world.two)
+    first = failed(world)
+    with pytest.raises(NotFound):
+        world.executor.retry(world.two, "books", first)
+
+    def deny(_scope: TenantScope, _proposal: Proposal) -> None:
+        raise PolicyDenied("no")
+
+    world.executor.add_check(deny)
+    with pytest.raises(PolicyDenied):
+        world.executor.retry(world.one, "books", first)
+    assert world.queued == []
+
+
+def test_calls_are_found_by_integration_action_outcome_and_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.ledger()
+    first = failed(world)
+    second = failed(world, "set", "TransientError unknown")
+    at = record(world, second).created_at
+
+    def found(**wanted: object) -> set[str]:
+        return {row.id for row in history.search_calls(world.one, CallFilter(**wanted), PageRequest()).items}  # type: ignore[arg-type]
+
+    assert found() == found(integration="books") == {first, second}
+    assert found(integration="other") == set()
+    assert found(outcome="unknown") == found(action="set") == {second}
+    assert found(after=at + 1) == found(before=0) == set()
+    assert second in found(after=at)
+    assert history.search_calls(world.two, CallFilter(), PageRequest()).items == []
+    with pytest.raises(ApplianceError, match="outcome is one of done, not_done, unknown"):
+        found(outcome="maybe")
