@@ -52,6 +52,16 @@ class Shot:
     traffic: Traffic = field(default_factory=Traffic)
 
 
+@dataclass(frozen=True)
+class _Terms:
+    """What a connector is run with."""
+
+    key: str
+    seconds: float
+    sink: LogSink
+    traffic: Traffic
+
+
 def log_to_process(level: Level, message: str, fields: Json) -> None:
     """Where a connector's lines go when no execution takes them."""
     _log.log(logging.getLevelNamesMapping()[level.upper()], "%s", message, extra={"fields": dict(fields)})
@@ -89,7 +99,7 @@ class Calls:
             _hold_to(ready, ready.installed.output_of(shot.action), answer, f"the action {shot.action.name}")
             return answer
 
-        answer = self._run(ready, shot.key, shot.seconds, shot.sink, act, shot.traffic)
+        answer = self._run_noted(ready, _Terms(shot.key, shot.seconds, shot.sink, shot.traffic), act)
         output: dict[str, Any] = ready.redactor.json(answer)
         return output
 
@@ -159,25 +169,20 @@ class Calls:
         self._stopping.set()
         self._connections.close()
 
-    def _run(
-        self,
-        ready: Ready,
-        key: str,
-        seconds: float,
-        sink: LogSink,
-        act: Callable[[Connector, CallContext], T],
-        traffic: Traffic | None = None,
-    ) -> T:
+    def _run(self, ready: Ready, key: str, seconds: float, sink: LogSink, act: Callable[[Connector, CallContext], T]) -> T:
+        return self._run_noted(ready, _Terms(key, seconds, sink, Traffic()), act)
+
+    def _run_noted(self, ready: Ready, terms: _Terms, act: Callable[[Connector, CallContext], T]) -> T:
         def quiet_sink(level: Level, message: str, fields: Json) -> None:
-            sink(level, ready.redactor.text(message), ready.redactor.json(dict(fields)))
+            terms.sink(level, ready.redactor.text(message), ready.redactor.json(dict(fields)))
 
         def run() -> T:
             with self._connections.use(ready) as live:
-                until = clock.monotonic() + seconds
+                until = clock.monotonic() + terms.seconds
                 folders = TenantFolders(self._connections.folders, ready.tenant_id)
                 ctx = CallContext(
-                    self._connections.egress, live.client, key, until, quiet_sink, self._stopping,
-                    folders=folders, traffic=traffic or Traffic(), tokens=self.tokens.tokens_of(ready, live.client),
+                    self._connections.egress, live.client, terms.key, until, quiet_sink, self._stopping,
+                    folders=folders, traffic=terms.traffic, tokens=self.tokens.tokens_of(ready, live.client),
                 )  # fmt: skip
                 return act(live.connector, ctx)
 
