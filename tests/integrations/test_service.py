@@ -56,7 +56,7 @@ def test_a_slug_is_a_slug(world: World, slug: str) -> None:
 
 
 def test_an_unknown_connector_names_the_known_ones(world: World) -> None:
-    with pytest.raises(ValidationFailed, match="http, .*ledger"):
+    with pytest.raises(ValidationFailed, match=r"http, .*ledger"):
         world.integrations.create_integration(world.one, "books", Spec("sap", {}))
     with pytest.raises(NotFound):
         world.integrations.get_connector("sap")
