@@ -52,12 +52,11 @@ def open_context(
     *,
     allow: Sequence[str] = LOOPBACK,
     folders: Sequence[str] = (),
-    quota: int = 0,
     names: Mapping[str, str] | None = None,
     key: str = "contract-suite",
     seconds: float = 10.0,
 ) -> Iterator[CallContext]:
-    """A real context that reaches loopback and `folders` (of `quota` bytes), and ends `seconds` from now.
+    """A real context that reaches loopback and `folders` (of 1,000,000 bytes), and ends `seconds` from now.
 
     `names` are hosts with the one address that each resolves to, instead of what the machine knows.
     """
@@ -65,7 +64,7 @@ def open_context(
     if names is not None:
         egress = replace(egress, resolver=lambda host, _: [names[host]])
     client = EgressClient(egress)
-    jails = TenantFolders(AllowedFolders.of(folders, quota=quota), "acme")
+    jails = TenantFolders(AllowedFolders.of(folders, quota=1_000_000), "acme")
     try:
         yield CallContext(egress, client, key, time.monotonic() + seconds, _sink, folders=jails)
     finally:

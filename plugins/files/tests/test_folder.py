@@ -21,7 +21,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ctx(root: Path) -> Iterator[Context]:
-    with open_context(folders=[str(root)], quota=1_000_000) as ctx:
+    with open_context(folders=[str(root)]) as ctx:
         yield ctx
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from gos_connector_files import S3Connector
-from gos_connector_files.bucket import Bucket
+from gos_connector_files.bucket import Asked, Bucket
 
 from appliance.connectors.contract import (
     AuthError,
@@ -31,7 +31,7 @@ def settings(swift: dict[str, Any]) -> dict[str, Any]:
     """Those of a bucket of the test's own."""
     settings = {**swift, "bucket": f"b-{uuid.uuid4().hex}", "root": "ex change"}
     with open_context(seconds=60) as ctx:
-        assert Bucket(settings, ctx).send("PUT", "", "unknown").status == 200
+        assert Bucket(settings, ctx).send(Asked("PUT"), "unknown").status == 200
     return settings
 
 

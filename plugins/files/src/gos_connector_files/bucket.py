@@ -42,6 +42,17 @@ _AGAIN = {"InternalError", "OperationAborted", "RequestTimeout"}
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A request for an object; without a key for the bucket itself."""
+
+    method: str
+    key: str = ""
+    query: Pairs = ()
+    headers: Pairs = ()
+    content: bytes = b""
+
+
+@dataclass(frozen=True)
 class Bucket:
     """The bucket of an integration during one call; `now` answers seconds since 1970."""
 
@@ -78,15 +89,14 @@ class Bucket:
         target = self.target(method, key)
         return f"{self._place(target)}?{self.signer.presigned(target, seconds, self.now())}"
 
-    def send(
-        self, method: str, key: str, when_lost: Outcome, *, query: Pairs = (), headers: Pairs = (), content: bytes = b""
-    ) -> HttpAnswer:
+    def send(self, asked: Asked, when_lost: Outcome) -> HttpAnswer:
         """Whatever the server answers; without an answer the outcome is `when_lost` once the request has left."""
-        target = self.target(method, key, query)
-        signed = self.signer.headers(target, headers, content, self.now())
-        url = self._place(target) + (f"?{encoded(query)}" if query else "")
+        target = self.target(asked.method, asked.key, asked.query)
+        signed = self.signer.headers(target, asked.headers, asked.content, self.now())
+        url = self._place(target) + (f"?{encoded(asked.query)}" if asked.query else "")
+        request = HttpRequest(asked.method, url, signed, content=asked.content, follow_redirects=False)
         try:
-            return self.ctx.http.send(HttpRequest(method, url, signed, content=content, follow_redirects=False))
+            return self.ctx.http.send(request)
         except ConnectorError as error:
             error.outcome = error.outcome if when_lost == "unknown" else "not_done"
             raise

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote_plus
 from xml.etree.ElementTree import Element
 
 from appliance.connectors.contract import Action, Context, Effect, Json, Rejected, SystemFailure
-from gos_connector_files.bucket import Bucket, document
+from gos_connector_files.bucket import Asked, Bucket, document
 from gos_connector_files.connector import FilesConnector
 from gos_connector_files.declaration import BUCKET_ACTIONS, USUAL_SECONDS
 from gos_connector_files.path import clean, join
@@ -125,7 +125,7 @@ class S3Store(Store):
 
     def read(self, path: str, most: int) -> bytes:
         headers = (("range", f"bytes=0-{most}"),)
-        answer = self.bucket.send("GET", self._key(path), "not_done", headers=headers)
+        answer = self.bucket.send(Asked("GET", self._key(path), headers=headers), "not_done")
         if answer.status == 416:  # there is no first byte
             return b""
         if answer.status not in (200, 206):
@@ -142,7 +142,7 @@ class S3Store(Store):
     def copy(self, source: str, target: str) -> None:
         """A file under a second name, in place of what is there."""
         origin = (("x-amz-copy-source", quote(f"/{self.bucket.name}/{self._key(source)}")),)
-        answer = self.bucket.send("PUT", self._key(target), "unknown", headers=origin)
+        answer = self.bucket.send(Asked("PUT", self._key(target), headers=origin), "unknown")
         if answer.status != 200:
             raise self.bucket.refusal(answer, source, "unknown")
         document(answer, "CopyObjectResult", "unknown")  # a copy that fails half-way is told so under status 200
@@ -188,12 +188,12 @@ class S3Store(Store):
         return join(self.root, path) if path else self.root
 
     def _put(self, key: str, path: str, content: bytes) -> None:
-        answer = self.bucket.send("PUT", key, "unknown", content=content)
+        answer = self.bucket.send(Asked("PUT", key, content=content), "unknown")
         if answer.status != 200:
             raise self.bucket.refusal(answer, path, "unknown")
 
     def _remove(self, key: str, path: str) -> None:
-        answer = self.bucket.send("DELETE", key, "unknown")
+        answer = self.bucket.send(Asked("DELETE", key), "unknown")
         if answer.status not in (200, 204, 404):
             raise self.bucket.refusal(answer, path, "unknown")
 
@@ -210,7 +210,7 @@ class S3Store(Store):
     def _ask(self, prefix: str, most: int, *further: tuple[str, str]) -> Element:
         """What the server lists of the names that begin with `prefix`."""
         query = [("list-type", "2"), ("encoding-type", "url"), ("max-keys", str(most)), ("prefix", prefix), *further]
-        answer = self.bucket.send("GET", "", "not_done", query=query)
+        answer = self.bucket.send(Asked("GET", query=query), "not_done")
         if answer.status != 200:
             raise self.bucket.refusal(answer, prefix, "not_done")
         return document(answer, "ListBucketResult")

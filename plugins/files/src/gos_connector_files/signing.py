@@ -25,7 +25,7 @@ class Target:
 class Signer:
     """Whose key signs, for which region."""
 
-    access_key: str
+    key_id: str
     secret_key: str = field(repr=False)
     region: str
     session_token: str = field(default="", repr=False)
@@ -39,7 +39,7 @@ class Signer:
         signed = sorted((name.lower(), " ".join(value.split())) for name, value in [("host", target.host), *sent])
         names = ";".join(name for name, _ in signed)
         signature = self._signature(target, signed, digest, stamp)
-        scope = f"{self.access_key}/{self._scope(stamp)}"
+        scope = f"{self.key_id}/{self._scope(stamp)}"
         return [*sent, ("authorization", f"{_ALGORITHM} Credential={scope},SignedHeaders={names},Signature={signature}")]
 
     def presigned(self, target: Target, seconds: int, now: float) -> str:
@@ -48,7 +48,7 @@ class Signer:
         query = [
             *target.query,
             ("X-Amz-Algorithm", _ALGORITHM),
-            ("X-Amz-Credential", f"{self.access_key}/{self._scope(stamp)}"),
+            ("X-Amz-Credential", f"{self.key_id}/{self._scope(stamp)}"),
             ("X-Amz-Date", stamp),
             ("X-Amz-Expires", str(seconds)),
             ("X-Amz-SignedHeaders", "host"),
