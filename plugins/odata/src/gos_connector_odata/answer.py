@@ -20,6 +20,8 @@ from appliance.connectors.contract import (
 
 _EXCERPT = 500
 _EXACT = 2**53
+# What Business Central answers when the etag is not the entity's any more.
+_BUSINESS_CENTRALS_412 = "Request_EntityChanged"
 _NEVER_SUPPORTED = frozenset({501, 505})
 
 
@@ -69,7 +71,9 @@ def error_of(answer: HttpAnswer) -> ConnectorError | None:
         # 503, 408 and 425 say that the work was not begun; after another 5xx nobody knows.
         outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
         return TransientError(f"The service failed{reason}", outcome=outcome, details=details)
-    if status == 412:
+    if status == 423:
+        return TransientError(f"Somebody else has locked the entity{reason}", details=details)
+    if status == 412 or (status == 409 and code == _BUSINESS_CENTRALS_412):
         message = "The entity has changed since the given etag, by others or by an earlier try of this very call. Read it again."
         return Rejected(message, details=details)
     if status == 404:
@@ -84,9 +88,25 @@ def _said(answer: HttpAnswer) -> tuple[str, str]:
         message = error["message"]
         # Some services wrap the text together with its language, as OData 3 did.
         text = message["value"] if isinstance(message, Mapping) else message
-        return str(error.get("code") or "")[:120], str(text)[:_EXCERPT]
+        return str(error.get("code") or "")[:120], _with_details(str(text), error.get("details"))[:_EXCERPT]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "", _excerpt(answer)
+
+
+def _with_details(text: str, details: Any) -> str:
+    """The message with those of its details that say something else, as SAP gives the fields that are wrong."""
+    found = [each.get("message") for each in details if isinstance(each, Mapping)] if isinstance(details, list) else []
+    return " ".join(dict.fromkeys([text, *(str(each) for each in found[:5] if each)]))
+
+
+def messages_of(answer: HttpAnswer) -> list[str]:
+    """What SAP says beside a success, by the header `sap-messages`."""
+    try:
+        found = json.loads(answer.headers.get("sap-messages", "[]"))
+    except (ValueError, RecursionError):
+        return []
+    said = [each.get("message") for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+    return [str(each)[:_EXCERPT] for each in said[:10] if each]
 
 
 def _excerpt(answer: HttpAnswer) -> str:

@@ -30,7 +30,7 @@ class OdataConnector(Connector):
 
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
-        self._service = Service(settings, self.auth_of(settings))
+        self._service = self._make_service(settings)
         self._lock = threading.Lock()
         self._known: tuple[float, Model] | None = None
         self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
@@ -55,8 +55,8 @@ class OdataConnector(Connector):
     def _list(self, given: Json, ctx: Context) -> dict[str, Any]:
         self._model(ctx).entity_type(given["entity_set"])
         limit = given.get("limit", USUAL_ENTITIES)
-        url: str | None = self._service.address(given["entity_set"], _options(given))
-        headers = [("Prefer", f"odata.maxpagesize={min(limit, _PAGE)}")]
+        url: str | None = self._service.address(self._below(given["entity_set"], ctx) + given["entity_set"], _options(given))
+        headers = [("Prefer", ",".join([f"odata.maxpagesize={min(limit, _PAGE)}", *self._preferences(given)]))]
         entities: list[Any] = []
         out: dict[str, Any] = {}
         seen: set[str] = set()
@@ -76,20 +76,22 @@ class OdataConnector(Connector):
         return {**out, "entities": entities[:limit], "truncated": len(entities) > limit or url is not None}
 
     def _get(self, given: Json, ctx: Context) -> dict[str, Any]:
-        return _one(self._service.get(self._place(given, ctx, _options(given)), ctx, []))
+        wishes = self._preferences(given)
+        headers = [("Prefer", ",".join(wishes))] if wishes else []
+        return entity_of(self._service.get(self._place(given, ctx, _options(given)), ctx, headers))
 
     def _create(self, given: Json, ctx: Context) -> dict[str, Any]:
         self._model(ctx).entity_type(given["entity_set"])
-        url = self._service.address(given["entity_set"], [])
+        url = self._service.address(self._below(given["entity_set"], ctx) + given["entity_set"], [])
         answer = self._service.change("POST", url, ctx, _WHOLE, given["values"])
         location = answer.headers.get("location") or answer.headers.get("odata-entityid")
-        return {**_one(answer), **({"location": location} if location else {})}
+        return {**entity_of(answer), **({"location": location} if location else {})}
 
     def _update(self, given: Json, ctx: Context) -> dict[str, Any]:
         # With `*` the entity must exist: without it, some services would create it.
         headers = [*_WHOLE, ("If-Match", given.get("etag", "*"))]
         try:
-            return _one(self._service.change("PATCH", self._place(given, ctx), ctx, headers, given["values"]))
+            return entity_of(self._service.change("PATCH", self._place(given, ctx), ctx, headers, given["values"]))
         except Rejected as refusal:
             if _is_missing(refusal, given):
                 raise Rejected(f"There is no entity of {given['entity_set']} with this key.", details=refusal.details) from refusal
@@ -109,7 +111,8 @@ class OdataConnector(Connector):
         if "entity_set" in given:
             model = self._model(ctx)
             model.entity_type(given["entity_set"])
-            path = f"{model.path(given['entity_set'], given['key']) if 'key' in given else given['entity_set']}/{path}"
+            place = model.path(given["entity_set"], given["key"]) if "key" in given else given["entity_set"]
+            path = f"{self._below(given['entity_set'], ctx)}{place}/{path}"
         elif "key" in given:
             raise ConfigError("A `key` needs its `entity_set`.")
         answer = self._service.change("POST", self._service.address(path, []), ctx, [], given.get("parameters", {}))
@@ -121,10 +124,25 @@ class OdataConnector(Connector):
             return {"entity_sets": [{"name": name} for name in sorted(model.sets)]}
         return {"entity_sets": [_described(given["entity_set"], model.entity_type(given["entity_set"]))]}
 
+    # -- what differs from product to product
+
+    def _make_service(self, settings: Json) -> Service:
+        """The service that these settings mean."""
+        return Service(settings, self.auth_of(settings))
+
+    def _below(self, entity_set: str, ctx: Context) -> str:
+        """The path, ending in a slash, that leads to this set; empty where sets lie at the root."""
+        return ""
+
+    def _preferences(self, given: Json) -> list[str]:
+        """What a reading request prefers (RFC 7240)."""
+        return []
+
     # -- what the service has
 
     def _place(self, given: Json, ctx: Context, options: list[tuple[str, str]] | None = None) -> str:
-        return self._service.address(self._model(ctx).path(given["entity_set"], given["key"]), options or [])
+        path = self._below(given["entity_set"], ctx) + self._model(ctx).path(given["entity_set"], given["key"])
+        return self._service.address(path, options or [])
 
     def _model(self, ctx: Context) -> Model:
         with self._lock:
@@ -135,6 +153,9 @@ class OdataConnector(Connector):
 
     def _fetch_model(self, ctx: Context) -> Model:
         model = parse_model(self._service.get(self._service.address("$metadata", []), ctx, [], accept="application/xml").content)
+        return self._keep(model)
+
+    def _keep(self, model: Model) -> Model:
         with self._lock:
             self._known = (time.monotonic() + _MODEL_SECONDS, model)
         return model
@@ -156,7 +177,7 @@ def _options(given: Json) -> list[tuple[str, str]]:
     return [*options, ("$count", "true")] if given.get("count") else options
 
 
-def _one(answer: HttpAnswer) -> dict[str, Any]:
+def entity_of(answer: HttpAnswer) -> dict[str, Any]:
     """The entity of an answer, when it has one, and its etag."""
     entity = parse_object(answer) if answer.content else None
     etag = (entity or {}).get("@odata.etag") or answer.headers.get("etag")

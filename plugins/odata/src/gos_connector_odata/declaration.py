@@ -1,5 +1,7 @@
 """What the connector declares: the schema of its settings, its actions and their inputs and outputs."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from appliance.connectors.contract import Action, auth_settings
@@ -9,46 +11,55 @@ Schema = dict[str, Any]
 USUAL_ENTITIES = 500
 MOST_ENTITIES = 10_000
 
-_TEXT: Schema = {"type": "string"}
+TEXT: Schema = {"type": "string"}
+LANGUAGE: Schema = {"type": "string", "pattern": "^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$", "title": "Language of messages"}
+
+
+def address_setting(title: str, description: str) -> Schema:
+    """The setting of an address that credentials are sent to."""
+    return {**ADDRESS, "title": title, "description": description, "secret_target": True}
+
+
 _LONG: Schema = {"type": "string", "minLength": 1, "maxLength": 8000}
-_NAME: Schema = {"type": "string", "pattern": r"^[A-Za-z_\u0080-\uffff][\w.\u0080-\uffff]{0,255}$"}
-_ADDRESS: Schema = {"type": "string", "pattern": r"^https?://[^/?#@\\]+(/[^?#\\]*)?$"}
+NAME: Schema = {"type": "string", "pattern": r"^[A-Za-z_\u0080-\uffff][\w.\u0080-\uffff]{0,255}$"}
+ADDRESS: Schema = {"type": "string", "pattern": r"^https?://[^/?#@\\]+(/[^?#\\]*)?$"}
+TIMEOUT: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 900, "default": 60, "title": "Seconds per request"}
 _SCALAR: Schema = {"type": ["string", "number", "boolean"]}
 _ENTITY: Schema = {"type": "object"}
 
 
-def _object(required: list[str], **properties: Any) -> Schema:
+def object_schema(required: list[str], **properties: Any) -> Schema:
     return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
 
 
 SETTINGS: Schema = {
-    **_object(
+    **object_schema(
         ["base_url"],
-        base_url={**_ADDRESS, "title": "Address of the service", "description": "$metadata lies below it.", "secret_target": True},
+        base_url={**ADDRESS, "title": "Address of the service", "description": "$metadata lies below it.", "secret_target": True},
         auth=auth_settings("none", "basic", "bearer", "header", "oauth2"),
-        headers={"type": "object", "additionalProperties": _TEXT, "title": "Headers of every call"},
+        headers={"type": "object", "additionalProperties": TEXT, "title": "Headers of every call"},
         csrf={"type": "boolean", "default": False, "title": "Ask for a CSRF token before each change, as SAP Gateway wants it"},
-        timeout_s={"type": "number", "exclusiveMinimum": 0, "maximum": 900, "default": 60, "title": "Seconds per request"},
+        timeout_s=TIMEOUT,
     ),
 }
 
-_SET: Schema = {**_NAME, "title": "Entity set"}
-_KEY: Schema = {
+SET: Schema = {**NAME, "title": "Entity set"}
+KEY: Schema = {
     "title": "Key",
     "description": "The value of the key, or an object with the value of each part.",
     "anyOf": [_SCALAR, {"type": "object", "minProperties": 1, "additionalProperties": _SCALAR}],
 }
 _ETAG: Schema = {"type": "string", "minLength": 1, "maxLength": 1000, "description": "Refuse when it has changed since."}
 _SELECT: Schema = {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": r"^[\w.@/*\u0080-\uffff]+$"}}
-_VALUES: Schema = {"type": "object"}
+VALUES: Schema = {"type": "object"}
 _PARAMS: Schema = {
     "type": "object",
     "description": "What stands in the filter as :name. A text is quoted; {literal} is a date, time, duration or GUID.",
     "additionalProperties": {
-        "anyOf": [{"type": ["string", "number", "boolean", "null"]}, _object(["literal"], literal={"type": "string"})]
+        "anyOf": [{"type": ["string", "number", "boolean", "null"]}, object_schema(["literal"], literal={"type": "string"})]
     },
 }
-_ONE: Schema = _object(
+ONE: Schema = object_schema(
     ["entity", "etag"], entity={"type": ["object", "null"]}, etag={"type": ["string", "null"]}, location={"type": "string"}
 )
 
@@ -56,9 +67,9 @@ ACTIONS = (
     Action(
         "list",
         "Read the entities of a set, page after page",
-        _object(
+        object_schema(
             ["entity_set"],
-            entity_set=_SET,
+            entity_set=SET,
             filter={**_LONG, "title": "$filter"},
             params=_PARAMS,
             select=_SELECT,
@@ -70,7 +81,7 @@ ACTIONS = (
             count={"type": "boolean", "title": "$count"},
             limit={"type": "integer", "minimum": 1, "maximum": MOST_ENTITIES, "default": USUAL_ENTITIES},
         ),
-        _object(
+        object_schema(
             ["entities", "truncated"],
             entities={"type": "array", "items": _ENTITY},
             truncated={"type": "boolean"},
@@ -82,70 +93,70 @@ ACTIONS = (
     Action(
         "get",
         "Read one entity by its key",
-        _object(["entity_set", "key"], entity_set=_SET, key=_KEY, select=_SELECT, expand={**_LONG, "title": "$expand"}),
-        _ONE,
+        object_schema(["entity_set", "key"], entity_set=SET, key=KEY, select=_SELECT, expand={**_LONG, "title": "$expand"}),
+        ONE,
         "read",
         {"entity_set": "Products", "key": 1},
     ),
     Action(
         "create",
         "Add an entity",
-        _object(["entity_set", "values"], entity_set=_SET, values=_VALUES),
-        _ONE,
+        object_schema(["entity_set", "values"], entity_set=SET, values=VALUES),
+        ONE,
         "write",
         {"entity_set": "Products", "values": {"ID": 70, "Name": "Nut"}},
     ),
     Action(
         "update",
         "Change some properties of an entity that exists",
-        _object(["entity_set", "key", "values"], entity_set=_SET, key=_KEY, values=_VALUES, etag=_ETAG),
-        _ONE,
+        object_schema(["entity_set", "key", "values"], entity_set=SET, key=KEY, values=VALUES, etag=_ETAG),
+        ONE,
         "idempotent",
         {"entity_set": "Products", "key": 1, "values": {"Name": "Bolt"}},
     ),
     Action(
         "delete",
         "Delete an entity; `deleted` is false when it was not there",
-        _object(["entity_set", "key"], entity_set=_SET, key=_KEY, etag=_ETAG),
-        _object(["deleted"], deleted={"type": "boolean"}),
+        object_schema(["entity_set", "key"], entity_set=SET, key=KEY, etag=_ETAG),
+        object_schema(["deleted"], deleted={"type": "boolean"}),
         "idempotent",
         {"entity_set": "Products", "key": 2},
     ),
     Action(
         "invoke",
         "Run an action of the service, of an entity set or of one entity",
-        _object(
+        object_schema(
             ["name"],
             name={
-                **_NAME,
+                **NAME,
                 "title": "Name of the action",
                 "description": "With its namespace when it is bound to a set or an entity.",
             },
-            entity_set=_SET,
-            key=_KEY,
-            parameters=_VALUES,
+            entity_set=SET,
+            key=KEY,
+            parameters=VALUES,
         ),
-        _object(["result"], result={"type": ["object", "null"]}),
+        object_schema(["result"], result={"type": ["object", "null"]}),
         "write",
         {"name": "Shop.Discount", "entity_set": "Products", "key": 1, "parameters": {"percent": 10}},
     ),
     Action(
         "describe",
         "List the entity sets, or say the key and the properties of one",
-        _object([], entity_set=_SET),
-        _object(
+        object_schema([], entity_set=SET),
+        object_schema(
             ["entity_sets"],
             entity_sets={
                 "type": "array",
-                "items": _object(
+                "items": object_schema(
                     ["name"],
-                    name=_TEXT,
-                    key={"type": "array", "items": _TEXT},
+                    name=TEXT,
+                    key={"type": "array", "items": TEXT},
                     properties={
                         "type": "array",
-                        "items": _object(["name", "type", "nullable"], name=_TEXT, type=_TEXT, nullable={"type": "boolean"}),
+                        "items": object_schema(["name", "type", "nullable"], name=TEXT, type=TEXT, nullable={"type": "boolean"}),
                     },
-                    navigation={"type": "array", "items": _object(["name", "type"], name=_TEXT, type=_TEXT)},
+                    navigation={"type": "array", "items": object_schema(["name", "type"], name=TEXT, type=TEXT)},
                 ),
             },
         ),
@@ -153,3 +164,8 @@ ACTIONS = (
         {"entity_set": "Products"},
     ),
 )
+
+
+def with_samples(samples: Mapping[str, Mapping[str, Any]]) -> tuple[Action, ...]:
+    """The same actions for a product, with samples of its own."""
+    return tuple(replace(action, sample=samples[action.name]) for action in ACTIONS)

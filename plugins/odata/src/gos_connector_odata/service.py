@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlencode, urljoin, urlsplit
 
 from appliance.connectors.contract import ConfigError, Context, HttpAnswer, HttpRequest, Json, SystemFailure, authorized
-from gos_connector_odata.answer import error_of
+from gos_connector_odata.answer import error_of, messages_of
 
 Pairs = list[tuple[str, str]]
 
@@ -66,6 +66,8 @@ class Service:
         error = error_of(answer)
         if error is not None:
             raise error
+        for message in messages_of(answer):
+            ctx.log("warn", message)
         return answer
 
     def _csrf(self, ctx: Context) -> Pairs:
