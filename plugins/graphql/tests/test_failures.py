@@ -119,6 +119,13 @@ def test_errors_of_a_strange_form_are_refusals_all_the_same(it: GraphqlConnector
     assert (type(found), found.outcome) == (Rejected, "not_done")
 
 
+def test_a_null_without_an_error_may_be_a_change_that_was_made(it: GraphqlConnector, shop: Shop) -> None:
+    body = {"data": {"a": None, "b": None}, "errors": [{"message": "No.", "path": ["a"]}]}
+    shop.server.answer("/graphql", 200, json.dumps(body).encode())
+    assert failure(it).outcome == "unknown"
+    assert failure(it, "query").outcome == "not_done"
+
+
 def test_a_thousand_errors_are_cut(it: GraphqlConnector, shop: Shop) -> None:
     body = {"errors": [{"message": "x" * 600, "path": ["p" * 300] * 60}] * 100}
     shop.server.answer("/graphql", 200, json.dumps(body).encode())

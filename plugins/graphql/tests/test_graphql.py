@@ -124,6 +124,7 @@ def test_a_part_of_the_data_is_refused_or_kept(it: GraphqlConnector, ctx: Contex
     [
         # Refused, or failed itself: nothing happened.
         ('mutation { addProduct(name: "taken") { id } }', Rejected, "not_done"),
+        ('mutation { a: addProduct(name: "taken") { id } b: addProduct(name: "taken") { id } }', Rejected, "not_done"),
         # Made, and then a field below it failed, once leaving a hole, once swallowing what was made.
         ('mutation { addProduct(name: "x") { secret } }', AuthError, "unknown"),
         ('mutation { addProduct(name: "x") { cost } }', Rejected, "unknown"),

@@ -128,15 +128,17 @@ def error_of(body: Mapping[str, Any], answer: HttpAnswer, *, changes: bool) -> C
 def _may_be_done(body: Mapping[str, Any]) -> bool:
     """Whether a mutation with errors may have changed something.
 
-    Not when it was refused before it ran, nor when its only field failed itself; but when a field below failed, the change above
-    it was made, and when a null has swallowed the data, nobody sees what else was made.
+    Not when it was refused before it ran, nor when each of its fields failed itself; but when a field below failed, the change
+    above it was made, and when a null has swallowed the data, nobody sees what else was made.
     """
     if not body["executed"]:
         return False
     data = body["data"]
-    if data is None or len(data) != 1 or any(value is not None for value in data.values()):
+    paths = [each.get("path", []) for each in body["errors"]]
+    failed = {path[0] for path in paths if len(path) == 1}
+    if data is None or failed != set(data):
         return True
-    return any(len(each.get("path", ())) != 1 for each in body["errors"])
+    return any(value is not None for value in data.values()) or any(len(path) != 1 for path in paths)
 
 
 def _error_of_status(answer: HttpAnswer, said: str) -> ConnectorError | None:
