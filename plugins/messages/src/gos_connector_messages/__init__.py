@@ -1,0 +1,7 @@
+"""The connectors `slack`, `teams` and `webhook`: tell people and systems that something has happened."""
+
+from gos_connector_messages.slack import SlackConnector
+from gos_connector_messages.teams import TeamsConnector
+from gos_connector_messages.webhook import WebhookConnector
+
+__all__ = ["SlackConnector", "TeamsConnector", "WebhookConnector"]

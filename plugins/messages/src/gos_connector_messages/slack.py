@@ -1,0 +1,245 @@
+"""The connector `slack`: posts and changes messages and finds people, by Slack's Web API or an incoming webhook."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+
+from appliance.connectors.contract import (
+    Action,
+    AuthError,
+    ConfigError,
+    Connector,
+    ConnectorError,
+    Context,
+    HttpAnswer,
+    HttpRequest,
+    Json,
+    Outcome,
+    RateLimited,
+    Rejected,
+    SystemFailure,
+    TransientError,
+)
+from gos_connector_messages.answer import error_of, knock, retry_after
+from gos_connector_messages.slack_declaration import ACTIONS, SETTINGS, USUAL_CHANNELS
+
+_USUAL_BASE = "https://slack.com/api"
+_PAGE = 200
+_AUTH = frozenset({
+    *("invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "no_permission", "missing_scope"),
+    *("not_allowed_token_type", "ekm_access_denied", "access_denied", "org_login_required", "team_access_not_granted"),
+    *("accesslimited", "two_factor_setup_required", "enterprise_is_restricted"),
+})  # fmt: skip
+_LATER = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
+# Slack says of the first two that a part may have been done.
+_FAILED: Mapping[str, Outcome] = {
+    "internal_error": "unknown",
+    "fatal_error": "unknown",
+    "service_unavailable": "unknown",
+    "request_timeout": "not_done",
+    "team_added_to_org": "not_done",
+}
+
+
+class SlackConnector(Connector):
+    """One app in Slack, known by its bot token, by an incoming webhook, or both."""
+
+    contract_version = 1
+    name = "slack"
+    title = "Slack"
+    version = "0.1.0"
+    settings_schema: ClassVar[Json] = SETTINGS
+    actions: ClassVar[tuple[Action, ...]] = ACTIONS
+
+    def __init__(self, settings: Json) -> None:
+        super().__init__(settings)
+        self._base: str = settings.get("base_url", _USUAL_BASE).rstrip("/")
+        self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+            "post": self._post, "update": self._update, "notify": self._notify, "find_user": self._find_user,
+            "channels": self._channels,
+        }  # fmt: skip
+
+    def check(self, ctx: Context) -> str:
+        if "token" not in self.settings:
+            url = self._webhook()
+            return f"{knock(url, ctx)} accepts connections; whether the webhook posts only a message shows."
+        told = self._read("auth.test", {}, ctx)
+        return f"Slack knows the token as {str(told.get('user'))[:80]} of {str(told.get('team'))[:80]}."
+
+    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
+        verb = self._verbs.get(action)
+        if verb is None:
+            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
+        return verb(input, ctx)
+
+    # -- the actions
+
+    def _post(self, given: Json, ctx: Context) -> dict[str, Any]:
+        asked = {"channel": given["channel"], **_message(given)}
+        if "thread" in given:
+            asked["thread_ts"] = given["thread"]
+        return _place(self._change("chat.postMessage", asked, ctx))
+
+    def _update(self, given: Json, ctx: Context) -> dict[str, Any]:
+        asked = {"channel": given["channel"], "ts": given["ts"], **_message(given)}
+        return _place(self._change("chat.update", asked, ctx))
+
+    def _notify(self, given: Json, ctx: Context) -> dict[str, Any]:
+        answer = self._send(self._webhook(), [("Content-Type", "application/json; charset=utf-8")], _json(_message(given)), ctx)
+        error = error_of(answer, "Slack")
+        if error is not None:
+            raise error
+        if answer.content.strip() != b"ok":
+            raise _nonsense(answer, changes=True)
+        return {"posted": True}
+
+    def _find_user(self, given: Json, ctx: Context) -> dict[str, Any]:
+        try:
+            user = self._read("users.lookupByEmail", {"email": given["email"]}, ctx).get("user")
+        except Rejected as refusal:
+            if refusal.details.get("error") == "users_not_found":
+                return {"user": None}
+            raise
+        if not isinstance(user, dict) or not isinstance(user.get("id"), str):
+            raise SystemFailure("Slack's answer names no user.")
+        given_profile = user.get("profile")
+        profile: Mapping[str, Any] = given_profile if isinstance(given_profile, dict) else {}
+        shown = {"id": user["id"], "name": user.get("name"), "real_name": user.get("real_name") or profile.get("real_name"),
+                 "email": profile.get("email"), "time_zone": user.get("tz")}  # fmt: skip
+        told: dict[str, Any] = {name: value for name, value in shown.items() if isinstance(value, str)}
+        return {"user": {**told, "deleted": user.get("deleted") is True, "bot": user.get("is_bot") is True}}
+
+    def _channels(self, given: Json, ctx: Context) -> dict[str, Any]:
+        limit = given.get("limit", USUAL_CHANNELS)
+        types = "public_channel,private_channel" if given.get("private", False) else "public_channel"
+        asked = {"types": types, "exclude_archived": "true", "limit": str(_PAGE)}
+        found: list[dict[str, Any]] = []
+        seen: set[str] = set()
+        cursor = ""
+        while len(found) <= limit:
+            told = self._read("conversations.list", {**asked, **({"cursor": cursor} if cursor else {})}, ctx)
+            found += _channels_of(told)
+            cursor = _cursor_of(told)
+            if not cursor:
+                break
+            if cursor in seen:
+                raise SystemFailure("Slack's next page is one that was read already; its paging does not end.")
+            seen.add(cursor)
+        return {"channels": found[:limit], "truncated": len(found) > limit}
+
+    # -- requests
+
+    def _webhook(self) -> str:
+        url = self.settings.get("webhook_url")
+        if url is None:
+            raise ConfigError("The settings have no `webhook_url`; set it, or use a `token` and the action post.")
+        return str(url)
+
+    def _change(self, method: str, asked: Json, ctx: Context) -> dict[str, Any]:
+        headers = [*self._login(), ("Content-Type", "application/json; charset=utf-8")]
+        return _told(self._send(f"{self._base}/{method}", headers, _json(asked), ctx), changes=True)
+
+    def _read(self, method: str, asked: Mapping[str, str], ctx: Context) -> dict[str, Any]:
+        headers = [*self._login(), ("Content-Type", "application/x-www-form-urlencoded")]
+        try:
+            content = urlencode(asked).encode("ascii")
+        except UnicodeEncodeError as error:
+            raise ConfigError("The input contains half of a character pair; remove it.") from error
+        try:
+            return _told(self._send(f"{self._base}/{method}", headers, content, ctx), changes=False)
+        except ConnectorError as error:
+            error.outcome = "not_done"  # nothing was to be changed
+            raise
+
+    def _login(self) -> list[tuple[str, str]]:
+        token = self.settings.get("token")
+        if token is None:
+            raise ConfigError("The settings have no `token`; set it, or use a `webhook_url` and the action notify.")
+        return [("Authorization", f"Bearer {token}")]
+
+    def _send(self, url: str, headers: list[tuple[str, str]], content: bytes, ctx: Context) -> HttpAnswer:
+        return ctx.http.send(
+            HttpRequest("POST", url, headers, (), content, self.settings.get("timeout_s", 30), follow_redirects=False)
+        )
+
+
+def _message(given: Json) -> dict[str, Any]:
+    """Text and blocks.  Without `formatted`, no value in the text can become a link or call everybody (`<!channel>`)."""
+    text = given["text"]
+    if not given.get("formatted", False):
+        text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return {"text": text, **({"blocks": given["blocks"]} if "blocks" in given else {})}
+
+
+def _json(asked: Json) -> bytes:
+    try:
+        return json.dumps(asked, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError("The message contains half of a character pair; remove it.") from error
+
+
+def _told(answer: HttpAnswer, *, changes: bool) -> dict[str, Any]:
+    """The body of an answer with `ok: true`; the contract's error for every other."""
+    error = error_of(answer, "Slack")
+    if error is not None:
+        raise error
+    try:
+        body = json.loads(answer.content)
+    except (ValueError, RecursionError) as mistake:
+        raise _nonsense(answer, changes=changes) from mistake
+    if not isinstance(body, dict) or not isinstance(body.get("ok"), bool):
+        raise _nonsense(answer, changes=changes)
+    if not body["ok"]:
+        raise _refusal(body, answer)
+    return body
+
+
+def _refusal(body: Mapping[str, Any], answer: HttpAnswer) -> ConnectorError:
+    code = str(body.get("error", "no reason"))[:100]
+    metadata = body.get("response_metadata")
+    messages = metadata.get("messages") if isinstance(metadata, Mapping) else None
+    details: dict[str, Any] = {"error": code}
+    if isinstance(messages, list) and messages:
+        details["messages"] = [str(each)[:300] for each in messages[:10]]
+    if code in _AUTH:
+        needed = str(body.get("needed", ""))[:200]
+        scope = f"; the app needs the scope {needed}" if needed else ""
+        return AuthError(f"Slack does not accept the token, or it lacks a right ({code}{scope}).", details=details)
+    if code in _LATER:
+        return RateLimited(f"Slack asks to wait ({code}).", retry_after=retry_after(answer), details=details)
+    if code in _FAILED:
+        return TransientError(f"Slack failed ({code}).", outcome=_FAILED[code], details=details)
+    why = f" ({details['messages'][0]})" if "messages" in details else ""
+    return Rejected(f"Slack refused: {code}{why}.", details=details)
+
+
+def _place(told: Mapping[str, Any]) -> dict[str, Any]:
+    channel, moment = told.get("channel"), told.get("ts")
+    if not isinstance(channel, str) or not isinstance(moment, str):
+        raise SystemFailure("Slack's answer does not say where the message is.", outcome="unknown")
+    return {"channel": channel, "ts": moment}
+
+
+def _channels_of(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    listed = told.get("channels")
+    if not isinstance(listed, list) or not all(isinstance(each, dict) and isinstance(each.get("id"), str) for each in listed):
+        raise SystemFailure("Slack's answer has no list of channels.")
+    return [
+        {"id": each["id"], "name": str(each.get("name", "")), "private": each.get("is_private") is True,
+         "member": each.get("is_member") is True}
+        for each in listed
+    ]  # fmt: skip
+
+
+def _cursor_of(told: Mapping[str, Any]) -> str:
+    metadata = told.get("response_metadata")
+    cursor = metadata.get("next_cursor") if isinstance(metadata, Mapping) else ""
+    return cursor if isinstance(cursor, str) else ""
+
+
+def _nonsense(answer: HttpAnswer, *, changes: bool) -> SystemFailure:
+    details = {"status": answer.status, "body": answer.content[:300].decode("utf-8", "replace")}
+    return SystemFailure(
+        "The answer is not one of Slack's; check the address.", outcome="unknown" if changes else "not_done", details=details
+    )

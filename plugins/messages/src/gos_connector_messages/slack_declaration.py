@@ -1,0 +1,127 @@
+"""What the connector `slack` takes and gives: settings and actions as JSON Schemas."""
+
+from typing import Any
+
+from appliance.connectors.contract import Action
+
+Schema = dict[str, Any]
+
+USUAL_CHANNELS = 500
+MOST_CHANNELS = 5_000
+
+
+def _object(required: list[str], **properties: Any) -> Schema:
+    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
+
+
+_ADDRESS: Schema = {"type": "string", "pattern": r"^https?://[^/?#@\\]+(/[^?#\\]*)?$", "maxLength": 2_000}
+
+SETTINGS: Schema = {
+    **_object(
+        [],
+        token={"type": "string", "minLength": 1, "title": "Bot token", "description": "xoxb-…", "secret": True},
+        webhook_url={
+            **_ADDRESS,
+            "title": "Address of an incoming webhook",
+            "description": "For notify; who knows it can post, so it is kept like a password",
+            "secret": True,
+        },
+        base_url={
+            **_ADDRESS,
+            "title": "Address of the API",
+            "description": "https://slack.com/api unless given",
+            "secret_target": True,
+        },
+        timeout_s={"type": "number", "exclusiveMinimum": 0, "maximum": 300, "default": 30, "title": "Seconds per request"},
+    ),
+    "anyOf": [{"required": ["token"]}, {"required": ["webhook_url"]}],
+}
+
+_CHANNEL: Schema = {"type": "string", "minLength": 1, "maxLength": 100, "title": "Channel", "description": "Its id: C0123456789"}
+_TS: Schema = {"type": "string", "pattern": r"^[0-9]{1,12}\.[0-9]{1,6}$"}
+_CONTENT: Schema = {
+    "text": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 40_000,
+        "title": "Text",
+        "description": "With blocks: what notifications show",
+    },
+    "formatted": {
+        "type": "boolean",
+        "default": False,
+        "title": "The text holds Slack's own markup",
+        "description": "Otherwise <, > and & are escaped, so that no value can mention people or make a link",
+    },
+    "blocks": {"type": "array", "maxItems": 50, "items": {"type": "object", "required": ["type"]}, "title": "Blocks"},
+}
+_PLACE: Schema = _object(["channel", "ts"], channel={"type": "string"}, ts={"type": "string"})
+_OPTIONAL: Schema = {"type": "string"}
+
+ACTIONS = (
+    Action(
+        "post",
+        "Post a message to a channel, a person or a thread",
+        _object(["channel", "text"], channel=_CHANNEL, thread={**_TS, "title": "Thread: the ts of its first message"}, **_CONTENT),
+        _PLACE,
+        "write",
+        {"channel": "C0123456789", "text": "Order 4711 is shipped"},
+    ),
+    Action(
+        "update",
+        "Change a message that this app has posted",
+        _object(["channel", "ts", "text"], channel=_CHANNEL, ts={**_TS, "title": "The message's ts, as post gave it"}, **_CONTENT),
+        _PLACE,
+        "idempotent",
+        {"channel": "C0123456789", "ts": "1700000000.000100", "text": "Order 4711 has arrived"},
+    ),
+    Action(
+        "notify",
+        "Post a message by the incoming webhook, to the channel it was made for",
+        _object(["text"], **_CONTENT),
+        _object(["posted"], posted={"const": True}),
+        "write",
+        {"text": "Order 4711 is shipped"},
+    ),
+    Action(
+        "find_user",
+        "Find a person by their e-mail address; `user` is null when there is none",
+        _object(["email"], email={"type": "string", "minLength": 3, "maxLength": 320, "title": "E-mail address"}),
+        _object(
+            ["user"],
+            user={
+                "anyOf": [
+                    _object(
+                        ["id", "deleted", "bot"],
+                        id={"type": "string"}, name=_OPTIONAL, real_name=_OPTIONAL, email=_OPTIONAL, time_zone=_OPTIONAL,
+                        deleted={"type": "boolean"}, bot={"type": "boolean"},
+                    ),
+                    {"type": "null"},
+                ]
+            },
+        ),
+        "read",
+        {"email": "anna@example.com"},
+    ),
+    Action(
+        "channels",
+        "List the channels, page after page; archived ones are left out",
+        _object(
+            [],
+            private={"type": "boolean", "default": False, "title": "Private ones, too"},
+            limit={"type": "integer", "minimum": 1, "maximum": MOST_CHANNELS, "default": USUAL_CHANNELS},
+        ),
+        _object(
+            ["channels", "truncated"],
+            channels={
+                "type": "array",
+                "items": _object(
+                    ["id", "name", "private", "member"],
+                    id={"type": "string"}, name={"type": "string"}, private={"type": "boolean"}, member={"type": "boolean"},
+                ),
+            },
+            truncated={"type": "boolean"},
+        ),
+        "read",
+    ),
+)  # fmt: skip
