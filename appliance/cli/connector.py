@@ -2,14 +2,20 @@
 
 import argparse
 import importlib.util
+import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from appliance.connectors.compatibility import declaration_of
+from appliance.connectors.declarative import DocumentInvalid, make_connector, read_document
+from appliance.connectors.declarative.plan import ConnectorPlan
 from appliance.connectors.registry import CONNECTORS, load_registry
-from appliance.connectors.scaffold import write_scaffold
-from appliance.core.errors import NotFound
+from appliance.connectors.scaffold import write_package_declaration, write_scaffold
+from appliance.core.config import environment
+from appliance.core.errors import NotFound, ValidationFailed
 
 from .output import add_json, say, show
 
@@ -22,10 +28,14 @@ def add_commands(commands: Any) -> None:
     new.add_argument("--in", dest="parent", type=Path, default=Path(), help="the folder to write it into (default: this one)")
     add_json(new)
     new.set_defaults(run=run_new)
-    test = verbs.add_parser("test", help="run the contract suite and the tests of a connector's package")
-    test.add_argument("path", type=Path, help="the package's folder")
+    test = verbs.add_parser("test", help="run the contract suite and the tests of a connector's package, or of a YAML file")
+    test.add_argument("path", type=Path, help="the package's folder, or the YAML file")
     test.add_argument("--junit", type=Path, help="write a JUnit report to this file, too")
     test.set_defaults(run=run_test)
+    declare = verbs.add_parser("declare", help="write down what this release promises, for the comparison with the next")
+    declare.add_argument("path", type=Path, help="the package's folder, or the YAML file")
+    add_json(declare)
+    declare.set_defaults(run=run_declare)
     listing = verbs.add_parser("list", help="list what is installed, and why something cannot be used")
     add_json(listing)
     listing.set_defaults(run=run_list)
@@ -41,16 +51,77 @@ def run_new(args: argparse.Namespace) -> int:
 
 def run_test(args: argparse.Namespace) -> int:
     """The tests of the folder, in a process of their own that finds the package as it lies there."""
+    if args.path.suffix == ".yaml":
+        return _test_declared(args.path.resolve(), args)
     folder: Path = args.path.resolve()
     if not (folder / "pyproject.toml").is_file() or not (folder / "tests").is_dir():
         raise NotFound(f"{args.path} is no connector's package: that has a pyproject.toml and tests/; see `gos connector new`")
+    return _run_tests(folder, folder / "tests", args.junit, "-o", f"pythonpath={folder / 'src'}")
+
+
+def _run_tests(root: Path, tests: Path, junit: Path | None, *more: str) -> int:
     if importlib.util.find_spec("pytest") is None:
         raise NotFound(f"testing needs pytest, which is not installed here; install it: {sys.executable} -m pip install pytest")
-    command = [sys.executable, "-m", "pytest", "--rootdir", str(folder), "-o", f"pythonpath={folder / 'src'}", "-W", "error"]
-    command += ["-p", "no:cacheprovider", "-p", "no:asyncio", str(folder / "tests")]
-    if args.junit:
-        command += ["--junit-xml", str(args.junit.resolve())]
-    return int(subprocess.run(command, cwd=folder, check=False).returncode != 0)  # noqa: S603 - pytest, on what was named
+    command = [sys.executable, "-m", "pytest", "--rootdir", str(root), *more, "-W", "error"]
+    command += ["-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:schemathesis", str(tests)]
+    if junit:
+        command += ["--junit-xml", str(junit.resolve())]
+    return int(subprocess.run(command, cwd=root, check=False).returncode != 0)  # noqa: S603 - pytest, on what was named
+
+
+_DECLARED_TESTS = """
+from pathlib import Path
+
+from appliance.connectors.declarative import make_connector, read_document
+from appliance.connectors.suites import Compatible, Faulty, Recorded
+from appliance.connectors.testing import ConnectorContract
+
+FILE = Path({file!r})
+
+
+class TestContract({parts}ConnectorContract):
+    connector = make_connector(read_document(FILE.read_text("utf-8")))
+    recording = FILE.with_suffix(".recording.json")
+    declaration = FILE.with_suffix(".declaration.json")
+"""
+
+
+def _test_declared(file: Path, args: argparse.Namespace) -> int:
+    """The contract suite on the exchanges that are recorded beside the file."""
+    plan = _read_declared(file)
+    variable = f"CONNECTOR_SETTINGS_{plan.name.upper().replace('-', '_')}"
+    if not file.with_suffix(".recording.json").is_file() and environment(variable) is None:
+        raise NotFound(
+            f"{file.with_suffix('.recording.json').name} is not there; record it once with a test account, its settings as JSON in"
+            f" the environment: {variable}='{{…}}' gos connector test {args.path}"
+        )
+    parts = "Recorded, Faulty, " + ("Compatible, " if file.with_suffix(".declaration.json").is_file() else "")
+    with tempfile.TemporaryDirectory() as folder:
+        tests = Path(folder) / f"test_{plan.name.replace('-', '_')}.py"
+        tests.write_text(_DECLARED_TESTS.format(file=str(file), parts=parts), "utf-8")
+        return _run_tests(Path(folder), tests, args.junit)
+
+
+def _read_declared(file: Path) -> ConnectorPlan:
+    if not file.is_file():
+        raise NotFound(f"{file} is not there; name a connector's YAML file, or the folder of its package")
+    try:
+        return read_document(file.read_text("utf-8"))
+    except DocumentInvalid as error:
+        raise ValidationFailed("; ".join(f"{file.name}, {problem}" for problem in error.problems)) from error
+
+
+def run_declare(args: argparse.Namespace) -> int:
+    """Write down what this release promises; the next one is held to it."""
+    path: Path = args.path.resolve()
+    if path.suffix == ".yaml":
+        made, file = declaration_of(make_connector(_read_declared(path))), path.with_suffix(".declaration.json")
+        file.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    else:
+        file = path / "declaration.json"
+        write_package_declaration(path)
+    say(args, f"{file} holds what this release promises; the next release is compared with it", file=str(file))
+    return 0
 
 
 def run_list(args: argparse.Namespace) -> int:

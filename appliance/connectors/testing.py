@@ -167,6 +167,18 @@ class LoopbackServer:
         self.answers[path] = note
         return arrived
 
+    def hold(self, path: str) -> threading.Event:
+        """Answer nothing at `path` until the event that is returned is set."""
+        released = threading.Event()
+        answer = self.answers.get(path, _nothing_here)
+
+        def wait(request: Received) -> Answer:
+            released.wait()
+            return answer(request)
+
+        self.answers[path] = wait
+        return released
+
     def close(self) -> None:
         """Stop listening."""
         self._server.shutdown()

@@ -13,10 +13,10 @@ from typing import Any
 from appliance.connectors.contract import Connector, Json
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.folders import AllowedFolders
+from appliance.connectors.redaction import Redactor
 from appliance.connectors.registry import Installed
 from appliance.core import clock, db
 from appliance.integrations.gate import USUAL_AT_ONCE
-from appliance.integrations.settings import Redactor
 
 _MOST_LIVE = 256
 _IDLE_SECONDS = 300.0

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import httpx
 
-from appliance.integrations.settings import Redactor
+from appliance.connectors.redaction import Redactor
 
 Encoding = Literal["text", "base64"]
 _BLOT = "[redacted]"

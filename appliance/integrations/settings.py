@@ -1,12 +1,9 @@
-"""Settings and their secrets: taken apart for storage, put together for a call, blotted out of records.  Pure."""
+"""Settings and their secrets: taken apart for storage, put together for a call.  Pure."""
 
-import base64
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, quote_plus
 
 from appliance.connectors.schemas import pointer_token
 from appliance.core.errors import ValidationFailed
@@ -14,8 +11,6 @@ from appliance.core.errors import ValidationFailed
 _REFERENCE = re.compile(r"=\s*secrets\.([A-Za-z_]\w{0,62})\s*", re.ASCII)
 _EMBEDDED = re.compile(r"{{(.*?)}}", re.DOTALL)
 _EMBEDDED_SECRET = re.compile(r"\s*secrets\.([A-Za-z_]\w{0,62})\s*", re.ASCII)
-_BLOT = "[redacted]"
-_SHORTEST_REDACTED = 6  # shorter values would blot out ordinary words
 
 Secrets = Mapping[str, "Sealed"]
 
@@ -180,54 +175,3 @@ def _map(value: Any, look: Callable[[str, Any], Any], pointer: str = "") -> Any:
     if isinstance(value, list):
         return [_map(inner, look, f"{pointer}/{index}") for index, inner in enumerate(value)]
     return value
-
-
-class Redactor:
-    """Blots secrets out of what is recorded, logged and handed back, in the encodings they commonly appear in."""
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        self._forms: list[str] = []
-        self.learnt: list[str] = []
-        self._know(secrets)
-
-    def learn(self, secret: str) -> None:
-        """Blot out this one as well, from now on: a token that came during the call."""
-        if secret not in self.learnt:
-            self.learnt.append(secret)
-            self._know([secret])
-
-    def _know(self, secrets: Iterable[str]) -> None:
-        forms = {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST_REDACTED}
-        self._forms = sorted(forms.union(self._forms), key=len, reverse=True)
-
-    def text(self, text: str) -> str:
-        """`text` without the secrets."""
-        for form in self._forms:
-            if form in text:
-                text = text.replace(form, _BLOT)
-        return text
-
-    def json(self, value: Any) -> Any:
-        """A JSON value whose texts, member names included, are without the secrets."""
-        if not self._forms:
-            return value
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, Mapping):
-            return {self.text(str(name)): self.json(inner) for name, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.json(inner) for inner in value]
-        return value
-
-
-def _forms(secret: str) -> Iterator[str]:
-    yield secret
-    yield quote(secret, safe="")
-    yield quote_plus(secret)
-    yield json.dumps(secret)[1:-1]
-    yield json.dumps(secret, ensure_ascii=False)[1:-1]
-    yield pointer_token(secret)
-    # In base64 the secret may begin at any of three positions of a group; what surrounds it changes its edges only.
-    for shift in range(3):
-        encoded = base64.b64encode(b"\0" * shift + secret.encode()).decode("ascii").rstrip("=")
-        yield encoded[(0, 2, 3)[shift] : len(encoded) - (len(encoded) % 4 != 0)]

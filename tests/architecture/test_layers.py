@@ -19,7 +19,7 @@ PRIVATE_MODULES: dict[str, set[str]] = {
     "calls": {"appliance.governance"},  # the one road to a foreign system
 }
 PLUGIN_MAY_IMPORT = "appliance.connectors.contract"
-PLUGIN_TESTS_MAY_IMPORT = (PLUGIN_MAY_IMPORT, "appliance.connectors.testing")
+PLUGIN_TESTS_MAY_IMPORT = (PLUGIN_MAY_IMPORT, "appliance.connectors.testing", "appliance.connectors.suites")
 # `ssl` is none of them: a connector wraps the socket that `ctx.dial` has opened.
 SOCKET_OPENERS = (
     {"socket", "socketserver", "http", "urllib.request", "ftplib", "smtplib", "imaplib", "poplib", "nntplib", "telnetlib"}

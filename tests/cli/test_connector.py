@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from appliance.cli import main
+from appliance.connectors.testing import LoopbackServer
 
 
 def run(*args: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -27,8 +28,8 @@ def begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 def test_a_new_connector_is_green_at_once(begun: Path, tmp_path: Path) -> None:
     done = run("test", begun, "--junit", tmp_path / "report.xml")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "19 passed" in done.stdout
-    assert (tmp_path / "report.xml").read_text().count("<testcase") == 19
+    assert "26 passed" in done.stdout
+    assert (tmp_path / "report.xml").read_text().count("<testcase") == 26
 
 
 @pytest.mark.parametrize(
@@ -70,3 +71,66 @@ def test_the_list_names_what_is_installed(capsys: pytest.CaptureFixture[str]) ->
     assert main(["connector", "list", "--json"]) == 0
     listed = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert (listed["http"]["triggers"], listed["postgresql"]["title"], listed["mysql"]["problem"]) == (1, "PostgreSQL", None)
+
+
+def test_what_the_last_release_promised_is_held_against_the_next(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = begun / "src/gos_connector_stock_room/connector.py"
+    code.write_text(code.read_text().replace('["id", "name"]', '["id"]'))
+    done = run("test", begun)
+    told = "no longer promises name. Keep it, or release a new major version."
+    assert (done.returncode, told in done.stdout) == (1, True), done.stdout
+    assert main(["connector", "declare", str(begun)]) == 0
+    assert "the next release is compared" in capsys.readouterr().out
+    declared = json.loads((begun / "declaration.json").read_text())
+    assert declared["actions"]["find_item"]["output"]["required"] == ["id"]
+
+
+STOCK = """
+connector: stock-room
+title: Stock room
+version: 1.0.0
+settings:
+  type: object
+  required: [base_url, token]
+  properties:
+    base_url: {type: string, secret_target: true}
+    token: {type: string, secret: true}
+base_url: "{{ settings.base_url }}"
+auth: {kind: query, name: key, value: "{{ settings.token }}"}
+check: {request: {path: /me}, message: "It answers {{ answer.name }}."}
+actions:
+  find_item:
+    summary: Read one item
+    effect: read
+    input: {type: object, required: [id], properties: {id: {type: string}}}
+    output: {type: object, required: [name], properties: {name: {type: string}}}
+    sample: {id: "1"}
+    request: {path: "/items/{{ input.id }}"}
+"""
+
+
+def test_a_yaml_file_is_recorded_once_and_tested_on_its_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "stock-room.yaml"
+    file.write_text(STOCK)
+    assert main(["connector", "test", str(file)]) == 1
+    assert "CONNECTOR_SETTINGS_STOCK_ROOM=" in capsys.readouterr().err
+    server = LoopbackServer()
+    server.answer("/me", 200, b'{"name": "canary-7fe3a1"}')
+    server.answer("/items/1", 200, b'{"name": "bolt"}')
+    monkeypatch.setenv("CONNECTOR_SETTINGS_STOCK_ROOM", json.dumps({"base_url": server.url, "token": "canary-7fe3a1"}))
+    done = run("test", file)
+    server.close()
+    assert done.returncode == 0, done.stdout + done.stderr
+    recording = file.with_suffix(".recording.json").read_text()
+    assert ("canary" in recording, "[redacted]" in recording) == (False, True)
+    monkeypatch.delenv("CONNECTOR_SETTINGS_STOCK_ROOM")
+    assert main(["connector", "declare", str(file)]) == 0
+    file.write_text(STOCK.replace("required: [name], ", "").replace("/items/", "/things/"))
+    done = run("test", file)
+    assert (done.returncode, "no longer promises name" in done.stdout) == (1, True)
+    assert "This request is not recorded" in done.stdout
+    file.write_text(STOCK.replace("effect: read", "effect: none"))
+    assert main(["connector", "test", str(file)]) == 1
+    assert "stock-room.yaml, line 18" in capsys.readouterr().err

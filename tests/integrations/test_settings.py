@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from appliance.connectors.redaction import Redactor
 from appliance.core.errors import ValidationFailed
 from appliance.integrations.service import merge_patch
-from appliance.integrations.settings import Redactor, Sealed, open_settings, show, take_secrets
+from appliance.integrations.settings import Sealed, open_settings, show, take_secrets
 
 SCHEMA = {
     "properties": {

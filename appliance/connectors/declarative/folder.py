@@ -22,12 +22,10 @@ class Declared:
 
 
 def read_folder(folder: Path) -> Iterator[Declared]:
-    """Every `*.yaml` of the folder, in order of their names; fixtures beside them are none."""
+    """Every `*.yaml` of the folder, in order of their names."""
     if not folder.is_dir():
         return
     for path in sorted(folder.glob("*.yaml")):
-        if path.name.endswith(".fixtures.yaml"):
-            continue
         try:
             plan = read_document(path.read_text("utf-8"))
         except (DocumentInvalid, OSError, UnicodeError) as error:

@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from appliance.connectors.contract import (
     SystemFailure,
     TransientError,
 )
+from appliance.connectors.suites import Compatible
 from appliance.connectors.testing import (
     Answer,
     ConnectorContract,
@@ -61,8 +63,9 @@ def call(it: HttpConnector, action: str, ctx: Context, **given: Any) -> dict[str
     return output
 
 
-class TestContract(ConnectorContract):
+class TestContract(Compatible, ConnectorContract):
     connector = HttpConnector
+    declaration = Path(__file__).parents[1] / "declaration.json"
 
     @pytest.fixture
     def settings(self, server: LoopbackServer) -> dict[str, Any]:
