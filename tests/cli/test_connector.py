@@ -133,4 +133,4 @@ def test_a_yaml_file_is_recorded_once_and_tested_on_its_recording(
     assert "This request is not recorded" in done.stdout
     file.write_text(STOCK.replace("effect: read", "effect: none"))
     assert main(["connector", "test", str(file)]) == 1
-    assert "stock-room.yaml, line 18" in capsys.readouterr().err
+    assert "stock-room.yaml, line 17" in capsys.readouterr().err
