@@ -69,6 +69,7 @@ from appliance.solutions.starter import order_system_url, starter_solution
 from appliance.tenants import idempotency
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import RateLimiter
+from appliance.webapps import service as webapps
 
 API_THREADS = 32
 
@@ -140,7 +141,7 @@ def build(config: Config) -> Appliance:
     """Wire every part; nothing runs yet."""
     sealer = open_store(config)
     datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
-    blobs = Blobs(LocalPlaces(config.data / "blobs"), [documents.HOLDER])
+    blobs = Blobs(LocalPlaces(config.data / "blobs"), [documents.HOLDER, *webapps.HOLDERS])
     presence = open_presence(config.data / "workers")
     queue = TaskQueue(db.database.obj)
     sandbox = config.sandbox
@@ -161,7 +162,7 @@ def build(config: Config) -> Appliance:
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
         executor=executor, rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
-        blobs=blobs, documents=files, webhooks=webhooks.Webhooks(sealer, egress),
+        blobs=blobs, documents=files, webapps=make_webapps(config, blobs), webhooks=webhooks.Webhooks(sealer, egress),
     )  # fmt: skip
     _gauges(services)
     return Appliance(config, services, presence, _upkeep(services), Deliverer(egress, sealer), withdraw)
@@ -179,6 +180,12 @@ def make_language_models(config: Config, sealer: Sealer) -> LanguageModels:
     """Language models, reached by the rules that hold for integrations."""
     egress = Egress.of(config.egress.allow, authorities(config))
     return LanguageModels(egress, sealer, lambda scope, name: tenants.open_secret(scope, sealer, name))
+
+
+def make_webapps(config: Config, blobs: Blobs) -> webapps.WebApps:
+    """WebApps within the configured limits of archives and uploads."""
+    limits = config.limits
+    return webapps.WebApps(blobs, webapps.Limits(limits.archive_files, limits.archive_mb << 20, limits.upload_mb << 20))
 
 
 def make_formats(config: Config) -> Formats:

@@ -21,6 +21,7 @@ from . import (
     tenants,
     triggers,
     version_diff,
+    webapps,
     webhooks,
 )
 from .dispatch import make_blueprint
@@ -29,7 +30,7 @@ from .routing import ROUTES
 
 DOMAINS = (
     actions, approvals, bulk, calls, datapool, documents, dry_runs, executions, integrations, keys, kill_switches, llm,
-    logs, processes, replay, retry_plan, solutions, tenants, triggers, version_diff, webhooks,
+    logs, processes, replay, retry_plan, solutions, tenants, triggers, version_diff, webapps, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

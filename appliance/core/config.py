@@ -219,6 +219,10 @@ class Config:
         """Scheme of the addresses shown to people: a trusted proxy is taken to do HTTPS."""
         return "https" if self.tls_mode != "off" or self.server.trusted_proxies else "http"
 
+    def webapp_url(self, tenant: str, app: str) -> str:
+        """Where a WebApp is served, without a trailing slash."""
+        return f"{self.scheme}://{app}--{tenant}.{self.domains.content}{self.port_suffix}"
+
     def tenant_url(self, tenant: str) -> str:
         """`base_url` of a tenant, without a trailing slash."""
         return f"{self.scheme}://{tenant}.{self.domains.base}{self.port_suffix}"

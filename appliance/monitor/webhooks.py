@@ -24,7 +24,9 @@ from .storable import storable_json
 
 __all__ = ["EVENTS", "Change", "DeliveryRow", "Spec", "WebhookRow", "Webhooks", "arrivals", "emit"]
 
-EVENTS = ("execution.succeeded", "execution.failed", "execution.waiting", "approval.requested", "integration.failing")
+EVENTS = (
+    "execution.succeeded", "execution.failed", "execution.waiting", "approval.requested", "integration.failing", "webapp.published",
+)
 TEST_EVENT = "webhook.test"
 KEEP_TRYING_MS = 3 * 86_400_000
 MOST_WEBHOOKS = 100

@@ -16,6 +16,7 @@ from appliance.monitor.webhooks import Webhooks
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.tenants.keys import RateLimiter
+from appliance.webapps.service import WebApps
 
 
 @dataclass(frozen=True)
@@ -40,4 +41,5 @@ class Services:
     assets: Path
     blobs: Blobs
     documents: Documents
+    webapps: WebApps
     webhooks: Webhooks

@@ -1,26 +1,15 @@
 """One valid request for every route; a route without one fails the route matrix."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.solutions.archive import write_zip
+from tests.api.example import Example
 from tests.api.resources import FIELDS, Resources, fresh
+from tests.api.webapp_examples import WEBAPPS
 
-
-@dataclass(frozen=True)
-class Example:
-    """Path parameters, query, and a body: JSON data, or text with its media type."""
-
-    path: dict[str, str] = field(default_factory=dict)
-    body: Any = None
-    query: dict[str, Any] = field(default_factory=dict)
-    media: str = ""
-    stream: bool = False
-    """The answer does not end by itself."""
-
-
-EXAMPLES: dict[str, Callable[[Resources], Example]] = {}
+__all__ = ["EXAMPLES", "Example", "solution"]
+EXAMPLES: dict[str, Callable[[Resources], Example]] = dict(WEBAPPS)
 Make = Callable[[Resources], Example]
 
 

@@ -1,5 +1,6 @@
 """Makes what a request of a test speaks about: processes, executions, entities, keys … of one tenant, over the API itself."""
 
+import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from appliance.core import db
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals
 from appliance.governance.approvals import Origin, parse_request
+from appliance.solutions.archive import write_zip
 from appliance.testing.running import Running
 
 PREFIX = "/api/v1"
@@ -108,6 +110,24 @@ class Resources:
         process, execution = self.waiting_execution()
         asked = parse_request({"kind": kind, "title": fresh("Shall"), **given}, Origin(execution, process, "pause", "pause"), 0)
         return str(db.write(lambda: approvals.request_approval(self.scope, asked)).id)
+
+    def webapp(self) -> str:
+        """A WebApp with two versions, of which the second is published."""
+        name = f"app{next(_numbers)}"
+        self.ask("POST", "/webapps", {"id": name})
+        for number in (1, 2):
+            archive = write_zip({"index.html": f"<h1>{name} {number}</h1>".encode()})
+            self.ask("POST", f"/webapps/{name}/versions", None, content=archive, headers={"Content-Type": "application/zip"})
+            self.ask("POST", f"/webapps/{name}/versions/{number}/publish", {})
+        return name
+
+    def uploading(self, content: bytes) -> str:
+        """A WebApp whose only version waits for this content."""
+        name = f"app{next(_numbers)}"
+        self.ask("POST", "/webapps", {"id": name})
+        spec = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+        self.ask("POST", f"/webapps/{name}/versions", {"files": {"index.html": spec}})
+        return name
 
     def collection(self) -> str:
         name = fresh("things")

@@ -1,0 +1,1 @@
+"""WebApps: numbered, immutable sets of files, of which one is published."""

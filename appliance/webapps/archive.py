@@ -1,0 +1,73 @@
+"""A version out of an archive: `app.yaml` says how it is served, `public/` or else everything else is served."""
+
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+from appliance.blobs.archives import ArchiveLimits, read_members
+from appliance.blobs.service import Blobs
+from appliance.core import yaml12
+from appliance.core.errors import DefinitionInvalid, ValidationFailed
+from appliance.core.scope import TenantScope
+
+from .limits import Limits
+from .records import FileSpec, NewVersion, Settings
+
+ABOUT = "app.yaml"
+PUBLIC = "public/"
+LATER = ("routes", "access", "smoke")
+
+
+def read_version(scope: TenantScope, blobs: Blobs, file: BinaryIO, limits: Limits) -> NewVersion:
+    """The files of the archive, stored; a single folder around everything is taken away."""
+    files: dict[str, FileSpec] = {}
+    for member in read_members(file, ArchiveLimits(limits.files, limits.bytes)):
+        stored = blobs.put(scope, member.pieces)
+        files[member.path] = FileSpec(stored.sha256, stored.size)
+    files = _without_wrapper(files)
+    about = files.pop(ABOUT, None)
+    settings = Settings()
+    if about is not None:
+        if about.size > 1 << 18:
+            raise DefinitionInvalid(f"{ABOUT} has at most 256 KiB")
+        settings = read_settings(blobs.read_whole(scope, about.sha256, 1 << 18))
+    inside = {path.removeprefix(PUBLIC): spec for path, spec in files.items() if path.startswith(PUBLIC)}
+    return NewVersion(inside or files, settings)
+
+
+def _without_wrapper(files: dict[str, FileSpec]) -> dict[str, FileSpec]:
+    tops = {path.partition("/")[0] for path in files}
+    if len(tops) == 1 and tops != {"public"} and all("/" in path for path in files):
+        return {path.partition("/")[2]: spec for path, spec in files.items()}
+    return files
+
+
+def read_settings(data: bytes) -> Settings:
+    """The members of `app.yaml`; DefinitionInvalid."""
+    try:
+        found = yaml12.load(data.decode("utf8")) or {}
+    except UnicodeDecodeError as error:
+        raise DefinitionInvalid(f"{ABOUT} is not UTF-8 text") from error
+    except yaml12.YamlInvalid as error:
+        raise DefinitionInvalid(f"{ABOUT} line {error.line}: {error.message}") from error
+    if not isinstance(found, dict):
+        raise DefinitionInvalid(f"{ABOUT} must be a mapping")
+    return settings_of(found)
+
+
+def settings_of(members: Mapping[str, Any]) -> Settings:
+    """`spa`, `redirects`, `headers`; ValidationFailed for what is unknown or not offered yet."""
+    for name in members:
+        if name in LATER and members[name] not in (None, [], {}, "public"):
+            raise ValidationFailed(f"{name!r} is not offered by this release; leave it out", pointer=f"/{name}")
+        if name not in (*LATER, "spa", "redirects", "headers"):
+            raise ValidationFailed(f"{str(name)[:60]!r} is not a member of {ABOUT}", pointer=f"/{str(name)[:60]}")
+    spa = members.get("spa", False)
+    if not isinstance(spa, bool):
+        raise ValidationFailed("spa is true or false", pointer="/spa")
+    texts = {}
+    for name in ("redirects", "headers"):
+        text = members.get(name) or ""
+        if not isinstance(text, str) or "\0" in text:
+            raise ValidationFailed(f"{name} is a text of lines as in the file _{name}", pointer=f"/{name}")
+        texts[name] = text
+    return Settings(spa, **texts)

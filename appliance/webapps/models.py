@@ -1,0 +1,75 @@
+"""The rows of WebApps."""
+
+from peewee import BigIntegerField, CompositeKey, IntegerField, TextField
+
+from appliance.core.db import JsonField, TenantModel
+
+
+class WebAppRow(TenantModel):
+    """A WebApp; `last_version` is the number given last, `published_version` the one that is served."""
+
+    label = "WebApp"
+    id = TextField()
+    name = TextField()
+    description = TextField()
+    published_version = IntegerField(null=True)
+    last_version = IntegerField()
+    created_at = BigIntegerField()
+    updated_at = BigIntegerField()
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "id")
+        table_name = "webapp"
+
+
+class VersionRow(TenantModel):
+    """One set of files; `state` is uploading, ready or failed, the rest follows from what is published."""
+
+    label = "version"
+    app_id = TextField()
+    number = IntegerField()
+    state = TextField()
+    message = TextField()
+    source = JsonField()
+    settings = JsonField()
+    rules = JsonField()
+    files = IntegerField()
+    bytes = BigIntegerField()
+    reason = TextField(null=True)
+    created_at = BigIntegerField()
+    created_by = TextField()
+    published_at = BigIntegerField(null=True)
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "app_id", "number")
+        table_name = "webapp_version"
+
+
+class FileRow(TenantModel):
+    """One file of a version."""
+
+    label = "file"
+    app_id = TextField()
+    number = IntegerField()
+    path = TextField()
+    sha256 = TextField()
+    size = BigIntegerField()
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "app_id", "number", "path")
+        table_name = "webapp_file"
+
+
+class FormRow(TenantModel):
+    """A content as it is sent: itself (`identity`), which says that it has been looked at, or compressed."""
+
+    label = "form"
+    app_id = TextField()
+    content = TextField()
+    encoding = TextField()
+    sha256 = TextField()
+    size = BigIntegerField()
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "app_id", "content", "encoding")
+        table_name = "webapp_form"

@@ -1,0 +1,98 @@
+"""The `_redirects` file in Netlify's format: `from [name=:value …] to [status][!]`, a line each."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import quote
+
+from appliance.core.errors import Detail
+
+from . import patterns
+
+MOST_RULES = 1000
+STATUSES = (200, 301, 302, 303, 307, 308, 404, 410)
+_STATUS = re.compile(r"(\d{3})(!?)")
+_QUERY = re.compile(r"([A-Za-z0-9_.-]+)=:([A-Za-z_][A-Za-z0-9_]*)")
+_CONDITION = re.compile(r"(Country|Language|Role|Cookie)=", re.IGNORECASE)
+_URL = re.compile(r"https?://[^/\s]+", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Redirect:
+    """One rule; `force`: also where the version has a file; `query` are parameters that must be there."""
+
+    source: str
+    target: str
+    status: int = 301
+    force: bool = False
+    query: Mapping[str, str] | None = None
+
+    def applies(self, path: str, given: Mapping[str, str]) -> str | None:
+        """The target for a request, or None when the rule is not about it."""
+        values = patterns.match(self.source, path)
+        if values is None or not (self.query or {}).keys() <= given.keys():
+            return None
+        filled = {**values, **{name: given[key] for key, name in (self.query or {}).items()}}
+        return patterns.fill(self.target, {name: quote(value, safe="/@:~!$'()*,;=+") for name, value in filled.items()})
+
+
+def parse_redirects(text: str, file: str = "_redirects") -> tuple[list[Redirect], list[Detail]]:
+    """The rules in order, and what is wrong, with the line."""
+    rules: list[Redirect] = []
+    problems: list[Detail] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = re.split(r"\s#", f" {line}", maxsplit=1)[0].split()
+        if not words:
+            continue
+        found = _parse_line(words)
+        if isinstance(found, Redirect):
+            rules.append(found)
+        else:
+            problems.append(Detail(f"/files/{file}", "redirect_invalid", f"{file} line {number}: {found}"))
+    if len(rules) > MOST_RULES:
+        problems.append(Detail(f"/files/{file}", "redirect_invalid", f"{file} has more than {MOST_RULES} rules"))
+    return rules, problems
+
+
+def _parse_line(words: Sequence[str]) -> Redirect | str:
+    source, *rest = words
+    if _URL.match(source):
+        return "rules for a whole domain are not offered by this release; begin with a path"
+    if wrong := patterns.problem_of(source):
+        return wrong
+    query: dict[str, str] = {}
+    while rest and (found := _QUERY.fullmatch(rest[0])):
+        query[found[1]] = found[2]
+        rest = rest[1:]
+    if not rest:
+        return "a rule says where from and where to"
+    target, *rest = rest
+    status, force = 301, False
+    if rest and (given := _STATUS.fullmatch(rest[0])):
+        status, force, rest = int(given[1]), given[2] == "!", rest[1:]
+    if rest:
+        name = _CONDITION.match(rest[0])
+        if name:
+            return f"the condition {name[1]} is not offered by this release; leave it out"
+        return f"{rest[0][:60]!r} is not understood: a rule is `from to status`, such as `/old /new 301`"
+    return _checked(Redirect(source, target, status, force, query or None))
+
+
+def _checked(rule: Redirect) -> Redirect | str:
+    away = bool(_URL.match(rule.target))
+    if rule.status not in STATUSES:
+        return f"the status {rule.status} is not one of {', '.join(map(str, STATUSES))}"
+    if not away and (not rule.target.startswith("/") or rule.target.startswith("//") or "\\" in rule.target):
+        return f"the target {rule.target[:60]!r} is neither a path that begins with / nor an address with http:// or https://"
+    if away and rule.status in (200, 404, 410):
+        return "handing requests to another host is not offered by this release; redirect there with 301 or 302"
+    return rule
+
+
+def to_json(rules: Sequence[Redirect]) -> list[dict[str, Any]]:
+    return [asdict(rule) for rule in rules]
+
+
+def from_json(data: Sequence[Mapping[str, Any]]) -> list[Redirect]:
+    return [Redirect(**rule) for rule in data]

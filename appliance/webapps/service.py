@@ -1,0 +1,321 @@
+"""What one can do with WebApps.  Every verb takes a TenantScope first.
+
+Contents come before rows that make them count: a version is made with the sha256 of each of its files, what is missing
+is sent, and `finalize_version` makes it ready once everything is there.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from appliance.blobs.receiving import Received
+from appliance.blobs.service import Blobs
+from appliance.core import clock, db, ids
+from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, NotFound, PayloadTooLarge, ValidationFailed
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit, webhooks
+
+from . import archive, versions
+from .limits import Limits, check_files, check_words
+from .models import FileRow, FormRow, VersionRow, WebAppRow
+from .preparing import prepare_contents
+from .records import (
+    Difference,
+    FileSpec,
+    NewVersion,
+    ServedFile,
+    ServedVersion,
+    Settings,
+    Source,
+    Version,
+    WebApp,
+)  # fmt: skip
+from .rules import LARGEST_FILE, RULE_FILES, parse_rules
+
+__all__ = [
+    "HOLDERS", "Difference", "FileSpec", "Limits", "NewVersion", "ServedFile", "ServedVersion", "Settings", "Source", "Version",
+    "WebApp", "WebApps",
+]  # fmt: skip
+
+HOLDERS = ("webapp_file", "webapp_form")  # the tables that refer to blobs
+MOST_APPS = 200
+
+
+@dataclass(frozen=True)
+class NewApp:
+    id: str
+    name: str = ""
+    description: str = ""
+
+
+class WebApps:
+    """The WebApps of every tenant, over one blob store."""
+
+    def __init__(self, blobs: Blobs, limits: Limits) -> None:
+        self._blobs = blobs
+        self._limits = limits
+        self._listeners: list[Callable[[str, str], None]] = []
+
+    def on_change(self, listener: Callable[[str, str], None]) -> None:
+        """Have `listener(tenant_id, app)` called after the commit that changes what is served."""
+        self._listeners.append(listener)
+
+    # -- apps
+
+    def create_app(self, scope: TenantScope, new: NewApp) -> WebApp:
+        """A new WebApp, of which nothing is published; AlreadyExists, ValidationFailed."""
+        ids.check_slug(new.id, pointer="/id", longest=24)
+        name, description = check_words(new.name or new.id, new.description)
+        now = clock.now_ms()
+
+        def insert() -> WebApp:
+            if scope.find(WebAppRow, id=new.id) is not None:
+                raise AlreadyExists(f"there is a WebApp {new.id!r} already", pointer="/id")
+            if scope.select(WebAppRow).count() >= MOST_APPS:
+                raise Conflict(f"a tenant has at most {MOST_APPS} WebApps; delete one that is not used")
+            scope.insert(WebAppRow, id=new.id, name=name, description=description, last_version=0, created_at=now, updated_at=now)
+            audit.record(scope, "webapp.create", new.id)
+            self._told(scope, new.id)
+            return self.get_app(scope, new.id)
+
+        return db.write(insert)
+
+    def get_app(self, scope: TenantScope, app_id: str) -> WebApp:
+        """The WebApp; NotFound."""
+        return _app(scope.get(WebAppRow, id=app_id))
+
+    def list_apps(self, scope: TenantScope, request: PageRequest) -> Page[WebApp]:
+        """The tenant's WebApps by id."""
+        fields = {name: getattr(WebAppRow, name) for name in ("id", "name", "created_at", "updated_at")}
+        return paginate(scope.select(WebAppRow), request, fields, default="id").map(_app)
+
+    def change_app(self, scope: TenantScope, app_id: str, name: str | None, description: str | None) -> WebApp:
+        """Rename or describe; None leaves it."""
+
+        def change() -> WebApp:
+            row = scope.get(WebAppRow, id=app_id)
+            new = check_words(row.name if name is None else name, row.description if description is None else description)
+            values = {"name": new[0], "description": new[1], "updated_at": max(clock.now_ms(), row.updated_at)}
+            scope.update(WebAppRow, **values).where(WebAppRow.id == app_id).execute()
+            return self.get_app(scope, app_id)
+
+        return db.write(change)
+
+    def delete_app(self, scope: TenantScope, app_id: str, *, force: bool = False) -> None:
+        """Delete the app with its versions; Conflict while one is published, unless forced."""
+
+        def delete() -> None:
+            row = scope.get(WebAppRow, id=app_id)
+            if row.published_version is not None and not force:
+                raise Conflict("the WebApp is published; unpublish it first or delete it with ?force=true")
+            scope.delete(WebAppRow).where(WebAppRow.id == app_id).execute()
+            audit.record(scope, "webapp.delete", app_id)
+            self._told(scope, app_id)
+
+        db.write(delete)
+
+    # -- versions
+
+    def create_version(self, scope: TenantScope, app_id: str, new: NewVersion) -> Version:
+        """A version that is being uploaded; `required` are the contents to be sent.  PayloadTooLarge, ValidationFailed."""
+        check_files(new, self._limits)
+
+        def insert() -> Version:
+            number = versions.insert_version(scope, app_id, new)
+            audit.record(scope, "webapp.version", app_id, {"version": number, "files": len(new.files)})
+            versions.purge_old(scope, app_id)
+            return self.get_version(scope, app_id, number)
+
+        return db.write(insert)
+
+    def put_content(self, scope: TenantScope, app_id: str, number: int, sha256: str, received: Received) -> Version:
+        """Store a content of a version that is being uploaded, again if need be; ValidationFailed when it is another one."""
+        row = versions.get_row(scope, app_id, number)
+        spec = scope.select(FileRow).where(FileRow.app_id == app_id, FileRow.number == number, FileRow.sha256 == sha256).first()
+        if spec is None:
+            raise NotFound(f"no file of version {number} has the content {sha256[:80]!r}; send what it lists as required")
+        if (received.sha256, received.size) != (spec.sha256, spec.size):
+            raise ValidationFailed(
+                f"{received.size} bytes came with the sha256 {received.sha256}; expected are {spec.size} bytes: send it again"
+            )
+        self._blobs.put_received(scope, received)
+        return versions.show(row, None)
+
+    def finalize_version(self, scope: TenantScope, app_id: str, number: int) -> Version:
+        """Make the version ready, again if need be; Conflict while contents are missing, DefinitionInvalid for its rules,
+        ApiKeyLeaked.  What is wrong with its files is wrong for good: it has failed then."""
+        row = versions.get_row(scope, app_id, number)
+        if row.state != "uploading":
+            if row.reason is not None:
+                raise Conflict(f"version {number} has failed: {row.reason}")
+            return self.get_version(scope, app_id, number)
+        if missing := versions.missing_contents(scope, app_id, number):
+            raise Conflict(f"{len(missing)} contents have not been sent yet, the first is {missing[0]}; send them, then finalize")
+        try:
+            files = versions.read_files(scope, app_id, number)
+            rules = parse_rules(Settings(**row.settings), lambda name: self._rule_text(scope, files, name))
+            forms = prepare_contents(scope, self._blobs, versions.new_contents(scope, app_id, number))
+        except (ValidationFailed, ApplianceError) as error:
+            if error.status == 422:
+                self._fail(scope, row, error.message)
+            raise
+
+        def ready() -> Version:
+            if versions.get_row(scope, app_id, number).state == "uploading":
+                versions.make_ready(scope, self._blobs, row, rules, forms)
+            return self.get_version(scope, app_id, number)
+
+        return db.write(ready)
+
+    def _rule_text(self, scope: TenantScope, files: Mapping[str, FileSpec], name: str) -> str:
+        if name not in files:
+            return ""
+        try:
+            return self._blobs.read_whole(scope, files[name].sha256, LARGEST_FILE).decode("utf-8-sig")
+        except (UnicodeDecodeError, PayloadTooLarge) as error:
+            raise ValidationFailed(
+                f"{name} must be UTF-8 text of at most {LARGEST_FILE >> 20} MiB", pointer=f"/files/{name}"
+            ) from error
+
+    def _fail(self, scope: TenantScope, row: VersionRow, reason: str) -> None:
+        of_this = (VersionRow.app_id == row.app_id, VersionRow.number == row.number)
+        db.write(lambda: scope.update(VersionRow, state="failed", reason=reason[:500]).where(*of_this).execute())
+
+    def deploy_archive(self, scope: TenantScope, app_id: str, file: BinaryIO, message: str = "") -> Version:
+        """A version of what is in the archive, ready; its `app.yaml` says how it is served."""
+        scope.get(WebAppRow, id=app_id)
+        new = archive.read_version(scope, self._blobs, file, self._limits)
+        new = NewVersion(new.files, new.settings, message, new.source)
+        return self.finalize_version(scope, app_id, self.create_version(scope, app_id, new).number)
+
+    def get_version(self, scope: TenantScope, app_id: str, number: int) -> Version:
+        """One version; NotFound."""
+        with db.snapshot():
+            row = versions.get_row(scope, app_id, number)
+            required = versions.missing_contents(scope, app_id, number) if row.state == "uploading" else []
+            return versions.show(row, scope.get(WebAppRow, id=app_id).published_version, required)
+
+    def list_versions(self, scope: TenantScope, app_id: str, request: PageRequest) -> Page[Version]:
+        """The versions of an app, newest first."""
+        with db.snapshot():
+            published = scope.get(WebAppRow, id=app_id).published_version
+            query = scope.select(VersionRow).where(VersionRow.app_id == app_id)
+            page = paginate(query, request, {"number": VersionRow.number}, default="-number", tie="number")
+        return page.map(lambda row: versions.show(row, published))
+
+    def list_files(self, scope: TenantScope, app_id: str, number: int) -> dict[str, FileSpec]:
+        """The files of a version by path; NotFound."""
+        versions.get_row(scope, app_id, number)
+        return versions.read_files(scope, app_id, number)
+
+    def compare_versions(self, scope: TenantScope, app_id: str, number: int, against: int | None) -> Difference:
+        """What the version has that another has not: the published one, or the one before when it is itself published."""
+        with db.snapshot():
+            versions.get_row(scope, app_id, number)
+            published = scope.get(WebAppRow, id=app_id).published_version
+            other = against if against is not None else (published if published not in (None, number) else number - 1)
+            if other is None or scope.find(VersionRow, app_id=app_id, number=other) is None:
+                if against is None:
+                    return Difference(0, tuple(sorted(versions.read_files(scope, app_id, number))), (), (), 0)
+                versions.get_row(scope, app_id, against)
+            return versions.compare(scope, app_id, number, other or 0)
+
+    # -- publishing
+
+    def publish_version(self, scope: TenantScope, app_id: str, number: int, *, if_current: int | None = None) -> Version:
+        """Serve this version from now on: one row changes.  Conflict when another than `if_current` (0: none) is published,
+        or the version is not ready."""
+
+        def publish() -> Version:
+            row, app = versions.get_row(scope, app_id, number), scope.get(WebAppRow, id=app_id)
+            if row.state != "ready":
+                raise Conflict(f"version {number} is {row.state}; only a version that is ready can be published")
+            if if_current is not None and if_current != (app.published_version or 0):
+                raise Conflict(f"version {app.published_version or 0} is published now; look at it before publishing")
+            if app.published_version != number:
+                self._point_to(scope, app_id, number)
+                told = {"version": number, "previous": app.published_version}
+                audit.record(scope, "webapp.publish", app_id, told)
+                webhooks.emit(scope, "webapp.published", lambda: {"webapp": app_id, **told})
+            return self.get_version(scope, app_id, number)
+
+        return db.write(publish)
+
+    def roll_back(self, scope: TenantScope, app_id: str, number: int | None = None) -> Version:
+        """Publish an older version again: the named one, or the one that was published before the one that is."""
+
+        def back() -> Version:
+            app = scope.get(WebAppRow, id=app_id)
+            target = number
+            if target is None:
+                rows = scope.select(VersionRow).where(
+                    VersionRow.app_id == app_id, VersionRow.state == "ready", VersionRow.published_at.is_null(False),
+                    VersionRow.number != (app.published_version or 0),
+                )  # fmt: skip
+                before = rows.order_by(VersionRow.published_at.desc()).first()
+                if before is None:
+                    raise Conflict("no other version has been published before; name the one to publish")
+                target = before.number
+            elif versions.get_row(scope, app_id, target).published_at is None:
+                raise Conflict(f"version {target} has never been published; publish it instead")
+            return self.publish_version(scope, app_id, target)
+
+        return db.write(back)
+
+    def unpublish_app(self, scope: TenantScope, app_id: str) -> WebApp:
+        """Serve nothing from now on; the versions stay."""
+
+        def stop() -> WebApp:
+            app = scope.get(WebAppRow, id=app_id)
+            if app.published_version is not None:
+                self._point_to(scope, app_id, None)
+                audit.record(scope, "webapp.unpublish", app_id, {"version": app.published_version})
+            return self.get_app(scope, app_id)
+
+        return db.write(stop)
+
+    def _point_to(self, scope: TenantScope, app_id: str, number: int | None) -> None:
+        now = max(clock.now_ms(), scope.get(WebAppRow, id=app_id).updated_at)
+        scope.update(WebAppRow, published_version=number, updated_at=now).where(WebAppRow.id == app_id).execute()
+        if number is not None:
+            of_this = (VersionRow.app_id == app_id, VersionRow.number == number)
+            scope.update(VersionRow, published_at=now).where(*of_this).execute()
+        self._told(scope, app_id)
+
+    def _told(self, scope: TenantScope, app_id: str) -> None:
+        for listener in self._listeners:
+            db.after_commit(lambda listener=listener: listener(scope.tenant_id, app_id))  # type: ignore[misc]
+
+    # -- serving
+
+    def published_number(self, scope: TenantScope, app_id: str) -> int | None:
+        """The version that is served; 0 when nothing is, None when there is no such app."""
+        row = scope.find(WebAppRow, id=app_id)
+        return None if row is None else row.published_version or 0
+
+    def recent_numbers(self, scope: TenantScope, app_id: str, most: int) -> list[int]:
+        """The versions that have been published, latest first."""
+        rows = scope.select(VersionRow, VersionRow.number).where(
+            VersionRow.app_id == app_id, VersionRow.state == "ready", VersionRow.published_at.is_null(False)
+        )
+        return [row.number for row in rows.order_by(VersionRow.published_at.desc()).limit(most)]
+
+    def load_served(self, scope: TenantScope, app_id: str, number: int) -> ServedVersion | None:
+        """What serving a version that is ready takes; None when there is none."""
+        with db.snapshot():
+            row = scope.find(VersionRow, app_id=app_id, number=number)
+            if row is None or row.state != "ready":
+                return None
+            files = versions.read_files(scope, app_id, number)
+            forms: dict[str, dict[str, tuple[str, int]]] = {}
+            for form in scope.select(FormRow).where(FormRow.app_id == app_id):
+                forms.setdefault(form.content, {})[form.encoding] = (form.sha256, form.size)
+        served = {path: ServedFile(spec.sha256, spec.size, forms.get(spec.sha256, {})) for path, spec in files.items()}
+        for name in RULE_FILES:
+            served.pop(name, None)
+        return ServedVersion(number, bool(row.settings.get("spa")), row.rules, served, row.published_at)
+
+
+def _app(row: WebAppRow) -> WebApp:
+    return WebApp(row.id, row.name, row.description, row.published_version, row.created_at, row.updated_at)

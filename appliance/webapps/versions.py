@@ -1,0 +1,134 @@
+"""The rows of versions: made, filled, compared, purged.  Every function but the readers runs inside a write."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from appliance.blobs.service import Blobs
+from appliance.core import clock, db
+from appliance.core.errors import NotFound
+from appliance.core.scope import TenantScope
+
+from .models import FileRow, FormRow, VersionRow, WebAppRow
+from .preparing import IDENTITY, Form
+from .records import Difference, FileSpec, NewVersion, Settings, Source, State, Version
+
+KEPT_VERSIONS = 50
+_ROWS_AT_ONCE = 500
+
+
+def get_row(scope: TenantScope, app_id: str, number: int) -> VersionRow:
+    """NotFound names the app first."""
+    scope.get(WebAppRow, id=app_id)
+    found = scope.find(VersionRow, app_id=app_id, number=number)
+    if found is None:
+        raise NotFound(f"the WebApp {app_id!r} has no version {number}")
+    return found
+
+
+def show(row: VersionRow, published: int | None, required: Sequence[str] = ()) -> Version:
+    state: State = row.state
+    if row.number == published:
+        state = "published"
+    elif row.state == "ready" and row.published_at is not None:
+        state = "superseded"
+    return Version(
+        row.app_id, row.number, state, row.message, Source(**row.source), Settings(**row.settings), row.files, row.bytes,
+        row.reason, row.created_at, row.created_by, row.published_at, tuple(required),
+    )  # fmt: skip
+
+
+def insert_version(scope: TenantScope, app_id: str, new: NewVersion) -> int:
+    """A new number, with its files; what of their contents is there already is held."""
+    app = scope.get(WebAppRow, id=app_id)
+    number = int(app.last_version) + 1
+    now = max(clock.now_ms(), app.updated_at)
+    scope.update(WebAppRow, last_version=number, updated_at=now).where(WebAppRow.id == app_id).execute()
+    scope.insert(
+        VersionRow, app_id=app_id, number=number, state="uploading", message=new.message, source=asdict(new.source),
+        settings=asdict(new.settings), rules={}, files=len(new.files), bytes=sum(spec.size for spec in new.files.values()),
+        created_at=now, created_by=scope.actor,
+    )  # fmt: skip
+    rows = [(scope.tenant_id, app_id, number, path, spec.sha256, spec.size) for path, spec in new.files.items()]
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        part = rows[start : start + _ROWS_AT_ONCE]
+        places = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(part))
+        db.execute(
+            f"INSERT INTO webapp_file (tenant_id, app_id, number, path, sha256, size) VALUES {places}",  # noqa: S608
+            tuple(value for row in part for value in row),
+        )
+    hold_contents(scope, app_id, number)
+    return number
+
+
+def hold_contents(scope: TenantScope, app_id: str, number: int) -> None:
+    """The contents of the version that are there are not collected before its rows can be seen."""
+    db.execute(
+        "UPDATE blob SET touched_at = ? WHERE tenant_id = ? AND sha256 IN "
+        "(SELECT sha256 FROM webapp_file WHERE tenant_id = ? AND app_id = ? AND number = ?)",
+        (clock.now_ms(), scope.tenant_id, scope.tenant_id, app_id, number),
+    )
+
+
+def missing_contents(scope: TenantScope, app_id: str, number: int) -> list[str]:
+    """The sha256 of each content of the version that nobody has sent."""
+    found = db.rows(
+        "SELECT DISTINCT f.sha256 FROM webapp_file f WHERE f.tenant_id = ? AND f.app_id = ? AND f.number = ? AND NOT EXISTS "
+        "(SELECT 1 FROM blob b WHERE b.tenant_id = f.tenant_id AND b.sha256 = f.sha256) ORDER BY 1",
+        (scope.tenant_id, app_id, number),
+    )
+    return [str(sha256) for (sha256,) in found]
+
+
+def new_contents(scope: TenantScope, app_id: str, number: int) -> list[tuple[str, FileSpec]]:
+    """A path and the content for each content of the version that no version of the app had before."""
+    found = db.rows(
+        "SELECT min(f.path), f.sha256, min(f.size) FROM webapp_file f WHERE f.tenant_id = ? AND f.app_id = ? AND f.number = ? "
+        "AND NOT EXISTS (SELECT 1 FROM webapp_form v WHERE v.tenant_id = f.tenant_id AND v.app_id = f.app_id "
+        "AND v.content = f.sha256) GROUP BY f.sha256 ORDER BY 1",
+        (scope.tenant_id, app_id, number),
+    )
+    return [(str(path), FileSpec(str(sha256), int(size))) for path, sha256, size in found]
+
+
+def read_files(scope: TenantScope, app_id: str, number: int) -> dict[str, FileSpec]:
+    """The files of a version by path."""
+    rows = scope.select(FileRow).where(FileRow.app_id == app_id, FileRow.number == number).order_by(FileRow.path)
+    return {row.path: FileSpec(row.sha256, row.size) for row in rows}
+
+
+def make_ready(scope: TenantScope, blobs: Blobs, row: VersionRow, rules: Mapping[str, Any], forms: Iterable[Form]) -> None:
+    """The version may be published from now on."""
+    for form in forms:
+        if form.encoding != IDENTITY:
+            blobs.hold(scope, form.sha256)
+        db.execute(
+            "INSERT INTO webapp_form (tenant_id, app_id, content, encoding, sha256, size) VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (tenant_id, app_id, content, encoding) DO NOTHING",
+            (scope.tenant_id, row.app_id, form.content, form.encoding, form.sha256, form.size),
+        )
+    of_this = (VersionRow.app_id == row.app_id, VersionRow.number == row.number)
+    scope.update(VersionRow, state="ready", rules=dict(rules)).where(*of_this).execute()
+
+
+def compare(scope: TenantScope, app_id: str, number: int, against: int) -> Difference:
+    """What the version has that the other has not."""
+    newer, older = read_files(scope, app_id, number), read_files(scope, app_id, against)
+    both = newer.keys() & older.keys()
+    changed = tuple(sorted(path for path in both if newer[path].sha256 != older[path].sha256))
+    added, removed = tuple(sorted(newer.keys() - older.keys())), tuple(sorted(older.keys() - newer.keys()))
+    return Difference(against, added, changed, removed, len(both) - len(changed))
+
+
+def purge_old(scope: TenantScope, app_id: str) -> int:
+    """Delete the oldest versions beyond KEPT_VERSIONS, never the published one; answers how many."""
+    app = scope.get(WebAppRow, id=app_id)
+    rows = scope.select(VersionRow, VersionRow.number).where(VersionRow.app_id == app_id).order_by(VersionRow.number.desc())
+    old = [row.number for row in rows][KEPT_VERSIONS:]
+    old = [number for number in old if number != app.published_version]
+    if not old:
+        return 0
+    scope.delete(VersionRow).where(VersionRow.app_id == app_id, VersionRow.number.in_(old)).execute()
+    kept = scope.select(FileRow, FileRow.sha256).where(FileRow.app_id == app_id)
+    scope.delete(FormRow).where(FormRow.app_id == app_id, FormRow.content.not_in(kept)).execute()
+    return len(old)

@@ -1,0 +1,125 @@
+"""WebApps over the API: digest deploy, archive deploy, publishing, and what is refused."""
+
+import hashlib
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.solutions.archive import write_zip
+from tests.api.resources import fresh
+
+WEBAPPS = "/api/v1/webapps"
+PAGE, SCRIPT = b"<!doctype html><h1>Hello</h1>", b"let a = 1\n" * 200
+
+
+def sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def data(answer: httpx.Response, status: int = 200) -> Any:
+    assert answer.status_code == status, answer.text
+    return answer.json()["data"]
+
+
+def refused(answer: httpx.Response, status: int, code: str) -> str:
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (status, code), error
+    return str(error["message"])
+
+
+@pytest.fixture
+def app(acme: httpx.Client) -> str:
+    """The address of a new WebApp."""
+    made = data(acme.post(WEBAPPS, json={"id": f"w{fresh('x')}"}), 201)
+    assert made["url"].startswith(f"http://{made['id']}--acme.content.localhost")
+    return f"{WEBAPPS}/{made['id']}"
+
+
+def manifest(**files: bytes) -> dict[str, Any]:
+    return {"files": {path.replace("_", "."): {"sha256": sha(content), "size": len(content)} for path, content in files.items()}}
+
+
+def test_a_digest_deploy_from_the_manifest_to_the_rollback(acme: httpx.Client, app: str) -> None:
+    made = data(acme.post(f"{app}/versions", json={**manifest(index_html=PAGE, a_js=SCRIPT), "source": {"commit": "abc"}}), 201)
+    assert (made["version"], made["state"], made["commit"]) == (1, "uploading", "abc")
+    message = refused(acme.post(f"{app}/versions/1/finalize"), 409, "conflict")
+    assert "2 contents" in message
+    for content in (PAGE, SCRIPT, SCRIPT):
+        data(acme.put(f"{app}/versions/1/blobs/{sha(content)}", content=content))
+    assert data(acme.get(f"{app}/versions/1"))["required"] == []
+    assert data(acme.post(f"{app}/versions/1/finalize"))["state"] == "ready"
+    assert data(acme.post(f"{app}/versions/1/publish", json={"if_current": 0}))["state"] == "published"
+    archive = write_zip({"index.html": PAGE, "a.js": SCRIPT + b"2"})
+    zipped = {"Content-Type": "application/zip"}
+    sent = acme.post(f"{app}/versions", content=archive, headers=zipped, params={"message": "second"})
+    assert data(sent, 201)["message"] == "second"
+    found = data(acme.get(f"{app}/versions/2/diff"))
+    assert found == {"against": 1, "added": [], "changed": ["a.js"], "removed": [], "unchanged": 1}
+    assert "version 1 is published now" in refused(acme.post(f"{app}/versions/2/publish", json={"if_current": 3}), 409, "conflict")
+    data(acme.post(f"{app}/versions/2/publish", json={"if_current": 1}))
+    assert data(acme.post(f"{app}/rollback", json={}))["version"] == 1
+    assert data(acme.get(app))["published_version"] == 1
+    assert "published_version" not in data(acme.post(f"{app}/unpublish"))
+    actions = [entry["action"] for entry in data(acme.get("/api/v1/logs/audit", params={"limit": 5}))]
+    assert actions == ["webapp.unpublish", "webapp.publish", "webapp.publish", "webapp.version", "webapp.publish"]
+
+
+def test_an_interrupted_deploy_goes_on_where_it_was(acme: httpx.Client, app: str) -> None:
+    data(acme.post(f"{app}/versions", json=manifest(a_html=fresh("x").encode(), b_html=fresh("y").encode())), 201)
+    assert len(data(acme.get(f"{app}/versions/1"))["required"]) == 2
+    other = data(acme.post(f"{app}/versions", json=manifest(a_html=PAGE)), 201)
+    assert other["version"] == 2
+
+
+def test_a_content_that_is_another_is_refused(acme: httpx.Client, app: str) -> None:
+    content = fresh("content").encode()
+    data(acme.post(f"{app}/versions", json=manifest(index_html=content)), 201)
+    refused(acme.put(f"{app}/versions/1/blobs/{sha(content)}", content=b"other"), 422, "validation_failed")
+    refused(acme.put(f"{app}/versions/1/blobs/{sha(b'other')}", content=b"other"), 404, "not_found")
+    refused(acme.put(f"{app}/versions/9/blobs/{sha(content)}", content=content), 404, "not_found")
+
+
+@pytest.mark.parametrize("member", ["routes", "access", "smoke"])
+def test_what_comes_later_is_refused_in_a_sentence(acme: httpx.Client, app: str, member: str) -> None:
+    message = refused(acme.post(f"{app}/versions", json={**manifest(a=b""), member: [{"path": "/"}]}), 422, "validation_failed")
+    assert "not offered by this release" in message
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 400, "invalid_json"),
+        (b"[]", 422, "validation_failed"),
+        (b'{"files": {}}', 422, "validation_failed"),
+        (b'{"files": {"a": 1}}', 422, "validation_failed"),
+        (b'{"colour": 1, "files": {}}', 422, "validation_failed"),
+        (b'{"files": {"../a": {"sha256": "%s", "size": 0}}}' % sha(b"").encode(), 422, "validation_failed"),
+        (b'{"files": {"a": {"sha256": "%s", "size": 999999999999}}}' % sha(b"").encode(), 413, "payload_too_large"),
+        (b"[" * 200 + b"]" * 200, 413, "payload_too_large"),
+    ],
+)
+def test_a_manifest_that_is_none_is_refused(acme: httpx.Client, app: str, body: bytes, status: int, code: str) -> None:
+    refused(acme.post(f"{app}/versions", content=body, headers={"Content-Type": "application/json"}), status, code)
+    assert data(acme.get(f"{app}/versions")) == []
+
+
+@pytest.mark.parametrize("body", [b"", b"no archive", write_zip({"../a": b""}), json.dumps(manifest(a=b"")).encode()])
+def test_an_archive_that_is_none_is_refused(acme: httpx.Client, app: str, body: bytes) -> None:
+    answer = acme.post(f"{app}/versions", content=body, headers={"Content-Type": "application/zip"})
+    assert answer.status_code in (400, 422)
+    assert data(acme.get(f"{app}/versions")) == []
+
+
+def test_a_key_in_a_file_is_refused(acme: httpx.Client, app: str) -> None:
+    archive = write_zip({"index.html": f"<script>key = '{acme.headers['x-api-key']}'</script>".encode()})
+    answer = acme.post(f"{app}/versions", content=archive, headers={"Content-Type": "application/zip"})
+    assert acme.headers["x-api-key"] not in answer.text
+    assert "index.html" in refused(answer, 422, "api_key_leaked")
+
+
+def test_rules_that_are_wrong_are_named_by_line(acme: httpx.Client, app: str) -> None:
+    archive = write_zip({"index.html": PAGE, "_redirects": b"/a /b\n/c\n"})
+    answer = acme.post(f"{app}/versions", content=archive, headers={"Content-Type": "application/zip"})
+    assert "_redirects line 2" in refused(answer, 422, "definition_invalid")

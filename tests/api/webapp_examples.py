@@ -1,0 +1,45 @@
+"""One valid request for every route of WebApps."""
+
+import hashlib
+from collections.abc import Callable
+
+from appliance.solutions.archive import write_zip
+from tests.api.example import Example
+from tests.api.resources import Resources, fresh
+
+
+def _webapp(tenant: Resources) -> str:
+    return tenant.once("webapp", tenant.webapp)
+
+
+def _second(tenant: Resources) -> Example:
+    return Example({"app": _webapp(tenant), "version": "2"})
+
+
+def _archive(tenant: Resources) -> Example:
+    archive = write_zip({"app.yaml": b"spa: true", "public/index.html": b"<h1>by an archive</h1>"})
+    return Example({"app": _webapp(tenant)}, archive, {"message": "by a test"}, media="application/zip")
+
+
+def _content(tenant: Resources) -> Example:
+    content = fresh("content").encode()
+    path = {"app": tenant.uploading(content), "version": "1", "sha256": hashlib.sha256(content).hexdigest()}
+    return Example(path, content, media="application/octet-stream")
+
+
+WEBAPPS: dict[str, Callable[[Resources], Example]] = {
+    "list_webapps": lambda tenant: Example(),
+    "get_webapp": lambda tenant: Example({"app": _webapp(tenant)}),
+    "create_webapp": lambda tenant: Example(body={"id": fresh("made"), "name": "Made", "description": "by a test"}),
+    "change_webapp": lambda tenant: Example({"app": _webapp(tenant)}, {"name": "Renamed"}),
+    "delete_webapp": lambda tenant: Example({"app": tenant.webapp()}, query={"force": "true"}),
+    "list_webapp_versions": lambda tenant: Example({"app": _webapp(tenant)}),
+    "create_webapp_version": _archive,
+    "get_webapp_version": _second,
+    "get_webapp_diff": _second,
+    "put_webapp_content": _content,
+    "finalize_webapp_version": _second,
+    "publish_webapp": lambda tenant: Example({"app": tenant.webapp(), "version": "1"}, {"if_current": 2}),
+    "roll_back_webapp": lambda tenant: Example({"app": tenant.webapp()}, {"version": 1}),
+    "unpublish_webapp": lambda tenant: Example({"app": tenant.webapp()}),
+}

@@ -1,0 +1,49 @@
+"""The WebApps of two tenants."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.blobs.local import LocalPlaces
+from appliance.blobs.service import Blobs
+from appliance.core import db, migrations
+from appliance.core.scope import TenantScope
+from appliance.tenants import service as tenants
+from appliance.webapps.service import HOLDERS, Limits, NewApp, WebApps
+
+
+@pytest.fixture
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """SQLite, unless a test asks for both dialects."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return f"sqlite:///{tmp_path}/gos.db"
+    return str(request.getfixturevalue("cluster").emptied())
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Blobs:
+    return Blobs(LocalPlaces(tmp_path / "blobs"), HOLDERS)
+
+
+@pytest.fixture
+def webapps(store_url: str, blobs: Blobs, acme: TenantScope) -> Iterator[WebApps]:
+    """With the app `shop` of acme."""
+    db.open_database(store_url)
+    migrations.migrate()
+    for name in ("acme", "globex"):
+        tenants.create_tenant(name, name)
+    apps = WebApps(blobs, Limits(100, 1 << 20, 1 << 18))
+    apps.create_app(acme, NewApp("shop"))
+    yield apps
+    db.close_database()
+
+
+@pytest.fixture
+def acme() -> TenantScope:
+    return TenantScope("acme", "key:acme")
+
+
+@pytest.fixture
+def globex() -> TenantScope:
+    return TenantScope("globex", "key:globex")

@@ -1,0 +1,299 @@
+"""Versions: numbered, immutable, complete before they are published; one row says which is served."""
+
+import gzip
+import hashlib
+import io
+
+import pytest
+import zstandard
+
+from appliance.blobs.service import GRACE_MS, Blobs
+from appliance.core import clock, db
+from appliance.core.errors import (
+    AlreadyExists,
+    ApiKeyLeaked,
+    ApplianceError,
+    Conflict,
+    DefinitionInvalid,
+    NotFound,
+    PayloadTooLarge,
+    ValidationFailed,
+)
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.solutions.archive import write_zip
+from appliance.tenants.keys import make_key_text
+from appliance.webapps import versions
+from appliance.webapps.service import FileSpec, NewApp, NewVersion, Settings, Version, WebApps
+
+PAGE = b"<!doctype html><title>Shop</title><h1>Hello</h1>"
+SCRIPT = b"export const hello = 'hello, dear reader of this file'\n" * 100
+
+
+BOTH = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
+
+
+def spec(content: bytes) -> FileSpec:
+    return FileSpec(hashlib.sha256(content).hexdigest(), len(content))
+
+
+def send(webapps: WebApps, blobs: Blobs, scope: TenantScope, number: int, content: bytes, name: bytes | None = None) -> None:
+    receiver = blobs.receiver()
+    receiver.write(content)
+    webapps.put_content(scope, "shop", number, spec(content if name is None else name).sha256, receiver.finish())
+
+
+def deploy(webapps: WebApps, scope: TenantScope, files: dict[str, bytes], settings: bytes = b"") -> Version:
+    about = {"app.yaml": settings} if settings else {}
+    return webapps.deploy_archive(scope, "shop", io.BytesIO(write_zip({**about, **files})))
+
+
+def publish(webapps: WebApps, scope: TenantScope, *numbers: int) -> None:
+    for number in numbers:
+        webapps.publish_version(scope, "shop", number)
+
+
+def test_only_what_is_missing_is_sent(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+    files = {"index.html": spec(PAGE), "assets/a.js": spec(SCRIPT), "assets/b.js": spec(SCRIPT)}
+    made = webapps.create_version(acme, "shop", NewVersion(files))
+    assert (made.number, made.state, made.files) == (1, "uploading", 3)
+    assert set(made.required) == {spec(PAGE).sha256, spec(SCRIPT).sha256}
+    send(webapps, blobs, acme, 1, PAGE)
+    with pytest.raises(Conflict, match="1 contents have not been sent"):
+        webapps.finalize_version(acme, "shop", 1)
+    assert webapps.get_version(acme, "shop", 1).required == (spec(SCRIPT).sha256,)
+    send(webapps, blobs, acme, 1, SCRIPT)
+    send(webapps, blobs, acme, 1, SCRIPT)
+    assert webapps.finalize_version(acme, "shop", 1).state == "ready"
+    assert webapps.finalize_version(acme, "shop", 1).state == "ready"
+    again = webapps.create_version(acme, "shop", NewVersion({**files, "new.css": spec(b"h1 {}")}))
+    assert (again.number, again.required) == (2, (spec(b"h1 {}").sha256,))
+
+
+@BOTH
+def test_what_another_tenant_has_is_missing(webapps: WebApps, blobs: Blobs, acme: TenantScope, globex: TenantScope) -> None:
+    deploy(webapps, acme, {"index.html": PAGE})
+    webapps.create_app(globex, NewApp("shop"))
+    made = webapps.create_version(globex, "shop", NewVersion({"index.html": spec(PAGE)}))
+    assert made.required == (spec(PAGE).sha256,)
+    with pytest.raises(Conflict):
+        webapps.finalize_version(globex, "shop", made.number)
+
+
+def test_a_content_that_is_another_one_is_refused(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+    webapps.create_version(acme, "shop", NewVersion({"index.html": spec(PAGE)}))
+    with pytest.raises(ValidationFailed, match="send it again"):
+        send(webapps, blobs, acme, 1, b"something else", PAGE)
+    with pytest.raises(NotFound, match="no file of version 1"):
+        send(webapps, blobs, acme, 1, b"something else")
+
+
+def test_an_archive_is_a_version_of_its_public_folder(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+    files = {
+        "shop/public/index.html": PAGE,
+        "shop/public/a.js": SCRIPT,
+        "shop/README.md": b"not served",
+        "shop/app.yaml": b"spa: true",
+    }
+    made = webapps.deploy_archive(acme, "shop", io.BytesIO(write_zip(files)), "by hand")
+    assert (made.state, made.message, made.settings.spa) == ("ready", "by hand", True)
+    assert webapps.list_files(acme, "shop", 1) == {"index.html": spec(PAGE), "a.js": spec(SCRIPT)}
+
+
+def test_digest_and_archive_give_the_same_version(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+    files = {"index.html": PAGE, "_redirects": b"/old /new", "a.js": SCRIPT}
+    deploy(webapps, acme, files, b"spa: true")
+    given = NewVersion({path: spec(content) for path, content in files.items()}, Settings(spa=True))
+    assert webapps.create_version(acme, "shop", given).required == ()
+    webapps.finalize_version(acme, "shop", 2)
+    first, second = (webapps.load_served(acme, "shop", number) for number in (1, 2))
+    assert first is not None
+    assert second is not None
+    assert (first.files, first.rules, first.spa) == (second.files, second.rules, second.spa)
+    assert "_redirects" not in first.files
+
+
+def test_a_new_content_is_compressed_once(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+    deploy(webapps, acme, {"a.js": SCRIPT, "photo.jpg": SCRIPT[::-1], "small.js": b"1"})
+    served = webapps.load_served(acme, "shop", 1)
+    assert served is not None
+    forms = served.files["a.js"].forms
+    assert set(forms) == {"identity", "gzip", "zstd"}
+    assert gzip.decompress(blobs.read_whole(acme, forms["gzip"][0], 1 << 20)) == SCRIPT
+    assert zstandard.decompress(blobs.read_whole(acme, forms["zstd"][0], 1 << 20)) == SCRIPT
+    assert all(size < len(SCRIPT) for encoding, (_, size) in forms.items() if encoding != "identity")
+    assert set(served.files["photo.jpg"].forms) == set(served.files["small.js"].forms) == {"identity"}
+    deploy(webapps, acme, {"a.js": SCRIPT, "b.js": b"2"})
+    assert [path for path, _ in versions.new_contents(acme, "shop", 2)] == []
+
+
+def test_a_key_in_a_file_fails_the_version_and_is_not_told(webapps: WebApps, acme: TenantScope) -> None:
+    key = make_key_text("live")
+    with pytest.raises(ApiKeyLeaked, match=r"assets/config\.js holds an API key") as refused:
+        deploy(webapps, acme, {"index.html": PAGE, "assets/config.js": f"let key = '{key}'".encode()})
+    failed = webapps.get_version(acme, "shop", 1)
+    assert failed.state == "failed"
+    assert key not in f"{refused.value.message}{failed.reason}"
+    with pytest.raises(Conflict, match="has failed"):
+        webapps.finalize_version(acme, "shop", 1)
+    with pytest.raises(Conflict, match="is failed"):
+        publish(webapps, acme, 1)
+    assert deploy(webapps, acme, {"index.html": key[:-1].encode() + b"0"}).state == "ready"
+
+
+@BOTH
+def test_numbers_are_given_once(webapps: WebApps, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "KEPT_VERSIONS", 2)
+    for number in (1, 2, 3, 4):
+        assert deploy(webapps, acme, {"index.html": str(number).encode()}).number == number
+        if number == 1:
+            publish(webapps, acme, 1)
+    kept = [each.number for each in webapps.list_versions(acme, "shop", PageRequest()).items]
+    assert kept == [4, 3, 1]
+    with pytest.raises(NotFound):
+        webapps.get_version(acme, "shop", 2)
+
+
+@BOTH
+def test_what_a_version_holds_is_kept_and_what_none_holds_is_collected(
+    webapps: WebApps, blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(webapps, acme, {"a.js": SCRIPT})
+    forms = webapps.load_served(acme, "shop", 1)
+    assert forms is not None
+    later = clock.now_ms() + GRACE_MS + 60_000
+    monkeypatch.setattr(clock, "now_ms", lambda: later)
+    blobs.collect()
+    for sha256, _ in forms.files["a.js"].forms.values():
+        assert b"".join(blobs.read_checked(acme, sha256))
+    monkeypatch.setattr(versions, "KEPT_VERSIONS", 1)
+    deploy(webapps, acme, {"index.html": PAGE})
+    later += GRACE_MS + 60_000
+    assert blobs.collect() == 3
+    assert blobs.usage(acme).blobs == 1
+
+
+@BOTH
+def test_one_version_is_published_at_a_time(webapps: WebApps, acme: TenantScope) -> None:
+    for text in (b"1", b"2", b"3"):
+        deploy(webapps, acme, {"index.html": text})
+    told: list[tuple[str, str]] = []
+    webapps.on_change(lambda tenant, app: told.append((tenant, app)))
+    assert webapps.publish_version(acme, "shop", 1, if_current=0).state == "published"
+    with pytest.raises(Conflict, match="version 1 is published now"):
+        webapps.publish_version(acme, "shop", 2, if_current=0)
+    assert told == [("acme", "shop")]
+    publish(webapps, acme, 2)
+    assert [each.state for each in webapps.list_versions(acme, "shop", PageRequest()).items] == ["ready", "published", "superseded"]
+    assert webapps.roll_back(acme, "shop").number == 1
+    assert webapps.roll_back(acme, "shop").number == 2
+    with pytest.raises(Conflict, match="never been published"):
+        webapps.roll_back(acme, "shop", 3)
+    assert webapps.published_number(acme, "shop") == 2
+    assert webapps.recent_numbers(acme, "shop", 5) == [2, 1]
+    assert webapps.unpublish_app(acme, "shop").published_version is None
+    assert webapps.published_number(acme, "shop") == 0
+
+
+def test_a_version_that_is_not_ready_is_not_published(webapps: WebApps, acme: TenantScope) -> None:
+    webapps.create_version(acme, "shop", NewVersion({"index.html": spec(PAGE)}))
+    with pytest.raises(Conflict, match="is uploading"):
+        publish(webapps, acme, 1)
+    with pytest.raises(Conflict, match="no other version"):
+        webapps.roll_back(acme, "shop")
+
+
+def test_versions_are_compared(webapps: WebApps, acme: TenantScope) -> None:
+    deploy(webapps, acme, {"a": b"1", "b": b"1", "c": b"1"})
+    deploy(webapps, acme, {"a": b"1", "b": b"2", "d": b"1"})
+    found = webapps.compare_versions(acme, "shop", 2, None)
+    assert (found.against, found.added, found.changed, found.removed, found.unchanged) == (1, ("d",), ("b",), ("c",), 1)
+    assert webapps.compare_versions(acme, "shop", 1, None).added == ("a", "b", "c")
+    publish(webapps, acme, 2)
+    assert webapps.compare_versions(acme, "shop", 1, None).against == 2
+    with pytest.raises(NotFound):
+        webapps.compare_versions(acme, "shop", 1, 9)
+
+
+def test_wrong_rules_fail_the_version_and_name_their_lines(webapps: WebApps, acme: TenantScope) -> None:
+    with pytest.raises(DefinitionInvalid, match="_redirects line 2: the status 999") as refused:
+        deploy(webapps, acme, {"_redirects": b"/a /b\n/c /d 999\n", "_headers": b"/*\n  Set-Cookie: a=b\n"})
+    assert [detail.pointer for detail in refused.value.details] == ["/files/_redirects", "/files/_headers"]
+    assert webapps.get_version(acme, "shop", 1).state == "failed"
+
+
+MANIFESTS: list[tuple[dict[str, FileSpec], type[ApplianceError]]] = [
+    ({}, ValidationFailed),
+    ({"../a": spec(b"")}, ValidationFailed),
+    ({"a.js": spec(b""), "A.js": spec(b"")}, ValidationFailed),
+    ({"a": FileSpec("no sha", 1)}, ValidationFailed),
+    ({"a": FileSpec(spec(b"").sha256, (1 << 18) + 1)}, PayloadTooLarge),
+    ({f"f{number}": FileSpec(spec(b"").sha256, 1 << 18) for number in range(5)}, PayloadTooLarge),
+    ({f"f{number}": spec(b"") for number in range(101)}, PayloadTooLarge),
+]
+
+
+def test_a_manifest_that_is_none_takes_no_number(webapps: WebApps, acme: TenantScope) -> None:
+    for files, error in MANIFESTS:
+        with pytest.raises(error):
+            webapps.create_version(acme, "shop", NewVersion(files))
+    assert deploy(webapps, acme, {"index.html": PAGE}).number == 1
+
+
+def test_settings_that_are_none_are_refused(webapps: WebApps, acme: TenantScope) -> None:
+    for about in (b"routes: [{path: /api}]", b"colour: red", b"spa: perhaps", b"- a", b"\xff", b"a: [", b"access: members"):
+        with pytest.raises((ValidationFailed, DefinitionInvalid)):
+            deploy(webapps, acme, {"index.html": PAGE}, about)
+    assert deploy(webapps, acme, {"index.html": PAGE}, b"spa: true\naccess: public\nroutes: []\n").settings.spa
+
+
+def test_a_crash_at_any_write_leaves_the_old_version_or_the_new(
+    webapps: WebApps, blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deploy that ends at its n-th commit is begun again and comes to the same; what is served is never in between."""
+    deploy(webapps, acme, {"index.html": b"old"})
+    publish(webapps, acme, 1)
+    write, files = db.write, {"index.html": b"new", "a.js": SCRIPT}
+    for allowed in range(40):
+        left = allowed
+
+        def counted(fn):  # type: ignore[no-untyped-def]
+            nonlocal left
+            if left == 0:
+                raise KeyboardInterrupt
+            left -= 1
+            return write(fn)
+
+        monkeypatch.setattr(db, "write", counted)
+        try:
+            number = deploy(webapps, acme, files).number
+            webapps.publish_version(acme, "shop", number)
+        except KeyboardInterrupt:
+            monkeypatch.setattr(db, "write", write)
+            assert webapps.published_number(acme, "shop") == 1
+            continue
+        monkeypatch.setattr(db, "write", write)
+        assert allowed >= 5
+        served = webapps.load_served(acme, "shop", webapps.published_number(acme, "shop") or 0)
+        assert served is not None
+        assert served.files["index.html"].sha256 == spec(b"new").sha256
+        return
+    raise AssertionError("the deploy never came to its end")
+
+
+@BOTH
+def test_apps_are_named_once_and_go_with_everything(webapps: WebApps, acme: TenantScope, globex: TenantScope) -> None:
+    with pytest.raises(AlreadyExists):
+        webapps.create_app(acme, NewApp("shop"))
+    for name in ("v2", "cdn", "a--b", "x" * 25, "Shop"):
+        with pytest.raises(ValidationFailed):
+            webapps.create_app(acme, NewApp(name))
+    with pytest.raises(NotFound):
+        webapps.get_app(globex, "shop")
+    deploy(webapps, acme, {"index.html": PAGE})
+    publish(webapps, acme, 1)
+    with pytest.raises(Conflict, match="unpublish it first"):
+        webapps.delete_app(acme, "shop")
+    webapps.delete_app(acme, "shop", force=True)
+    assert webapps.published_number(acme, "shop") is None
+    assert db.rows("SELECT count(*) FROM webapp_file") == [(0,)]
