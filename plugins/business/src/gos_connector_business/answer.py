@@ -1,9 +1,6 @@
 """What came back: its JSON, or the contract's error for a status."""
 
 import json
-import time
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from appliance.connectors.contract import (
@@ -15,6 +12,7 @@ from appliance.connectors.contract import (
     Rejected,
     SystemFailure,
     TransientError,
+    retry_after,
 )
 
 _EXCERPT = 500
@@ -75,18 +73,6 @@ def error_of(answer: HttpAnswer, who: str, said: str, code: str = "") -> Connect
         outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
         return TransientError(f"{who} failed{reason}", outcome=outcome, details=details)
     return Rejected(f"{who} refused{reason}", details=details)
-
-
-def retry_after(answer: HttpAnswer) -> float | None:
-    """Seconds of the header Retry-After (RFC 9110 § 10.2.3), given as seconds or as a date."""
-    text = answer.headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        moment = parsedate_to_datetime(text)
-    except (TypeError, ValueError):
-        return None
-    return max(0.0, moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - time.time())
 
 
 def _refuse(name: str) -> Any:

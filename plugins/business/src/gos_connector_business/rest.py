@@ -2,11 +2,20 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from appliance.connectors.contract import ConfigError, ConnectorError, Context, HttpAnswer, HttpRequest, SystemFailure
+from appliance.connectors.contract import (
+    ConfigError,
+    ConnectorError,
+    Context,
+    HttpAnswer,
+    HttpRequest,
+    Json,
+    SystemFailure,
+    authorized,
+)
 from gos_connector_business.answer import parse_object
 
 Pairs = Sequence[tuple[str, str]]
@@ -26,9 +35,11 @@ class Rest:
 
     who: str
     base: str
-    headers: Pairs
+    headers: Pairs = field(repr=False)
     refusal: Callable[[HttpAnswer], ConnectorError]
     timeout: float
+    auth: Json = field(default_factory=lambda: {"kind": "none"}, repr=False)
+    """The block of credentials, where they are not among the headers."""
 
     def ask(self, method: str, path: str, ctx: Context, *, params: Pairs = (), body: Any = None) -> HttpAnswer:
         """A successful answer; errors of the contract otherwise."""
@@ -38,8 +49,8 @@ class Rest:
             content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
             headers.append(("Content-Type", "application/json"))
         request = HttpRequest(method, self.base + path, headers, params, content, self.timeout, follow_redirects=False)
-        answer = ctx.http.send(request)
-        if 300 <= answer.status < 400:
+        answer = authorized(ctx, self.auth).send(request)
+        if 300 < answer.status < 400:
             raise ConfigError("The address sends elsewhere; give the one it sends to.", details={"status": answer.status})
         if not 200 <= answer.status < 300:
             raise self.refusal(answer)

@@ -10,8 +10,9 @@ from appliance.connectors.contract import (
     RateLimited,
     Rejected,
     TransientError,
+    retry_after,
 )
-from gos_connector_business.answer import brief, error_of, retry_after, told_object
+from gos_connector_business.answer import brief, error_of, told_object
 from gos_connector_business.rest import Rest
 
 WHO = "HubSpot"
