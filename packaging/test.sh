@@ -20,6 +20,8 @@ ensure_test_tools() {
     command -v dovecot >/dev/null || [ -x /usr/sbin/dovecot ] || missing+=(dovecot-imapd)
     command -v slapd >/dev/null || [ -x /usr/sbin/slapd ] || missing+=(slapd)
     command -v apache2 >/dev/null || [ -x /usr/sbin/apache2 ] || missing+=(apache2-bin)
+    command -v proftpd >/dev/null || [ -x /usr/sbin/proftpd ] || missing+=(proftpd-core proftpd-mod-crypto)
+    command -v openssl >/dev/null || missing+=(openssl)
     /usr/bin/python3 -c 'import swift' 2>/dev/null || missing+=(python3-swift)
     [ ${#missing[@]} = 0 ] || need_packages "the tests need ${missing[*]}" "${missing[@]}"
 }

@@ -1,6 +1,8 @@
-"""Real servers on free ports of loopback, each with a folder of its own: OpenSSH, Apache and Swift."""
+"""Real servers on free ports of loopback, each with a folder of its own: OpenSSH, Apache, Swift and ProFTPD."""
 
 import base64
+import contextlib
+import grp
 import hashlib
 import os
 import pwd
@@ -131,7 +133,7 @@ def fingerprint(path: Path) -> str:
 
 @pytest.fixture
 def ctx() -> Iterator[Context]:
-    with open_context() as ctx:
+    with open_context(seconds=60) as ctx:
         yield ctx
 
 
@@ -231,3 +233,47 @@ def swift() -> Iterator[dict[str, Any]]:
         with serving(command, folder, (folder / "swift" / "port").exists, env=environment, **options):
             endpoint = f"http://127.0.0.1:{(folder / 'swift' / 'port').read_text()}"
             yield {"endpoint": endpoint, "region": "eu-central-1", "access_key": "acme:ann", "secret_key": "sésame"}
+
+
+# What `openssl passwd -6` makes of sésame.
+HASH = "$6$gosgos$vgtgI84GJAlDTWuVBoYnf.cnuN64Y0cmcEAlBkL5e.K7atEzm3Em3Z2uL1D5Kd338HTk4S.q/lqDD7tfDmpCE1"
+
+
+def certify(folder: Path) -> None:
+    """A certificate for 127.0.0.1 that is its own authority."""
+    asked = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=files -keyout key -out certificate"
+    subprocess.run(
+        ["openssl", *asked.split(), "-addext", "subjectAltName=IP:127.0.0.1"],  # noqa: S607 - where PATH says
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+
+
+@pytest.fixture(scope="session")
+def proftpd() -> Iterator[dict[str, Place]]:
+    """ProFTPD on four ports: explicit and implicit TLS, clear text, and clear text without lists for programs."""
+    with temporary_folder() as folder:
+        (folder / "root").mkdir()
+        user = server_user()
+        certify(folder)
+        (folder / "users").write_text(f"ann:{HASH}:{user.pw_uid}:{user.pw_gid}::{folder}/root:/bin/sh\n")
+        (folder / "users").chmod(0o600)
+        ports = dict(zip(("explicit", "implicit", "clear", "old"), free_ports(4), strict=True))
+        names = {"user": user.pw_name, "group": grp.getgrgid(user.pw_gid).gr_name, "folder": folder}
+        (folder / "config").write_text(Path(__file__).with_name("proftpd.conf").read_text().format(**names, **ports))
+        options = unprivileged(folder)
+        command = [shutil.which("proftpd") or "/usr/sbin/proftpd", "-n", "-q", "-c", str(folder / "config")]
+        with serving(command, folder, lambda: greets(ports["explicit"], b"220"), **options) as process:
+            ca, root = (folder / "certificate").read_text(), folder / "root"
+            usual = {"host": "127.0.0.1", "user": "ann", "password": "sésame", "ca": ca, "root": str(root)}
+            ways = {"explicit": "explicit", "implicit": "implicit", "clear": "off", "old": "off"}
+            yield {name: Place({**usual, "port": ports[name], "tls": tls}, root, process) for name, tls in ways.items()}
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        found = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in found:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in found]

@@ -1,0 +1,218 @@
+"""FTP and FTPS, to servers that list in a form made for programs (MLSD, RFC 3659)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from appliance.connectors.contract import ConfigError, Context, Json, Rejected, SystemFailure
+from gos_connector_files.connector import FilesConnector
+from gos_connector_files.ftp_session import FtpSession
+from gos_connector_files.path import join, split
+from gos_connector_files.store import (
+    MOST_IN_FOLDER,
+    Entry,
+    Kind,
+    Missing,
+    Page,
+    Store,
+    draft_of,
+    in_the_way,
+    page_of,
+    too_full,
+    too_large,
+)
+
+_MOST_LISTED_BYTES = 20 * 1024 * 1024
+_KINDS: dict[str, Kind] = {"file": "file", "dir": "folder", "cdir": "folder", "pdir": "folder"}
+_LINE = "^[^\\r\\n\\u0000]*$"
+
+
+class FtpConnector(FilesConnector):
+    """A folder of an FTP server."""
+
+    name = "ftp"
+    title = "FTP"
+    settings_schema: ClassVar[Json] = {
+        "type": "object",
+        "required": ["host", "user", "password"],
+        "additionalProperties": False,
+        "properties": {
+            "host": {"type": "string", "minLength": 1, "maxLength": 253, "title": "Host", "secret_target": True},
+            "port": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 65535,
+                "title": "Port",
+                "description": "21, or 990 with implicit TLS",
+                "secret_target": True,
+            },
+            "tls": {
+                "enum": ["explicit", "implicit", "off"],
+                "title": "TLS",
+                "default": "explicit",
+                "description": "off sends the password and all files in clear text",
+                "secret_target": True,
+            },
+            "ca": {"type": "string", "title": "Certificates to trust", "description": "PEM", "secret_target": True},
+            "user": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": _LINE, "title": "User"},
+            "password": {"type": "string", "title": "Password", "secret": True},
+            "root": {
+                "type": "string",
+                "maxLength": 1000,
+                "pattern": _LINE,
+                "title": "Root",
+                "default": "",
+                "description": "The folder that all paths are below; empty for the one that the user begins in",
+            },
+        },
+    }
+
+    @contextmanager
+    def open(self, ctx: Context) -> Iterator[Store]:
+        with self._session(ctx) as session:
+            yield FtpStore(session, self.settings.get("root", ""))
+
+    def check(self, ctx: Context) -> str:
+        with self._session(ctx) as session:
+            store = FtpStore(session, self.settings.get("root", ""))
+            store.page("", None, 1)
+            how = f"in {session.protection}" if session.protection else "in clear text"
+            return f"{session.place} lets {self.settings['user']} in and shows {store.root}, {how}."
+
+    @contextmanager
+    def _session(self, ctx: Context) -> Iterator[FtpSession]:
+        session = FtpSession(self.settings, ctx)
+        try:
+            session.sign_in()
+            if "MLST" not in session.features:
+                raise ConfigError(f"{session.place} lists only in a form made for people (no MLSD, RFC 3659); it cannot be used.")
+            yield session
+        finally:
+            session.close()
+
+
+class FtpStore(Store):
+    """Files below a root; what its links lead to is the server's affair."""
+
+    def __init__(self, session: FtpSession, root: str) -> None:
+        self._session = session
+        if root:
+            session.done(f"CWD {root}", root)
+        told = session.done("PWD", root).lines[0]
+        quoted = told.partition('"')[2].rpartition('"')[0]
+        if not quoted.startswith("/"):
+            raise SystemFailure(f"{session.place} does not tell which folder it is in.")
+        self.root = quoted.replace('""', '"')
+
+    def page(self, folder: str, after: str | None, limit: int) -> Page:
+        where = self._where(folder)
+        if folder and self._known(folder).kind != "folder":
+            raise Rejected(f"{folder!r} is no folder.")
+        listed = self._session.fetch(f"MLSD {where}", folder, _MOST_LISTED_BYTES)
+        if len(listed) > _MOST_LISTED_BYTES:
+            raise too_full()
+        entries = []
+        for line in listed.decode("utf-8", "surrogateescape").split("\n"):
+            facts, separator, name = line.removesuffix("\r").partition(" ")
+            if separator and _facts(facts).get("type") not in ("cdir", "pdir") and name not in ("", ".", "..") and "/" not in name:
+                entries.append(self._entry(facts, join(folder, name)))
+        if len(entries) > MOST_IN_FOLDER:
+            raise too_full()
+        return page_of(entries, after, limit)
+
+    def stat(self, path: str) -> Entry | None:
+        answer = self._session.found(f"MLST {self._where(path)}", path)
+        if answer is None:
+            return None
+        told = [line.lstrip(" ") for line in answer.lines[1:-1]]
+        if len(told) != 1:
+            raise SystemFailure(f"{self._session.place} told something that is not one file.")
+        return self._entry(told[0].partition(" ")[0], path)
+
+    def read(self, path: str, most: int) -> bytes:
+        found = self._known(path)
+        if found.kind != "file":
+            raise Rejected(f"{path!r} is no file.")
+        if found.size > most:
+            raise too_large(path, found.size, most)
+        content = self._session.fetch(f"RETR {self._where(path)}", path, most)
+        if len(content) > most:  # it has grown meanwhile
+            raise too_large(path, len(content), most)
+        return content
+
+    def write(self, path: str, content: bytes, key: str) -> None:
+        """Beside the file under a name of its own, then in its place by one command."""
+        found = self.stat(path)
+        if found is not None and found.kind == "folder":
+            raise in_the_way(path)
+        draft = self._where(join(split(path)[0], draft_of(path, key)))
+        self._session.store(f"STOR {draft}", path, content)
+        try:
+            self._rename(draft, path)
+        except Rejected:
+            self._session.done(f"DELE {draft}", path)
+            raise
+
+    def move(self, source: str, target: str) -> None:
+        self._known(source)
+        if self.stat(target) is not None:
+            raise in_the_way(target)
+        self._rename(self._where(source), target)
+
+    def delete(self, path: str) -> bool:
+        found = self.stat(path)
+        if found is None:
+            return False
+        verb = "RMD" if found.kind == "folder" else "DELE"
+        self._session.done(f"{verb} {self._where(path)}", path, "unknown")
+        return True
+
+    def make_folder(self, path: str) -> bool:
+        made, folder = False, ""
+        for name in path.split("/"):
+            folder = join(folder, name)
+            found = self.stat(folder)
+            if found is None:
+                self._session.done(f"MKD {self._where(folder)}", folder, "unknown")
+                made = True
+            elif found.kind != "folder":
+                raise in_the_way(folder)
+        return made
+
+    def _rename(self, where: str, target: str) -> None:
+        self._session.done(f"RNFR {where}", target)
+        self._session.done(f"RNTO {self._where(target)}", target, "unknown")
+
+    def _known(self, path: str) -> Entry:
+        found = self.stat(path)
+        if found is None:
+            raise Missing(path)
+        return found
+
+    def _where(self, path: str) -> str:
+        """Absolute, so that no name is taken for an option or somebody's home."""
+        return f"{self.root.rstrip('/')}/{path}" if path else self.root
+
+    def _entry(self, facts: str, path: str) -> Entry:
+        known = _facts(facts)
+        kind = _KINDS.get(known.get("type", "").lower(), "other")
+        size = known.get("size", "0")
+        if not size.isdigit():
+            raise SystemFailure(f"{self._session.place} tells a size that is no number.")
+        shown = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        if shown != path:  # a name that no JSON can hold can be seen and not be used
+            kind = "other"
+        return Entry(shown, kind, int(size) if kind == "file" else 0, _moment(known.get("modify", "")), known.get("unique", ""))
+
+
+def _facts(text: str) -> dict[str, str]:
+    pairs = (fact.partition("=") for fact in text.split(";") if fact)
+    return {name.lower(): value for name, _, value in pairs}
+
+
+def _moment(text: str) -> float | None:
+    try:
+        return datetime.strptime(text[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
