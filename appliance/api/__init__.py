@@ -14,6 +14,7 @@ from . import (
     kill_switches,
     llm,
     logs,
+    oauth,
     processes,
     replay,
     retry_plan,
@@ -30,7 +31,7 @@ from .routing import ROUTES
 
 DOMAINS = (
     actions, approvals, bulk, calls, datapool, documents, dry_runs, executions, integrations, keys, kill_switches, llm,
-    logs, processes, replay, retry_plan, solutions, tenants, triggers, version_diff, webapps, webhooks,
+    logs, oauth, processes, replay, retry_plan, solutions, tenants, triggers, version_diff, webapps, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

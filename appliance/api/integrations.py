@@ -11,13 +11,14 @@ from appliance.core import clock
 from appliance.core.errors import VersionConflict
 from appliance.core.pages import Page
 from appliance.governance.executor import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult
-from appliance.integrations import history
+from appliance.integrations import connecting, history
 from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE, Health
 from appliance.integrations.history import CallRecord
 from appliance.integrations.service import Check, Integration, Spec, merged_spec
 
 from .actions import ActionView, Effect, action_view
 from .calls import CallView, call_links, call_view
+from .oauth import ConnectionView, connection_view
 from .routing import Answer, Body, Call, Query, View, route
 from .tenants import DeletedView, NoQuery
 
@@ -82,6 +83,7 @@ class IntegrationView(View):
     updated_at: str
     last_test: CheckView | None = None
     circuit: CircuitView | None = None
+    connection: ConnectionView | None = None
 
 
 class CreateIntegration(Body):
@@ -234,10 +236,14 @@ def create_integration(call: Call) -> Answer:
 
 @route("GET", "/integrations/{slug}", scope="integrations.read", returns=IntegrationView)
 def get_integration(call: Call, slug: str) -> Answer:
-    """Show an integration, with how its foreign system fares (`circuit`)."""
+    """Show an integration, with how its foreign system fares (`circuit`) and whether it is connected (`connection`)."""
     integrations = call.services.integrations
     found = integrations.get_integration(call.scope, slug)
-    view = integration_view(found).model_copy(update={"circuit": circuit_view(integrations.health(call.scope, slug))})
+    more = {
+        "circuit": circuit_view(integrations.health(call.scope, slug)),
+        "connection": connection_view(connecting.connection(integrations, call.scope, slug)),
+    }
+    view = integration_view(found).model_copy(update=more)
     return Answer(view, etag=str(found.version))
 
 

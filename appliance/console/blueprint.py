@@ -12,6 +12,7 @@ from appliance.solutions.services import Services
 from . import (
     about,
     approvals,
+    connecting,
     datapool,
     dry_runs,
     executions,
@@ -29,7 +30,8 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, approvals, datapool, dry_runs, executions, failures, integrations, keys, logs, processes, replay, retry_plan, sign_in,
+    about, approvals, connecting, datapool, dry_runs, executions, failures, integrations, keys, logs, processes, replay,
+    retry_plan, sign_in,
 )  # fmt: skip
 
 

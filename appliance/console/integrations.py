@@ -5,7 +5,7 @@ from typing import Any
 
 from appliance.core.errors import NotFound
 from appliance.core.pages import PageRequest
-from appliance.integrations import history
+from appliance.integrations import connecting, history
 from appliance.integrations.history import CallFilter
 
 from .routing import Answer, Later, Page, Redirect, Visit, page
@@ -39,6 +39,8 @@ def show_integration(visit: Visit, slug: str) -> Answer:
     words = visit.asked.args.get("q", "")[:200]
     values = {
         "integration": found, "connector": connector, "calls": calls, "settings": _rows(found.settings), "words": words,
+        "connection": connecting.connection(integrations, visit.scope, slug) if connector else None,
+        "callback": f"{visit.services.config.tenant_url(visit.scope.tenant_id)}{connecting.CALLBACK}",
         "actions": integrations.search_actions(visit.scope, slug, words, PageRequest(_SHOWN, count=True)) if connector else None,
     }  # fmt: skip
     return Page("integration.html", values)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from appliance.connectors.context import CallContext
+from appliance.connectors.auth import OAuth, oauth_of
+from appliance.connectors.context import BoundHttp, CallContext
 from appliance.connectors.contract import (
     Action,
     Connector,
@@ -22,6 +23,7 @@ from appliance.connectors.contract import (
 )
 from appliance.connectors.egress import EgressClient, build_request
 from appliance.connectors.folders import TenantFolders
+from appliance.connectors.oauth import ASK_SECONDS, TokenAnswer, by_code
 from appliance.connectors.preview import NothingLeaves, PreviewContext
 from appliance.connectors.registry import Unusable, check_discovered
 from appliance.connectors.schemas import Schema
@@ -163,6 +165,21 @@ class Calls:
             return self._run(ready, "discover", seconds, log_to_process, act)
         finally:
             client.close()
+
+    def oauth_of(self, ready: Ready) -> OAuth | None:
+        """The OAuth 2 part of the integration's credentials; None when they are of another kind."""
+        return _guarded(ready, lambda: oauth_of(ready.auth))
+
+    def exchange_code(self, ready: Ready, oauth: OAuth, granted: tuple[str, str, str]) -> TokenAnswer:
+        """The tokens of an authorization code, given with its verifier and redirect address; ConnectorError."""
+
+        def run() -> TokenAnswer:
+            with self._connections.use(ready) as live:
+                return by_code(BoundHttp(live.client, clock.monotonic() + ASK_SECONDS), oauth, *granted)
+
+        for secret in granted[:2]:
+            ready.redactor.learn(secret)
+        return _guarded(ready, run)
 
     def stop(self) -> None:
         """End every pause and close idle connectors; calls in flight run to their deadline."""

@@ -143,6 +143,17 @@ class Resources:
         self.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": settings})
         return slug
 
+    def consented_integration(self) -> str:
+        """One whose credentials are a person's consent."""
+        slug = fresh("crm")
+        auth = {
+            "kind": "oauth2", "grant": "authorization_code", "client_id": "gos",
+            "authorize_url": "https://login.example/authorize", "token_url": "https://login.example/token",
+        }  # fmt: skip
+        settings = {"base_url": "https://api.example/v1", "auth": auth}
+        self.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": settings})
+        return slug
+
     def llm_profile(self) -> str:
         slug = fresh("model")
         body = {"slug": slug, "kind": "openai", "model": "small", "base_url": "http://127.0.0.1:9/v1", "api_key": "a key"}

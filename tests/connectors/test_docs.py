@@ -4,12 +4,20 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from appliance.connectors.registry import Installed, check_declaration
+from appliance.connectors.testing import LoopbackServer, open_context
 
 PAGE = Path(__file__).parents[2] / "docs" / "connectors.md"
 
 
+def blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
 def test_the_connector_of_the_page_passes_its_own_tests(tmp_path: Path) -> None:
-    plugin, tests = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    plugin, _, tests = blocks()
     (tmp_path / "gos_connector_counter.py").write_text(plugin)
     (tmp_path / "test_counter.py").write_text(tests)
     command = [
@@ -29,3 +37,16 @@ def test_the_connector_of_the_page_passes_its_own_tests(tmp_path: Path) -> None:
     run = subprocess.run([*command, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "12 passed" in run.stdout
+
+
+def test_the_connector_that_shows_credentials_sends_them() -> None:
+    names: dict[str, Any] = {}
+    exec(blocks()[1], names)  # noqa: S102 - a page of our own
+    people = names["PeopleConnector"]
+    check_declaration(Installed(people, "page"), "people")
+    server = LoopbackServer()
+    server.answer("/me", 200)
+    with open_context() as ctx:
+        people({"url": server.url, "auth": {"kind": "header", "name": "X-Key", "value": "k"}}).check(ctx)
+    server.close()
+    assert server.received[0].headers["x-key"] == "k"

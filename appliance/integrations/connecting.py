@@ -1,0 +1,166 @@
+"""Connecting an integration: a person allows access at the provider, whose code becomes the integration's tokens.
+
+The state is random, kept as a digest, used once, and ends after ten minutes.  It is bound to the integration, to whom
+its settings name, and to the session of the browser that asked; asked for by a program it is bound to none, and whoever
+comes back with it confirms first.
+"""
+
+import hmac
+import secrets
+from dataclasses import dataclass, field
+
+from appliance.connectors.auth import OAuth
+from appliance.connectors.contract import ConnectorError
+from appliance.connectors.oauth import consent_address, make_verifier
+from appliance.core import clock, db
+from appliance.core.errors import ApplianceError, Conflict, ConnectorFailed, Detail
+from appliance.core.scope import TenantScope
+from appliance.integrations import gate
+from appliance.integrations.connections import Ready
+from appliance.integrations.models import ConsentRow
+from appliance.integrations.service import Integrations
+from appliance.integrations.tokens import Connection
+from appliance.monitor import audit
+
+CONSENT_MS = 600_000
+CALLBACK = "/console/oauth/callback"
+
+
+@dataclass(frozen=True)
+class Consent:
+    """Where a person allows access, until when (epoch ms), and where the provider sends the browser back to."""
+
+    url: str = field(repr=False)
+    expires_at: int
+    redirect_uri: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the provider sent back through a browser; `session` is the digest of that browser's, `confirmed` that its person
+    said yes to what a program had begun."""
+
+    state: str = field(repr=False)
+    code: str = field(repr=False)
+    error: str
+    session: str
+    confirmed: bool = False
+
+
+def connection(integrations: Integrations, scope: TenantScope, slug: str) -> Connection | None:
+    """How the integration stands with its provider; None unless a person has to connect it."""
+    try:
+        ready = integrations.ready(scope, slug)
+        oauth = integrations.calls.oauth_of(ready)
+    except (ApplianceError, ConnectorError):
+        return None  # its settings cannot be used: its pages say so themselves
+    by_person = oauth is not None and oauth.grant == "authorization_code"
+    return integrations.calls.tokens.connection(scope, ready) if by_person else None
+
+
+def ask_consent(integrations: Integrations, scope: TenantScope, slug: str, redirect_uri: str, session: str = "") -> Consent:
+    """Begin to connect; Conflict when nobody's consent is needed, ConnectorFailed when the settings do not suffice."""
+    ready = integrations.ready(scope, slug)
+    oauth = _oauth(integrations, ready)
+    state, verifier, until = secrets.token_urlsafe(32), make_verifier(), clock.now_ms() + CONSENT_MS
+    digest = _digest(integrations, state)
+    audience = integrations.calls.tokens.audience(ready)
+    sealed = integrations.sealer.seal(verifier.encode(), _context(scope, digest))
+
+    def begin() -> None:
+        scope.delete(ConsentRow).where(ConsentRow.expires_at < clock.now_ms()).execute()
+        scope.insert(
+            ConsentRow, digest=digest, integration_id=slug, audience=audience, sealed=sealed, redirect_uri=redirect_uri,
+            session=session, expires_at=until,
+        )  # fmt: skip
+
+    db.write(begin)
+    return Consent(consent_address(oauth, redirect_uri, state, verifier), until, redirect_uri)
+
+
+def needs_confirming(integrations: Integrations, scope: TenantScope, state: str) -> str | None:
+    """The integration to be connected, when the state is bound to no session; None otherwise."""
+    row = scope.find(ConsentRow, digest=_digest(integrations, state))
+    return row.integration_id if row is not None and row.session == "" and row.expires_at > clock.now_ms() else None
+
+
+def finish(integrations: Integrations, scope: TenantScope, reply: Reply) -> str:
+    """Exchange the code for tokens and keep them; answers the integration.  Conflict, ConnectorFailed."""
+    row = db.write(lambda: _take(integrations, scope, reply))
+    if row is None:
+        raise Conflict("this consent was used already, is too old or belongs to another browser; connect the integration again")
+    slug = str(row.integration_id)
+    if reply.error or not reply.code:
+        raise Conflict(f"the provider did not allow access ({_plain(reply.error) or 'no code'}); connect {slug} again")
+    ready = integrations.ready(scope, slug)
+    oauth = _oauth(integrations, ready)
+    if not hmac.compare_digest(row.audience, integrations.calls.tokens.audience(ready)):
+        raise Conflict(f"the settings of {slug} have changed meanwhile; connect it again")
+    verifier = integrations.sealer.open(bytes(row.sealed), _context(scope, row.digest)).decode()
+    try:
+        answer = integrations.calls.exchange_code(ready, oauth, (reply.code, verifier, row.redirect_uri))
+    except ConnectorError as error:
+        raise _failed(error) from error
+
+    def keep() -> None:
+        integrations.calls.tokens.keep_granted(scope, ready, answer)
+        gate.forget(scope, slug)
+        audit.record(scope, "integration.connect", slug, {"scope": answer.scope})
+
+    db.write(keep)
+    return slug
+
+
+def disconnect(integrations: Integrations, scope: TenantScope, slug: str) -> None:
+    """Forget the integration's tokens; what the provider granted ends there, not here."""
+    integrations.get_integration(scope, slug)
+
+    def forget() -> None:
+        if integrations.calls.tokens.forget(scope, slug):
+            audit.record(scope, "integration.disconnect", slug)
+
+    db.write(forget)
+
+
+def session_digest(integrations: Integrations, cookie: str) -> str:
+    """What a consent keeps of a session."""
+    return integrations.sealer.digest(f"consent session {cookie}".encode()).hex()
+
+
+def _take(integrations: Integrations, scope: TenantScope, reply: Reply) -> ConsentRow | None:
+    """Inside a write: the consent this reply belongs to, which is used up by it."""
+    row = scope.find(ConsentRow, digest=_digest(integrations, reply.state))
+    if row is None:
+        return None
+    scope.delete(ConsentRow).where(ConsentRow.digest == row.digest).execute()
+    is_own = reply.confirmed if row.session == "" else hmac.compare_digest(row.session, reply.session)
+    return row if is_own and row.expires_at > clock.now_ms() else None
+
+
+def _oauth(integrations: Integrations, ready: Ready) -> OAuth:
+    try:
+        oauth = integrations.calls.oauth_of(ready)
+    except ConnectorError as error:
+        raise _failed(error) from error
+    if oauth is None or oauth.grant != "authorization_code":
+        raise Conflict(f"the credentials of {ready.slug} need nobody's consent; test the integration instead")
+    return oauth
+
+
+def _failed(error: ConnectorError) -> ConnectorFailed:
+    failed = ConnectorFailed(error.message, details=[Detail("", error.error_class, error.message)])
+    failed.extra = {"error_class": error.error_class, "outcome": "not_done", "foreign": error.details}
+    return failed
+
+
+def _plain(text: str) -> str:
+    """A code of the provider's as a sentence may show it."""
+    return "".join(each for each in text[:60] if each.isascii() and (each.isalnum() or each in "_-"))
+
+
+def _digest(integrations: Integrations, state: str) -> str:
+    return integrations.sealer.digest(f"consent {state[:200]}".encode()).hex()
+
+
+def _context(scope: TenantScope, digest: str) -> str:
+    return f"{scope.tenant_id}/consent/{digest}"

@@ -1,0 +1,145 @@
+"""Connecting an integration in a browser: to a strict provider and back, and everything that must not connect."""
+
+from collections.abc import Callable, Iterator
+from html import unescape
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from appliance.core import clock, db
+from appliance.testing.running import Running
+from tests.console.browser import Browser
+from tests.integrations.provider import Provider
+
+SLUG = "consented"
+
+
+@pytest.fixture
+def provider(acme: httpx.Client) -> Iterator[Provider]:
+    """The provider of an integration that nobody has connected."""
+    provider = Provider()
+    acme.post("/api/v1/integrations", json={"slug": SLUG, "connector": "http", "settings": provider.settings()}).raise_for_status()
+    yield provider
+    acme.delete(f"/api/v1/integrations/{SLUG}").raise_for_status()
+    provider.close()
+
+
+def leave(browser: Browser) -> str:
+    """Press Connect; the address at the provider that the page leads to."""
+    page = browser.post(browser.at("acme", f"/console/integrations/{SLUG}/connect"), {})
+    assert page.status_code == 200, page.text
+    return unescape(page.text.split('rel="noreferrer"')[0].rsplit('href="', 1)[1].split('"')[0])
+
+
+def state(acme: httpx.Client) -> str:
+    return str(acme.get(f"/api/v1/integrations/{SLUG}").json()["data"]["connection"]["state"])
+
+
+def works(acme: httpx.Client) -> bool:
+    return acme.post(f"/api/v1/integrations/{SLUG}/execute", json={"action": "get", "input": {"url": "me"}}).status_code == 200
+
+
+def test_a_person_connects_and_calls_work(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
+    address = owner.at("acme", f"/console/integrations/{SLUG}")
+    page = owner.get(address).text
+    assert "Not connected yet." in page
+    assert "/console/oauth/callback" in page
+    assert not works(acme)
+    back = provider.allow(leave(owner))
+    assert urlsplit(back).netloc == urlsplit(owner.at("acme", "/")).netloc
+    done = owner.get(back)
+    assert urlsplit(owner.url).path == f"/console/integrations/{SLUG}"
+    assert "Connected." in done.text
+    assert "canary" not in done.text
+    assert (state(acme), works(acme), provider.asked) == ("connected", True, ["authorization_code"])
+    assert "integration.connect" in acme.get("/api/v1/logs/audit?action=integration.connect").text
+    again = owner.get(back)
+    assert again.status_code == 409
+    assert "connect the integration again" in again.text
+    gone = owner.post(owner.at("acme", f"/console/integrations/{SLUG}/disconnect"), {})
+    assert "Not connected yet." in gone.text
+    assert not works(acme)
+
+
+def test_a_state_belongs_to_one_browser(
+    owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client, provider: Provider
+) -> None:
+    back = provider.allow(leave(owner))
+    assert signed_in("builder@acme.test").get(back).status_code == 409
+    assert owner.get(back).status_code == 409  # used up by whoever came with it
+    assert (state(acme), provider.asked) == ("not_connected", [])
+
+
+def test_who_may_not_change_integrations_cannot_connect(
+    owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client, provider: Provider
+) -> None:
+    viewer, stranger = signed_in("viewer@acme.test"), signed_in("owner@globex.test")
+    assert viewer.post(viewer.at("acme", f"/console/integrations/{SLUG}/connect"), {}).status_code == 403
+    assert "Not connected yet." in viewer.get(viewer.at("acme", f"/console/integrations/{SLUG}")).text
+    back = provider.allow(leave(owner))
+    assert viewer.get(back).status_code == 403
+    elsewhere = back.replace("//acme.", "//globex.")
+    assert stranger.get(elsewhere).status_code == 409
+    assert stranger.post(stranger.at("globex", f"/console/integrations/{SLUG}/connect"), {}).status_code == 404
+    assert (state(acme), provider.asked) == ("not_connected", [])
+
+
+@pytest.mark.parametrize("query", ["", "state=&code=x", "state=made-up&code=x", "error=access_denied&state=%00"])
+def test_a_forged_answer_connects_nothing(owner: Browser, acme: httpx.Client, provider: Provider, query: str) -> None:
+    leave(owner)
+    assert owner.get(owner.at("acme", f"/console/oauth/callback?{query}")).status_code == 409
+    assert (state(acme), provider.asked) == ("not_connected", [])
+
+
+def test_a_refusal_of_the_provider_is_told(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
+    given = parse_qs(urlsplit(leave(owner)).query)["state"][0]
+    page = owner.get(owner.at("acme", f"/console/oauth/callback?state={given}&error=access_denied<b>"))
+    assert page.status_code == 409
+    assert "access_deniedb" in page.text
+    stolen = provider.allow(leave(owner)).replace("code-1", "code-2")
+    page = owner.get(stolen)
+    assert page.status_code == 502
+    assert "connect again" in page.text
+    assert (state(acme), provider.asked) == ("not_connected", ["authorization_code"])
+
+
+def test_an_answer_that_comes_late_or_after_a_change_connects_nothing(
+    owner: Browser, acme: httpx.Client, provider: Provider
+) -> None:
+    back = provider.allow(leave(owner))
+    db.write(lambda: db.execute("UPDATE integration_consent SET expires_at = ?", (clock.now_ms() - 1,)))
+    assert owner.get(back).status_code == 409
+    back = provider.allow(leave(owner))
+    changes = {"settings": {"auth": {"scope": "everything"}}}
+    acme.patch(f"/api/v1/integrations/{SLUG}", json=changes).raise_for_status()
+    assert "have changed meanwhile" in owner.get(back).text
+    assert provider.asked == []
+
+
+def test_what_a_program_began_a_person_confirms(
+    signed_in: Callable[[str], Browser], running: Running, acme: httpx.Client, provider: Provider
+) -> None:
+    begun = acme.post(f"/api/v1/integrations/{SLUG}/oauth/start").json()["data"]
+    assert begun["redirect_uri"] == f"{running.config.tenant_url('acme')}/console/oauth/callback"
+    builder = signed_in("builder@acme.test")
+    back = provider.allow(begun["url"])
+    page = builder.get(back)
+    assert page.status_code == 200
+    assert "Confirm only if you began this yourself" in page.text
+    assert (state(acme), provider.asked) == ("not_connected", [])
+    fields = {name: values[0] for name, values in parse_qs(urlsplit(back).query).items()}
+    foreign = builder.post(builder.at("acme", "/console/oauth/finish"), fields, **{"Sec-Fetch-Site": "cross-site"})
+    assert foreign.status_code == 403
+    assert "Connected." in builder.post(builder.at("acme", "/console/oauth/finish"), fields).text
+    assert works(acme)
+    assert acme.delete(f"/api/v1/integrations/{SLUG}/oauth").status_code == 200
+    assert state(acme) == "not_connected"
+
+
+def test_credentials_that_need_nobody_are_told_so(acme: httpx.Client, provider: Provider) -> None:
+    settings = provider.settings(grant="client_credentials")
+    acme.patch(f"/api/v1/integrations/{SLUG}", json={"settings": settings}).raise_for_status()
+    refused = acme.post(f"/api/v1/integrations/{SLUG}/oauth/start")
+    assert refused.status_code == 409
+    assert "connection" not in acme.get(f"/api/v1/integrations/{SLUG}").json()["data"]
