@@ -43,6 +43,7 @@ def write_scaffold(name: str, parent: Path) -> Scaffold:
         f"src/{package}/__init__.py": _INIT,
         f"src/{package}/connector.py": _CONNECTOR,
         f"src/{package}/py.typed": "",
+        "tests/stand_in.py": _STAND_IN,
         f"tests/test_{package}.py": _TESTS,
     }
     if folder.exists():
@@ -232,25 +233,24 @@ class $class_name(Connector):
             raise SystemFailure("$title did not answer in JSON.", outcome=outcome) from error
 '''
 
-_TESTS = '''\
-"""The contract suite and what is special to $title, against a server on loopback."""
+_STAND_IN = '''\
+"""$title as far as the connector knows it, for tests and for trying out; put the real one in its place where there is one.
+
+    python tests/stand_in.py FILE       serves until it is ended; FILE then holds its address
+"""
 
 import json
+import sys
+import threading
 from pathlib import Path
 
-import pytest
-from $package import $class_name
-
-from appliance.connectors.contract import RateLimited, Rejected, SystemFailure, TransientError
-from appliance.connectors.suites import Compatible, Credentialed, Faulty
-from appliance.connectors.testing import Answer, ConnectorContract, LoopbackServer, open_context
+from appliance.connectors.testing import Answer, LoopbackServer
 
 TOKEN = "secret-canary"
 
 
-@pytest.fixture
-def server():
-    """$title as far as the connector knows it; give it an account of the real one where there is one."""
+def make_server():
+    """A server on loopback that knows one item and the token."""
 
     def guarded(answer):
         def answered(request):
@@ -263,6 +263,31 @@ def server():
     server.answers["/items/1"] = guarded(lambda request: Answer(body=request.body or b'{"id": "1", "name": "one"}'))
     added = guarded(lambda request: Answer(201, body=json.dumps({"id": "2", **json.loads(request.body)}).encode()))
     server.answers["/items"] = added
+    return server
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(make_server().url, "utf-8")
+    threading.Event().wait()
+'''
+
+_TESTS = '''\
+"""The contract suite and what is special to $title, against a server on loopback."""
+
+from pathlib import Path
+
+import pytest
+from $package import $class_name
+from stand_in import TOKEN, make_server
+
+from appliance.connectors.contract import RateLimited, Rejected, SystemFailure, TransientError
+from appliance.connectors.suites import Compatible, Credentialed, Faulty
+from appliance.connectors.testing import Answer, ConnectorContract, open_context
+
+
+@pytest.fixture
+def server():
+    server = make_server()
     yield server
     server.close()
 
