@@ -1,0 +1,119 @@
+"""What the connector declares: the schema of its settings, its actions and its trigger."""
+
+from appliance.connectors.contract import Action, Trigger
+from gos_connector_business.schema import ADDRESS, BEGIN, FOUND, ITEM, KEY, LIMIT, TEXT, TIMEOUT, Schema, object_schema
+
+KINDS = ("deals", "persons", "organizations", "activities", "products")
+
+SETTINGS: Schema = {
+    **object_schema(
+        ["token"],
+        company={
+            "type": "string", "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", "title": "Company domain", "secret_target": True,
+            "description": "acme of https://acme.pipedrive.com.",
+        },
+        base_url={**ADDRESS, "description": "Instead of the company domain, such as a gateway's."},
+        token={**KEY, "title": "API token"},
+        timeout_s=TIMEOUT,
+    ),
+    "oneOf": [{"required": ["company"]}, {"required": ["base_url"]}],
+}  # fmt: skip
+
+_KIND: Schema = {"enum": list(KINDS), "title": "Kind of records"}
+_ID: Schema = {"type": "integer", "minimum": 1, "title": "Id"}
+_VALUES: Schema = {"type": "object", "minProperties": 1}
+_ONE: Schema = object_schema(["record"], record={"type": "object"})
+_NAME: Schema = {"type": "string", "pattern": "^[a-z0-9_]+$"}
+# What a list may be narrowed by is Pipedrive's own, and differs from kind to kind.
+_WHERE: Schema = {
+    "type": "object",
+    "title": "Only those",
+    "description": "Pipedrive's own parameters of this list, such as {owner_id: 7, status: open} or {filter_id: 12}.",
+    "propertyNames": {"pattern": "^[a-z0-9_]+$", "not": {"enum": ["cursor", "limit", "sort_by", "sort_direction"]}},
+    "additionalProperties": {"type": ["string", "integer", "boolean"]},
+}
+_OWN = ["cursor", "limit", "sort_by", "sort_direction", "updated_since", "updated_until"]
+_CHANGED: Schema = object_schema(
+    ["kind"],
+    # Of products Pipedrive does not list those that changed since.
+    kind={"enum": [each for each in KINDS if each != "products"], "title": "Kind of records"},
+    where={**_WHERE, "propertyNames": {"pattern": "^[a-z0-9_]+$", "not": {"enum": _OWN}}},
+    begin=BEGIN,
+)
+
+ACTIONS = (
+    Action(
+        "list",
+        "Read the records of a kind, page after page",
+        object_schema(
+            ["kind"], kind=_KIND, where=_WHERE, limit=LIMIT,
+            sort={"enum": ["id", "add_time", "update_time"]}, descending={"type": "boolean", "default": False},
+        ),
+        FOUND,
+        "read",
+        {"kind": "deals", "where": {"status": "open"}, "sort": "update_time", "descending": True},
+    ),
+    Action(
+        "search",
+        "Find records by words",
+        object_schema(
+            ["kind", "term"], kind={"enum": [each for each in KINDS if each != "activities"], "title": "Kind of records"},
+            term={"type": "string", "minLength": 2, "maxLength": 500, "title": "Words"},
+            fields={"type": "array", "minItems": 1, "items": _NAME, "title": "Fields to look in"},
+            exact={"type": "boolean", "default": False, "title": "The whole field"}, limit=LIMIT,
+        ),
+        FOUND,
+        "read",
+        {"kind": "persons", "term": "ann@example.com", "fields": ["email"], "exact": True},
+    ),
+    Action(
+        "get",
+        "Read one record",
+        object_schema(["kind", "id"], kind=_KIND, id=_ID),
+        _ONE,
+        "read",
+        {"kind": "deals", "id": 1},
+    ),
+    Action(
+        "create",
+        "Add a record",
+        object_schema(["kind", "values"], kind=_KIND, values=_VALUES),
+        _ONE,
+        "write",
+        {"kind": "deals", "values": {"title": "A thousand bolts"}},
+    ),
+    Action(
+        "update",
+        "Set fields of a record",
+        object_schema(["kind", "id", "values"], kind=_KIND, id=_ID, values=_VALUES),
+        _ONE,
+        "idempotent",
+        {"kind": "deals", "id": 1, "values": {"title": "Two thousand bolts"}},
+    ),
+    Action(
+        "delete",
+        "Delete a record; `deleted` is false when it was not there",
+        object_schema(["kind", "id"], kind=_KIND, id=_ID),
+        object_schema(["deleted"], deleted={"type": "boolean"}),
+        "idempotent",
+        {"kind": "deals", "id": 2},
+    ),
+    Action(
+        "describe",
+        "Say the fields of a kind of records",
+        object_schema(["kind"], kind=_KIND),
+        object_schema(
+            ["fields"],
+            fields={
+                "type": "array",
+                "items": object_schema(
+                    ["name", "type", "title"], name=TEXT, type=TEXT, title={"type": "string"}, options={"type": "array"}
+                ),
+            },
+        ),
+        "read",
+        {"kind": "deals"},
+    ),
+)  # fmt: skip
+
+TRIGGERS = (Trigger("changed_records", "Records that were added or changed", _CHANGED, ITEM, {"kind": "deals", "begin": "start"}),)
