@@ -185,7 +185,7 @@ class Chaos:
         spec = keys.KeySpec("chaos", sorted(scope.scopes), rate_requests=1_000_000)
         self.key = keys.issue_key(scope, sealer, spec)[1]
         fields = [{"name": name, "type": "text"} for name in ("run", "what", "note")]
-        datapool.create_collection(scope, {"name": "marks", "fields": fields})
+        datapool.create_collection(scope, {"name": "marks", "fields": fields, "indexes": [{"fields": ["run"]}]})
         db.close_database()
 
     def publish(self) -> None:
