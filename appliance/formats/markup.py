@@ -87,6 +87,10 @@ class _Reader(HTMLParser):
         self._open: list[tuple[str, Node]] = [("", self.root)]
         self._dropped: list[str] = []
 
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """`<![…` is a comment that no browser shows; the library ends with an AssertionError at some of them."""
+        return self.parse_bogus_comment(i, report)
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if self._dropped or tag in _DROPPED:
             if tag not in _VOID:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pypdfium2
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from appliance.formats import FormatFailed
@@ -152,6 +152,9 @@ def depth(node: Any) -> int:
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.sampled_from("<>/=abp ulio\"'&;#x0trdhscriptn-![]*_`|\n"), max_size=200))
+@example("<![0")
+@example("a<![0>b")
+@example("<![CDATA[<script>]]>")
 def test_any_text_becomes_a_bounded_tree_without_active_content(text: str) -> None:
     for nodes in (read_html(text), read_html(markdown_to_html(text)), plain_paragraphs(text)):
         assert max((depth(node) for node in nodes), default=0) <= MOST_DEPTH + 1
