@@ -23,7 +23,8 @@ METADATA = b"""<edmx:Edmx Version="4.0" xmlns:edmx="http://docs.oasis-open.org/o
 <Schema Namespace="S" xmlns="http://docs.oasis-open.org/odata/ns/edm">
 <EntityType Name="Order"><Key><PropertyRef Name="ID"/></Key>
 <Property Name="ID" Type="Edm.Int32" Nullable="false"/></EntityType>
-<EntityContainer Name="C"><EntitySet Name="Orders" EntityType="S.Order"/></EntityContainer></Schema></edmx:DataServices></edmx:Edmx>"""
+<EntityContainer Name="C"><EntitySet Name="Orders" EntityType="S.Order"/></EntityContainer></Schema>
+</edmx:DataServices></edmx:Edmx>"""
 JSON = {"Content-Type": "application/json"}
 HTML = b"<!doctype html><title>Sign in</title><p>Please sign in."
 _numbers = itertools.count(1)
@@ -85,18 +86,18 @@ TROUBLES = {
 class Place:
     """An integration with a server, and a process that asks it."""
 
-    def __init__(self, api: httpx.Client, kind: Kind, port: int) -> None:
+    def __init__(self, api: httpx.Client, kind: Kind, port: int, time: str = "25s") -> None:
         self.api, self.kind, self.slug = api, kind, f"trouble-{next(_numbers)}"
         made = api.post(
             f"{API}/integrations", json={"slug": self.slug, "connector": kind.connector, "settings": kind.settings(port)}
         )
         assert made.status_code == 201, made.text
         ask = {"use": self.slug, "action": kind.action, "input": kind.given}
-        step = {"id": "ask", "integration": ask, "limits": {"time": "800ms"}}
+        step = {"id": "ask", "integration": ask, "limits": {"time": time}}
         assert api.put(f"{API}/processes/{self.slug}", json={"id": self.slug, "steps": [step]}).status_code == 201
         assert api.post(f"{API}/processes/{self.slug}/publish", json={}).status_code in (200, 201)
 
-    def call(self, seconds: float = 10.0) -> httpx.Response:
+    def call(self, seconds: float = 25.0) -> httpx.Response:
         body = {"action": self.kind.action, "input": self.kind.given, "timeout_s": seconds}
         return self.api.post(f"{API}/integrations/{self.slug}/execute", json=body)
 
@@ -108,7 +109,7 @@ class Place:
     def circuit(self) -> dict[str, Any]:
         return dict(self.api.get(f"{API}/integrations/{self.slug}").json()["data"]["circuit"])
 
-    def fails_as(self, error_class: str, seconds: float = 10.0) -> dict[str, Any]:
+    def fails_as(self, error_class: str, seconds: float = 25.0) -> dict[str, Any]:
         answer = self.call(seconds)
         assert answer.status_code == 502, answer.text
         error = dict(answer.json()["error"])
@@ -202,7 +203,7 @@ def test_a_dead_server_is_told_and_tried_again_by_itself(acme: httpx.Client, pat
 @pytest.mark.parametrize("kind", [HTTP, ODATA, SQL, SFTP], ids=lambda kind: kind.connector)
 def test_a_slow_server_costs_no_more_than_the_deadline(acme: httpx.Client, kind: Kind) -> None:
     with silent() as port:
-        place = Place(acme, kind, port)
+        place = Place(acme, kind, port, "800ms")
         place.fails_as("transient_error", 0.3)
         place.step_fails_as("transient_error")
         assert place.circuit()["failures"] == 2
