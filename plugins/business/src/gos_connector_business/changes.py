@@ -25,6 +25,8 @@ class Change:
     at: datetime
     id: int | str
     record: Mapping[str, Any]
+    told_at: str = ""
+    """The moment as the system tells it, where it says no zone and so may not mean UTC."""
 
 
 class Source(Protocol):
@@ -121,7 +123,7 @@ def _settled(state: _State, now: float) -> _State:
 
 def _item(change: Change) -> Item:
     at = change.at.isoformat().replace("+00:00", "Z")
-    return Item(f"{change.id}@{at}", {"id": change.id, "changed_at": at, "record": dict(change.record)})
+    return Item(f"{change.id}@{at}", {"id": change.id, "changed_at": change.told_at or at, "record": dict(change.record)})
 
 
 # -- the cursor as JSON

@@ -1,0 +1,44 @@
+"""Changed documents of a type, by `modified`, which a site tells by its own clock, without a zone."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from appliance.connectors.contract import SystemFailure
+from gos_connector_business.changes import Change, moment_of
+from gos_connector_business.erpnext.api import WHO
+
+# Reads at most so many documents that match filters, in an order.
+Reader = Callable[[list[Any], str, int], list[dict[str, Any]]]
+
+
+class ChangedDocuments:
+    """The changes of one type.  Moments are the site's, taken as if they were UTC: they are only ever compared."""
+
+    def __init__(self, read: Reader) -> None:
+        self._read = read
+
+    def newest(self) -> Change | None:
+        found = self._changes([], "modified desc, name desc", 1)
+        return found[0] if found else None
+
+    def same(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
+        above = [["name", ">", after]] if after is not None else []
+        return self._changes([["modified", "=", _written(at)], *above], "name asc", limit)
+
+    def later(self, at: datetime | None, limit: int) -> list[Change]:
+        return self._changes([["modified", ">", _written(at)]] if at is not None else [], "modified asc, name asc", limit)
+
+    def _changes(self, filters: list[Any], order: str, limit: int) -> list[Change]:
+        return [_change(document) for document in self._read(filters, order, limit)]
+
+
+def _change(document: dict[str, Any]) -> Change:
+    name = document.get("name")
+    if not isinstance(name, str | int):
+        raise SystemFailure("ERPNext answered a document without its name.")
+    return Change(moment_of(document.get("modified"), WHO), name, document, str(document.get("modified")))
+
+
+def _written(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M:%S.%f")
