@@ -32,6 +32,7 @@ from appliance.documents import service as documents
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
 from appliance.governance import approvals
+from appliance.governance.documents import DocumentDoor
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor
 from appliance.hooks import make_hooks
@@ -150,9 +151,10 @@ def build(config: Config) -> Appliance:
     integrations = make_integrations(config, sealer)
     models = make_language_models(config, sealer)
     egress = Egress.of(config.egress.allow, authorities(config))
-    executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive)
-    queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     files = documents.Documents(blobs)
+    door = DocumentDoor(files, config.limits.upload_mb << 20)
+    executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive, door)
+    queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     formats = make_formats(config)
     reach = ModelReach(models, DocumentReading(files, formats).read)
     ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach)

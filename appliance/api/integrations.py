@@ -295,7 +295,10 @@ async def execute_action(call: Call, slug: str) -> Answer:
     on to the foreign system; a write whose outcome is unknown is not sent again.
     """
     body: ExecuteAction = call.body
-    request = ActionRequest(slug, body.action, body.input, body.mode, idempotency_key=call.token or None, seconds=body.timeout_s)
+    may = frozenset(access for access in ("read", "write") if f"documents.{access}" in call.scope.scopes)
+    request = ActionRequest(
+        slug, body.action, body.input, body.mode, idempotency_key=call.token or None, seconds=body.timeout_s, documents=may
+    )
     executor = call.services.executor
     if call.query.async_ and body.mode == "execute":
         enqueue = partial(_enqueue, call, request)

@@ -3,10 +3,21 @@
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from appliance.connectors.contract import ConfigError, Folder, Http, HttpAnswer, HttpRequest, Json, Level, TransientError
+from appliance.connectors.contract import (
+    ConfigError,
+    DocumentContent,
+    Documents,
+    Folder,
+    Http,
+    HttpAnswer,
+    HttpRequest,
+    Json,
+    Level,
+    TransientError,
+)
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.folders import TenantFolders
 from appliance.connectors.oauth import Tokens
@@ -33,6 +44,17 @@ class BoundHttp:
 
 
 @dataclass(frozen=True)
+class NoDocuments:
+    """The `Documents` of whoever has none."""
+
+    def open(self, document_id: str) -> DocumentContent:
+        raise ConfigError(f"The document {document_id[:80]!r} cannot be read here: documents are for actions.")
+
+    def create(self, name: str, chunks: Iterable[bytes], content_type: str = "") -> str:
+        raise ConfigError(f"The document {name[:80]!r} cannot be made here: documents are for actions.")
+
+
+@dataclass(frozen=True)
 class CallContext:
     """The `Context` of one call; `stopping`, when set, ends every pause.  `tokens` is for credentials of OAuth 2."""
 
@@ -44,6 +66,7 @@ class CallContext:
     stopping: threading.Event = field(default_factory=threading.Event)
     folders: TenantFolders = field(default_factory=TenantFolders)
     tokens: Tokens | None = None
+    documents: Documents = field(default_factory=NoDocuments)
     traffic: Traffic = field(default_factory=Traffic)
 
     @property

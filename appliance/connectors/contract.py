@@ -27,7 +27,7 @@ tokens of OAuth 2 fetched, renewed and kept by the appliance.
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
@@ -202,12 +202,43 @@ class Folder(Protocol):
         can put a link there afterwards."""
 
 
+@dataclass(frozen=True)
+class DocumentContent:
+    """The newest content of a document; `chunks()` gives its bytes a piece at a time, from the beginning each time."""
+
+    id: str
+    name: str
+    content_type: str
+    size: int
+    chunks: Callable[[], Iterator[bytes]]
+
+
+class Documents(Protocol):
+    """The tenant's documents, as far as the caller may: a process by its grants, a key by its scopes.
+
+    ConfigError for what the caller may not do, TransientError when the deadline passes meanwhile.
+    """
+
+    def open(self, document_id: str) -> DocumentContent:
+        """A document to be read; ConfigError when there is none."""
+
+    def create(self, name: str, chunks: Iterable[bytes], content_type: str = "") -> str:
+        """A new document's id; the bytes are taken as they come and never held together.
+
+        Rejected when they are too many.  A call that is made again makes another document.
+        """
+
+
 class Context(Protocol):
     """What one call may use."""
 
     @property
     def http(self) -> Http:
         """The HTTP client."""
+
+    @property
+    def documents(self) -> Documents:
+        """The tenant's documents; only while an action is performed."""
 
     @property
     def idempotency_key(self) -> str:

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from appliance.connectors.contract import Http, HttpRequest, Json, Level
+from appliance.connectors.contract import Documents, Http, HttpRequest, Json, Level
 
 
 class NothingLeaves(BaseException):
@@ -30,6 +30,10 @@ class PreviewContext:
     def send(self, request: HttpRequest) -> NoReturn:
         """`Http.send` that keeps the request instead."""
         self.requests.append(request)
+        raise NothingLeaves
+
+    @property
+    def documents(self) -> Documents:
         raise NothingLeaves
 
     def dial(self, host: str, port: int) -> socket.socket:

@@ -27,7 +27,9 @@ from appliance.core import clock, db, errors
 from appliance.core.errors import ApplianceError, ConcurrencyLimited, ConnectorFailed, Detail, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import offers, polling, switches
+from appliance.governance.documents import DocumentDoor
 from appliance.governance.polling import PollRequest
+from appliance.governance.sendable import check_sendable
 from appliance.integrations import records, retrying
 from appliance.integrations.calls import Shot, log_to_process
 from appliance.integrations.circuit import Withheld
@@ -57,7 +59,7 @@ class ActionRequest:
     """What somebody wants done.
 
     `idempotency_key` stays the same when the same request is repeated; without one each request is its own.
-    `seconds` is what the call may take, at most 15 minutes.
+    `seconds` is what the call may take, at most 15 minutes; `documents` whether it may `read` and `write` documents.
     """
 
     integration: str
@@ -67,6 +69,7 @@ class ActionRequest:
     idempotency_key: str | None = None
     origin: Origin | None = None
     seconds: float = DEFAULT_SECONDS
+    documents: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -135,11 +138,13 @@ class GovernedExecutor:
         instance: str,
         enqueue: Enqueue | None = None,
         is_alive: records.IsAlive | None = None,
+        documents: DocumentDoor | None = None,
     ) -> None:
         self._integrations = integrations
         self._instance = instance
         self._enqueue = enqueue
         self._is_alive = is_alive or instance.__eq__
+        self._documents = documents
         self._gate = Gate()
         self._checks: list[PolicyCheck] = []
         self._lock = threading.Lock()
@@ -234,6 +239,7 @@ class GovernedExecutor:
 
     def _keep_pending(self, scope: TenantScope, call_id: str, request: ActionRequest) -> None:
         given = {"action": request.action, "input": dict(request.input), "seconds": request.seconds}
+        given["documents"] = sorted(request.documents)
         sealed = self._integrations.sealer.seal(db.dump_json(given).encode(), _context(scope, call_id))
         records.keep_pending(scope, call_id, sealed)
 
@@ -245,7 +251,8 @@ class GovernedExecutor:
         begun = Begun(call_id, row.sent_key, clock.now_ms())
         given = json.loads(self._integrations.sealer.open(bytes(row.pending or b""), _context(scope, call_id)))
         actor = TenantScope(scope.tenant_id, row.actor, scope.scopes, row.request_id)
-        request = ActionRequest(row.integration_id, given["action"], given["input"], seconds=given["seconds"])
+        may = frozenset(given.get("documents", ()))
+        request = ActionRequest(row.integration_id, given["action"], given["input"], seconds=given["seconds"], documents=may)
         try:
             ready, proposal = self._judge(actor, request)
         except ApplianceError as error:
@@ -272,7 +279,7 @@ class GovernedExecutor:
     def _judge(self, scope: TenantScope, request: ActionRequest) -> tuple[Ready, Proposal]:
         ready = self._integrations.ready(scope, request.integration)
         switches.refuse_switched_off(scope, ready.slug)
-        _check_json(request.input)
+        check_sendable(request.input)
         if not 0 < request.seconds <= MOST_SECONDS:
             raise ValidationFailed(f"a call may take up to {MOST_SECONDS:g} seconds", pointer="/seconds")
         action = self._find_action(scope, ready, request)
@@ -338,7 +345,9 @@ class GovernedExecutor:
         request = proposal.request
 
         def call(seconds: float) -> dict[str, Any]:
-            return self._integrations.calls.make(ready, Shot(proposal.action, request.input, key, seconds, keep, traffic))
+            documents = self._documents.of_call(scope, request.documents) if self._documents else None
+            shot = Shot(proposal.action, request.input, key, seconds, keep, traffic, documents)
+            return self._integrations.calls.make(ready, shot)
 
         try:
             output = self._gate.run(scope, ready.slug, request.seconds, call, ready.concurrency)
@@ -355,14 +364,6 @@ class GovernedExecutor:
         except ConnectorError as error:
             raise _coded(error, proposal.effect, "") from error
         return Preview(request.action, ready.redactor.json(dict(request.input)), tuple(requests))
-
-
-def _check_json(given: Mapping[str, Any]) -> None:
-    """ValidationFailed for what JSON or UTF-8 cannot hold: NaN, half of a surrogate pair."""
-    try:
-        db.dump_json(dict(given)).encode()
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ValidationFailed(f"the input is not JSON that can be sent: {error}", pointer="/input") from error
 
 
 def _judge_by(check: PolicyCheck, scope: TenantScope, proposal: Proposal) -> None:

@@ -5,15 +5,16 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from appliance.connectors.auth import OAuth, oauth_of
-from appliance.connectors.context import BoundHttp, CallContext
+from appliance.connectors.context import BoundHttp, CallContext, NoDocuments
 from appliance.connectors.contract import (
     Action,
     Connector,
     ConnectorError,
     Context,
+    Documents,
     Effect,
     Item,
     Json,
@@ -42,6 +43,13 @@ DISCOVERY_BYTES = 32 << 20
 _log = logging.getLogger(__name__)
 
 
+class TimedDocuments(Protocol):
+    """The documents of a call that has not begun."""
+
+    def until(self, deadline: float) -> Documents:
+        """Usable until the deadline, in monotonic seconds."""
+
+
 @dataclass(frozen=True)
 class Shot:
     """One call to be made: `key` is what the foreign system sees, `seconds` the time it may take."""
@@ -52,6 +60,7 @@ class Shot:
     seconds: float
     sink: LogSink
     traffic: Traffic = field(default_factory=Traffic)
+    documents: TimedDocuments | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,7 @@ class _Terms:
     seconds: float
     sink: LogSink
     traffic: Traffic
+    documents: TimedDocuments | None = None
 
 
 def log_to_process(level: Level, message: str, fields: Json) -> None:
@@ -101,7 +111,7 @@ class Calls:
             _hold_to(ready, ready.installed.output_of(shot.action), answer, f"the action {shot.action.name}")
             return answer
 
-        answer = self._run_noted(ready, _Terms(shot.key, shot.seconds, shot.sink, shot.traffic), act)
+        answer = self._run_noted(ready, _Terms(shot.key, shot.seconds, shot.sink, shot.traffic, shot.documents), act)
         output: dict[str, Any] = ready.redactor.json(answer)
         return output
 
@@ -200,6 +210,7 @@ class Calls:
                 ctx = CallContext(
                     self._connections.egress, live.client, terms.key, until, quiet_sink, self._stopping,
                     folders=folders, traffic=terms.traffic, tokens=self.tokens.tokens_of(ready, live.client),
+                    documents=terms.documents.until(until) if terms.documents else NoDocuments(),
                 )  # fmt: skip
                 return act(live.connector, ctx)
 

@@ -52,6 +52,7 @@ class ActionCall:
     action: str
     input: Any
     where: str
+    documents: frozenset[str] = frozenset()
 
 
 class Actions(Protocol):
@@ -384,6 +385,6 @@ class StepHost:
 
     def _action_call(self, call: HostCall, where: str) -> ActionCall:
         slug, action, given = need_action(self._reach.grants, call.args)
-        return ActionCall(slug, action, given, where)
+        return ActionCall(slug, action, given, where, self._reach.grants.documents)
 
 

@@ -82,7 +82,7 @@ class ActionReach:
         key = f"{claim.execution_id}.{call.where}"
         request = ActionRequest(
             call.integration, call.action, call.input, idempotency_key=key, origin=Origin(claim.execution_id, call.where),
-            seconds=max(0.001, min(seconds, MOST_SECONDS)),
+            seconds=max(0.001, min(seconds, MOST_SECONDS)), documents=call.documents,
         )  # fmt: skip
         ends = clock.monotonic() + request.seconds
         while True:

@@ -158,3 +158,24 @@ def test_a_retry_plan_tells_of_documents_that_would_be_stored_again(world: World
     done = run(world, "await api.documents.create({name: 'again.txt', content: ''}); throw new Error('then this')")
     plan = world.flow.plan_retry(world.scope, done.id)
     assert [effect.sentence for effect in plan.effects] == ["a would store another document."]
+
+
+STEP = {"id": "send", "integration": {"use": "bell", "action": "ring", "input": {"document": "= input.id"}}}
+CALL = code("send", "return await api.integrations.execute('bell', 'ring', {document: input.id})")
+
+
+@pytest.mark.parametrize("step", [STEP, CALL], ids=["step", "code"])
+def test_a_connector_reaches_documents_under_the_grants_of_the_step(world: World, step: dict[str, Any]) -> None:
+    given = {"id": store(world, "a.txt", b"hello")}
+    action = {"integrations": {"bell": ["ring"]}}
+    done = world.finish(world.start(world.publish([step], grants=DOCUMENTS | action), given))
+    made = documents_of(world).open_content(world.scope, done.output["made"])
+    assert (made.name, made.read(100)) == ("echo of a.txt", b"HELLO")
+    assert documents_of(world).get_document(world.scope, made.document_id).created_by == f"execution:{done.id}"
+    for access, missing in (([], "read"), (["read"], "write")):
+        refused = world.finish(world.start(world.publish([step], grants={"documents": access} | action), given))
+        assert (refused.status, refused.error["failure_class"]) == ("failed", "connector")
+        assert f"may not {missing} documents" in refused.error["message"]
+    strange = documents_of(world).store_document(world.other, NewDocument("b.txt"), b"theirs").id
+    unknown = world.finish(world.start(world.publish([step], grants=DOCUMENTS | action), {"id": strange}))
+    assert "There is no document" in unknown.error["message"]

@@ -24,6 +24,7 @@ from appliance.datapool import service as datapool
 from appliance.documents.service import HOLDER, Documents
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
+from appliance.governance.documents import DocumentDoor
 from appliance.governance.executor import GovernedExecutor
 from appliance.integrations import gate
 from appliance.integrations.calls import Calls
@@ -85,6 +86,9 @@ class Bell(Connector):
             if "retry_after" in input:
                 raise contract.RateLimited("Too loud.", retry_after=input["retry_after"])
             raise contract.TransientError("It is cracked.")
+        if "document" in input:
+            found = ctx.documents.open(input["document"])
+            return {"made": ctx.documents.create(f"echo of {found.name}", (piece.upper() for piece in found.chunks()))}
         if input.get("reject"):
             raise contract.Rejected("Not at night.")
         return {"rung": input}
@@ -231,8 +235,9 @@ def make_world(folder: Path, pool: Pool, *, crashes: bool = False, **settings: A
 def make_ports(folder: Path, presence: Presence, *, crashes: bool = False) -> Ports:
     """DataPool, documents, and the bell through the governed executor; with `crashes` no call outlives its process."""
     is_alive = (lambda _: False) if crashes else None
-    executor = GovernedExecutor(make_integrations(), presence.instance, is_alive=is_alive)
     documents = Documents(Blobs(LocalPlaces(folder / "blobs"), [HOLDER]))
+    door = DocumentDoor(documents, 1 << 20)
+    executor = GovernedExecutor(make_integrations(), presence.instance, is_alive=is_alive, documents=door)
     formats = Formats(FormatSettings(folder / "formats", memory_mb=128))
     models = ModelReach(LanguageModels(Egress.of(["127.0.0.0/8"]), SEALER, open_secret), DocumentReading(documents, formats).read)
     return Ports(DataPoolReach(), ActionReach(executor), SEALER, documents, formats, executor, models=models)

@@ -19,7 +19,8 @@ def perform(tools: Tools, task: Task) -> Result:
     Cancelled, the step ends at once; the call runs to its own end and is recorded as what it came to.
     """
     settings = task.step.settings
-    request = ActionCall(settings["use"], settings["action"], task.filled.get("input", task.input), task.where)
+    given, may = task.filled.get("input", task.input), task.grants.documents
+    request = ActionCall(settings["use"], settings["action"], given, task.where, may)
     seconds = task.wall_ms(tools.default_time_ms) / 1000
     # In a thread of its own, so that a cancel need not wait for a foreign system; the call is recorded all the same.
     ask = partial(copy_context().run, tools.actions.execute, task.claim, request, seconds)

@@ -1,0 +1,81 @@
+"""Documents as one connector call reaches them: what its caller may read and write, a piece at a time, until its deadline."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from appliance.connectors.contract import ConfigError, DocumentContent, Rejected, TransientError
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, NotFound, StorageFull
+from appliance.core.scope import TenantScope
+from appliance.documents.service import Documents, NewDocument, clean_name
+
+
+@dataclass(frozen=True)
+class DocumentDoor:
+    """The documents of every tenant; one that a connector writes has at most `most_bytes`."""
+
+    documents: Documents
+    most_bytes: int
+
+    def of_call(self, scope: TenantScope, access: frozenset[str]) -> "CallDocuments":
+        """The documents of a call that may `read` and `write` them as far as `access` says."""
+        return CallDocuments(self, scope, access)
+
+
+@dataclass(frozen=True)
+class CallDocuments:
+    """The contract's `Documents` of one call; `deadline` is set when it begins."""
+
+    door: DocumentDoor
+    scope: TenantScope
+    access: frozenset[str]
+    deadline: float = 0.0
+
+    def until(self, deadline: float) -> "CallDocuments":
+        """The same until the deadline, in monotonic seconds."""
+        return replace(self, deadline=deadline)
+
+    def open(self, document_id: str) -> DocumentContent:
+        """See the contract."""
+        self._need("read")
+        try:
+            found = self.door.documents.open_content(self.scope, document_id)
+        except NotFound as error:
+            raise ConfigError(f"There is no document {document_id[:80]!r} here; check its id.") from error
+        pieces = found.pieces
+        return DocumentContent(
+            found.document_id, found.name, found.media_type, found.size, lambda: self._timely(pieces(0, found.size), "read")
+        )
+
+    def create(self, name: str, chunks: Iterable[bytes], content_type: str = "") -> str:
+        """See the contract."""
+        self._need("write")
+        new = NewDocument(clean_name(name), content_type or None)
+        try:
+            made = self.door.documents.store_document(self.scope, new, self._timely(self._capped(chunks), "written"))
+        except StorageFull as error:
+            raise TransientError(error.message) from error
+        except ApplianceError as error:
+            raise Rejected(f"The document {name[:80]!r} cannot be kept: {error.message}") from error
+        return made.id
+
+    def _need(self, access: str) -> None:
+        if access not in self.access:
+            raise ConfigError(
+                f"This call may not {access} documents; give the process grants: documents: [{access}], or use a key with "
+                f"the scope documents.{access}."
+            )
+
+    def _capped(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        size = 0
+        for chunk in chunks:
+            size += len(chunk)
+            if size > self.door.most_bytes:
+                raise Rejected(f"The content is larger than the {self.door.most_bytes >> 20} MB a document may have here.")
+            yield chunk
+
+    def _timely(self, chunks: Iterable[bytes], done: str) -> Iterator[bytes]:
+        for chunk in chunks:
+            if clock.monotonic() >= self.deadline:
+                raise TransientError(f"The call ran out of time while a document was {done}.")
+            yield chunk

@@ -1,0 +1,15 @@
+"""Whether an input can be sent at all."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from appliance.core import db
+from appliance.core.errors import ValidationFailed
+
+
+def check_sendable(given: Mapping[str, Any]) -> None:
+    """ValidationFailed for what JSON or UTF-8 cannot hold: NaN, half of a surrogate pair."""
+    try:
+        db.dump_json(dict(given)).encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValidationFailed(f"the input is not JSON that can be sent: {error}", pointer="/input") from error
