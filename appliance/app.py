@@ -19,6 +19,7 @@ from appliance.blobs.service import Blobs
 from appliance.connectors.egress import Egress
 from appliance.connectors.folders import AllowedFolders
 from appliance.connectors.registry import CONNECTORS, load_registry
+from appliance.connectors.reloading import Watch
 from appliance.core import clock, db, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
@@ -221,12 +222,26 @@ def _upkeep(services: Services) -> list[Periodic]:
     """What every process does again and again: close calls of dead processes, delete what is past its time."""
     queue, executor, templates = services.queue, services.executor, services.pool.templates
     return [
+        *_reloading(services),
         Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
         Periodic("step-cache", 60.0, caching.purge),
         Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
         Periodic("blobs", 3600.0, services.blobs.collect),
         Periodic("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use())),
     ]
+
+
+def _reloading(services: Services) -> list[Periodic]:
+    """In development: connectors whose files have changed are loaded anew."""
+    if not services.config.connectors.reload:
+        return []
+    watch = Watch(services.config.data / CONNECTORS)
+
+    def look() -> None:
+        if (registry := watch.changed()) is not None:
+            services.integrations.registry = registry
+
+    return [Periodic("connectors", 1.0, look)]
 
 
 def delete_expired(config: Config) -> None:

@@ -148,6 +148,13 @@ class Folders:
 
 
 @dataclass(frozen=True)
+class Connectors:
+    """The connector plugins."""
+
+    reload: bool = _setting(False, "For development: changed files of editable plugins and of YAML connectors take effect at once.")
+
+
+@dataclass(frozen=True)
 class Console:
     """The web console."""
 
@@ -186,6 +193,7 @@ class Config:
     retention: Retention = Retention()
     egress: Egress = Egress()
     folders: Folders = Folders()
+    connectors: Connectors = Connectors()
     console: Console = Console()
     logs: Logs = Logs()
     demo: Demo = Demo()

@@ -115,7 +115,8 @@ class Connections:
         with self._lock:
             stale += self._expired()
             live = self._live.get(key)
-            if live is None or live.fingerprint != ready.fingerprint:
+            # Another class of the same name and version is what development reloads.
+            if live is None or live.fingerprint != ready.fingerprint or type(live.connector) is not ready.installed.connector:
                 stale += [old] if (old := self._retire(key)) else []
                 live = Live(ready.fingerprint, ready.installed.connector(ready.settings), EgressClient(self.egress))
                 self._live[key] = live
