@@ -59,11 +59,13 @@ from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
 from appliance.sandbox.process import USERS
 from appliance.sandbox.runtimes import default_folder
+from appliance.sites.answers import App
 from appliance.sites.bodies import PacedConnection, PacedRequest
 from appliance.sites.demo import make_demo
-from appliance.sites.front import App, Front, host_of
+from appliance.sites.front import Front, host_of
 from appliance.sites.static import StaticFiles
 from appliance.sites.tls import ca_certificate, internal_certificate, make_server_config
+from appliance.sites.webapps import WebAppSites
 from appliance.solutions.planning import Tools as SolutionTools
 from appliance.solutions.service import apply_solution
 from appliance.solutions.services import Services
@@ -292,7 +294,8 @@ def make_asgi(appliance: Appliance) -> Any:
     quart.add_url_rule("/metrics", "metrics", _metrics)
     assets = services.assets
     folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
-    return Front(StaticFiles(cast(App, quart), folders), appliance.config, appliance.is_ready)
+    sites = WebAppSites(services.webapps, services.blobs, services.threads)
+    return Front(StaticFiles(cast(App, quart), folders), sites, appliance.config, appliance.is_ready)
 
 
 async def _refuse(error: Exception) -> Response:

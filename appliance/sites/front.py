@@ -2,25 +2,21 @@
 
 import asyncio
 import ipaddress
-import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
 from appliance.core import clock, ids
 from appliance.core.config import Config
-from appliance.core.errors import ApplianceError, Overloaded, UnknownHost
+from appliance.core.errors import Overloaded, UnknownHost
 from appliance.monitor import metrics
 from appliance.tenants.hosts import HostMatch, match_host
 
-log = logging.getLogger(__name__)
+from .answers import App, Receive, Scope, Send, answer, refuse
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+log = logging.getLogger(__name__)
 
 HEALTH = ("/healthz", "/readyz")
 DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 2.0
@@ -73,10 +69,12 @@ class Incoming:
 
 
 class Front:
-    """Wraps the application: trusted proxies, host table, request id, admission, security headers, request metrics."""
+    """Wraps the application, and the hosts of WebApps (`sites`): trusted proxies, host table, request id, admission,
+    security headers, request metrics."""
 
-    def __init__(self, app: App, config: Config, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, app: App, sites: App, config: Config, is_ready: Callable[[], bool]) -> None:
         self._app = app
+        self._sites = sites
         self._config = config
         self._is_ready = is_ready
         self._trusted = [ipaddress.ip_network(network) for network in config.server.trusted_proxies]
@@ -97,7 +95,9 @@ class Front:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode()), *_SECURITY]
+                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
+                if not _is_site(scope):
+                    message["headers"] += _SECURITY
                 if not await incoming.drain() and not any(name.lower() == b"connection" for name, _ in message["headers"]):
                     message["headers"].append((b"connection", b"close"))
             await send(message)
@@ -107,7 +107,7 @@ class Front:
             await self._route(scope, headers, incoming, noting)
         finally:
             area = scope["path"].removeprefix("/").partition("/")[0]
-            area = area if area in AREAS else "other"
+            area = "webapp" if _is_site(scope) else area if area in AREAS else "other"
             REQUESTS.inc(1, area, str(status))
             SECONDS.observe(clock.monotonic() - began, area)
 
@@ -126,7 +126,7 @@ class Front:
         scope["gos.host"] = match
         self._in_flight += 1
         try:
-            await self._app(scope, receive, send)
+            await (self._sites if match.kind == "webapp" else self._app)(scope, receive, send)
         finally:
             self._in_flight -= 1
 
@@ -162,24 +162,14 @@ class Front:
         return any(peer in network for network in self._trusted)
 
 
+def _is_site(scope: Scope) -> bool:
+    """Whether a WebApp answers, which says about itself what we say about our own pages."""
+    return "gos.host" in scope and scope["gos.host"].kind == "webapp"
+
+
 def _request_id(given: bytes) -> str:
     text = given.decode("latin1")
     return text if _REQUEST_ID.fullmatch(text) else ids.new("req")
-
-
-async def answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """A whole response."""
-    length = (b"content-length", str(len(body)).encode())
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def refuse(send: Send, error: ApplianceError, request_id: str) -> None:
-    """A coded error, before any edge has seen the request."""
-    told = {"code": error.code, "message": error.message, "status": error.status, "request_id": request_id, "details": []}
-    headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-    body = json.dumps({"success": False, "error": told}).encode()
-    await answer(send, error.status, body, [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), *headers])
 
 
 def host_of(scope: Scope) -> HostMatch:

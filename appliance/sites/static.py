@@ -7,7 +7,7 @@ from typing import Any
 
 from whitenoise import WhiteNoise
 
-from .front import App, Receive, Scope, Send, answer
+from .answers import App, Receive, Scope, Send, answer
 
 CHUNK = 64 << 10
 DAY = 86_400

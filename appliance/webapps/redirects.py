@@ -34,7 +34,9 @@ class Redirect:
         if values is None or not (self.query or {}).keys() <= given.keys():
             return None
         filled = {**values, **{name: given[key] for key, name in (self.query or {}).items()}}
-        return patterns.fill(self.target, {name: quote(value, safe="/@:~!$'()*,;=+") for name, value in filled.items()})
+        target = patterns.fill(self.target, {name: quote(value, safe="/@:~!$'()*,;=+") for name, value in filled.items()})
+        # Two slashes at the beginning would be another host.
+        return f"/{target.lstrip('/')}" if self.target.startswith("/") else target
 
 
 def parse_redirects(text: str, file: str = "_redirects") -> tuple[list[Redirect], list[Detail]]:

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.sites import front
+from appliance.sites import answers, front
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.api.test_bodies import error
@@ -185,7 +185,7 @@ def test_a_forwarded_address_counts_from_a_trusted_proxy_only(running: Running) 
 
 async def test_a_target_that_is_no_path_is_answered_and_counted(running: Running) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await front.answer(send, 404, b"", [])
+        await answers.answer(send, 404, b"", [])
 
     sent: list[Any] = []
 
@@ -196,5 +196,5 @@ async def test_a_target_that_is_no_path_is_answered_and_counted(running: Running
         raise AssertionError("nobody reads a body here")
 
     scope = {"type": "http", "method": "OPTIONS", "path": "*", "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1)}
-    await front.Front(app, running.config, lambda: True)(scope, receive, send)
+    await front.Front(app, app, running.config, lambda: True)(scope, receive, send)
     assert sent[0]["status"] == 404

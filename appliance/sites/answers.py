@@ -1,0 +1,27 @@
+"""Whole answers at ASGI level, before any edge has seen the request."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from appliance.core.errors import ApplianceError
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+async def answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """A whole response."""
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def refuse(send: Send, error: ApplianceError, request_id: str) -> None:
+    """A coded error, before any edge has seen the request."""
+    told = {"code": error.code, "message": error.message, "status": error.status, "request_id": request_id, "details": []}
+    headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
+    body = json.dumps({"success": False, "error": told}).encode()
+    await answer(send, error.status, body, [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), *headers])

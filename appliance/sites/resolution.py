@@ -1,0 +1,82 @@
+"""What a path of a WebApp leads to: a file, a redirect, or nothing; pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from appliance.webapps.redirects import Redirect, from_json
+from appliance.webapps.service import ServedVersion
+
+_SUFFIX = re.compile(r"[.-]([A-Za-z0-9_-]{8,64})\.[A-Za-z0-9]+(?:\.map)?$")
+_MIXED = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_]+")
+
+
+def may_be_fingerprinted(path: str) -> bool:
+    """Whether the name may hold a hash of the content, as `index-DiwrgTda.js` does: such a file may lie in an older version."""
+    return _SUFFIX.search(path) is not None
+
+
+def is_fingerprinted(path: str) -> bool:
+    """Whether the name surely holds a hash of the content: letters and digits, so that `my-component.js` is none."""
+    found = _SUFFIX.search(path)
+    return found is not None and _MIXED.fullmatch(found[1].rpartition("-")[2]) is not None and len(found[1].rpartition("-")[2]) >= 8
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file of the version, to be sent with this status."""
+
+    path: str
+    status: int = 200
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Another address."""
+
+    location: str
+    status: int
+
+
+class Resolver:
+    """The paths of one version."""
+
+    def __init__(self, version: ServedVersion) -> None:
+        self._files = version.files
+        self._spa = version.spa
+        self._rules: list[Redirect] = from_json(version.rules.get("redirects", []))
+
+    def resolve(self, path: str, query: Mapping[str, str]) -> Found | Moved | None:
+        """Rules in their order, those that are not forced only where no file is; then files; then the page of the app."""
+        file = self._file(path)
+        for rule in self._rules:
+            if (rule.force or file is None) and (target := rule.applies(path, query)) is not None:
+                return self._apply(rule, target)
+        if file is not None:
+            return file
+        if self._spa and "." not in path.rpartition("/")[2] and "index.html" in self._files:
+            return Found("index.html")
+        return None
+
+    def missing(self) -> Found | None:
+        """The app's own page for what is not there."""
+        return Found("404.html", 404) if "404.html" in self._files else None
+
+    def _apply(self, rule: Redirect, target: str) -> Found | Moved | None:
+        if rule.status not in (200, 404, 410):
+            return Moved(target, rule.status)
+        found = self._file(target.partition("?")[0])
+        return Found(found.path, rule.status) if isinstance(found, Found) else None
+
+    def _file(self, path: str) -> Found | Moved | None:
+        name = path.removeprefix("/")
+        if path.endswith("/"):
+            page = f"{name}index.html"
+            return Found(page) if page in self._files else None
+        for candidate in (name, f"{name}.html"):
+            if candidate in self._files:
+                return Found(candidate)
+        if f"{name}/index.html" in self._files:
+            return Moved(quote(path, safe="/@:~!$'()*,;=+") + "/", 301)
+        return None

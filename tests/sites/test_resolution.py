@@ -1,0 +1,93 @@
+"""Where the paths of a WebApp lead, without a server."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.sites.representation import accepted
+from appliance.sites.resolution import Found, Moved, Resolver, is_fingerprinted, may_be_fingerprinted
+from appliance.webapps.redirects import parse_redirects, to_json
+from appliance.webapps.service import ServedFile, ServedVersion
+
+FILES = ("index.html", "about.html", "docs/index.html", "assets/app-3f2a1b9c.js", "a b.txt", "404.html")
+
+
+def resolver(rules: str = "", *, spa: bool = False, files: tuple[str, ...] = FILES) -> Resolver:
+    parsed, problems = parse_redirects(rules)
+    assert problems == []
+    served = {path: ServedFile("0" * 64, 1) for path in files}
+    return Resolver(ServedVersion(1, spa, {"redirects": to_json(parsed)}, served, None))
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/", Found("index.html")),
+        ("/index.html", Found("index.html")),
+        ("/about", Found("about.html")),
+        ("/about.html", Found("about.html")),
+        ("/about/", None),
+        ("/docs", Moved("/docs/", 301)),
+        ("/docs/", Found("docs/index.html")),
+        ("/a b.txt", Found("a b.txt")),
+        ("/assets", None),
+        ("/missing", None),
+        ("//index.html", None),
+        ("/../index.html", None),
+        ("/docs/../index.html", None),
+        ("/index.html/", None),
+        ("", Found("index.html")),
+    ],
+)
+def test_a_path_leads_to_its_file(path: str, expected: object) -> None:
+    assert resolver().resolve(path or "/", {}) == expected
+
+
+def test_an_app_of_one_page_answers_its_own_paths_and_no_missing_files() -> None:
+    one = resolver(spa=True)
+    assert one.resolve("/orders/17", {}) == Found("index.html")
+    assert one.resolve("/about", {}) == Found("about.html")
+    assert one.resolve("/assets/gone.js", {}) is None
+
+
+def test_a_rule_yields_to_a_file_unless_it_is_forced() -> None:
+    assert resolver("/about /docs/ 302").resolve("/about", {}) == Found("about.html")
+    assert resolver("/about /docs/ 302!").resolve("/about", {}) == Moved("/docs/", 302)
+    assert resolver("/* /index.html 200").resolve("/x/y.js", {}) == Found("index.html")
+    assert resolver("/* /index.html 200").resolve("/about", {}) == Found("about.html")
+    assert resolver("/old /404.html 404").resolve("/old", {}) == Found("404.html", 404)
+    assert resolver("/old /nowhere 200").resolve("/old", {}) is None
+    assert resolver().missing() == Found("404.html", 404)
+    assert resolver(files=("index.html",)).missing() is None
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=30))
+def test_no_path_leads_to_another_host(path: str) -> None:
+    for rules in ("/* /:splat 302", "/go/:name /:name 302", "/go/* /:splat/x 301!"):
+        for start in ("/", "//", "/go/", "/go//"):
+            found = resolver(rules).resolve(start + path, {})
+            if isinstance(found, Moved):
+                assert found.location.startswith("/")
+                assert not found.location.startswith(("//", "/\\"))
+                assert found.location.isascii()
+                assert not set(found.location) & set("\r\n\t ")
+
+
+@pytest.mark.parametrize("name", ["app-3f2a1b9c.js", "main.3f2a1b9c.chunk0a1b2c3d.css", "index-D1wrgTda.js", "app-3f2a1b9c.js.map"])
+def test_a_hash_in_a_name_is_seen(name: str) -> None:
+    assert is_fingerprinted(f"assets/{name}")
+    assert may_be_fingerprinted(f"/assets/{name}")
+
+
+@pytest.mark.parametrize(
+    "name", ["my-component.js", "jquery-3.7.1.min.js", "photo-20260101.jpg", "index.html", "my-own-longer-component-name.js", "a.b"]
+)
+def test_a_plain_name_is_not_taken_for_a_hash(name: str) -> None:
+    assert not is_fingerprinted(f"assets/{name}")
+
+
+def test_codings_are_taken_by_name_and_weight() -> None:
+    assert accepted("gzip, deflate, br, zstd") == {"gzip", "deflate", "br", "zstd"}
+    assert accepted("gzip;q=0, zstd;q=0.5") == {"zstd"}
+    assert accepted("xgzip, nonsense;;, ;q=1") == {"xgzip"}
+    assert accepted("GZIP;Q=1") == {"gzip"}
