@@ -75,7 +75,7 @@ class Jail:
             with suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)
             try:
-                size = self._fill(os.open(draft, _DRAFT_FLAGS, 0o666, dir_fd=folder), parts, room)
+                size = self._fill(_draft(folder, draft), parts, room)
                 os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
                 with suppress(FileNotFoundError):
@@ -209,6 +209,14 @@ def _names(path: str) -> list[str]:
 
 def _deeper(folder: int, name: str) -> int:
     return os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
+
+
+def _draft(folder: int, name: str) -> int:
+    """A new file that whoever may read and write its folder may read and write, whatever the process's own umask."""
+    descriptor = os.open(name, _DRAFT_FLAGS, 0o666, dir_fd=folder)
+    with suppress(PermissionError):  # a file system without rights of its own, such as FAT
+        os.fchmod(descriptor, os.fstat(folder).st_mode & 0o666)
+    return descriptor
 
 
 def _info(name: str, found: os.stat_result) -> FileInfo:

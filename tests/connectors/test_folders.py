@@ -177,6 +177,17 @@ def test_a_file_is_written_at_once_or_not_at_all(base: Path) -> None:
     assert (names(base), (base / "a").read_text()) == (["a"], "new")
 
 
+def test_a_file_has_the_rights_of_its_folder(base: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        for mode in (0o770, 0o2755, 0o700):
+            base.chmod(mode)
+            jail(base).write("a", [b"x"], "draft")
+            assert (base / "a").stat().st_mode & 0o7777 == mode & 0o666
+    finally:
+        os.umask(before)
+
+
 def test_a_draft_that_is_there_already_is_not_followed_and_replaced(base: Path) -> None:
     (base / "draft").symlink_to(base.parent / "outside" / "file")
     jail(base).write("a", [b"new"], "draft")
