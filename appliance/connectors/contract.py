@@ -23,6 +23,8 @@ It opens no socket and no file itself: `ctx.http` and `ctx.dial` reach only addr
 
 Credentials it need not handle: a setting `auth` made by `auth_settings` is applied by `authorized(ctx, auth).send(request)`,
 tokens of OAuth 2 fetched, renewed and kept by the appliance.
+
+What nobody can trust and takes much to read, it reads in a process of its own: `run_apart`.
 """
 
 import socket
@@ -35,6 +37,11 @@ from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 from appliance.connectors.answers import retry_after as retry_after  # noqa: PLC0414
 from appliance.connectors.auth import auth_settings as auth_settings  # noqa: PLC0414
 from appliance.connectors.auth import authorized as authorized  # noqa: PLC0414
+from appliance.connectors.isolation import Apart as Apart  # noqa: PLC0414
+from appliance.connectors.isolation import TookTooLong as TookTooLong  # noqa: PLC0414
+from appliance.connectors.isolation import memory_used_kb as memory_used_kb  # noqa: PLC0414
+from appliance.connectors.isolation import run_apart as run_apart  # noqa: PLC0414
+from appliance.connectors.isolation import stand_apart as stand_apart  # noqa: PLC0414
 
 CONTRACT_VERSION = 1
 

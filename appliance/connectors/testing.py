@@ -34,7 +34,7 @@ from appliance.connectors.contract import EFFECTS, Connector, ConnectorError, Js
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.folders import AllowedFolders, TenantFolders
 from appliance.connectors.oauth import ClientTokens
-from appliance.connectors.registry import Installed, check_declaration
+from appliance.connectors.registry import Installed, check_declaration, check_discovered
 from appliance.connectors.schemas import compile_schema
 
 LOOPBACK = ("127.0.0.0/8", "::1")
@@ -246,6 +246,12 @@ class ConnectorContract:
     def test_the_effect_of_a_call_never_exceeds_the_declared_one(self, it: Connector) -> None:
         for action in self.connector.actions:
             assert EFFECTS.index(it.effect_of(action, dict(action.sample))) <= EFFECTS.index(action.effect)
+
+    def test_what_it_discovers_is_declared_well_and_found_again(self, it: Connector, ctx: CallContext) -> None:
+        found = list(it.discover(ctx))
+        check_discovered(Installed(self.connector, "contract suite"), found)
+        assert json.loads(json.dumps([dict(action.plan) for action in found])) == [dict(action.plan) for action in found]
+        assert [action.name for action in it.discover(ctx)] == [action.name for action in found]
 
     def test_triggers_begin_where_they_are_and_go_on_from_their_cursor(self, it: Connector, ctx: CallContext) -> None:
         for trigger in self.connector.triggers:

@@ -1,4 +1,4 @@
-"""The connector that docs/connectors.md shows passes the contract suite, by the test it shows."""
+"""The connectors that docs/connectors.md shows pass the contract suite, one by the test it shows."""
 
 import re
 import subprocess
@@ -9,6 +9,28 @@ from typing import Any
 from appliance.connectors.registry import Installed, check_declaration
 from appliance.connectors.testing import LoopbackServer, open_context
 
+SHELF = """
+import pytest
+from gos_connector_shelf import ShelfConnector
+
+from appliance.connectors.testing import ConnectorContract
+
+
+class TestContract(ConnectorContract):
+    connector = ShelfConnector
+
+    @pytest.fixture
+    def settings(self):
+        return {"shelves": ["top", "bottom"]}
+
+    @pytest.fixture
+    def broken_settings(self):
+        return {"shelves": []}
+
+    def test_a_discovered_action_is_performed_by_its_plan(self, it, ctx):
+        (top, bottom) = it.discover(ctx)
+        assert it.perform(bottom, {}, ctx) == {"seen": "bottom"}
+"""
 PAGE = Path(__file__).parents[2] / "docs" / "connectors.md"
 
 
@@ -16,10 +38,12 @@ def blocks() -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def test_the_connector_of_the_page_passes_its_own_tests(tmp_path: Path) -> None:
-    plugin, _, tests = blocks()
+def test_the_connectors_of_the_page_pass_the_contract_suite(tmp_path: Path) -> None:
+    plugin, _, shelf, tests = blocks()
     (tmp_path / "gos_connector_counter.py").write_text(plugin)
     (tmp_path / "test_counter.py").write_text(tests)
+    (tmp_path / "gos_connector_shelf.py").write_text(shelf)
+    (tmp_path / "test_shelf.py").write_text(SHELF)
     command = [
         sys.executable,
         "-m",
@@ -36,7 +60,7 @@ def test_the_connector_of_the_page_passes_its_own_tests(tmp_path: Path) -> None:
     ]
     run = subprocess.run([*command, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "12 passed" in run.stdout
+    assert "27 passed" in run.stdout
 
 
 def test_the_connector_that_shows_credentials_sends_them() -> None:

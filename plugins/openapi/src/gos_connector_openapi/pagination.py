@@ -1,0 +1,151 @@
+"""How an operation's list goes on: guessed from the document where the settings do not say, and followed page by page.  Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.connectors.contract import HttpAnswer, SystemFailure
+from gos_connector_openapi.outputs import Output
+
+_LISTS = ("items", "data", "results", "value", "values", "records", "entries", "list", "rows", "elements")
+_NEXT_URLS = (
+    "next", "next_url", "nextUrl", "nextLink", "next_link", "@odata.nextLink", "next_page_url", "links.next", "links.next.href",
+    "_links.next", "_links.next.href", "paging.next", "paging.next.link", "pagination.next", "meta.next",
+)  # fmt: skip
+_CURSORS = (
+    "next_cursor", "nextCursor", "nextPageToken", "next_page_token", "nextToken", "next_token", "cursor", "meta.next_cursor",
+    "meta.cursor", "paging.next.after", "pagination.next_cursor", "pagination.cursor", "response_metadata.next_cursor",
+)  # fmt: skip
+_CURSOR_PARAMETERS = ("cursor", "pageToken", "page_token", "nextToken", "next_token", "after", "next_cursor", "starting_after")
+_PAGES = ("page", "pageNumber", "page_number", "page[number]")
+_OFFSETS = ("offset", "skip", "start", "startAt", "page[offset]")
+_SIZES = (
+    "per_page", "perPage", "page_size", "pageSize", "limit", "size", "count", "top", "maxResults", "page[size]", "page[limit]",
+)  # fmt: skip
+
+
+def paging_plan(name: str, chosen: Mapping[str, Any], plan: Mapping[str, Any], output: Output) -> dict[str, Any] | None:
+    """How the list of an operation goes on; None when it is none, or nothing says how it does."""
+    override = chosen.get(name, chosen.get("*", {}))
+    if override.get("kind") == "none":
+        return None
+    members = {step["name"]: step["member"] for step in plan["parameters"] if step["in"] == "query"}
+    body = _plain(output.body)
+    items = override["items"].split(".") if override.get("items") else _list_in(body)
+    found = _asked(override, members) if override.get("kind") else _guess(body, members, links=output.links)
+    if found is None or items is None:
+        return None
+    size = _member(members, (override["size_parameter"],) if override.get("size_parameter") else _SIZES)
+    taken = {step["member"] for step in plan["parameters"]}
+    return {**found, "items": items, "size": size, "input": "read_pages" if "pages" in taken else "pages"}
+
+
+def _asked(override: Mapping[str, Any], members: Mapping[str, str]) -> dict[str, Any]:
+    usual = {"page": _PAGES, "offset": _OFFSETS, "cursor": _CURSOR_PARAMETERS}.get(override["kind"], ())
+    member = _member(members, (override["parameter"],) if override.get("parameter") else usual)
+    return {"kind": override["kind"], "at": str(override.get("at", "")).split("."), "member": member}
+
+
+def _guess(body: Mapping[str, Any], members: Mapping[str, str], *, links: bool) -> dict[str, Any] | None:
+    if links:
+        return {"kind": "link"}
+    if at := _first_path(body, _NEXT_URLS, "string"):
+        return {"kind": "next", "at": at}
+    cursor, at = _member(members, _CURSOR_PARAMETERS), _first_path(body, _CURSORS, "string")
+    if cursor and at:
+        return {"kind": "cursor", "at": at, "member": cursor}
+    for kind, names in (("page", _PAGES), ("offset", _OFFSETS)):
+        if member := _member(members, names):
+            return {"kind": kind, "member": member}
+    return None
+
+
+def _plain(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a schema that is not about null."""
+    for part in schema.get("anyOf", ()):
+        if part.get("type") != "null":
+            return _plain(part)
+    return schema
+
+
+def _is_type(schema: Mapping[str, Any], kind: str) -> bool:
+    kinds = _plain(schema).get("type")
+    return kinds == kind or (isinstance(kinds, list) and kind in kinds)
+
+
+def _list_in(body: Mapping[str, Any]) -> list[str] | None:
+    if _is_type(body, "array"):
+        return []
+    arrays = [name for name, part in body.get("properties", {}).items() if _is_type(part, "array")]
+    named = next((name for name in _LISTS if name in arrays), None)
+    return [named] if named else arrays if len(arrays) == 1 else None
+
+
+def _first_path(body: Mapping[str, Any], paths: Sequence[str], kind: str) -> list[str] | None:
+    for path in paths:
+        for names in ([path], path.split(".")):
+            found: Mapping[str, Any] | None = body
+            for name in names:
+                found = _plain(found).get("properties", {}).get(name) if found is not None else None
+            if found is not None and _is_type(found, kind):
+                return names
+    return None
+
+
+def _member(members: Mapping[str, str], names: Sequence[str]) -> str | None:
+    return next((members[name] for name in names if name in members), None)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where the next page is: at an address, or at the same one with another value of one member of the input."""
+
+    url: str = ""
+    changes: tuple[tuple[str, Any], ...] = ()
+
+
+def next_step(paging: Mapping[str, Any], given: Mapping[str, Any], answer: HttpAnswer, body: Any) -> Step | None:
+    """The next page after this answer to `given`; None at the end."""
+    linked = next_link(answer.headers.get("link", ""))
+    if linked or paging["kind"] == "link":
+        return Step(linked) if linked else None
+    items = _at(body, paging["items"])
+    if paging["kind"] in ("next", "cursor"):
+        found = _at(body, paging["at"])
+        ended = isinstance(body, dict) and body.get("has_more") is False
+        if ended or not isinstance(found, str | int) or found in ("", 0, False):
+            return None
+        return Step(str(found)) if paging["kind"] == "next" else Step(changes=((paging["member"], found),))
+    size = given.get(paging["size"]) if paging.get("size") else None
+    if not isinstance(items, list) or not items or (isinstance(size, int) and len(items) < size) or paging["member"] is None:
+        return None
+    if paging["kind"] == "page":
+        return Step(changes=((paging["member"], int(given.get(paging["member"], 1)) + 1),))
+    return Step(changes=((paging["member"], int(given.get(paging["member"], 0)) + len(items)),))
+
+
+def items_of(paging: Mapping[str, Any], body: Any) -> list[Any]:
+    """The list in a page; SystemFailure when there is none."""
+    found = _at(body, paging["items"])
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise SystemFailure(f"The answer has no list at {'.'.join(paging['items']) or 'its top'}; its pages cannot be joined.")
+    return found
+
+
+def _at(body: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        body = body.get(name) if isinstance(body, dict) else None
+    return body
+
+
+def next_link(header: str) -> str:
+    """The address of `rel="next"` in a Link header (RFC 8288); empty when there is none."""
+    for part in header.split("<")[1:]:
+        url, _, parameters = part.partition(">")
+        for parameter in parameters.split(";"):
+            name, _, value = parameter.partition("=")
+            if name.strip().lower() == "rel" and "next" in value.strip(' ",').lower().split():
+                return url.strip()
+    return ""

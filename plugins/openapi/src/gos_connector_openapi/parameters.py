@@ -1,0 +1,133 @@
+"""Parameters as the document's styles write them (OpenAPI 3.1 § 4.8.12): path, query, headers and cookies."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from appliance.connectors.contract import ConfigError
+from gos_connector_openapi.document import Document
+
+SENT_BY_US = frozenset({
+    "accept", "content-type", "authorization", "host", "content-length", "transfer-encoding", "connection", "cookie", "te",
+    "upgrade", "proxy-authorization", "expect", "trailer",
+})  # fmt: skip
+"""Headers that no caller sets: the specification has them ignored, or they belong to the transport."""
+
+_USUAL = {"path": "simple", "header": "simple", "query": "form", "cookie": "form"}
+_STYLES = {
+    "path": ("simple", "label", "matrix"), "header": ("simple",), "cookie": ("form",),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+}  # fmt: skip
+_DIVIDERS = {"spaceDelimited": " ", "pipeDelimited": "|"}
+
+Pairs = list[tuple[str, str]]
+
+
+def parameter_plan(document: Document, parameter: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """How the parameter is written, and the schema of its value; it is neither checked nor changed here."""
+    place = str(parameter["in"])
+    step: dict[str, Any] = {"name": str(parameter["name"]), "in": place}
+    content = parameter.get("content")
+    if isinstance(content, Mapping) and content:
+        return {**step, "json": True}, document.mapping(next(iter(content.values()))).get("schema")
+    style = parameter.get("style")
+    step["style"] = style if style in _STYLES[place] else _USUAL[place]
+    explode = parameter.get("explode")
+    step["explode"] = explode if isinstance(explode, bool) else step["style"] in ("form", "deepObject")
+    return step, parameter.get("schema")
+
+
+def text_of(value: Any) -> str:
+    """A scalar as it is written in an address or a form."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return "" if value is None else str(value)
+
+
+def write_path(path: str, steps: list[Mapping[str, Any]], given: Mapping[str, Any]) -> str:
+    """The path with its values; each stays within its own segment."""
+    for step in steps:
+        if step["in"] == "path":
+            text = _in_path(step, given[step["member"]])
+            if text in ("", ".", ".."):
+                raise ConfigError(f"The value of {step['member']} would change which address is called; give another one.")
+            path = path.replace(f"{{{step['name']}}}", text)
+    return path
+
+
+def _in_path(step: Mapping[str, Any], value: Any) -> str:
+    if step.get("json"):
+        return _quoted(text_of(value) if isinstance(value, str) else json.dumps(value, separators=(",", ":")))
+    style, explode, name = step["style"], step["explode"], _quoted(step["name"])
+    if style == "matrix":
+        return _matrix(name, value, explode)
+    divider = "." if style == "label" and explode else ","
+    if isinstance(value, dict):
+        joined = divider.join(f"{_quoted(key)}{'=' if explode else ','}{_quoted(text_of(inner))}" for key, inner in value.items())
+    elif isinstance(value, list):
+        joined = divider.join(_quoted(text_of(inner)) for inner in value)
+    else:
+        joined = _quoted(text_of(value))
+    return f".{joined}" if style == "label" else joined
+
+
+def _matrix(name: str, value: Any, explode: bool) -> str:
+    if isinstance(value, dict) and explode:
+        return "".join(f";{_quoted(key)}={_quoted(text_of(inner))}" for key, inner in value.items())
+    if isinstance(value, list) and explode:
+        return "".join(f";{name}={_quoted(text_of(inner))}" for inner in value)
+    return f";{name}={','.join(_flat(value, _quoted))}"
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _flat(value: Any, write: Callable[[str], str] = str) -> list[str]:
+    """An object as name, value, name, value; an array as its values; anything else as itself."""
+    if isinstance(value, dict):
+        return [write(part) for name, inner in value.items() for part in (name, text_of(inner))]
+    return [write(text_of(inner)) for inner in value] if isinstance(value, list) else [write(text_of(value))]
+
+
+def write_pairs(step: Mapping[str, Any], value: Any) -> Pairs:
+    """A query parameter or cookie as pairs that are not encoded yet."""
+    name = step["name"]
+    if step.get("json"):
+        return [(name, json.dumps(value, ensure_ascii=False, separators=(",", ":")))]
+    style, explode = step["style"], step["explode"]
+    if style == "deepObject" and isinstance(value, dict):
+        return [pair for key, inner in value.items() for pair in _deep(f"{name}[{key}]", inner)]
+    if isinstance(value, dict):
+        if explode and style == "form":
+            return [(key, text_of(inner)) for key, inner in value.items()]
+        return [(name, _DIVIDERS.get(style, ",").join(_flat(value)))]
+    if isinstance(value, list):
+        if explode or style == "deepObject":
+            return [(name, text_of(inner)) for inner in value]
+        return [(name, _DIVIDERS.get(style, ",").join(_flat(value)))]
+    return [(name, text_of(value))]
+
+
+def _deep(name: str, value: Any) -> Pairs:
+    if isinstance(value, dict):
+        return [pair for key, inner in value.items() for pair in _deep(f"{name}[{key}]", inner)]
+    if isinstance(value, list):
+        return [(name, text_of(inner)) for inner in value]
+    return [(name, text_of(value))]
+
+
+def write_header(step: Mapping[str, Any], value: Any) -> tuple[str, str]:
+    """A header; ConfigError for a value that is more than one line."""
+    if step.get("json"):
+        text = json.dumps(value, separators=(",", ":"))
+    elif isinstance(value, dict) and step["explode"]:
+        text = ",".join(f"{name}={text_of(inner)}" for name, inner in value.items())
+    else:
+        text = ",".join(_flat(value))
+    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise ConfigError(f"The value of {step['member']} goes into a header and must be one line.")
+    return step["name"], text

@@ -1,0 +1,47 @@
+"""`python -m gos_connector_openapi.worker`: reads one document within limits, answers its actions, and ends."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from appliance.connectors.contract import memory_used_kb, stand_apart
+from gos_connector_openapi.document import Refused, parse
+from gos_connector_openapi.operations import Reader
+
+MEMORY_MB = 400
+CPU_SECONDS = 40
+_MOST_ANSWER = 96 << 20
+
+
+def main() -> None:
+    """Each line of the answer is JSON: an action, why the document is refused, or the end."""
+    try:
+        settings, content = stand_apart(MEMORY_MB, CPU_SECONDS)
+        written = 0
+        for line in _answers(settings, content):
+            written += len(line)
+            if written > _MOST_ANSWER:
+                raise Refused("What the document describes is too large; leave out the parts you do not need.")
+            sys.stdout.write(line)
+    except Refused as refused:
+        _refuse(str(refused))
+    except RecursionError:
+        _refuse("The document is nested too deeply.")
+    except MemoryError:
+        _refuse(f"The document takes more than {MEMORY_MB} MB to read; leave out the parts you do not need.")
+
+
+def _refuse(sentence: str) -> None:
+    sys.stdout.write(json.dumps({"refused": sentence}) + "\n")
+
+
+def _answers(settings: dict[str, Any], content: bytes) -> Iterator[str]:
+    document = parse(content)
+    for action in Reader(document, settings).read():
+        yield json.dumps({"action": action}, separators=(",", ":")) + "\n"
+    yield json.dumps({"end": True, "memory_kb": memory_used_kb()}) + "\n"
+
+
+if __name__ == "__main__":
+    main()

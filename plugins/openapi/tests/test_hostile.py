@@ -1,0 +1,139 @@
+"""Documents made to harm whoever reads them: each is refused with a sentence, or cut to size, in a process of its own."""
+
+import json
+from typing import Any
+
+import pytest
+from gos_connector_openapi.document import Refused, parse
+from gos_connector_openapi.importing import import_actions
+from gos_connector_openapi.operations import Reader
+from gos_connector_openapi.shaping import Shaper
+
+from appliance.connectors.contract import Action, ConfigError, TransientError
+from appliance.connectors.testing import open_context, schema_problems
+
+HEAD = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}}
+GET = {"get": {"operationId": "get", "responses": {"200": {"description": "", "content": {"application/json": {"schema": {}}}}}}}
+
+
+def whole(schema: Any = None, **more: Any) -> bytes:
+    """A document with one operation whose body has the schema."""
+    post = {"operationId": "post", "requestBody": {"content": {"application/json": {"schema": schema or {}}}}, "responses": {}}
+    return json.dumps({**HEAD, "paths": {"/t": {"post": post}}, **more}).encode()
+
+
+def read(content: bytes, seconds: float = 60) -> list[Action]:
+    with open_context(seconds=seconds) as ctx:
+        return import_actions(content, {}, ctx)
+
+
+NESTED = b'{"openapi": "3.1.0", "x": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+LAUGHS = "openapi: 3.1.0\na: &a [x, x]\n" + "".join(
+    f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+)
+REFUSED = {
+    "nested JSON": (NESTED, "nested too deeply"),
+    "nested YAML": (b"openapi: 3.1.0\nx: " + b"[" * 5000 + b"]" * 5000, "nested too deeply"),
+    "YAML bomb": (LAUGHS.encode(), "YAML alias in line 3"),
+    "YAML that makes objects": (b"openapi: 3.1.0\nx: !!python/object/apply:os.system [id]", "not YAML"),
+    "a reference to a file": (whole({"$ref": "file:///etc/passwd"}), "refers to 'file:///etc/passwd', outside of itself"),
+    "a reference to another document": (whole({"$ref": "other.json#/a"}), "outside of itself"),
+    "a reference to an address": (whole({"$ref": "http://169.254.169.254/latest"}), "outside of itself"),
+    "a reference to nothing": (whole({"$ref": "#/components/schemas/None"}), "does not have"),
+    "a circle of operations": (
+        whole(components={"parameters": {"a": {"$ref": "#/components/parameters/a"}}}).replace(
+            b'"requestBody"', b'"parameters": [{"$ref": "#/components/parameters/a"}], "requestBody"'
+        ),
+        "a circle of references",
+    ),
+    "Swagger 2": (b'{"swagger": "2.0", "paths": {}}', "Swagger 2"),
+    "another version": (b'{"openapi": "4.0.0"}', "reads 3.0 and 3.1"),
+    "no operation": (json.dumps({**HEAD, "paths": {}}).encode(), "describes no operation"),
+    "no object": (b"[1]", "no object"),
+    "no JSON": (b'{"openapi": ', "not JSON"),
+    "no UTF-8": (b"openapi: \xff", "not UTF-8"),
+    "too many bytes": (b"{" + b" " * (32 << 20) + b"}", "more than 32 MB"),
+    "too much YAML": (b"x: " + b"y" * (9 << 20), "give it as JSON"),
+}
+
+
+@pytest.mark.parametrize(("content", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_it_is_refused_with_a_sentence(content: bytes, sentence: str) -> None:
+    with pytest.raises(Refused, match=sentence):
+        list(Reader(parse(content), {}).read())
+
+
+def test_a_refusal_comes_out_of_the_worker() -> None:
+    with pytest.raises(ConfigError, match="YAML alias in line 3"):
+        read(LAUGHS.encode())
+
+
+def test_one_that_takes_too_much_memory_takes_down_its_worker_only() -> None:
+    many = b'{"openapi": "3.1.0", "x": [' + b",".join([b"{}"] * 10_000_000) + b"]}"
+    with pytest.raises(ConfigError, match="takes more"):
+        read(many)
+
+
+def test_one_that_is_not_read_in_time_is_given_up() -> None:
+    with pytest.raises(TransientError, match="not read in time"):
+        read(whole(), seconds=0.01)
+
+
+def shaped(schema: Any, schemas: Any = None, *, given: bool = True) -> Any:
+    document = parse(json.dumps({**HEAD, "components": {"schemas": schemas or {}}}).encode())
+    found = Shaper(document, given=given, most_parts=300).shape(schema)
+    schema_problems(found, None)  # it is a schema
+    return found
+
+
+def test_what_contains_itself_ends_where_it_does() -> None:
+    tree = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/components/schemas/tree"}}}}
+    found = shaped({"$ref": "#/components/schemas/tree"}, {"tree": tree})
+    assert found == {"type": "object", "properties": {"children": {"type": "array", "items": {}}}}
+
+
+def test_a_bomb_of_references_is_cut_to_size() -> None:
+    schemas = {f"s{n}": {"allOf": [{"$ref": f"#/components/schemas/s{n + 1}"}] * 20} for n in range(12)} | {
+        "s12": {"type": "string"}
+    }
+    assert len(json.dumps(shaped({"$ref": "#/components/schemas/s0"}, schemas))) < 20_000
+
+
+def test_many_members_and_many_values_are_cut_to_size() -> None:
+    members = {f"m{n}": {"type": "string"} for n in range(50_000)}
+    assert shaped({"type": "object", "properties": members, "required": list(members)}) == {"type": "object"}
+    assert shaped({"type": "string", "enum": [str(n) for n in range(50_000)]}) == {"type": "string"}
+
+
+def test_nonsense_is_left_out() -> None:
+    odd = {
+        "type": ["string", {"a": 1}], "required": True, "properties": [1], "enum": [], "minimum": "1", "maxLength": -1, "items": 3,
+        "allOf": {}, "multipleOf": 0, "pattern": "(?=x)(a+)+$", "description": 7, "additionalProperties": "no",
+    }  # fmt: skip
+    assert shaped(odd) == {"items": {}}
+    assert shaped({"$ref": 7, "type": "file"}) == {}
+    assert shaped({"type": "integer", "minimum": 1e999}) == {"type": "integer"}
+
+
+def test_null_and_hidden_members_are_understood() -> None:
+    assert shaped({"type": "string", "nullable": True, "enum": ["a"]}) == {"type": ["string", "null"], "enum": ["a", None]}
+    thing = {"properties": {"id": {"type": "integer", "readOnly": True}, "key": {"writeOnly": True}}, "required": ["id", "key"]}
+    assert shaped(thing) == {"properties": {"key": {}}, "required": ["key"]}
+    assert shaped(thing, given=False) == {"properties": {"id": {"type": "integer"}}, "required": ["id"]}
+
+
+def test_what_systems_do_beyond_their_documents_is_no_fault() -> None:
+    closed = {"type": "object", "additionalProperties": False, "properties": {"state": {"type": "string", "enum": ["a"]}}}
+    assert shaped(closed, given=False) == {"type": "object", "properties": {"state": {"type": "string"}}}
+    assert shaped(closed) == closed
+
+
+def test_operations_of_nonsense_are_read_as_far_as_they_make_sense() -> None:
+    odd: Any = {
+        "parameters": [{"in": "query"}, {"name": "a", "in": "space"}, {"name": "b", "in": "query", "style": "no"}, 7],
+        "responses": {"200": {"content": {"application/json": 7}, "headers": []}}, "security": [7], "servers": 7,
+        "operationId": "???",
+    }  # fmt: skip
+    content = json.dumps({**HEAD, "paths": {"/t": {"get": odd, "post": 7, "trace": odd}, "no": {"get": odd}, "/u": 7}}).encode()
+    (action,) = Reader(parse(content), {}).read()
+    assert (action["name"], list(action["input"]["properties"]), action["plan"]["security"]) == ("op_", ["b"], [])

@@ -1,0 +1,249 @@
+"""GitHub's published document, about twelve hundred operations: read, kept, searched, typed, and every operation executed."""
+
+import base64
+import hashlib
+import json
+import re
+import resource
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+import pytest
+from gos_connector_openapi import OpenapiConnector
+from gos_connector_openapi.importing import import_actions
+
+from appliance.connectors.contract import Action
+from appliance.connectors.registry import Installed, check_discovered
+from appliance.connectors.testing import Answer, LoopbackServer, Received, open_context, schema_problems
+from appliance.core.errors import ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.governance.executor import ActionRequest
+from appliance.integrations.service import Spec
+from appliance.processes.definition import parse_definition
+from appliance.processes.surroundings import look_around
+from appliance.processes.typings import declare_process
+from tests.integrations.world import World, open_world
+
+# Operations whose own example is of another type than the document says.
+CONTRADICTIONS = {
+    "actions_list_org_variables", "agents_list_org_variables", "classroom_get_a_classroom", "classroom_get_an_assignment",
+    "classroom_list_accepted_assignments_for_an_assignment", "classroom_list_assignments_for_a_classroom",
+    "classroom_list_classrooms", "dependabot_get_alert", "dependabot_list_alerts_for_enterprise",
+    "dependabot_list_alerts_for_org", "dependabot_list_alerts_for_repo", "dependabot_repository_access_for_enterprise",
+    "dependabot_repository_access_for_org", "enterprise_team_organizations_get_assignments", "meta_get",
+    "orgs_list_attestations_bulk", "projects_list_for_org", "projects_list_for_user", "projects_list_items_for_org",
+    "projects_list_items_for_user", "projects_list_view_items_for_org", "projects_list_view_items_for_user",
+    "repos_list_custom_deployment_rule_integrations", "security_advisories_list_global_advisories",
+    "users_list_attestations_bulk",
+}  # fmt: skip
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE, MEMBER = "@octokit/openapi@23.0.2", "package/generated/api.github.com.json"
+INTEGRITY = "pV8M7L9GY23AybNvTmo2nyjmpmnt6+2sRE/tqr0ZLQcPS4lnw7u5eZGNmwRNkBC3D7gZXbFx5AHzLUVRBXGDhg=="
+METHODS = ("get", "put", "post", "delete", "patch")
+
+
+class Described:
+    """A server that is nothing but the document: it holds requests against it and answers with its examples."""
+
+    def __init__(self, content: bytes) -> None:
+        self.document = json.loads(content)
+        self.faults: list[str] = []
+        self.places = [
+            (re.compile(re.sub(r"\\\{[^/]+?\\\}", "([^/]+)", re.escape(path)) + "$"), path) for path in self.document["paths"]
+        ]
+        self.server = LoopbackServer()
+        self.server.answers = Everything(self)
+        self.content = content
+
+    def find(self, part: Any) -> Any:
+        while isinstance(part, dict) and "$ref" in part:
+            found = self.document
+            for name in part["$ref"].split("/")[1:]:
+                found = found[name]
+            part = found
+        return part
+
+    def answer(self, request: Received) -> Answer:
+        path, _, query = request.path.partition("?")
+        if path == "/openapi.json":
+            return Answer(200, {"Content-Type": "application/json"}, self.content)
+        # More than one template may match a path; the one with the most letters of its own is meant.
+        known = [
+            (template, match)
+            for pattern, template in self.places
+            if (match := pattern.match(path)) and request.method.lower() in self.document["paths"][template]
+        ]
+        if not known:
+            self.faults.append(f"no operation: {request.method} {path}")
+            return Answer(404)
+        template, match = max(known, key=lambda each: len(re.sub(r"\{.*?\}", "", each[0])))
+        operation = self.document["paths"][template][request.method.lower()]
+        given = parse_qs(query, keep_blank_values=True)
+        for parameter in map(self.find, operation.get("parameters", [])):
+            if parameter["in"] == "query" and parameter.get("required") and parameter["name"] not in given:
+                self.faults.append(f"{template}: no {parameter['name']}")
+        if any(not unquote(value) for value in match.groups()):
+            self.faults.append(f"{template}: an empty name")
+        self._judge_body(template, operation, request)
+        return self._good(operation)
+
+    def _judge_body(self, template: str, operation: Any, request: Received) -> None:
+        body = self.find(operation.get("requestBody")) or {}
+        if not request.body:
+            if body.get("required") and "application/json" in body["content"]:
+                self.faults.append(f"{template}: no body")
+            return
+        media = request.headers["content-type"]
+        if media not in body.get("content", {}):
+            self.faults.append(f"{template}: a body of {media}")
+        elif media == "application/json":
+            required = self.find(body["content"][media]["schema"]).get("required", [])
+            told = json.loads(request.body)
+            if missing := [name for name in required if name not in told]:
+                self.faults.append(f"{template}: no {missing}")
+
+    def _good(self, operation: Any) -> Answer:
+        status, response = next((s, self.find(r)) for s, r in operation["responses"].items() if s.startswith(("2", "3")))
+        content = response.get("content", {})
+        media = "application/json" if "application/json" in content else next(iter(content), "")
+        if not media:
+            return Answer(int(status), body=b"")
+        examples = list(content[media].get("examples", {}).values())
+        told = self.find(examples[0]).get("value") if examples else content[media].get("example")
+        told = self.find(told) if told is not None else {}
+        body = json.dumps(told).encode() if "json" in media else b"text"
+        return Answer(int(status), {"Content-Type": media}, body)
+
+    def succeeds(self, action: Action) -> bool:
+        """Whether the operation has an answer of its own, no redirect, and lives on this server."""
+        operation = self.document["paths"][action.plan["path"]][action.plan["method"].lower()]
+        return "servers" not in operation and any(status.startswith("2") for status in operation["responses"])
+
+
+class Everything(dict[str, Any]):
+    def __init__(self, described: Described) -> None:
+        super().__init__()
+        self.described = described
+
+    def get(self, _path: str, _default: Any = None) -> Any:
+        return self.described.answer
+
+
+@pytest.fixture(scope="module")
+def github() -> bytes:
+    """GitHub's document, fetched once by version and hash and kept in the cache."""
+    kept = ROOT / ".cache" / "documents" / f"github-{hashlib.sha256(INTEGRITY.encode()).hexdigest()[:16]}.json"
+    if not kept.is_file():
+        npm = shutil.which("npm") or shutil.which(str(ROOT / ".cache" / "node" / "bin" / "npm"))
+        assert npm is not None, "this test needs npm once, to fetch GitHub's document; packaging/test.sh sees to it"
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(
+                [npm, "pack", PACKAGE, "--ignore-scripts", "--loglevel=error"], cwd=folder, check=True, capture_output=True
+            )
+            (archive,) = Path(folder).glob("*.tgz")
+            assert base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() == INTEGRITY
+            with tarfile.open(archive) as opened:
+                member = opened.extractfile(MEMBER)
+                assert member is not None
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                new = kept.with_suffix(".new")
+                new.write_bytes(member.read())
+                new.replace(kept)
+    return kept.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def described(github: bytes) -> Iterator[Described]:
+    described = Described(github)
+    yield described
+    described.server.close()
+
+
+@pytest.fixture(scope="module")
+def settings(described: Described) -> dict[str, Any]:
+    return {"document_url": f"{described.server.url}/openapi.json", "base_url": described.server.url}
+
+
+@pytest.fixture(scope="module")
+def actions(settings: dict[str, Any], github: bytes) -> Mapping[str, Action]:
+    with open_context(seconds=300) as ctx:
+        return {each.name: each for each in import_actions(github, settings, ctx)}
+
+
+def test_it_is_read_whole_in_a_worker_of_little_memory(actions: Mapping[str, Action], github: bytes) -> None:
+    paths = json.loads(github)["paths"]
+    assert len(actions) == sum(method in METHODS for item in paths.values() for method in item) > 1000
+    check_discovered(Installed(OpenapiConnector, "test"), list(actions.values()))
+    # The worker has ended, so its peak is known; its own limit is 400 MB of address space.
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss > 0
+    assert actions["issues_create"].effect == "write"
+    assert actions["issues_create"].input["required"] == ["owner", "repo", "body"]
+    assert actions["repos_list_for_org"].plan["paging"]["kind"] == "link"
+
+
+def test_every_operation_is_executed_as_the_document_describes_it(
+    actions: Mapping[str, Action], settings: dict[str, Any], described: Described
+) -> None:
+    described.faults.clear()
+    connector = OpenapiConnector(settings)
+    wrong: dict[str, Any] = {}
+    done = 0
+    with open_context(seconds=300) as ctx:
+        for name, action in actions.items():
+            assert schema_problems(action.input, dict(action.sample)) == [], name
+            if not described.succeeds(action):
+                continue
+            output = connector.perform(action, action.sample, ctx)
+            done += 1
+            if found := schema_problems(action.output, output):
+                wrong[name] = found
+    assert described.faults == []
+    assert set(wrong) == CONTRADICTIONS
+    assert done > 1200
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]) -> Iterator[World]:
+    """The appliance with GitHub as an integration whose settings were tested."""
+    with open_world(f"sqlite:///{tmp_path_factory.mktemp('github')}/gos.db") as world:
+        world.integrations.create_integration(world.one, "github", Spec("openapi", settings))
+        found = world.integrations.test_integration(world.one, "github")
+        assert found.ok, found.message
+        assert re.search(r"It offers 1\d\d\d actions\.$", found.message)
+        yield world
+
+
+def test_its_actions_are_kept_searched_and_executed(imported: World) -> None:
+    page = imported.integrations.search_actions(imported.one, "github", "list branches", PageRequest(5, count=True))
+    assert "repos_list_branches" in [each.name for each in page.items]
+    assert page.total is not None
+    assert 1 <= page.total < 20
+    request = ActionRequest("github", "issues_create", {"owner": "ann", "repo": "r", "body": {"title": "It breaks"}})
+    output = imported.executor.execute(imported.one, request).output
+    assert (output["status"], output["body"]["title"]) == (201, "Found a bug")
+    with pytest.raises(ValidationFailed) as caught:
+        imported.executor.execute(imported.one, ActionRequest("github", "issues_create", {"owner": "ann", "repo": "r"}))
+    assert [each.pointer for each in caught.value.details] == ["/input/body"]
+    with pytest.raises(ValidationFailed, match="finds one by words"):
+        imported.executor.execute(imported.one, ActionRequest("github", "issues_make", {}))
+
+
+def test_types_are_of_what_a_process_is_granted(imported: World) -> None:
+    def declared(granted: Any) -> str:
+        steps = [{"id": "a", "code": {"language": "javascript", "source": "export default () => 1"}}]
+        definition = parse_definition({"id": "p", "grants": {"integrations": {"github": granted}}, "steps": steps}, {})
+        return declare_process(definition, look_around(imported.one, imported.integrations.find_actions, ["github"], []))
+
+    few = declared(["issues_create", "repos_get", "pulls_list"])
+    assert "issues_create: { input: { " in few
+    assert "/** Create an issue (POST /repos/{owner}/{repo}/issues) */" in few
+    assert "repos_list_branches" not in few
+    every = declared("*")
+    assert "repos_list_branches: { input: any; output: any };" in every
+    assert len(every) < 200_000
