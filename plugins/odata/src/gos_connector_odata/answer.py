@@ -60,7 +60,8 @@ def error_of(answer: HttpAnswer) -> ConnectorError | None:
     if 200 <= status < 300:
         return None
     code, said = _said(answer)
-    details = {"status": status, "code": code, "message": said}
+    # What is no error of OData may repeat the request, credentials included: it stays out of the sentence.
+    details = {"status": status, "code": code, "message": said or _excerpt(answer)}
     reason = f": {said}" if said else f" ({status})."
     if status in (401, 403):
         return AuthError(f"The service does not accept the credentials, or they lack a right{reason}", details=details)
@@ -82,7 +83,7 @@ def error_of(answer: HttpAnswer) -> ConnectorError | None:
 
 
 def _said(answer: HttpAnswer) -> tuple[str, str]:
-    """Code and message of an OData error body; without one, nothing and the beginning of the body."""
+    """Code and message of an OData error body; nothing without one."""
     try:
         error = json.loads(answer.content)["error"]
         message = error["message"]
@@ -90,7 +91,7 @@ def _said(answer: HttpAnswer) -> tuple[str, str]:
         text = message["value"] if isinstance(message, Mapping) else message
         return str(error.get("code") or "")[:120], _with_details(str(text), error.get("details"))[:_EXCERPT]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return "", _excerpt(answer)
+        return "", ""
 
 
 def _with_details(text: str, details: Any) -> str:

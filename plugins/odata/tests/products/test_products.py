@@ -259,3 +259,11 @@ def test_messages_that_make_no_sense_harm_nothing(orders: SapConnector, sap: Pro
     for text in ("[", "7", '[1, {"message": null}]'):
         sap.server.answers[order] = lambda _, text=text: Answer(200, {"sap-messages": text}, b'{"SalesOrder": "1"}')
         assert orders.call("get", {"entity_set": "SalesOrder", "key": "1"}, ctx)["entity"] == {"SalesOrder": "1"}
+
+
+@pytest.mark.parametrize("status", [400, 401, 500])
+def test_what_is_no_error_of_odata_stays_out_of_the_sentence(orders: SapConnector, sap: Product, ctx: Context, status: int) -> None:
+    sap.server.answers[f"{ORDERS}/SalesOrder('1')"] = lambda asked: Answer(status, {}, f"<{asked.headers}>".encode())
+    with pytest.raises(ConnectorError) as caught:
+        orders.call("get", {"entity_set": "SalesOrder", "key": "1"}, ctx)
+    assert ("Basic" in caught.value.message, "Basic" in caught.value.details["message"]) == (False, True)
