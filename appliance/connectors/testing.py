@@ -20,7 +20,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,7 +30,7 @@ import pytest
 
 from appliance.connectors.auth import oauth_of
 from appliance.connectors.context import CallContext
-from appliance.connectors.contract import EFFECTS, Connector, ConnectorError, Json, Level
+from appliance.connectors.contract import EFFECTS, ConfigError, Connector, ConnectorError, DocumentContent, Json, Level
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.folders import AllowedFolders, TenantFolders
 from appliance.connectors.oauth import ClientTokens
@@ -40,6 +40,7 @@ from appliance.connectors.schemas import compile_schema
 LOOPBACK = ("127.0.0.0/8", "::1")
 """Egress rules that open loopback, where a plugin's own test server listens."""
 
+_PIECE = 64 * 1024
 _log = logging.getLogger(__name__)
 
 
@@ -75,6 +76,30 @@ def with_tokens(ctx: CallContext, auth: Json) -> CallContext:
     """The same context, with the tokens that an `auth` block is granted by client credentials, if it is of the kind oauth2."""
     oauth = oauth_of(auth)
     return ctx if oauth is None else replace(ctx, tokens=ClientTokens(oauth, ctx.http))
+
+
+class HeldDocuments:
+    """Documents in memory, as `ctx.documents` of a test; `held` has name, content type and bytes by id."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, tuple[str, str, bytes]] = {}
+
+    def open(self, document_id: str) -> DocumentContent:
+        if document_id not in self.held:
+            raise ConfigError(f"There is no document {document_id!r} here; check its id.")
+        name, content_type, content = self.held[document_id]
+        pieces = [content[start : start + _PIECE] for start in range(0, len(content), _PIECE)]
+        return DocumentContent(document_id, name, content_type, len(content), lambda: iter(pieces))
+
+    def create(self, name: str, chunks: Iterable[bytes], content_type: str = "") -> str:
+        document_id = f"doc_{len(self.held) + 1}"
+        self.held[document_id] = (name, content_type, b"".join(chunks))
+        return document_id
+
+
+def with_documents(ctx: CallContext, documents: HeldDocuments) -> CallContext:
+    """The same context, whose calls may read and write these documents."""
+    return replace(ctx, documents=documents)
 
 
 def schema_problems(schema: Json, value: Any) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from gos_connector_files import SftpConnector
 
 from appliance.connectors.contract import ConfigError, Context, Rejected
-from appliance.connectors.testing import ConnectorContract
+from appliance.connectors.testing import ConnectorContract, HeldDocuments, with_documents
 
 
 @pytest.fixture
@@ -173,3 +173,19 @@ def test_a_new_file_is_told_once_it_has_settled(place: Any, it: SftpConnector, c
     settled = it.poll("new_files", {"folder": "in"}, grown.cursor, ctx)
     assert [list(polled.items) for polled in (growing, grown)] == [[], []]
     assert [(item.data["path"], item.data["size"]) for item in settled.items] == [("in/new.csv", 10)]
+
+
+def test_a_document_is_written_and_a_file_becomes_one(place: Any, it: SftpConnector, ctx: Any) -> None:
+    content, documents = os.urandom(300_001), HeldDocuments()
+    given = documents.create("offer.pdf", [content], "application/pdf")
+    ctx = with_documents(ctx, documents)
+    for _ in range(2):
+        assert it.call("put", {"path": "out.pdf", "document": given}, ctx) == {"size": 300_001}
+    assert (place.root / "out.pdf").read_bytes() == content
+    found = it.call("get", {"path": "out.pdf", "as_document": True}, ctx)
+    assert (found["size"], documents.held[found["document"]]) == (300_001, ("out.pdf", "", content))
+    with pytest.raises(ConfigError, match="no document"):
+        it.call("put", {"path": "new.pdf", "document": "doc_9"}, ctx)
+    with pytest.raises(Rejected):
+        it.call("get", {"path": "none.pdf", "as_document": True}, ctx)
+    assert ([path.name for path in place.root.iterdir()], len(documents.held)) == (["out.pdf"], 2)

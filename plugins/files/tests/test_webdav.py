@@ -21,7 +21,7 @@ from appliance.connectors.contract import (
     SystemFailure,
     TransientError,
 )
-from appliance.connectors.testing import ConnectorContract
+from appliance.connectors.testing import ConnectorContract, HeldDocuments, with_documents
 
 
 @pytest.fixture
@@ -231,3 +231,19 @@ def test_names_that_lead_elsewhere_are_not_listed(liar: Any, ctx: Context) -> No
     body = f"<multistatus xmlns='DAV:'>{listed}</multistatus>".replace("</response>", folder, 1)
     liar.answers["PROPFIND"] = (207, body.encode())
     assert [each["name"] for each in liar.it.call("list", {}, ctx)["entries"]] == ["ok"]
+
+
+def test_a_document_is_written_and_a_file_becomes_one(dav: Any, it: WebdavConnector, ctx: Any) -> None:
+    content, documents = os.urandom(300_001), HeldDocuments()
+    given = documents.create("offer.pdf", [content], "application/pdf")
+    ctx = with_documents(ctx, documents)
+    for _ in range(2):
+        assert it.call("put", {"path": "out.pdf", "document": given}, ctx) == {"size": 300_001}
+    assert (dav.root / "out.pdf").read_bytes() == content
+    found = it.call("get", {"path": "out.pdf", "as_document": True}, ctx)
+    assert (found["size"], documents.held[found["document"]]) == (300_001, ("out.pdf", "", content))
+    with pytest.raises(ConfigError, match="no document"):
+        it.call("put", {"path": "new.pdf", "document": "doc_9"}, ctx)
+    with pytest.raises(Rejected):
+        it.call("get", {"path": "none.pdf", "as_document": True}, ctx)
+    assert (names(dav), len(documents.held)) == (["out.pdf"], 2)

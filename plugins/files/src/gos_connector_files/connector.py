@@ -3,7 +3,7 @@
 import base64
 import binascii
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -61,6 +61,8 @@ class FilesConnector(Connector):
 
     def _get(self, given: Json, ctx: Context) -> dict[str, Any]:
         path = clean(given["path"])
+        if given.get("as_document", False):
+            return self._get_document(path, ctx)
         with self.open(ctx) as store:
             content = store.read(path, given.get("most_bytes", MOST_BYTES))
         if given.get("format", "base64") == "base64":
@@ -70,7 +72,26 @@ class FilesConnector(Connector):
         except UnicodeDecodeError as error:
             raise Rejected(f"{path!r} is not text in UTF-8; ask for `format: base64`.") from error
 
+    def _get_document(self, path: str, ctx: Context) -> dict[str, Any]:
+        size = 0
+
+        def counted(pieces: Iterable[bytes]) -> Iterator[bytes]:
+            nonlocal size
+            for piece in pieces:
+                size += len(piece)
+                yield piece
+
+        with self.open(ctx) as store:
+            name = path.rpartition("/")[2]
+            made = store.read_through(path, lambda pieces: ctx.documents.create(name, counted(pieces)))
+        return {"size": size, "document": made}
+
     def _put(self, given: Json, ctx: Context) -> dict[str, Any]:
+        if "document" in given:
+            found = ctx.documents.open(given["document"])
+            with self.open(ctx) as store:
+                store.write_through(clean(given["path"]), found, ctx.idempotency_key)
+            return {"size": found.size}
         path, content = clean(given["path"]), _content(given)
         with self.open(ctx) as store:
             store.write(path, content, ctx.idempotency_key)

@@ -67,11 +67,15 @@ _GET = (
         path=PATH,
         format={"enum": ["base64", "text"], "default": "base64", "description": "text: the file is UTF-8"},
         most_bytes={"type": "integer", "minimum": 1, "maximum": MOST_BYTES, "default": MOST_BYTES},
+        as_document={"type": "boolean", "default": False, "description": "Keep it as a document and answer its id"},
     ),
-    _gives("size", size={"type": "integer"}, **_CONTENT),
+    _gives("size", size={"type": "integer"}, document={"type": "string", "description": "Its id"}, **_CONTENT),
 )
 _PUT = (
-    {**_takes("path", path=PATH, **_CONTENT), "oneOf": [{"required": ["text"]}, {"required": ["base64"]}]},
+    {
+        **_takes("path", path=PATH, document={"type": "string", "description": "The id of the document to write"}, **_CONTENT),
+        "oneOf": [{"required": ["text"]}, {"required": ["base64"]}, {"required": ["document"]}],
+    },
     _gives("size", size={"type": "integer"}),
 )
 _MOVE = (_takes("path", "to", path=PATH, to=PATH), _gives("path", path={"type": "string"}))

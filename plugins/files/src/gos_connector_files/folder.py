@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
-from appliance.connectors.contract import ConfigError, Context, FileInfo, Folder, Json
+from appliance.connectors.contract import ConfigError, Context, DocumentContent, FileInfo, Folder, Json
 from gos_connector_files.connector import FilesConnector
 from gos_connector_files.path import join
-from gos_connector_files.store import MOST_IN_FOLDER, Entry, Missing, Page, Store, draft_of, page_of, too_full, too_large
+from gos_connector_files.store import MOST_IN_FOLDER, Entry, Missing, Page, Store, Take, draft_of, page_of, too_full, too_large
+
+_CHUNK = 64 * 1024
 
 
 class FolderConnector(FilesConnector):
@@ -76,6 +79,15 @@ class FolderStore(Store):
 
     def write(self, path: str, content: bytes, key: str) -> None:
         self.folder.write(path, [content], draft_of(path, key))
+
+    def read_through(self, path: str, take: Take) -> str:
+        if self.stat(path) is None:
+            raise Missing(path)
+        with self.folder.open(path) as file:
+            return take(iter(partial(file.read, _CHUNK), b""))
+
+    def write_through(self, path: str, content: DocumentContent, key: str) -> None:
+        self.folder.write(path, content.chunks(), draft_of(path, key))
 
     def move(self, source: str, target: str) -> None:
         if self.stat(source) is None:

@@ -3,6 +3,7 @@
 import errno
 import io
 import logging
+import math
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from appliance.connectors.contract import (
     AuthError,
     ConfigError,
     Context,
+    DocumentContent,
     Json,
     Outcome,
     Rejected,
@@ -30,6 +32,7 @@ from gos_connector_files.store import (
     Missing,
     Page,
     Store,
+    Take,
     draft_of,
     in_the_way,
     page_of,
@@ -245,40 +248,54 @@ class SftpStore(Store):
             raise Rejected(f"{path!r} is no file.")
         if found.size > most:
             raise too_large(path, found.size, most)
-        content = self._ask(lambda sftp: self._content(sftp, where, most), "not_done", path)
+        content = self._ask(lambda sftp: b"".join(self._pieces(sftp, where, most)), "not_done", path)
         if len(content) > most:
             raise too_large(path, len(content), most)
         return content
 
-    def _content(self, sftp: Any, where: str, most: int) -> bytes:
-        parts: list[bytes] = []
+    def _pieces(self, sftp: Any, where: str, most: float) -> Iterator[bytes]:
         size = 0
         with sftp.open(where, "rb") as file:
             while size <= most and (part := file.read(_CHUNK)):
                 self._session.hurry()
-                parts.append(part)
+                yield part
                 size += len(part)
-        return b"".join(parts)
+
+    def read_through(self, path: str, take: Take) -> str:
+        where = self._inside(path)
+        found = _entry(path, self._ask(lambda sftp: sftp.stat(where), "not_done", path))
+        if found.kind != "file":
+            raise Rejected(f"{path!r} is no file.")
+        taken: str = self._ask(lambda sftp: take(self._pieces(sftp, where, math.inf)), "not_done", path)
+        return taken
 
     def write(self, path: str, content: bytes, key: str) -> None:
+        self._write(path, lambda: (content[start : start + _CHUNK] for start in range(0, len(content), _CHUNK)), key)
+
+    def write_through(self, path: str, content: DocumentContent, key: str) -> None:
+        self._write(path, content.chunks, key)
+
+    def _write(self, path: str, chunks: Callable[[], Iterator[bytes]], key: str) -> None:
         """Beside the file under a name of its own, then in its place at once: nobody ever sees half of it."""
         folder, name = split(path)
         parent = self._inside(folder)
         draft, target = f"{parent}/{draft_of(path, key)}", f"{parent}/{name}"
-        self._ask(lambda sftp: self._send(sftp, draft, content), "not_done", path)
+        self._ask(lambda sftp: self._send(sftp, draft, chunks()), "not_done", path)
         try:
             self._ask(lambda sftp: sftp.posix_rename(draft, target), "unknown", path)
         except Rejected:
             self._ask(lambda sftp: sftp.remove(draft), "not_done", path)
             raise
 
-    def _send(self, sftp: Any, draft: str, content: bytes) -> None:
+    def _send(self, sftp: Any, draft: str, chunks: Iterator[bytes]) -> None:
+        size = 0
         with sftp.open(draft, "wb") as file:
             file.set_pipelined(True)
-            for start in range(0, len(content), _CHUNK):
+            for chunk in chunks:
                 self._session.hurry()
-                file.write(content[start : start + _CHUNK])
-        if sftp.stat(draft).st_size != len(content):
+                file.write(chunk)
+                size += len(chunk)
+        if sftp.stat(draft).st_size != size:
             raise SystemFailure(f"{self._session.place} kept another number of bytes than it was sent.")
 
     def move(self, source: str, target: str) -> None:

@@ -3,15 +3,17 @@
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from appliance.connectors.contract import Rejected
+from appliance.connectors.contract import ConfigError, DocumentContent, Rejected
 
 Kind = Literal["file", "folder", "other"]
 MOST_IN_FOLDER = 50_000
+MOST_AT_ONCE = 5 * 1024 * 1024
+Take = Callable[[Iterable[bytes]], str]
 _DRAFT = re.compile(r"\.gos-[0-9a-f]{16}\.part")
 
 
@@ -66,6 +68,16 @@ class Store(ABC):
     @abstractmethod
     def write(self, path: str, content: bytes, key: str) -> None:
         """Make it the file's content, all at once where the protocol can; `key` names what is on its way."""
+
+    def read_through(self, path: str, take: Take) -> str:
+        """What `take` answers for the file's bytes; a store that can hands them on as they come."""
+        return take([self.read(path, MOST_AT_ONCE)])
+
+    def write_through(self, path: str, content: DocumentContent, key: str) -> None:
+        """`write` from a document; a store that can does so a piece at a time."""
+        if content.size > MOST_AT_ONCE:
+            raise ConfigError(f"{content.name!r} is {content.size} bytes; here a document of up to {MOST_AT_ONCE} can be written.")
+        self.write(path, b"".join(content.chunks()), key)
 
     @abstractmethod
     def move(self, source: str, target: str) -> None:
