@@ -14,10 +14,24 @@ from appliance.core import logs
 from appliance.core.config import Config, environment, load_config
 from appliance.core.errors import ApplianceError
 
-from . import applying, config, connector, doctor, keys, people, replay, serve, setup, solution, tenant, testing
+from . import applying, config, connector, deploying, doctor, keys, people, replay, serve, setup, solution, tenant, testing
 from .output import tell_error
 
-NOUNS: tuple[ModuleType, ...] = (serve, setup, config, doctor, tenant, people, keys, applying, solution, testing, replay, connector)
+NOUNS: tuple[ModuleType, ...] = (
+    serve,
+    setup,
+    config,
+    doctor,
+    tenant,
+    people,
+    keys,
+    applying,
+    deploying,
+    solution,
+    testing,
+    replay,
+    connector,
+)
 
 
 class Usage(argparse.ArgumentParser):

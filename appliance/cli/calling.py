@@ -76,7 +76,8 @@ def _refuse(response: httpx.Response) -> None:
     try:
         error = response.json()["error"]
         details = [Detail(each["pointer"], each["code"], each["message"]) for each in error.get("details", [])]
-        raise Refused(error["message"], details=details)
+        again = {name: response.headers[name] for name in ("Retry-After",) if name in response.headers}
+        raise Refused(error["message"], details=details, headers=again)
     except (ValueError, KeyError, TypeError) as fault:
         raise Refused(f"{response.url.host} answered {response.status_code}; is it the address of an appliance?") from fault
 

@@ -20,7 +20,7 @@ class Watch:
 
     def __init__(self, context: BrowserContext, port: int) -> None:
         self.troubles: list[str] = []
-        self._own = re.compile(rf"(https?://([a-z0-9-]+\.)?localhost:{port}/|data:)")
+        self._own = re.compile(rf"(https?://([a-z0-9-]+\.)?(content\.)?localhost:{port}/|data:)")
         context.on("request", self._see_request)
         context.on("console", self._see_message)
         context.on("weberror", self._see_exception)

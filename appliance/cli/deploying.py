@@ -1,0 +1,146 @@
+"""`gos deploy`: a folder becomes a version of a WebApp; only what the appliance has not got is sent."""
+
+import argparse
+import hashlib
+import json
+import sys
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from appliance.core.errors import ConnectorFailed, NotFound, ValidationFailed
+from appliance.webapps.archive import ABOUT, PUBLIC, read_settings
+from appliance.webapps.service import FileSpec, Settings
+
+from .calling import Caller, Refused, add_connection, connected
+
+AT_ONCE = 8
+TRIES = 5
+CHUNK = 1 << 20
+BINARY = {"Content-Type": "application/octet-stream"}
+_pause = threading.Event()  # never set: it waits, and Ctrl-C ends the wait
+
+
+def add_commands(commands: Any) -> None:
+    deploy = commands.add_parser("deploy", help="upload a folder as a version of a WebApp, and publish it if told to")
+    deploy.add_argument("dir", type=Path, help="the built files; with app.yaml in it, its folder public/")
+    deploy.add_argument("--app", required=True, help="the WebApp's id")
+    deploy.add_argument("--create", action="store_true", help="make the WebApp if there is none")
+    deploy.add_argument("--publish", action="store_true", help="serve this version at once")
+    deploy.add_argument("--if-current", type=int, help="publish only while this version (0: none) is published")
+    deploy.add_argument("--message", default="", help="kept with the version")
+    deploy.add_argument("--commit", default="", help="the commit it was built from, kept with the version")
+    deploy.add_argument("--ci-url", default="", help="address of the build, kept with the version")
+    deploy.add_argument("--json", action="store_true", help="print JSON")
+    add_connection(deploy, "--to")
+    deploy.set_defaults(run=run_deploy)
+
+
+def run_deploy(args: argparse.Namespace) -> int:
+    files, settings = read_files(args.dir)
+    with connected(args) as caller, ThreadPoolExecutor(AT_ONCE) as threads:
+        specs = dict(zip(files, threads.map(_digest, files.values()), strict=True))
+        app = _find_app(caller, args)
+        path = f"/webapps/{args.app}/versions"
+        manifest = {name: asdict(spec) for name, spec in specs.items()}
+        about = {"message": args.message, "source": {"commit": args.commit, "ci_url": args.ci_url}, **asdict(settings)}
+        made = caller.data("POST", path, json={"files": manifest, **about})
+        contents = {specs[name].sha256: file for name, file in files.items()}
+        progress = _Progress(len(files), len(made["required"]), shown=not args.json)
+        send = partial(_send, caller, f"{path}/{made['version']}/blobs", progress)
+        for _ in threads.map(send, [(sha256, contents[sha256]) for sha256 in made["required"]]):
+            pass
+        version = caller.data("POST", f"{path}/{made['version']}/finalize")
+        if args.publish:
+            given = {} if args.if_current is None else {"if_current": args.if_current}
+            version = caller.data("POST", f"{path}/{made['version']}/publish", json=given)
+    _show(args, app, {**version, "uploaded": len(made["required"])})
+    return 0
+
+
+def _show(args: argparse.Namespace, app: Mapping[str, Any], version: Mapping[str, Any]) -> None:
+    if args.json:
+        print(json.dumps({**version, "app": app["id"], "url": app["url"]}, ensure_ascii=False, indent=2))
+        return
+    said = f"published at {app['url']}/" if version["state"] == "published" else "ready; --publish serves it"
+    print(f"{app['id']} version {version['version']}: {version['files']} files, {version['uploaded']} uploaded, {said}")
+
+
+def read_files(folder: Path) -> tuple[dict[str, Path], Settings]:
+    """The files to deploy by path, and what `app.yaml` says; names that begin with a dot are left out, but .well-known.
+
+    NotFound when there are none; ValidationFailed for a link, which could lead anywhere.
+    """
+    about, root = folder / ABOUT, folder
+    settings = read_settings(about.read_bytes()) if about.is_file() else Settings()
+    if (folder / PUBLIC).is_dir():
+        root = folder / PUBLIC
+    files: dict[str, Path] = {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if any(part.startswith(".") and part != ".well-known" for part in name.split("/")) or (root is folder and name == ABOUT):
+            continue
+        if path.is_symlink():
+            raise ValidationFailed(f"{name} is a link; put the file itself there")
+        if path.is_file():
+            files[name] = path
+    if not files:
+        raise NotFound(f"there is nothing to deploy in {folder}; name the folder of the built files")
+    return files, settings
+
+
+def _digest(path: Path) -> FileSpec:
+    with path.open("rb") as file:
+        return FileSpec(hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size)
+
+
+def _find_app(caller: Caller, args: argparse.Namespace) -> dict[str, Any]:
+    apps = {app["id"]: app for app in caller.data("GET", "/webapps", params={"limit": 500})}
+    if args.app in apps:
+        found: dict[str, Any] = apps[args.app]
+        return found
+    if not args.create:
+        near = f"; there are {', '.join(sorted(apps)[:10])}" if apps else ""
+        raise NotFound(f"there is no WebApp {args.app!r}{near}; --create makes it")
+    made: dict[str, Any] = caller.data("POST", "/webapps", json={"id": args.app})
+    return made
+
+
+def _send(caller: Caller, path: str, progress: "_Progress", content: tuple[str, Path]) -> None:
+    """Send one content; what was cut off or came too fast is sent again, which changes nothing."""
+    sha256, file = content
+    for attempt in range(1, TRIES + 1):
+        try:
+            with file.open("rb") as opened:
+                sized = {**BINARY, "Content-Length": str(file.stat().st_size)}
+                caller.call("PUT", f"{path}/{sha256}", content=iter(partial(opened.read, CHUNK), b""), headers=sized)
+            progress.count()
+            return
+        except (ConnectorFailed, Refused) as error:
+            wait = error.headers.get("Retry-After", "" if isinstance(error, Refused) else str(attempt))
+            if not wait or (attempt == TRIES and isinstance(error, ConnectorFailed)):
+                raise
+            _pause.wait(float(wait))
+    raise ConnectorFailed(f"{file.name} could not be sent in {TRIES} attempts; deploy again, what has arrived is not sent twice")
+
+
+class _Progress:
+    """How far the upload is, on standard error: one line that changes on a terminal, else one line."""
+
+    def __init__(self, files: int, required: int, *, shown: bool) -> None:
+        self._required, self._done = required, 0
+        self._lock = threading.Lock()
+        self._moving = shown and sys.stderr.isatty()
+        if shown:
+            print(f"{files} files, {required} to upload", file=sys.stderr, flush=True)
+
+    def count(self) -> None:
+        with self._lock:
+            self._done += 1
+            if self._moving:
+                end = "\n" if self._done == self._required else ""
+                print(f"\r{self._done} of {self._required} uploaded", end=end, file=sys.stderr, flush=True)

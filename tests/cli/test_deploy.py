@@ -1,0 +1,87 @@
+"""`gos deploy` against a live appliance: only what is new is sent, and what is wrong is said."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from appliance.cli import main
+from appliance.testing.running import Running
+from tests.api.resources import fresh
+
+Gos = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def gos(running: Running, acme: httpx.Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gos:
+    """`gos …` for tenant acme: exit code, output, errors."""
+    monkeypatch.setenv("GOS_URL", running.config.tenant_url("acme"))
+    monkeypatch.setenv("GOS_API_KEY", acme.headers["x-api-key"])
+
+    def run(*args: object) -> tuple[int, str, str]:
+        code = main([str(arg) for arg in args])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    """What a build leaves: several files, some of them equal, one empty, one that is not for the public."""
+    folder = tmp_path / "dist"
+    (folder / "assets").mkdir(parents=True)
+    (folder / "index.html").write_text(f"<h1>{fresh('page')}</h1>")
+    (folder / "assets" / "app-3f2a1b9c.js").write_text(f"let a = '{fresh('script')}'")
+    (folder / "assets" / "again-3f2a1b9c.js").write_text((folder / "assets" / "app-3f2a1b9c.js").read_text())
+    (folder / "empty.txt").write_text("")
+    (folder / ".env").write_text("SECRET=1")
+    return folder
+
+
+def test_a_folder_becomes_a_version_and_only_what_changed_is_sent(gos: Gos, built: Path, running: Running) -> None:
+    app = f"cli{fresh('d')}"
+    code, out, errors = gos("deploy", built, "--app", app)
+    assert (code, out) == (1, "")
+    assert f"there is no WebApp '{app}'" in errors
+    code, out, errors = gos("deploy", built, "--app", app, "--create", "--message", "first", "--commit", "abc123")
+    assert (code, errors) == (0, "4 files, 3 to upload\n")
+    assert out == f"{app} version 1: 4 files, 3 uploaded, ready; --publish serves it\n"
+    (built / "index.html").write_text(f"<h1>{fresh('page')}</h1>")
+    code, out, errors = gos("deploy", built, "--app", app, "--publish", "--json")
+    told = json.loads(out)
+    assert (code, errors, told["version"], told["uploaded"], told["state"]) == (0, "", 2, 1, "published")
+    with running.client(f"{app}--acme.content.localhost") as visitor:
+        assert visitor.get("/").text == (built / "index.html").read_text()
+        assert visitor.get("/.env").status_code == 404
+    code, _, errors = gos("deploy", built, "--app", app, "--publish", "--if-current", "1")
+    assert (code, "version 2 is published now" in errors) == (1, True)
+
+
+def test_app_yaml_beside_public_says_how_it_is_served(gos: Gos, tmp_path: Path, running: Running) -> None:
+    app = f"cli{fresh('d')}"
+    (tmp_path / "public").mkdir()
+    (tmp_path / "public" / "index.html").write_text("<h1>one page</h1>")
+    (tmp_path / "notes.txt").write_text("not served")
+    (tmp_path / "app.yaml").write_text("spa: true\nredirects: |\n  /old /new 302\n")
+    assert gos("deploy", tmp_path, "--app", app, "--create", "--publish")[0] == 0
+    with running.client(f"{app}--acme.content.localhost") as visitor:
+        assert visitor.get("/any/where").text == "<h1>one page</h1>"
+        assert visitor.get("/old").headers["location"] == "/new"
+        assert visitor.get("/notes.txt").status_code == 404
+
+
+def test_what_cannot_be_deployed_is_said_in_a_sentence(gos: Gos, built: Path, tmp_path: Path) -> None:
+    app = f"cli{fresh('d')}"
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "nothing to deploy" in gos("deploy", empty, "--app", app)[2]
+    assert "nothing to deploy" in gos("deploy", tmp_path / "absent", "--app", app)[2]
+    (built / "_redirects").write_text("/a /b 999\n")
+    code, _, errors = gos("deploy", built, "--app", app, "--create")
+    assert (code, "_redirects line 1: the status 999" in errors) == (1, True)
+    (built / "_redirects").unlink()
+    (built / "_redirects").symlink_to("/etc/passwd")
+    code, _, errors = gos("deploy", built, "--app", app)
+    assert (code, "_redirects is a link" in errors) == (1, True)
