@@ -10,7 +10,7 @@ from gos_connector_email.mailbox import MOST_POLLED
 from gos_connector_email.replies import decode_folder, encode_folder
 
 from appliance.connectors.contract import AuthError, ConfigError, ConnectorError, Context, Polled, Rejected, SystemFailure
-from appliance.connectors.testing import ConnectorContract, open_context, schema_problems
+from appliance.connectors.testing import ConnectorContract, HeldDocuments, open_context, schema_problems, with_documents
 
 # aiosmtpd does not see that its connection is TLS already.
 pytestmark = pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS:UserWarning")
@@ -97,6 +97,19 @@ def test_attachments_are_given_as_far_as_they_fit(reader: Reader) -> None:
     [uid] = reader.uids()
     assert [each["content"] for each in reader("read", uid=uid, attached_bytes=4)["attachments"]] == [None, "AAECAw=="]
     assert [each["content"] for each in reader("read", uid=uid, attached_bytes=0)["attachments"]] == [None, None]
+
+
+def test_attachments_become_documents(mailbox: Any, ctx: Any) -> None:
+    documents = HeldDocuments()
+    reader = Reader(mailbox, with_documents(ctx, documents))
+    mailbox.put(MIXED)
+    [uid] = reader.uids()
+    first, second = reader("read", uid=uid, as_documents=True)["attachments"]
+    assert (first["content"], second["content"]) == (None, None)
+    assert documents.held[first["document"]] == ("naïve.txt", "text/plain", b"hello")
+    assert documents.held[second["document"]] == ("a.pdf", "application/pdf", b"\0\1\2\3")
+    kept = [each.get("document") for each in reader("read", uid=uid, as_documents=True, attached_bytes=4)["attachments"]]
+    assert (kept[0], len(documents.held)) == (None, 3)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from appliance.connectors.contract import (
     SystemFailure,
     TransientError,
 )
-from appliance.connectors.testing import open_context, schema_problems
+from appliance.connectors.testing import HeldDocuments, open_context, schema_problems, with_documents
 
 # aiosmtpd does not see that its connection is TLS already.
 pytestmark = pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS:UserWarning")
@@ -108,6 +108,23 @@ def its_body_is(message: EmailMessage, text: str) -> None:
         b"a\r\n.\r\nb\n",
     )
     assert (second.get_filename(), second.get_payload(decode=True)) == ("a.bin", bytes(range(256)))
+
+
+def test_documents_are_attached(post: Any, ctx: Any) -> None:
+    documents = HeldDocuments()
+    pdf = documents.create("offer ☃.pdf", [b"%PDF", b"-1\r\n.\r\n"], "application/pdf")
+    mail = documents.create("old.eml", [b"Subject: x\r\n\r\n"], "message/rfc822")
+    attached = [{"document": pdf}, {"document": mail, "name": "b.eml"}]
+    send(post.settings, with_documents(ctx, documents), attachments=attached)
+    first, second = received(post)[2].iter_attachments()
+    told = (first.get_filename(), first.get_content_type(), first.get_payload(decode=True))
+    assert told == ("offer ☃.pdf", "application/pdf", b"%PDF-1\r\n.\r\n")
+    assert (second.get_filename(), second.get_content_type()) == ("b.eml", "application/octet-stream")
+    huge = documents.create("huge", [bytes(41 << 20)])
+    for document, told_of in (("doc_9", "no document"), (huge, "more than")):
+        with pytest.raises(ConfigError, match=told_of):
+            send(post.settings, with_documents(ctx, documents), attachments=[{"document": document}])
+    assert len(post.taken) == 1
 
 
 def test_the_key_makes_the_message_id(post: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Polled, Trigger
 from gos_connector_email import mailbox
+from gos_connector_email.attaching import attachments_of, into_documents
 from gos_connector_email.declaration import ACTIONS, SETTINGS, TRIGGERS
 from gos_connector_email.imap import Imap
 from gos_connector_email.smtp import Smtp
@@ -52,7 +53,8 @@ class EmailConnector(Connector):
         if action not in self._in_mailbox:
             raise ConfigError(f"{self.title} has no action {action!r}; it has send, {', '.join(self._in_mailbox)}.")
         with self._imap(ctx) as imap:
-            return self._in_mailbox[action](imap, input)
+            output = self._in_mailbox[action](imap, input)
+        return into_documents(output, ctx.documents) if action == "read" and input.get("as_documents", False) else output
 
     def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
         if trigger != "new_mail":
@@ -64,7 +66,7 @@ class EmailConnector(Connector):
         sender = given.get("from", self.settings.get("from"))
         if sender is None:
             raise ConfigError("The message has no sender; give `from` in the settings or in the call.")
-        letter = write(given, sender, ctx.idempotency_key)
+        letter = write(given, attachments_of(given, ctx.documents), sender, ctx.idempotency_key)
         with self._smtp(ctx) as smtp:
             handed = smtp.hand_over(letter.sender, letter.recipients, letter.content)
         if handed.refused:

@@ -1,17 +1,15 @@
 """The message that is sent, as bytes: headers of our own making, a body in MIME."""
 
-import base64
-import binascii
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import formatdate
 
 from appliance.connectors.contract import ConfigError, Json
-from gos_connector_email.address import address_header, address_of, header, own_header, plain
-
-MOST_BYTES = 40 * 1024 * 1024
+from gos_connector_email.address import address_header, address_of, header, own_header
+from gos_connector_email.attaching import MOST_BYTES, Attachment
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Letter:
     content: bytes
 
 
-def write(given: Json, sender: object, idempotency_key: str) -> Letter:
+def write(given: Json, attachments: Sequence[Attachment], sender: object, idempotency_key: str) -> Letter:
     """The letter; the same key gives the same Message-ID, so that a repetition can be told over there."""
     own_address = address_of(sender)
     recipients = list(dict.fromkeys(address_of(each) for kind in ("to", "cc", "bcc") for each in given.get(kind, ())))
@@ -41,13 +39,13 @@ def write(given: Json, sender: object, idempotency_key: str) -> Letter:
             lines.append(address_header(name, given[kind]))
     lines.append(header("Subject", given["subject"]))
     lines += [own_header(name, value) for name, value in given.get("headers", {}).items()]
-    content = b"".join(lines) + _body(given)
+    content = b"".join(lines) + _body(given, attachments)
     if len(content) > MOST_BYTES:
         raise ConfigError(f"The message has {len(content)} bytes; {MOST_BYTES} are the most.")
     return Letter(message_id, own_address, recipients, content)
 
 
-def _body(given: Json) -> bytes:
+def _body(given: Json, attachments: Sequence[Attachment]) -> bytes:
     body = EmailMessage(policy=SMTP)
     if "text" in given or "html" not in given:
         body.set_content(_sound(given.get("text", "")), cte="quoted-printable")
@@ -55,13 +53,11 @@ def _body(given: Json) -> bytes:
             body.add_alternative(_sound(given["html"]), subtype="html", cte="quoted-printable")
     else:
         body.set_content(_sound(given["html"]), subtype="html", cte="quoted-printable")
-    for each in given.get("attachments", ()):
-        main, _, sub = each.get("content_type", "application/octet-stream").partition("/")
+    for each in attachments:
+        main, _, sub = each.content_type.partition("/")
         if main in ("multipart", "message"):
             raise ConfigError(f"An attachment cannot be of the type {main}/{sub}; attach it as application/octet-stream.")
-        body.add_attachment(
-            _bytes(each["content"], each["name"]), maintype=main, subtype=sub, filename=plain(each["name"], "A file name")
-        )
+        body.add_attachment(each.content, maintype=main, subtype=sub, filename=each.name)
     return body.as_bytes()
 
 
@@ -72,10 +68,3 @@ def _sound(text: str) -> str:
     except UnicodeEncodeError as error:
         raise ConfigError("The text contains half of a character pair; remove it.") from error
     return text
-
-
-def _bytes(content: str, name: str) -> bytes:
-    try:
-        return base64.b64decode(content, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ConfigError(f"The content of the attachment {name[:100]!r} is not base64.") from error
