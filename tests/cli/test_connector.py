@@ -28,8 +28,8 @@ def begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 def test_a_new_connector_is_green_at_once(begun: Path, tmp_path: Path) -> None:
     done = run("test", begun, "--junit", tmp_path / "report.xml")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "26 passed" in done.stdout
-    assert (tmp_path / "report.xml").read_text().count("<testcase") == 26
+    assert "27 passed" in done.stdout
+    assert (tmp_path / "report.xml").read_text().count("<testcase") == 27
 
 
 @pytest.mark.parametrize(
