@@ -1,4 +1,4 @@
-"""What both connectors do: one call is one transaction."""
+"""What the connectors have in common: one call is one transaction."""
 
 import ssl
 import time
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, TransientError
 from gos_connector_sql.declaration import ACTIONS, USUAL_ROWS
-from gos_connector_sql.session import Rows, Session, Sessions
+from gos_connector_sql.session import MOST_IDLE, Rows, Session, Sessions
 from gos_connector_sql.statement import Builder, Statement, columns_of, parse
 from gos_connector_sql.value import to_json
 
@@ -17,21 +17,22 @@ _STALE_TRIES = 2
 
 
 class SqlConnector(Connector):
-    """One database of one server."""
+    """One database, of one server or in one file."""
 
     contract_version = 1
     version = "0.1.0"
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
     usual_port: ClassVar[int]
+    keeps_sessions: ClassVar[bool] = True
     builder: ClassVar[Builder]
     backslashes: ClassVar[bool]
     version_query: ClassVar[str] = "SELECT version() AS version"
 
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
-        self.host: str = settings["host"]
+        self.host: str = settings.get("host", "")
         self.port: int = settings.get("port", self.usual_port)
-        self.sessions = Sessions(self.connect)
+        self.sessions = Sessions(self.connect, MOST_IDLE if self.keeps_sessions else 0)
         self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
             "query": self._query, "execute": self._execute, "insert": self._insert, "upsert": self._upsert,
             "update": self._update, "delete": self._delete, "describe": self._describe,

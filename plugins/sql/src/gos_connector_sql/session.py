@@ -47,8 +47,9 @@ class Session(Protocol):
 class Sessions:
     """Open sessions of one connector: each is used by one call at a time, and closed when it is idle for a minute."""
 
-    def __init__(self, connect: Callable[[Context], Session]) -> None:
+    def __init__(self, connect: Callable[[Context], Session], most_idle: int = MOST_IDLE) -> None:
         self._connect = connect
+        self._most_idle = most_idle
         self._idle: list[tuple[float, Session]] = []
         self._lock = threading.Lock()
 
@@ -62,7 +63,7 @@ class Sessions:
             session.close()
             raise
         with self._lock:
-            if len(self._idle) < MOST_IDLE:
+            if len(self._idle) < self._most_idle:
                 self._idle.append((time.monotonic(), session))
                 return
         session.close()
