@@ -1,0 +1,54 @@
+"""What zeep reads, as JSON, and what an operation takes and gives, for people to read."""
+
+import base64
+import datetime
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import isodate
+from lxml import etree
+
+_EXACT = 2**53
+_DEEPEST = 6
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON: numbers that would be rounded as text, times as ISO 8601, bytes and foreign elements as text."""
+    match value:
+        case None | bool() | str() | float():
+            return value
+        case int():
+            return value if abs(value) <= _EXACT else str(value)
+        case Decimal():
+            return str(value)
+        case datetime.datetime() | datetime.date() | datetime.time():
+            return value.isoformat()
+        case datetime.timedelta() | isodate.Duration():
+            return isodate.duration_isoformat(value)
+        case bytes():
+            return base64.b64encode(value).decode("ascii")
+        case Mapping():
+            return {str(name): to_json(each) for name, each in value.items()}
+        case list() | tuple():
+            return [to_json(each) for each in value]
+    if isinstance(value, etree._Element):
+        return etree.tostring(value, encoding="unicode")
+    return str(value)
+
+
+def members_of(kind: Any, depth: int = 0) -> list[dict[str, Any]]:
+    """The elements and attributes of a type: name, type, whether it must be there, whether it may come several times."""
+    told = []
+    attributes = [name for name, _ in getattr(kind, "attributes", ())]
+    for name, element in [*getattr(kind, "elements", ()), *getattr(kind, "attributes", ())]:
+        inner = getattr(element, "type", None)
+        one: dict[str, Any] = {
+            "name": str(name),
+            "type": str(getattr(inner, "name", None) or "any"),
+            "required": bool(element.required) if name in attributes else not getattr(element, "is_optional", False),
+            "many": bool(getattr(element, "accepts_multiple", False)),
+        }
+        below = members_of(inner, depth + 1) if depth < _DEEPEST and inner is not None else []
+        told.append({**one, **({"members": below} if below else {})})
+    return told

@@ -1,0 +1,190 @@
+"""What goes wrong: which error of the contract tells it, and what a description or an answer cannot make the appliance do."""
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from gos_connector_soap import SoapConnector
+
+from appliance.connectors.contract import (
+    AuthError,
+    ConfigError,
+    ConnectorError,
+    Context,
+    Json,
+    Outcome,
+    RateLimited,
+    Rejected,
+    SystemFailure,
+    TransientError,
+)
+from appliance.connectors.testing import Answer, LoopbackServer, Received, open_context
+
+Shop = Any
+PASSWORD = "sésame-'\"<&"
+ASKED: Json = {"operation": "GetPrice", "input": {"item": "Bolt"}}
+ENVELOPE = '<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>{}</e:Body></e:Envelope>'
+RIGHT = '<GetPriceResponse xmlns="urn:example:shop"><price>7</price></GetPriceResponse>'
+DTD = '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]>'
+
+
+def failure(it: SoapConnector, seconds: float = 20) -> ConnectorError:
+    with open_context(seconds=seconds) as ctx, pytest.raises(ConnectorError) as caught:
+        it.call("call", ASKED, ctx)
+    shown = caught.value.message + json.dumps(caught.value.details, ensure_ascii=False)
+    assert PASSWORD not in shown
+    assert "root:" not in shown
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "error", "outcome"),
+    [
+        (400, {}, Rejected, "not_done"),
+        (401, {}, AuthError, "not_done"),
+        (403, {}, AuthError, "not_done"),
+        (404, {}, ConfigError, "not_done"),
+        (307, {"Location": "http://127.0.0.1:1/"}, ConfigError, "not_done"),
+        (429, {"Retry-After": "7"}, RateLimited, "not_done"),
+        (503, {"Retry-After": "7"}, RateLimited, "not_done"),
+        (503, {}, TransientError, "not_done"),
+        (500, {}, TransientError, "unknown"),
+        (504, {}, TransientError, "unknown"),
+    ],
+)
+def test_a_status_is_an_error_of_its_class(
+    it: SoapConnector, shop: Shop, status: int, headers: dict[str, str], error: type[ConnectorError], outcome: Outcome
+) -> None:
+    answer = Answer(status, {"Content-Type": "text/html", **headers}, b"<p>The month is closed.</p>")
+    shop.server.answers["/shop"] = lambda _: answer
+    found = failure(it)
+    assert (type(found), found.outcome, found.details["status"]) == (error, outcome, status)
+    if isinstance(found, RateLimited):
+        assert found.retry_after == 7
+    shop.server.answers["/shop.wsdl"] = lambda _: answer
+    unread = failure(SoapConnector(shop.settings))
+    assert (type(unread) in (error, TransientError), unread.outcome) == (True, "not_done")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/shop.wsdl", "http://no-such-host.invalid/shop.wsdl"])
+def test_an_address_without_a_service_is_transient_and_nothing_is_done(url: str) -> None:
+    found = failure(SoapConnector({"wsdl_url": url}))
+    assert (type(found), found.outcome) == (TransientError, "not_done")
+
+
+def test_a_silent_service_leaves_a_call_unknown_unless_it_reads(shop: Shop) -> None:
+    silent = threading.Event()
+
+    def wait(_: Received) -> Answer:
+        silent.wait(20)
+        return Answer()
+
+    outcomes = []
+    for settings in (shop.settings, {**shop.settings, "reads": ["GetPrice"]}):
+        it = SoapConnector(settings)
+        with open_context() as ctx:
+            it.call("describe", {}, ctx)
+        shop.server.answers["/shop"] = wait
+        found = failure(it, seconds=1)
+        assert type(found) is TransientError
+        outcomes.append(found.outcome)
+    silent.set()
+    assert outcomes == ["unknown", "not_done"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b"",
+        b"<html/>",
+        ENVELOPE.format("").encode(),
+        ENVELOPE.format("<other/>").encode(),
+        ENVELOPE.format(RIGHT.replace("7", "much")).encode(),
+        ENVELOPE.format(RIGHT.replace("price", "prize")).encode(),
+        (DTD + ENVELOPE.format(RIGHT.replace("7", "&b;"))).encode(),
+        (DTD + ENVELOPE.format(RIGHT)).encode("utf-16"),
+        b"<a>" * 100_000,
+    ],
+    ids=range(10),
+)
+def test_a_lying_answer_is_a_failure(it: SoapConnector, shop: Shop, body: bytes) -> None:
+    shop.server.answer("/shop", 200, body, Content_Type="text/xml")
+    found = failure(it)
+    assert (type(found), found.outcome) == (SystemFailure, "unknown")
+
+
+def test_an_answer_in_parts_is_refused(it: SoapConnector, shop: Shop) -> None:
+    shop.server.answer("/shop", 200, b"--x\r\n\r\n<a/>\r\n--x--", Content_Type="multipart/related; boundary=x")
+    assert "attachments" in failure(it).message
+
+
+LIES = {
+    "no XML": b"{}",
+    "no description": b"<html/>",
+    "an entity": (DTD + "<a>&b;</a>").encode(),
+    "an outer document type": b'<!DOCTYPE a SYSTEM "http://127.0.0.1:1/x.dtd"><a/>',
+    "no service": b'<definitions xmlns="http://schemas.xmlsoap.org/wsdl/" targetNamespace="urn:x"/>',
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("path", ["/shop.wsdl", "/shop.xsd"])
+def test_a_description_that_makes_no_sense_is_told(shop: Shop, path: str, lie: str) -> None:
+    shop.server.answer(path, 200, LIES[lie], Content_Type="text/xml")
+    found = failure(SoapConnector(shop.settings))
+    assert type(found) in (SystemFailure, ConfigError)
+    assert found.outcome == "not_done"
+    assert shop.calls() == []
+
+
+@pytest.mark.parametrize("place", ["file:///etc/passwd", "/etc/passwd", "ftp://127.0.0.1/x", "http://169.254.169.254/latest"])
+def test_a_description_cannot_reach_files_or_forbidden_addresses(shop: Shop, place: str) -> None:
+    usual = shop.server.answers["/shop.wsdl"](Received("GET", "/shop.wsdl", {}, b"")).body
+    shop.server.answer("/shop.wsdl", 200, usual.replace(b"shop.xsd", place.encode()), Content_Type="text/xml")
+    found = failure(SoapConnector(shop.settings))
+    assert found.outcome == "not_done"
+    assert isinstance(found, ConfigError)
+
+
+def test_imports_without_end_end(shop: Shop) -> None:
+    def more(request: Received) -> Answer:
+        number = int(request.path.partition("?")[2] or "0") + 1
+        inner = f'<xs:import namespace="urn:x{number}" schemaLocation="shop.xsd?{number}"/>'
+        space = "urn:example:shop" if number == 1 else f"urn:x{number - 1}"
+        body = f'<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="{space}">{inner}</xs:schema>'
+        return Answer(200, {"Content-Type": "text/xml"}, body.encode())
+
+    shop.server.answers["/shop.xsd"] = more
+    assert "more than 100 documents" in failure(SoapConnector(shop.settings)).message
+
+
+def test_calls_do_not_follow_the_description_to_another_server(shop: Shop, ctx: Context) -> None:
+    other = LoopbackServer()
+    other.answer("/else", 200, ENVELOPE.format(RIGHT).encode(), Content_Type="text/xml")
+    usual = shop.server.answers["/shop.wsdl"](Received("GET", "/shop.wsdl", {}, b"")).body
+    there = f"{other.url}/else"
+    shop.server.answer(
+        "/shop.wsdl", 200, usual.replace(f"{shop.server.url}/shop".encode(), there.encode()), Content_Type="text/xml"
+    )
+    found = failure(SoapConnector(shop.settings))
+    assert type(found) is ConfigError
+    assert "set `address`" in found.message
+    assert other.received == []
+    assert SoapConnector({**shop.settings, "address": there}).call("call", ASKED, ctx) == {"output": "7"}
+    other.close()
+
+
+def test_credentials_stay_on_the_descriptions_own_server(shop: Shop, ctx: Context) -> None:
+    other = LoopbackServer()
+    schema = shop.server.answers["/shop.xsd"](Received("GET", "/shop.xsd", {}, b"")).body
+    other.answer("/shop.xsd", 200, schema, Content_Type="text/xml")
+    usual = shop.server.answers["/shop.wsdl"](Received("GET", "/shop.wsdl", {}, b"")).body
+    away = usual.replace(b"shop.xsd", f"{other.url}/shop.xsd".encode())
+    shop.server.answer("/shop.wsdl", 200, away, Content_Type="text/xml")
+    it = SoapConnector({**shop.settings, "auth": {"kind": "bearer", "token": "t0"}})
+    assert it.call("call", ASKED, ctx)["output"]
+    assert "authorization" not in other.received[0].headers
+    assert shop.server.received[0].headers["authorization"] == "Bearer t0"
+    other.close()
