@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from gos_connector_sql import SqliteConnector
 
-from appliance.connectors.context import CallContext
 from appliance.connectors.contract import (
     AddressNotAllowed,
     ConfigError,
@@ -61,7 +60,7 @@ def it(root: Path) -> Iterator[Connector]:
 
 
 @pytest.fixture
-def ctx(root: Path) -> Iterator[CallContext]:
+def ctx(root: Path) -> Iterator[Context]:
     with open_context(folders=[str(root)], seconds=30) as ctx:
         yield ctx
 
@@ -78,7 +77,7 @@ class TestSqlite(ConnectorContract):
         return settings_of(root, file="nothing.db")
 
     @pytest.fixture
-    def ctx(self, root: Path) -> Iterator[CallContext]:
+    def ctx(self, root: Path) -> Iterator[Context]:
         with open_context(folders=[str(root)], seconds=30) as ctx:
             yield ctx
 
