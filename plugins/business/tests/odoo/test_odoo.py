@@ -92,6 +92,10 @@ def test_a_long_search_comes_in_pages_that_do_not_overlap(it: OdooConnector, odo
         odoo.add({"name": "Same"})
     found = it.call("search", {**PARTNER, "fields": ["name"], "order": "name", "limit": 1400, "offset": 3}, ctx)
     assert (len({each["id"] for each in found["records"]}), found["truncated"]) == (1400, True)
+    orders = [
+        b'"order":"name, id"' in each.body for each in odoo.server.received if b"search_read" in each.path.encode() + each.body
+    ]
+    assert orders == [True, True]
 
 
 def test_values_are_plain(it: OdooConnector, odoo: Odoo, ctx: Context) -> None:
