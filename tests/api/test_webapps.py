@@ -42,16 +42,17 @@ def manifest(**files: bytes) -> dict[str, Any]:
 
 
 def test_a_digest_deploy_from_the_manifest_to_the_rollback(acme: httpx.Client, app: str) -> None:
-    made = data(acme.post(f"{app}/versions", json={**manifest(index_html=PAGE, a_js=SCRIPT), "source": {"commit": "abc"}}), 201)
+    page, script = PAGE + fresh("page").encode(), SCRIPT + fresh("script").encode()  # which the tenant has not stored yet
+    made = data(acme.post(f"{app}/versions", json={**manifest(index_html=page, a_js=script), "source": {"commit": "abc"}}), 201)
     assert (made["version"], made["state"], made["commit"]) == (1, "uploading", "abc")
     message = refused(acme.post(f"{app}/versions/1/finalize"), 409, "conflict")
     assert "2 contents" in message
-    for content in (PAGE, SCRIPT, SCRIPT):
+    for content in (page, script, script):
         data(acme.put(f"{app}/versions/1/blobs/{sha(content)}", content=content))
     assert data(acme.get(f"{app}/versions/1"))["required"] == []
     assert data(acme.post(f"{app}/versions/1/finalize"))["state"] == "ready"
     assert data(acme.post(f"{app}/versions/1/publish", json={"if_current": 0}))["state"] == "published"
-    archive = write_zip({"index.html": PAGE, "a.js": SCRIPT + b"2"})
+    archive = write_zip({"index.html": page, "a.js": script + b"2"})
     zipped = {"Content-Type": "application/zip"}
     sent = acme.post(f"{app}/versions", content=archive, headers=zipped, params={"message": "second"})
     assert data(sent, 201)["message"] == "second"
@@ -62,7 +63,9 @@ def test_a_digest_deploy_from_the_manifest_to_the_rollback(acme: httpx.Client, a
     assert data(acme.post(f"{app}/rollback", json={}))["version"] == 1
     assert data(acme.get(app))["published_version"] == 1
     assert "published_version" not in data(acme.post(f"{app}/unpublish"))
-    actions = [entry["action"] for entry in data(acme.get("/api/v1/logs/audit", params={"limit": 5}))]
+    actions = [
+        entry["action"] for entry in data(acme.get("/api/v1/logs/audit", params={"subject": app.rpartition("/")[2], "limit": 5}))
+    ]
     assert actions == ["webapp.unpublish", "webapp.publish", "webapp.publish", "webapp.version", "webapp.publish"]
 
 

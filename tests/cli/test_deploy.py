@@ -29,13 +29,13 @@ def gos(running: Running, acme: httpx.Client, monkeypatch: pytest.MonkeyPatch, c
 
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
-    """What a build leaves: several files, some of them equal, one empty, one that is not for the public."""
+    """What a build leaves: several files, some of them equal, one that is not for the public."""
     folder = tmp_path / "dist"
     (folder / "assets").mkdir(parents=True)
     (folder / "index.html").write_text(f"<h1>{fresh('page')}</h1>")
     (folder / "assets" / "app-3f2a1b9c.js").write_text(f"let a = '{fresh('script')}'")
     (folder / "assets" / "again-3f2a1b9c.js").write_text((folder / "assets" / "app-3f2a1b9c.js").read_text())
-    (folder / "empty.txt").write_text("")
+    (folder / "note.txt").write_text(fresh("note"))
     (folder / ".env").write_text("SECRET=1")
     return folder
 
