@@ -40,6 +40,7 @@ check() { # check NAME COMMAND... : runs it, remembers the verdict, goes on
 
 ensure_test_tools
 alone prepare_everything test
+.venv/bin/python -m tests.integrations.github_document || fail "the document of a test could not be fetched; is the network reachable?"
 
 color=()
 [ -n "$bold" ] || { export NO_COLOR=1; color=(--color=no); }
