@@ -123,6 +123,12 @@ def test_no_path_climbs(base: Path, use: Callable[[Jail, str], object], path: st
     assert names(base.parent / "outside") == ["file"]
 
 
+def test_a_link_to_a_file_is_not_opened(base: Path) -> None:
+    (base / "link").symlink_to("../outside/file")
+    with pytest.raises(Rejected, match="link"):
+        jail(base).open("link")
+
+
 def test_a_root_that_became_a_link_is_not_followed(base: Path) -> None:
     (base / "root").symlink_to(base.parent / "outside")
     with pytest.raises(Rejected, match="link"):

@@ -28,6 +28,7 @@ class Scripted:
         self.files: dict[str, bytes] = {}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._data = socket.create_server(("127.0.0.1", 0))
+        self._data.settimeout(60)  # a client that goes elsewhere fails its own test and holds up no other
         self.port = int(self._listener.getsockname()[1])
         self.data_port = int(self._data.getsockname()[1])
         self._closing = False
