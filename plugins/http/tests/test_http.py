@@ -20,14 +20,7 @@ from appliance.connectors.contract import (
     TransientError,
 )
 from appliance.connectors.suites import Compatible
-from appliance.connectors.testing import (
-    Answer,
-    ConnectorContract,
-    LoopbackServer,
-    Received,
-    open_context,
-    schema_problems,
-)
+from appliance.connectors.testing import Answer, ConnectorContract, LoopbackServer, Received, open_context, schema_problems
 
 
 @pytest.fixture
