@@ -57,9 +57,9 @@ def test_a_slug_is_a_slug(world: World, slug: str) -> None:
 
 def test_an_unknown_connector_names_the_known_ones(world: World) -> None:
     with pytest.raises(ValidationFailed, match=r"http, .*ledger"):
-        world.integrations.create_integration(world.one, "books", Spec("sap", {}))
+        world.integrations.create_integration(world.one, "books", Spec("unheard-of", {}))
     with pytest.raises(NotFound):
-        world.integrations.get_connector("sap")
+        world.integrations.get_connector("unheard-of")
     assert world.integrations.get_connector("http").name == "http"
 
 
