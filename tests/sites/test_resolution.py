@@ -1,7 +1,7 @@
 """Where the paths of a WebApp lead, without a server."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.sites.representation import accepted
@@ -61,6 +61,7 @@ def test_a_rule_yields_to_a_file_unless_it_is_forced() -> None:
     assert resolver(files=("index.html",)).missing() is None
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.text(st.characters(codec="utf-8"), max_size=30))
 def test_no_path_leads_to_another_host(path: str) -> None:
     for rules in ("/* /:splat 302", "/go/:name /:name 302", "/go/* /:splat/x 301!"):

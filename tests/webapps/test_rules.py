@@ -1,7 +1,7 @@
 """`_redirects` and `_headers` in Netlify's format."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.webapps.headers import headers_for, parse_headers, to_json
@@ -87,6 +87,7 @@ def test_a_wrong_line_is_named(line: str, message: str) -> None:
     assert message in problems[0].message
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.text(max_size=200), st.text(max_size=50))
 def test_any_text_is_rules_or_problems_and_never_splits_a_header(text: str, path: str) -> None:
     rules, _ = parse_redirects(text)
