@@ -9,7 +9,7 @@ import pytest
 from gos_connector_ldap import LdapConnector
 from gos_connector_ldap.ber import BerError, Reader, boolean, element, integer, octets
 from gos_connector_ldap.wire import MOST_MESSAGE
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from appliance.connectors.contract import (
@@ -206,6 +206,8 @@ def test_whatever_comes_is_read_or_refused(content: bytes) -> None:
 
 
 @settings(deadline=None)
+@example(-(2**31), 0, False)
+@example(-128, 0, False)
 @given(st.integers(-(2**31), 2**31 - 1), st.sampled_from([0, 1, 127, 128, 255, 256, 65_535, 65_536]), st.booleans())
 def test_what_is_written_is_read_again(number: int, size: int, truth: bool) -> None:
     content = b"x" * size

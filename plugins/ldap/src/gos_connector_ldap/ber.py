@@ -24,7 +24,8 @@ def element(tag: int, *parts: bytes) -> bytes:
 
 def integer(value: int, tag: int = INTEGER) -> bytes:
     """A whole number in as few bytes as it needs."""
-    return element(tag, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
+    bits = (value if value >= 0 else ~value).bit_length()
+    return element(tag, value.to_bytes(bits // 8 + 1, "big", signed=True))
 
 
 def boolean(value: bool, tag: int = BOOLEAN) -> bytes:
