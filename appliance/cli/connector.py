@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from appliance.connectors import catalogue
 from appliance.connectors.compatibility import declaration_of
 from appliance.connectors.declarative import DocumentInvalid, make_connector, read_document
 from appliance.connectors.declarative.plan import ConnectorPlan
@@ -36,6 +37,8 @@ def add_commands(commands: Any) -> None:
     declare.add_argument("path", type=Path, help="the package's folder, or the YAML file")
     add_json(declare)
     declare.set_defaults(run=run_declare)
+    told = verbs.add_parser("catalogue", help="print what each connector can do, as a page of the documentation")
+    told.set_defaults(run=run_catalogue)
     listing = verbs.add_parser("list", help="list what is installed, and why something cannot be used")
     add_json(listing)
     listing.set_defaults(run=run_list)
@@ -121,6 +124,12 @@ def run_declare(args: argparse.Namespace) -> int:
         file = path / "declaration.json"
         write_package_declaration(path)
     say(args, f"{file} holds what this release promises; the next release is compared with it", file=str(file))
+    return 0
+
+
+def run_catalogue(_args: argparse.Namespace) -> int:
+    """The installed plugins; an operator's YAML files are no part of the documentation."""
+    print(catalogue.markdown(catalogue.entries(load_registry())), end="")
     return 0
 
 

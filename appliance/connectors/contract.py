@@ -337,6 +337,8 @@ class Connector(ABC):
     """The entry point's name, for ever: integrations refer to it."""
     title: ClassVar[str]
     version: ClassVar[str]
+    tested_against: ClassVar[str] = ""
+    """What its tests talk to, by name and version; the catalogue says it."""
     settings_schema: ClassVar[Json]
     """JSON Schema of the settings.
 

@@ -70,9 +70,7 @@ def write_package_declaration(folder: Path) -> None:
         project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
         points = project["entry-points"]["appliance.connectors"]
     except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
-        raise NotFound(
-            f"{folder} is no package of a connector: its pyproject.toml names none"
-        ) from error
+        raise NotFound(f"{folder} is no package of a connector: its pyproject.toml names none") from error
     path = f"import sys; sys.path.insert(0, {str(folder / 'src')!r}); sys.dont_write_bytecode = True\n"
     for name, target in points.items():
         command = [sys.executable, "-c", path + _DECLARE, target]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from appliance.connectors import catalogue
 from appliance.core.errors import NotFound
 from appliance.core.pages import PageRequest
 from appliance.integrations import connecting, history
@@ -24,6 +25,14 @@ def list_integrations(visit: Visit) -> Answer:
         "connectors": [found for _, found in sorted(registry.installed.items())], "broken": registry.problems,
     }  # fmt: skip
     return Page("integrations.html", values)
+
+
+@page("GET", "/integrations/catalogue", scope="integrations.read")
+def show_catalogue(visit: Visit) -> Answer:
+    """What the installed connectors can do, and what they were tested against."""
+    words = visit.asked.args.get("q", "")[:200]
+    registry = visit.services.integrations.registry
+    return Page("catalogue.html", {"entries": catalogue.entries(registry, words), "words": words, "broken": registry.problems})
 
 
 @page("GET", "/integrations/<slug>", scope="integrations.read")

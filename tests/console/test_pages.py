@@ -310,6 +310,14 @@ def test_an_integration_is_tested_and_its_secret_never_shown(
     assert viewer.post(viewer.at("acme", "/console/integrations/console-erp/test"), {}).status_code == 403
 
 
+def test_the_catalogue_is_searched(owner: Browser) -> None:
+    address = owner.at("acme", "/console/integrations/catalogue")
+    assert "PostgreSQL 15" in owner.get(address).text
+    found = owner.get(f"{address}?q=mariadb").text
+    assert ("MariaDB 10.11" in found, "PostgreSQL 15" in found) == (True, False)
+    assert "No connector has these words" in owner.get(f"{address}?q=%3Cscript%3Ealert").text
+
+
 def test_a_draft_is_published_or_every_obstacle_named(
     owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client
 ) -> None:

@@ -92,6 +92,7 @@ def make_connector(plan: ConnectorPlan) -> type[DeclarativeConnector]:
     """The connector class of a plan."""
     members = {
         "contract_version": 1, "name": plan.name, "title": plan.title, "version": plan.version, "plan": plan,
+        "tested_against": plan.tested_against,
         "settings_schema": plan.settings, "actions": tuple(each.action for each in plan.actions.values()),
         "triggers": tuple(each.trigger for each in plan.triggers.values()),
     }  # fmt: skip

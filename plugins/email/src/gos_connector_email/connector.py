@@ -24,6 +24,7 @@ class EmailConnector(Connector):
     name = "email"
     title = "Email"
     version = "0.1.0"
+    tested_against = "Dovecot 2.3, aiosmtpd 1.4"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
     triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS

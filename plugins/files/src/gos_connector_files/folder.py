@@ -19,6 +19,7 @@ class FolderConnector(FilesConnector):
 
     name = "folder"
     title = "Folder"
+    tested_against = "the file system of Linux"
     settings_schema: ClassVar[Json] = {
         "type": "object",
         "required": ["root"],

@@ -33,6 +33,7 @@ class FtpConnector(FilesConnector):
 
     name = "ftp"
     title = "FTP"
+    tested_against = "ProFTPD 1.3.8"
     settings_schema: ClassVar[Json] = {
         "type": "object",
         "required": ["host", "user", "password"],

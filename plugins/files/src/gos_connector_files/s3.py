@@ -24,6 +24,7 @@ class S3Connector(FilesConnector):
 
     name = "s3"
     title = "S3"
+    tested_against = "OpenStack Swift 2.30"
     actions: ClassVar[tuple[Action, ...]] = BUCKET_ACTIONS
     settings_schema: ClassVar[Json] = {
         "type": "object",

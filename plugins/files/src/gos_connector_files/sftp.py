@@ -53,6 +53,7 @@ class SftpConnector(FilesConnector):
 
     name = "sftp"
     title = "SFTP"
+    tested_against = "OpenSSH 9.2"
     settings_schema: ClassVar[Json] = {
         "type": "object",
         "required": ["host", "user"],

@@ -52,6 +52,7 @@ class WebdavConnector(FilesConnector):
 
     name = "webdav"
     title = "WebDAV"
+    tested_against = "Apache 2.4"
     settings_schema: ClassVar[Json] = {
         "type": "object",
         "required": ["base_url"],

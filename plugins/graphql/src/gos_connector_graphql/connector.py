@@ -32,6 +32,7 @@ class GraphqlConnector(Connector):
     name = "graphql"
     title = "GraphQL"
     version = "0.1.0"
+    tested_against = "graphql-core 3.3 behind HTTP on loopback"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
 

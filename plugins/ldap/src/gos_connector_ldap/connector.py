@@ -23,6 +23,7 @@ class LdapConnector(Connector):
     name = "ldap"
     title = "LDAP"
     version = "0.1.0"
+    tested_against = "OpenLDAP 2.5"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
 

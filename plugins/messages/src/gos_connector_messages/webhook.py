@@ -24,6 +24,7 @@ class WebhookConnector(Connector):
     name = "webhook"
     title = "Webhook"
     version = "0.1.0"
+    tested_against = "the verifier standardwebhooks 1.1"
     settings_schema: ClassVar[Json] = {
         "type": "object",
         "required": ["url"],

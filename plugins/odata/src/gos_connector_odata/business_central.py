@@ -56,6 +56,10 @@ class BusinessCentralConnector(OdataConnector):
     name = "business-central"
     title = "Business Central"
     version = "0.1.0"
+    tested_against = (
+        "a service of the test on loopback, generated from a `$metadata` written for it, "
+        "that follows the documentation of Business Central API v2.0"
+    )
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
 

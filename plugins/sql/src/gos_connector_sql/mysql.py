@@ -54,6 +54,7 @@ class MysqlConnector(SqlConnector):
 
     name = "mysql"
     title = "MySQL or MariaDB"
+    tested_against = "MariaDB 10.11"
     usual_port = 3306
     settings_schema: ClassVar[Json] = settings_schema(3306)
     builder = Builder("`")

@@ -54,6 +54,7 @@ class PostgresqlConnector(SqlConnector):
 
     name = "postgresql"
     title = "PostgreSQL"
+    tested_against = "PostgreSQL 15"
     usual_port = 5432
     settings_schema: ClassVar[Json] = settings_schema(5432)
     builder = Builder('"')

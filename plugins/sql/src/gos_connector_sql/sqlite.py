@@ -50,6 +50,7 @@ class SqliteConnector(SqlConnector):
 
     name = "sqlite"
     title = "SQLite"
+    tested_against = "SQLite 3.40"
     usual_port = 0
     keeps_sessions = False
     settings_schema: ClassVar[Json] = {

@@ -17,6 +17,7 @@ class TrytonConnector(Connector):
     name = "tryton"
     title = "Tryton"
     version = "0.1.0"
+    tested_against = "trytond 8.2"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
 

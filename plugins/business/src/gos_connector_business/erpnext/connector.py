@@ -33,6 +33,7 @@ class ErpnextConnector(Connector):
     name = "erpnext"
     title = "ERPNext"
     version = "0.1.0"
+    tested_against = "a server of the test on loopback that follows Frappe's documentation (REST API, version 15)"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
     triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS

@@ -23,6 +23,7 @@ class HubspotConnector(Connector):
     name = "hubspot"
     title = "HubSpot"
     version = "0.1.0"
+    tested_against = "a server of the test on loopback that follows HubSpot's documentation (CRM v3, associations v4)"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
     triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS

@@ -26,6 +26,7 @@ class OdooConnector(Connector):
     name = "odoo"
     title = "Odoo"
     version = "0.1.0"
+    tested_against = "a server of the test on loopback that follows Odoo's documentation and published source of 17 to 19"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
     triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS

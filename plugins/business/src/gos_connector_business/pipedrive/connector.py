@@ -21,6 +21,7 @@ class PipedriveConnector(Connector):
     name = "pipedrive"
     title = "Pipedrive"
     version = "0.1.0"
+    tested_against = "a server of the test on loopback that follows Pipedrive's documentation (API v2)"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
     triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS

@@ -23,6 +23,7 @@ class SalesforceConnector(Connector):
     name = "salesforce"
     title = "Salesforce"
     version = "0.1.0"
+    tested_against = "a server of the test on loopback that follows Salesforce's documentation (REST API 62.0)"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
     triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS

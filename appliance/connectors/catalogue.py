@@ -1,0 +1,77 @@
+"""The catalogue: what each connector can do and what it was tested against, told from its own declaration."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.connectors.contract import Action, Connector, Trigger
+from appliance.connectors.registry import Registry
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One connector; `credentials` are the kinds its settings take, or the names of their secrets."""
+
+    name: str
+    title: str
+    version: str
+    distribution: str
+    actions: Sequence[Action]
+    triggers: Sequence[Trigger]
+    credentials: Sequence[str]
+    tested_against: str
+
+
+def entries(registry: Registry, words: str = "") -> list[Entry]:
+    """The usable connectors in order of their names; with `words` those that hold each of them, in whatever they tell."""
+    found = [_entry(each.connector, each.distribution) for _, each in sorted(registry.installed.items())]
+    return [entry for entry in found if all(word in _told(entry) for word in words.lower().split())]
+
+
+def _entry(connector: type[Connector], distribution: str) -> Entry:
+    return Entry(
+        connector.name, connector.title, connector.version, distribution, connector.actions, connector.triggers,
+        tuple(dict.fromkeys(_credentials(connector.settings_schema))), connector.tested_against,
+    )  # fmt: skip
+
+
+def _told(entry: Entry) -> str:
+    parts = [entry.name, entry.title, entry.distribution, entry.tested_against, *entry.credentials]
+    parts += [f"{action.name} {action.summary}" for action in entry.actions]
+    parts += [f"{trigger.name} {trigger.summary}" for trigger in entry.triggers]
+    return " ".join(parts).lower()
+
+
+def _credentials(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Kinds of an `auth` block; without one, the settings that are secret."""
+    properties = schema.get("properties", {})
+    kind = properties.get("auth", {}).get("properties", {}).get("kind", {})
+    if "enum" in kind:
+        yield from (each for each in kind["enum"] if each != "none")
+        return
+    for name, part in properties.items():
+        if isinstance(part, Mapping):
+            yield from (name,) if part.get("secret") is True else _credentials(part)
+
+
+def markdown(found: Sequence[Entry]) -> str:
+    """The catalogue as a page of the documentation."""
+    lines = [
+        "# Catalogue of connectors", "",
+        "Made by `gos connector catalogue` from what connectors declare. Behind each action stands its effect: r reads, i may be",
+        "repeated without harm, w writes.", "",
+        "| connector | actions | triggers | credentials | tested against |", "|---|---|---|---|---|",
+    ]  # fmt: skip
+    for entry in found:
+        actions = ", ".join(f"`{action.name}` {action.effect[0]}" for action in entry.actions) or "as the system has them"
+        triggers = ", ".join(f"`{trigger.name}`" for trigger in entry.triggers) or "none"
+        credentials = ", ".join(entry.credentials) or "none"
+        name = f"[`{entry.name}`]({_readme(entry)}) {entry.version}"
+        lines.append(f"| {name} | {actions} | {triggers} | {credentials} | {entry.tested_against or 'none'} |")
+    return "\n".join(lines) + "\n"
+
+
+def _readme(entry: Entry) -> str:
+    """Where this repository keeps the plugin's page."""
+    folder = entry.distribution.partition(" ")[0].removeprefix("gos-connector-")
+    return f"../plugins/{folder}/README.md"
