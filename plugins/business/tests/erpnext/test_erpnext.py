@@ -81,7 +81,8 @@ def test_changed_documents_come_whole_and_once_by_the_sites_clock(it: ErpnextCon
         site.add({"customer_name": "bulk"})
     query = {**CUSTOMER, "fields": ["customer_name"], "filters": [["customer_name", "=", "bulk"]]}
     begun = it.poll("changed_documents", query, None, ctx)
-    seen, cursor, more = [], None, True
+    seen: list[str] = []
+    cursor, more = None, True
     while more and len(seen) < 2000:
         found = it.poll("changed_documents", {**query, "begin": "start"}, cursor, ctx)
         seen += [item.key for item in found.items]

@@ -114,7 +114,8 @@ def test_changed_records_come_whole_and_once(it: HubspotConnector, hubspot: Hubs
     query = {"type": kind, "properties": ["dealname"], "filters": [{"property": "dealname", "operator": "EQ", "value": "bulk"}]}
     begun = it.poll("changed_records", query, None, ctx)
     assert begun.items == ()
-    seen, cursor, more = [], None, True
+    seen: list[str] = []
+    cursor, more = None, True
     while more and len(seen) < 2000:
         found = it.poll("changed_records", {**query, "begin": "start"}, cursor, ctx)
         seen += [item.key for item in found.items]

@@ -77,7 +77,8 @@ def test_changed_records_come_whole_and_once(it: PipedriveConnector, pipedrive: 
         pipedrive.add("deals", {"title": "bulk", "status": "won"})
     query = {"kind": "deals", "where": {"status": "won"}}
     begun = it.poll("changed_records", query, None, ctx)
-    seen, cursor, more = [], None, True
+    seen: list[str] = []
+    cursor, more = None, True
     while more and len(seen) < 2000:
         found = it.poll("changed_records", {**query, "begin": "start"}, cursor, ctx)
         seen += [item.key for item in found.items]

@@ -157,7 +157,8 @@ def test_changed_records_come_whole_and_once(it: SalesforceConnector, salesforce
         salesforce.add("Account", {"Name": "bu'lk"})
     query = {"type": "Account", "fields": ["Name"], "where": "Name = :name", "params": {"name": "bu'lk"}}
     begun = it.poll("changed_records", query, None, ctx)
-    seen, cursor, more = [], None, True
+    seen: list[str] = []
+    cursor, more = None, True
     while more and len(seen) < 2000:
         found = it.poll("changed_records", {**query, "begin": "start"}, cursor, ctx)
         seen += [item.key for item in found.items]
