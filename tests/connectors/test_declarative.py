@@ -20,6 +20,7 @@ from appliance.connectors.contract import (
     TransientError,
 )
 from appliance.connectors.declarative import make_connector, read_document
+from appliance.connectors.preview import NothingLeaves, PreviewContext
 from appliance.connectors.testing import Answer, ConnectorContract, LoopbackServer, Received, open_context
 from appliance.core import yaml12
 
@@ -352,3 +353,15 @@ def test_the_newest_item_is_asked_for_alone(server: LoopbackServer, ctx: Context
     it = made(triggers__new_items__newest={"path": "/newest"})(settings(server))
     assert it.poll("new_items", {}, None, ctx).cursor == {"at": "2026-01-05", "keys": ["5"]}
     assert len(server.received) == 1
+
+
+def test_a_preview_shows_the_request_and_sends_nothing(server: LoopbackServer) -> None:
+    kind = made()
+    assert kind.previews
+    ctx = PreviewContext("key-1")
+    with pytest.raises(NothingLeaves):
+        kind({"base_url": server.url, "token": TOKEN}).call("add_item", {"name": "bolt"}, ctx)
+    [request] = ctx.requests
+    assert (request.method, request.url, json.loads(request.content)) == ("POST", f"{server.url}/items", {"label": "bolt"})
+    assert ("Idempotency-Key", "key-1") in request.headers
+    assert server.received == []

@@ -206,6 +206,11 @@ def test_its_actions_are_kept_searched_and_executed(imported: World) -> None:
     assert page.total is not None
     assert 1 <= page.total < 20
     request = ActionRequest("github", "issues_create", {"owner": "ann", "repo": "r", "body": {"title": "It breaks"}})
+    preview = imported.executor.execute(imported.one, replace(request, mode="preview")).preview
+    assert preview is not None
+    [shown] = preview.requests
+    assert (shown.method, shown.url.partition("/repos/")[2]) == ("POST", "ann/r/issues")
+    assert json.loads(shown.body) == {"title": "It breaks"}
     output = imported.executor.execute(imported.one, request).output
     assert (output["status"], output["body"]["title"]) == (201, "Found a bug")
     with pytest.raises(ValidationFailed) as caught:

@@ -23,6 +23,7 @@ class DeclarativeConnector(Connector):
     """A system that is described by a plan; see `make_connector`."""
 
     plan: ClassVar[ConnectorPlan]
+    previews = True
 
     def check(self, ctx: Context) -> str:
         check = self.plan.check

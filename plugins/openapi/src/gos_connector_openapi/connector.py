@@ -35,6 +35,7 @@ class OpenapiConnector(Connector):
     tested_against = "servers of the test on loopback; GitHub's document (1,223 operations)"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ()
+    previews = True
 
     def check(self, ctx: Context) -> str:
         base, path = self.settings.get("base_url", ""), self.settings.get("check_path")
