@@ -83,10 +83,11 @@ def _now() -> datetime.datetime:
 
 
 def _names(config: Config) -> list[x509.GeneralName]:
-    base = config.domains.base
-    # A wildcard right under a top-level name (*.localhost) is refused by clients: there every tenant is named.
+    base, content = config.domains.base, config.domains.content
+    # A wildcard right under a top-level name (*.localhost) is refused by clients: there every tenant is named, and no app.
     below = ["*"] if "." in base else [tenant.id for tenant in service.list_tenants()]
-    hosts = dict.fromkeys([base, *(f"{name}.{base}" for name in below), "localhost"])
+    apps = [f"*.{content}"] if "." in content else []
+    hosts = dict.fromkeys([base, *(f"{name}.{base}" for name in below), *apps, "localhost"])
     names: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts]
     try:
         address = ipaddress.ip_address(config.server.host)

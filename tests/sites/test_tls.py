@@ -1,0 +1,57 @@
+"""The built-in CA's certificate names every host that the appliance answers on."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from appliance.core.config import Config
+from appliance.sites.tls import ca_certificate, internal_certificate
+from appliance.testing.running import make_config
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return make_config(tmp_path, domains__base="gos.example.com", domains__content="apps.example.net", server__tls="internal")
+
+
+def names(leaf: Path) -> list[str]:
+    certificate = x509.load_pem_x509_certificate(leaf.read_bytes())
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return found.get_values_for_type(x509.DNSName)
+
+
+def test_tenants_and_apps_are_named(config: Config) -> None:
+    leaf, _ = internal_certificate(config)
+    assert names(leaf) == ["gos.example.com", "*.gos.example.com", "*.apps.example.net", "localhost"]
+
+
+def test_it_is_made_once_and_anew_when_a_domain_changes(config: Config, tmp_path: Path) -> None:
+    leaf, key = internal_certificate(config)
+    before = leaf.read_bytes()
+    assert internal_certificate(config) == (leaf, key)
+    assert leaf.read_bytes() == before
+    changed = make_config(tmp_path, domains__base="gos.example.com", domains__content="other.example.net", server__tls="internal")
+    internal_certificate(changed)
+    assert "*.other.example.net" in names(leaf)
+
+
+@pytest.mark.parametrize("host", ["demo.gos.example.com", "shop--demo.apps.example.net"])
+def test_a_client_that_trusts_the_ca_accepts_it(config: Config, host: str) -> None:
+    leaf, key = internal_certificate(config)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(leaf, key)
+    client = ssl.create_default_context(cafile=str(ca_certificate(config)))
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    assert ends[0].getpeercert()
