@@ -22,6 +22,7 @@ from appliance.connectors.contract import (
     TransientError,
     Trigger,
 )
+from appliance.connectors.preview import Preview
 from appliance.connectors.traffic import Traffic
 from appliance.core import clock, db, errors
 from appliance.core.errors import ApplianceError, ConcurrencyLimited, ConnectorFailed, Detail, PolicyDenied, ValidationFailed
@@ -35,7 +36,6 @@ from appliance.integrations.calls import Shot, log_to_process
 from appliance.integrations.circuit import Withheld
 from appliance.integrations.connections import Ready
 from appliance.integrations.gate import Gate
-from appliance.integrations.previewing import Preview
 from appliance.integrations.records import Begun, Done, Draft, Ending, Origin
 from appliance.integrations.service import Integrations
 from appliance.monitor.logs import Line

@@ -22,16 +22,15 @@ from appliance.connectors.contract import (
     Polled,
     SystemFailure,
 )
-from appliance.connectors.egress import EgressClient, build_request
+from appliance.connectors.egress import EgressClient
 from appliance.connectors.folders import TenantFolders
 from appliance.connectors.oauth import ASK_SECONDS, TokenAnswer, by_code
-from appliance.connectors.preview import NothingLeaves, PreviewContext
+from appliance.connectors.preview import NothingLeaves, PreviewContext, SentRequest, shown_request
 from appliance.connectors.registry import Unusable, check_discovered
 from appliance.connectors.schemas import Schema
 from appliance.connectors.traffic import Traffic
 from appliance.core import clock, db, logs
 from appliance.integrations.connections import Connections, Ready
-from appliance.integrations.previewing import SentRequest, shown_request
 from appliance.integrations.tokens import TokenKeeper
 
 T = TypeVar("T")
@@ -128,7 +127,7 @@ class Calls:
             try:
                 connector.perform(shot.action, shot.input, ctx)
             except NothingLeaves:
-                return [shown_request(ready.redactor, build_request(request)) for request in ctx.requests]
+                return [shown_request(ready.redactor, request) for request in ctx.requests]
             finally:
                 connector.close()
             return []

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from appliance.connectors.preview import Preview
 from appliance.connectors.testing import Answer, LoopbackServer
 from appliance.core import db
 from appliance.core.errors import (
@@ -21,7 +22,6 @@ from appliance.governance.executor import ActionFailed, ActionRequest, Proposal
 from appliance.governance.polling import PollRequest
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
-from appliance.integrations.previewing import Preview
 from appliance.integrations.records import Origin
 from appliance.integrations.service import Spec
 from appliance.monitor import logs

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from appliance.connectors.contract import Context
+from appliance.connectors.preview import SentRequest
 from appliance.connectors.registry import Installed
 from appliance.connectors.testing import LoopbackServer
 from appliance.core.errors import PolicyDenied
@@ -14,7 +15,6 @@ from appliance.core.scope import TenantScope
 from appliance.governance.executor import ActionFailed, ActionRequest, Proposal
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter
-from appliance.integrations.previewing import SentRequest
 from appliance.integrations.service import Spec
 from tests.integrations.world import Ledger, World
 
