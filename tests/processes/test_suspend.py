@@ -184,7 +184,7 @@ def test_a_process_that_executes_itself_ends(world: World) -> None:
         ("api.wait.until(5)", "validation_failed", "text such as"),
         ("api.events.wait()", "validation_failed", "name"),
         ('api.events.wait("x", {until: 1})', "validation_failed", "timeout"),
-        ('api.documents.get("doc")', "policy_denied", "not offered"),
+        ('api.documents.get("doc")', "policy_denied", "documents: [read]"),
     ],
 )
 def test_a_call_that_may_not_wait_is_an_error_with_the_next_step(world: World, call: str, code_: str, says: str) -> None:
