@@ -125,7 +125,7 @@ class WebAppSites:
         index, path = site.index, scope["path"]
         if index is None:
             raise RuntimeError("a site without a version")
-        query = dict(parse_qsl(scope["query_string"].decode("latin1"), max_num_fields=100)) if scope["query_string"] else {}
+        query = dict(parse_qsl(scope["query_string"].decode("latin1")))
         found = index.resolver.resolve(path, query)
         if found is None and may_be_fingerprinted(path):
             older = await self._older(tenant, app, site, path.removeprefix("/"))

@@ -228,3 +228,8 @@ def test_a_damaged_content_is_told(running: Running, acme: httpx.Client) -> None
         answer = visitor.get("/")
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
     acme.delete("/api/v1/webapps/site-lost", params={"force": "true"}).raise_for_status()
+
+
+def test_any_query_is_taken(shop: httpx.Client) -> None:
+    assert shop.get("/?" + "a=1&" * 2_000).status_code == 200
+    assert shop.get("/?%ff&=&&a=%00").status_code == 200
