@@ -1,0 +1,20 @@
+"""Who opens a WebApp."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Whoever sends a request to a WebApp; `id` and `email` are known of members and of users who have signed in.
+
+    `session` names the visit of one browser, so that limits can be kept per session; it is never the cookie itself.
+    """
+
+    kind: Literal["anonymous", "password", "member", "user"] = "anonymous"
+    id: str = ""
+    email: str = ""
+    session: str = ""
+
+
+ANONYMOUS = Visitor()
