@@ -12,191 +12,44 @@ from typing import Any, Literal
 
 from . import yaml12
 from .errors import ConfigInvalid
+from .sections import (
+    Connectors,
+    Console,
+    Demo,
+    Domains,
+    Egress,
+    Folders,
+    Formats,
+    Limits,
+    Logs,
+    Queue,
+    Retention,
+    Sandbox,
+    Server,
+    Storage,
+)  # fmt: skip
 
-
-def _setting(default: Any, doc: str) -> Any:
-    if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: tuple(default), metadata={"doc": doc})
-    return dataclasses.field(default=default, metadata={"doc": doc})
-
-
-@dataclass(frozen=True)
-class Server:
-    """Where the appliance listens and how it shuts down."""
-
-    host: str = _setting("127.0.0.1", "Address to listen on. Anything but loopback needs HTTPS for the console.")
-    port: int = _setting(8080, "Port to listen on.")
-    public_port: int = _setting(0, "Port in the addresses shown to people; 0 means the listening port.")
-    tls: Literal["auto", "off", "internal", "files"] = _setting(
-        "auto",
-        "auto: plain HTTP on loopback, the built-in CA elsewhere. off: plain HTTP (behind a proxy that does HTTPS). "
-        "internal: a certificate of the built-in CA. files: your own certificate.",
-    )
-    certificate: str = _setting("", "PEM file with the certificate chain, for tls: files.")
-    private_key: str = _setting("", "PEM file with its private key, for tls: files.")
-    trusted_proxies: tuple[str, ...] = _setting(
-        [], "Networks (CIDR) of proxies whose X-Forwarded-For, -Proto and -Host are believed."
-    )
-    max_in_flight: int = _setting(256, "Requests worked on at once; beyond it callers get 503 with Retry-After.")
-    shutdown_seconds: int = _setting(20, "How long a stop waits for requests and steps in progress.")
-
-
-@dataclass(frozen=True)
-class Domains:
-    """Host names: `<tenant>.<base>` serves a tenant, `<app>--<tenant>.<content>` a WebApp."""
-
-    base: str = _setting("localhost", "Domain of sign-in, API and console.")
-    content: str = _setting("content.localhost", "Domain of WebApps and documents; in production another one.")
-
-
-@dataclass(frozen=True)
-class Storage:
-    """Where data lives."""
-
-    data: str = _setting("./data", "Folder of the database, the key file and everything else that must be kept.")
-    database: str = _setting("", "Database URL; empty means SQLite in the data folder.")
-
-
-@dataclass(frozen=True)
-class Sandbox:
-    """The processes in which step code runs."""
-
-    runtimes: str = _setting("", "Folder of the prepared WebAssembly runtimes; empty means the installed one.")
-    processes: int = _setting(2, "Sandbox processes; one per processor core is a good number.")
-    slots: int = _setting(8, "Steps one sandbox process runs at once.")
-    queue_seconds: int = _setting(60, "How long a step waits for a place in a sandbox process before it is tried again later.")
-    first_user: int = _setting(
-        65_100,
-        "Started as root, each sandbox process becomes a user of its own: the first of 400 numbers that nobody else uses. "
-        "0: they stay root, without capabilities.",
-    )
-
-
-@dataclass(frozen=True)
-class Formats:
-    """The worker processes in which files are read and written."""
-
-    processes: int = _setting(2, "Files worked on at once.")
-    memory_mb: int = _setting(256, "Memory of a file or ocr step that sets none, beside what the libraries take.")
-    queue_seconds: int = _setting(60, "How long a step waits for a worker process before it is tried again later.")
-
-
-@dataclass(frozen=True)
-class Queue:
-    """The workers that run executions."""
-
-    workers: int = _setting(8, "Executions worked on at once by one process.")
-    lease_seconds: int = _setting(30, "How long a silent worker on another host keeps an execution.")
-    sweep_ms: int = _setting(500, "How often lost wake-ups, dead workers and due timers are looked for.")
-    max_claims: int = _setting(20, "Claims without progress after which an execution fails as `system`.")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Defaults of CONTRACT § 14."""
-
-    json_body_kb: int = _setting(1024, "Largest JSON body.")
-    json_depth: int = _setting(64, "Deepest nesting of a JSON body.")
-    upload_mb: int = _setting(100, "Largest streamed upload.")
-    archive_files: int = _setting(10_000, "Most files in an archive.")
-    archive_mb: int = _setting(500, "Largest unpacked archive.")
-    step_seconds: int = _setting(30, "Wall time of a step that sets none (at most 15 minutes).")
-    step_memory_mb: int = _setting(64, "Memory of a step that sets none (at most 512).")
-    step_output_kb: int = _setting(1024, "Largest output of a step.")
-    step_answer_kb: int = _setting(8192, "Largest answer to a host call of a step; it is kept in the journal.")
-    step_host_calls: int = _setting(1000, "Most host calls of a step.")
-    step_call_seconds: int = _setting(60, "Time one call of step code to a foreign system may take, within the time of its step.")
-    replay_seconds: int = _setting(60, "Longest replay of an execution.")
-    execution_minutes: int = _setting(60, "Active time of an execution that sets none.")
-    waiting_days: int = _setting(90, "Longest wait of an execution.")
-    execution_steps: int = _setting(10_000, "Most step runs of an execution.")
-    entity_kb: int = _setting(1024, "Largest entity.")
-    query_rows: int = _setting(500, "Most rows a query answers at once.")
-    rate_requests: int = _setting(600, "Requests a new API key may make per window.")
-    rate_window_s: int = _setting(60, "Length of that window in seconds.")
-
-
-@dataclass(frozen=True)
-class Retention:
-    """How long finished things are kept, in days."""
-
-    executions_days: int = _setting(30, "Finished executions with their steps and journal.")
-    logs_days: int = _setting(30, "Log lines.")
-    audit_days: int = _setting(400, "The audit trail.")
-
-
-@dataclass(frozen=True)
-class Egress:
-    """Which addresses connectors may reach beyond the public internet."""
-
-    allow: tuple[str, ...] = _setting(
-        [], "Otherwise forbidden targets, each `host`, `host:port`, `address:port` or CIDR: 10.1.0.0/16, erp.internal:443."
-    )
-    ca_file: str = _setting("", "PEM file with further certificate authorities that connectors trust.")
-
-
-@dataclass(frozen=True)
-class Folders:
-    """Which folders of this machine connectors may use (in a container: mount them)."""
-
-    allow: tuple[str, ...] = _setting(
-        [],
-        "Absolute folders, each with all that is in it; {tenant} stands for the tenant's id, without it every tenant may use the "
-        "folder; :ro at the end allows only reading: /srv/exchange/{tenant}, /srv/catalogue:ro.",
-    )
-    quota_mb: int = _setting(1024, "Most that a folder may hold after a connector has written to it; 0 for no limit.")
-
-
-@dataclass(frozen=True)
-class Connectors:
-    """The connector plugins."""
-
-    reload: bool = _setting(False, "For development: changed files of editable plugins and of YAML connectors take effect at once.")
-
-
-@dataclass(frozen=True)
-class Console:
-    """The web console."""
-
-    provision: Literal["sandbox", "off"] = _setting(
-        "sandbox", "What a signed-in person without a membership gets: a sandbox tenant of their own, or nothing."
-    )
-    session_hours: int = _setting(12, "How long a session lasts without use.")
-
-
-@dataclass(frozen=True)
-class Logs:
-    """What the process itself logs to standard error."""
-
-    level: Literal["debug", "info", "warning", "error"] = _setting("info", "Least level that is written.")
-    format: Literal["json", "text"] = _setting("json", "One JSON object or one readable line per record.")
-
-
-@dataclass(frozen=True)
-class Demo:
-    """Helps for trying the appliance out; all off in production."""
-
-    order_system: bool = _setting(False, "Serve a small order system under /demo/ for the starter solution.")
+__all__ = ["Config", "Domains", "environment", "example", "load_config", "setting_names"]
 
 
 @dataclass(frozen=True)
 class Config:
     """All settings; sections are the attributes."""
 
-    server: Server = Server()
-    domains: Domains = Domains()
-    storage: Storage = Storage()
-    sandbox: Sandbox = Sandbox()
-    formats: Formats = Formats()
-    queue: Queue = Queue()
-    limits: Limits = Limits()
-    retention: Retention = Retention()
-    egress: Egress = Egress()
-    folders: Folders = Folders()
-    connectors: Connectors = Connectors()
-    console: Console = Console()
-    logs: Logs = Logs()
-    demo: Demo = Demo()
+    server: Server = dataclasses.field(default_factory=Server)
+    domains: Domains = dataclasses.field(default_factory=Domains)
+    storage: Storage = dataclasses.field(default_factory=Storage)
+    sandbox: Sandbox = dataclasses.field(default_factory=Sandbox)
+    formats: Formats = dataclasses.field(default_factory=Formats)
+    queue: Queue = dataclasses.field(default_factory=Queue)
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    retention: Retention = dataclasses.field(default_factory=Retention)
+    egress: Egress = dataclasses.field(default_factory=Egress)
+    folders: Folders = dataclasses.field(default_factory=Folders)
+    connectors: Connectors = dataclasses.field(default_factory=Connectors)
+    console: Console = dataclasses.field(default_factory=Console)
+    logs: Logs = dataclasses.field(default_factory=Logs)
+    demo: Demo = dataclasses.field(default_factory=Demo)
 
     @property
     def data(self) -> Path:
