@@ -63,6 +63,7 @@ from appliance.sites.answers import App
 from appliance.sites.bodies import PacedConnection, PacedRequest
 from appliance.sites.demo import make_demo
 from appliance.sites.front import Front, host_of
+from appliance.sites.sending import Sender
 from appliance.sites.static import StaticFiles
 from appliance.sites.tls import ca_certificate, internal_certificate, make_server_config
 from appliance.sites.webapps import WebAppSites
@@ -294,7 +295,8 @@ def make_asgi(appliance: Appliance) -> Any:
     quart.add_url_rule("/metrics", "metrics", _metrics)
     assets = services.assets
     folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
-    sites = WebAppSites(services.webapps, services.blobs, services.threads)
+    sender = Sender(services.blobs, services.threads)
+    sites = {"webapp": WebAppSites(services.webapps, sender)}
     return Front(StaticFiles(cast(App, quart), folders), sites, appliance.config, appliance.is_ready)
 
 

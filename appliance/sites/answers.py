@@ -1,7 +1,8 @@
 """Whole answers at ASGI level, before any edge has seen the request."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from appliance.core.errors import ApplianceError
@@ -10,6 +11,16 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One request at ASGI level and the way to answer it."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
 
 
 async def answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import logging
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +29,7 @@ _SECURITY = (
 )
 REQUESTS = metrics.registry.counter("gos_http_requests_total", "Requests answered.", ("area", "status"))
 SECONDS = metrics.registry.histogram("gos_http_request_seconds", "Time to answer a request.", ("area",))
+CONTENT = ("webapp",)
 AREAS = ("api", "api-docs", "console", "mcp", "hooks", "static", "metrics", "demo")
 
 
@@ -69,10 +70,10 @@ class Incoming:
 
 
 class Front:
-    """Wraps the application, and the hosts of WebApps (`sites`): trusted proxies, host table, request id, admission,
-    security headers, request metrics."""
+    """Wraps the application, and what serves content by the kind of its host (`sites`): trusted proxies, host table,
+    request id, admission, security headers, request metrics."""
 
-    def __init__(self, app: App, sites: App, config: Config, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, app: App, sites: Mapping[str, App], config: Config, is_ready: Callable[[], bool]) -> None:
         self._app = app
         self._sites = sites
         self._config = config
@@ -107,7 +108,7 @@ class Front:
             await self._route(scope, headers, incoming, noting)
         finally:
             area = scope["path"].removeprefix("/").partition("/")[0]
-            area = "webapp" if _is_site(scope) else area if area in AREAS else "other"
+            area = scope["gos.host"].kind if _is_site(scope) else area if area in AREAS else "other"
             REQUESTS.inc(1, area, str(status))
             SECONDS.observe(clock.monotonic() - began, area)
 
@@ -126,7 +127,7 @@ class Front:
         scope["gos.host"] = match
         self._in_flight += 1
         try:
-            await (self._sites if match.kind == "webapp" else self._app)(scope, receive, send)
+            await (self._sites[match.kind] if match.kind in CONTENT else self._app)(scope, receive, send)
         finally:
             self._in_flight -= 1
 
@@ -163,8 +164,8 @@ class Front:
 
 
 def _is_site(scope: Scope) -> bool:
-    """Whether a WebApp answers, which says about itself what we say about our own pages."""
-    return "gos.host" in scope and scope["gos.host"].kind == "webapp"
+    """Whether a host of content answers, which says about itself what we say about our own pages."""
+    return "gos.host" in scope and scope["gos.host"].kind in CONTENT
 
 
 def _request_id(given: bytes) -> str:

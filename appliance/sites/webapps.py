@@ -1,29 +1,24 @@
 """WebApps on their hosts, in front of Quart: what is published is looked up, kept in memory, and swapped when it changes."""
 
-import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 from urllib.parse import parse_qsl
 
-from appliance.blobs.service import BlobDamaged, Blobs
+from appliance.blobs.service import BlobDamaged
 from appliance.core import clock
 from appliance.core.errors import MethodNotAllowed, NotFound, UnknownHost
 from appliance.core.scope import TenantScope
 from appliance.webapps.headers import headers_for
 from appliance.webapps.service import ServedVersion, WebApps
 
-from .answers import Receive, Scope, Send, answer, refuse
-from .representation import Plan, Representations
+from .answers import Exchange, Receive, Scope, Send, answer, refuse
+from .representation import Representations
 from .resolution import Found, Moved, Resolver, may_be_fingerprinted
+from .sending import Sender
 
-T = TypeVar("T")
 BELIEVED_SECONDS = 1.0  # how long another process's publishing may go unseen
 OLDER_VERSIONS = 5
-HELD_BYTES, HELD_TOGETHER = 1 << 18, 64 << 20
 MOST_SITES = 2000
 
 
@@ -60,13 +55,10 @@ class Site:
 class WebAppSites:
     """Answers GET and HEAD on the hosts of WebApps."""
 
-    def __init__(self, webapps: WebApps, blobs: Blobs, threads: Executor) -> None:
+    def __init__(self, webapps: WebApps, sender: Sender) -> None:
         self._webapps = webapps
-        self._blobs = blobs
-        self._threads = threads
+        self._sender = sender
         self._sites: dict[tuple[str, str], Site] = {}
-        self._held: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-        self._held_bytes = 0
         webapps.on_change(self._forget)
 
     def _forget(self, tenant_id: str, app: str) -> None:
@@ -88,7 +80,7 @@ class WebAppSites:
             await refuse(send, NotFound("nothing is published here yet; publish a version"), scope["gos.request_id"])
         else:
             try:
-                await self._serve(tenant, match.app, site, scope, send)
+                await self._serve(tenant, match.app, site, Exchange(scope, receive, send))
             except BlobDamaged as error:  # found before anything was sent
                 await refuse(send, error, scope["gos.request_id"])
 
@@ -102,7 +94,7 @@ class WebAppSites:
             return site
         if site is not None:
             site.seen, site.stale = now, False
-        fresh = await self._in_thread(partial(self._look, tenant, app, site))
+        fresh = await self._sender.in_thread(partial(self._look, tenant, app, site))
         if len(self._sites) >= MOST_SITES and key not in self._sites:
             self._sites.clear()
         self._sites[key] = fresh
@@ -116,12 +108,10 @@ class WebAppSites:
         version = self._webapps.load_served(tenant, app, number) if number else None
         return Site(number, Index(version) if version else None, now)
 
-    async def _in_thread(self, fn: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, fn)
-
     # -- answering
 
-    async def _serve(self, tenant: TenantScope, app: str, site: Site, scope: Scope, send: Send) -> None:
+    async def _serve(self, tenant: TenantScope, app: str, site: Site, exchange: Exchange) -> None:
+        scope, send = exchange.scope, exchange.send
         index, path = site.index, scope["path"]
         if index is None:
             raise RuntimeError("a site without a version")
@@ -139,7 +129,7 @@ class WebAppSites:
         else:
             headers: Mapping[bytes, bytes] = dict(scope["headers"])
             plan = index.representations(found.path).plan(scope["method"], found.status, headers)
-            await self._send(tenant, plan, scope["method"], send)
+            await self._sender.send(tenant, plan, exchange)
 
     async def _move(self, send: Send, moved: Moved, query: bytes) -> None:
         location = moved.location.encode("latin1", "replace")
@@ -150,43 +140,13 @@ class WebAppSites:
     async def _older(self, tenant: TenantScope, app: str, site: Site, path: str) -> Index | None:
         """A version that was published lately and has the file: a page of it may still be open somewhere."""
         if site.older is None:
-            site.older = await self._in_thread(partial(self._load_older, tenant, app, site.number))
+            site.older = await self._sender.in_thread(partial(self._load_older, tenant, app, site.number))
         return next((index for index in site.older if path in index.version.files), None)
 
     def _load_older(self, tenant: TenantScope, app: str, published: int | None) -> list[Index]:
         numbers = self._webapps.recent_numbers(tenant, app, OLDER_VERSIONS + 1)
         found = (self._webapps.load_served(tenant, app, number) for number in numbers if number != published)
         return [Index(version) for version in found if version is not None]
-
-    async def _send(self, tenant: TenantScope, plan: Plan, method: str, send: Send) -> None:
-        if method == "HEAD" or plan.start == plan.end:
-            await send({"type": "http.response.start", "status": plan.status, "headers": list(plan.headers)})
-            await send({"type": "http.response.body", "body": b""})
-        elif plan.size <= HELD_BYTES:
-            whole = await self._hold(tenant, plan.sha256)
-            await send({"type": "http.response.start", "status": plan.status, "headers": list(plan.headers)})
-            await send({"type": "http.response.body", "body": whole[plan.start : plan.end]})
-        else:
-            pieces = await self._in_thread(partial(self._blobs.read, tenant, plan.sha256, plan.start, plan.end))
-            await send({"type": "http.response.start", "status": plan.status, "headers": list(plan.headers)})
-            while piece := await self._in_thread(partial(next, pieces, b"")):
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-
-    async def _hold(self, tenant: TenantScope, sha256: str) -> bytes:
-        """A small content, from memory when it has been asked for lately."""
-        key = (tenant.tenant_id, sha256)
-        found = self._held.get(key)
-        if found is not None:
-            self._held.move_to_end(key)
-            return found
-        found = await self._in_thread(partial(self._blobs.read_whole, tenant, sha256, HELD_BYTES))
-        if key not in self._held:
-            self._held[key] = found
-            self._held_bytes += len(found)
-            while self._held_bytes > HELD_TOGETHER:
-                self._held_bytes -= len(self._held.popitem(last=False)[1])
-        return found
 
 
 _BARE = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"public, max-age=0, must-revalidate"))
