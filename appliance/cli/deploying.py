@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from appliance.core import clock
 from appliance.core.errors import ConnectorFailed, NotFound, ValidationFailed
 from appliance.webapps.archive import ABOUT, PUBLIC, read_settings
 from appliance.webapps.service import FileSpec, Settings
@@ -21,14 +22,15 @@ from .calling import Caller, Refused, add_connection, connected
 AT_ONCE = 8
 TRIES = 5
 CHUNK = 1 << 20
+SILENT_SECONDS = 5.0  # where the progress is a log, not a terminal
 BINARY = {"Content-Type": "application/octet-stream"}
 _pause = threading.Event()  # never set: it waits, and Ctrl-C ends the wait
 
 
 def add_commands(commands: Any) -> None:
     deploy = commands.add_parser("deploy", help="upload a folder as a version of a WebApp, and publish it if told to")
+    deploy.add_argument("app", help="the WebApp's id")
     deploy.add_argument("dir", type=Path, help="the built files; with app.yaml in it, its folder public/")
-    deploy.add_argument("--app", required=True, help="the WebApp's id")
     deploy.add_argument("--create", action="store_true", help="make the WebApp if there is none")
     deploy.add_argument("--publish", action="store_true", help="serve this version at once")
     deploy.add_argument("--if-current", type=int, help="publish only while this version (0: none) is published")
@@ -43,14 +45,16 @@ def add_commands(commands: Any) -> None:
 def run_deploy(args: argparse.Namespace) -> int:
     files, settings = read_files(args.dir)
     with connected(args) as caller, ThreadPoolExecutor(AT_ONCE) as threads:
-        specs = dict(zip(files, threads.map(_digest, files.values()), strict=True))
+        progress = _Progress(shown=not args.json)
+        specs = dict(zip(files, threads.map(partial(_digest, progress), files.values()), strict=True))
         app = _find_app(caller, args)
         path = f"/webapps/{args.app}/versions"
         manifest = {name: asdict(spec) for name, spec in specs.items()}
         about = {"message": args.message, "source": {"commit": args.commit, "ci_url": args.ci_url}, **asdict(settings)}
         made = caller.data("POST", path, json={"files": manifest, **about})
         contents = {specs[name].sha256: file for name, file in files.items()}
-        progress = _Progress(len(files), len(made["required"]), shown=not args.json)
+        sizes = {spec.sha256: spec.size for spec in specs.values()}
+        progress.begin_sending(len(made["required"]), sum(sizes[sha256] for sha256 in made["required"]))
         send = partial(_send, caller, f"{path}/{made['version']}/blobs", progress)
         for _ in threads.map(send, [(sha256, contents[sha256]) for sha256 in made["required"]]):
             pass
@@ -93,9 +97,11 @@ def read_files(folder: Path) -> tuple[dict[str, Path], Settings]:
     return files, settings
 
 
-def _digest(path: Path) -> FileSpec:
+def _digest(progress: "_Progress", path: Path) -> FileSpec:
     with path.open("rb") as file:
-        return FileSpec(hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size)
+        spec = FileSpec(hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size)
+    progress.count(spec.size)
+    return spec
 
 
 def _find_app(caller: Caller, args: argparse.Namespace) -> dict[str, Any]:
@@ -118,7 +124,7 @@ def _send(caller: Caller, path: str, progress: "_Progress", content: tuple[str, 
             with file.open("rb") as opened:
                 sized = {**BINARY, "Content-Length": str(file.stat().st_size)}
                 caller.call("PUT", f"{path}/{sha256}", content=iter(partial(opened.read, CHUNK), b""), headers=sized)
-            progress.count()
+            progress.count(file.stat().st_size)
             return
         except (ConnectorFailed, Refused) as error:
             wait = error.headers.get("Retry-After", "" if isinstance(error, Refused) else str(attempt))
@@ -129,18 +135,33 @@ def _send(caller: Caller, path: str, progress: "_Progress", content: tuple[str, 
 
 
 class _Progress:
-    """How far the upload is, on standard error: one line that changes on a terminal, else one line."""
+    """How far hashing and then sending are, on standard error: one line that changes on a terminal, else a line now and then
+    and one at the end of each."""
 
-    def __init__(self, files: int, required: int, *, shown: bool) -> None:
-        self._required, self._done = required, 0
+    def __init__(self, *, shown: bool) -> None:
+        self._shown, self._moving = shown, shown and sys.stderr.isatty()
         self._lock = threading.Lock()
-        self._moving = shown and sys.stderr.isatty()
-        if shown:
-            print(f"{files} files, {required} to upload", file=sys.stderr, flush=True)
+        self._done, self._bytes = 0, 0
+        self._all: tuple[int, int] | None = None
+        self._said = clock.monotonic()
 
-    def count(self) -> None:
+    def begin_sending(self, contents: int, size: int) -> None:
+        """Everything is hashed; `contents` of together `size` bytes are to be sent."""
+        self._say(final=True)
+        self._done, self._bytes, self._all = 0, 0, (contents, size)
+
+    def count(self, size: int) -> None:
+        """One more file of `size` bytes is done."""
         with self._lock:
-            self._done += 1
-            if self._moving:
-                end = "\n" if self._done == self._required else ""
-                print(f"\r{self._done} of {self._required} uploaded", end=end, file=sys.stderr, flush=True)
+            self._done, self._bytes = self._done + 1, self._bytes + size
+            self._say(final=self._all is not None and self._done == self._all[0])
+
+    def _say(self, *, final: bool) -> None:
+        if not self._shown or not (final or self._moving or clock.monotonic() - self._said > SILENT_SECONDS):
+            return
+        self._said = clock.monotonic()
+        text = f"{self._done} files hashed, {self._bytes} bytes"
+        if self._all is not None:
+            text = f"{self._done} of {self._all[0]} contents sent, {self._bytes} of {self._all[1]} bytes"
+        before, after = ("\r", "\n" if final else "") if self._moving else ("", "\n")
+        print(f"{before}{text}", end=after, file=sys.stderr, flush=True)

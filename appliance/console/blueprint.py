@@ -24,6 +24,7 @@ from . import (
     replay,
     retry_plan,
     sign_in,
+    webapps,
 )
 from .dispatch import Edge
 from .rendering import Renderer
@@ -31,7 +32,7 @@ from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
     about, approvals, connecting, datapool, dry_runs, executions, failures, integrations, keys, logs, processes, replay,
-    retry_plan, sign_in,
+    retry_plan, sign_in, webapps,
 )  # fmt: skip
 
 

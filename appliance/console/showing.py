@@ -20,6 +20,7 @@ TONES: Mapping[str, str] = {
     "identical": "good", "output_differs": "wait", "diverged": "bad", "not_recorded": "calm",
     "approved": "good", "rejected": "bad", "answered": "good",
     "error": "bad", "warn": "wait", "info": "calm", "debug": "off", "active": "good", "revoked": "off", "replaced": "wait",
+    "uploading": "busy", "ready": "calm", "published": "good", "superseded": "off", "unpublished": "off",
 }  # fmt: skip
 
 

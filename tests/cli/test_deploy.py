@@ -42,20 +42,23 @@ def built(tmp_path: Path) -> Path:
 
 def test_a_folder_becomes_a_version_and_only_what_changed_is_sent(gos: Gos, built: Path, running: Running) -> None:
     app = f"cli{fresh('d')}"
-    code, out, errors = gos("deploy", built, "--app", app)
+    code, out, errors = gos("deploy", app, built)
     assert (code, out) == (1, "")
     assert f"there is no WebApp '{app}'" in errors
-    code, out, errors = gos("deploy", built, "--app", app, "--create", "--message", "first", "--commit", "abc123")
-    assert (code, errors) == (0, "4 files, 3 to upload\n")
+    code, out, errors = gos("deploy", app, built, "--create", "--message", "first", "--commit", "abc123")
+    assert code == 0
+    size = sum(path.stat().st_size for path in built.rglob("*.*") if path.name != ".env")
+    once = size - (built / "assets" / "app-3f2a1b9c.js").stat().st_size
+    assert errors == f"4 files hashed, {size} bytes\n3 of 3 contents sent, {once} of {once} bytes\n"
     assert out == f"{app} version 1: 4 files, 3 uploaded, ready; --publish serves it\n"
     (built / "index.html").write_text(f"<h1>{fresh('page')}</h1>")
-    code, out, errors = gos("deploy", built, "--app", app, "--publish", "--json")
+    code, out, errors = gos("deploy", app, built, "--publish", "--json")
     told = json.loads(out)
     assert (code, errors, told["version"], told["uploaded"], told["state"]) == (0, "", 2, 1, "published")
     with running.client(f"{app}--acme.content.localhost") as visitor:
         assert visitor.get("/").text == (built / "index.html").read_text()
         assert visitor.get("/.env").status_code == 404
-    code, _, errors = gos("deploy", built, "--app", app, "--publish", "--if-current", "1")
+    code, _, errors = gos("deploy", app, built, "--publish", "--if-current", "1")
     assert (code, "version 2 is published now" in errors) == (1, True)
 
 
@@ -65,7 +68,7 @@ def test_app_yaml_beside_public_says_how_it_is_served(gos: Gos, tmp_path: Path, 
     (tmp_path / "public" / "index.html").write_text("<h1>one page</h1>")
     (tmp_path / "notes.txt").write_text("not served")
     (tmp_path / "app.yaml").write_text("spa: true\nredirects: |\n  /old /new 302\n")
-    assert gos("deploy", tmp_path, "--app", app, "--create", "--publish")[0] == 0
+    assert gos("deploy", app, tmp_path, "--create", "--publish")[0] == 0
     with running.client(f"{app}--acme.content.localhost") as visitor:
         assert visitor.get("/any/where").text == "<h1>one page</h1>"
         assert visitor.get("/old").headers["location"] == "/new"
@@ -76,12 +79,12 @@ def test_what_cannot_be_deployed_is_said_in_a_sentence(gos: Gos, built: Path, tm
     app = f"cli{fresh('d')}"
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert "nothing to deploy" in gos("deploy", empty, "--app", app)[2]
-    assert "nothing to deploy" in gos("deploy", tmp_path / "absent", "--app", app)[2]
+    assert "nothing to deploy" in gos("deploy", app, empty)[2]
+    assert "nothing to deploy" in gos("deploy", app, tmp_path / "absent")[2]
     (built / "_redirects").write_text("/a /b 999\n")
-    code, _, errors = gos("deploy", built, "--app", app, "--create")
+    code, _, errors = gos("deploy", app, built, "--create")
     assert (code, "_redirects line 1: the status 999" in errors) == (1, True)
     (built / "_redirects").unlink()
     (built / "_redirects").symlink_to("/etc/passwd")
-    code, _, errors = gos("deploy", built, "--app", app)
+    code, _, errors = gos("deploy", app, built)
     assert (code, "_redirects is a link" in errors) == (1, True)

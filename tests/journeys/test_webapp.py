@@ -64,14 +64,14 @@ def test_a_webapp_is_deployed_opened_replaced_and_rolled_back(
 ) -> None:
     monkeypatch.setenv("GOS_URL", live.config.tenant_url("journey"))
     monkeypatch.setenv("GOS_API_KEY", live.key("journey"))
-    deploy = ["--app", "shop", "--create", "--publish"]
-    assert main(["deploy", str(build(tmp_path / "one", "one", "aaaa1111")), *deploy]) == 0
+    deploy = ["--create", "--publish"]
+    assert main(["deploy", "shop", str(build(tmp_path / "one", "one", "aaaa1111")), *deploy]) == 0
     page.goto(address(live.config, "/"))
     expect(page.locator("h1")).to_have_text("Version one")
     expect(page).to_have_title("More")
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(1, 2, 3)"
 
-    assert main(["deploy", str(build(tmp_path / "two", "two", "bbbb2222")), *deploy]) == 0
+    assert main(["deploy", "shop", str(build(tmp_path / "two", "two", "bbbb2222")), *deploy]) == 0
     page.get_by_role("button").click()
     expect(page.locator("output")).to_have_text("lazy one")
     page.reload()

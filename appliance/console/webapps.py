@@ -1,0 +1,70 @@
+"""Pages of WebApps: the list, and one with its versions: publish, roll back, unpublish."""
+
+from appliance.core.errors import ApplianceError, ValidationFailed
+
+from .people import Names
+from .routing import Answer, Page, Redirect, Visit, page
+
+
+@page("GET", "/webapps", scope="webapps.read")
+def list_webapps(visit: Visit) -> Answer:
+    """The tenant's WebApps by name."""
+    found = visit.services.webapps.list_apps(visit.scope, visit.page(limit=100, sort="name"))
+    rows = [(app, _address(visit, app.id)) for app in found.items]
+    return Page("webapps.html", {"rows": rows, "next_cursor": found.next_cursor})
+
+
+def _address(visit: Visit, app_id: str) -> str:
+    return visit.services.config.webapp_url(visit.scope.tenant_id, app_id)
+
+
+@page("GET", "/webapps/<app>", scope="webapps.read")
+def show_webapp(visit: Visit, app: str) -> Answer:
+    """One WebApp: where it is served, and its versions, newest first."""
+    return _webapp_page(visit, app)
+
+
+def _webapp_page(visit: Visit, app_id: str, problem: ApplianceError | None = None) -> Page:
+    webapps = visit.services.webapps
+    app = webapps.get_app(visit.scope, app_id)
+    found = webapps.list_versions(visit.scope, app_id, visit.page(limit=20))
+    values = {
+        "app": app, "address": _address(visit, app_id), "versions": found.items, "next_cursor": found.next_cursor,
+        "names": Names(visit), "problem": problem,
+    }  # fmt: skip
+    return Page("webapp.html", values, problem.status if problem else 200)
+
+
+@page("POST", "/webapps/<app>/publish", scope="webapps.publish")
+def publish_webapp(visit: Visit, app: str) -> Answer:
+    """Serve a version from now on, unless another was published since the page was made."""
+    try:
+        current = _number(visit, "current")
+        visit.services.webapps.publish_version(visit.scope, app, _number(visit, "version"), if_current=current)
+    except ApplianceError as refusal:
+        return _webapp_page(visit, app, refusal)
+    return Redirect(f"/console/webapps/{app}")
+
+
+def _number(visit: Visit, name: str) -> int:
+    text = visit.asked.field(name)
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ValidationFailed(f"{name} is the number of a version; open the page and choose one there")
+    return int(text)
+
+
+@page("POST", "/webapps/<app>/rollback", scope="webapps.publish")
+def roll_back_webapp(visit: Visit, app: str) -> Answer:
+    """Publish the version that was published before."""
+    try:
+        visit.services.webapps.roll_back(visit.scope, app)
+    except ApplianceError as refusal:
+        return _webapp_page(visit, app, refusal)
+    return Redirect(f"/console/webapps/{app}")
+
+
+@page("POST", "/webapps/<app>/unpublish", scope="webapps.publish")
+def unpublish_webapp(visit: Visit, app: str) -> Answer:
+    """Serve nothing from now on."""
+    visit.services.webapps.unpublish_app(visit.scope, app)
+    return Redirect(f"/console/webapps/{app}")

@@ -1,0 +1,68 @@
+"""Pages of WebApps: what is published, by whom it may be changed, and what a visitor's browser is told about it."""
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from appliance.solutions.archive import write_zip
+from appliance.testing.running import Running
+from tests.api.resources import fresh
+from tests.console.browser import Browser
+
+
+@pytest.fixture
+def shop(acme: httpx.Client) -> str:
+    """A WebApp with two versions, the first published."""
+    name = fresh("console")
+    acme.post("/api/v1/webapps", json={"id": name, "name": f"The <b>{name}</b>"}).raise_for_status()
+    for number in (1, 2):
+        archive = write_zip({"index.html": f"<h1>{number}</h1>".encode()})
+        path = f"/api/v1/webapps/{name}/versions?message=made+{number}"
+        acme.post(path, content=archive, headers={"Content-Type": "application/zip"}).raise_for_status()
+    acme.post(f"/api/v1/webapps/{name}/versions/1/publish", json={}).raise_for_status()
+    return name
+
+
+def published(acme: httpx.Client, app: str) -> int | None:
+    number: int | None = acme.get(f"/api/v1/webapps/{app}").json()["data"].get("published_version")
+    return number
+
+
+def test_a_webapp_is_published_rolled_back_and_unpublished_by_its_page(owner: Browser, acme: httpx.Client, shop: str) -> None:
+    at = owner.at("acme", f"/console/webapps/{shop}")
+    page = owner.get(at).text
+    assert f"The &lt;b&gt;{shop}&lt;/b&gt;" in page
+    assert page.index("made 2") < page.index("made 1")
+    assert owner.post(f"{at}/publish", {"version": "2", "current": "1"}).status_code == 200
+    assert published(acme, shop) == 2
+    stale = owner.post(f"{at}/publish", {"version": "1", "current": "1"})
+    assert (stale.status_code, "Version 2 is published now" in stale.text) == (409, True)
+    owner.post(f"{at}/rollback", {})
+    assert published(acme, shop) == 1
+    owner.post(f"{at}/unpublish", {})
+    assert published(acme, shop) is None
+    assert owner.post(f"{at}/publish", {"version": "x", "current": "0"}).status_code == 422
+
+
+def test_who_may_not_publish_is_not_asked_to(signed_in: Callable[[str], Browser], acme: httpx.Client, shop: str) -> None:
+    viewer = signed_in("viewer@acme.test")
+    at = viewer.at("acme", f"/console/webapps/{shop}")
+    assert "made 2" in viewer.get(at).text
+    assert '<form method="post" action="/console/webapps' not in viewer.get(at).text
+    assert viewer.post(f"{at}/unpublish", {}).status_code == 403
+    assert published(acme, shop) == 1
+    stranger = signed_in("owner@globex.test")
+    assert stranger.get(stranger.at("globex", f"/console/webapps/{shop}")).status_code == 404
+
+
+def test_only_an_address_of_the_web_becomes_a_link(owner: Browser, acme: httpx.Client, running: Running) -> None:
+    app, spec = fresh("console"), {"sha256": "0" * 64, "size": 1}
+    acme.post("/api/v1/webapps", json={"id": app}).raise_for_status()
+    path = f"/api/v1/webapps/{app}/versions"
+    for address in ("javascript:alert(1)", "https://ci.example/1"):
+        source = {"commit": "abc1234", "ci_url": address}
+        acme.post(path, json={"files": {"index.html": spec}, "source": source}).raise_for_status()
+    page = owner.get(owner.at("acme", f"/console/webapps/{app}")).text
+    assert "javascript:" not in page
+    assert 'href="https://ci.example/1"' in page
