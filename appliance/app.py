@@ -30,6 +30,8 @@ from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.documents import service as documents
+from appliance.documents.leaving import Exits, NothingReviewed
+from appliance.documents.publications import Publications
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
 from appliance.governance import approvals
@@ -61,6 +63,7 @@ from appliance.sandbox.process import USERS
 from appliance.sandbox.runtimes import default_folder
 from appliance.sites.answers import App
 from appliance.sites.bodies import PacedConnection, PacedRequest
+from appliance.sites.cdn import Cdn
 from appliance.sites.demo import make_demo
 from appliance.sites.front import Front, host_of
 from appliance.sites.sending import Sender
@@ -164,11 +167,13 @@ def build(config: Config) -> Appliance:
     ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach)
     flow = ProcessFlow(config, presence, pool, queue, ports)
     withdraw = (approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile))
+    exits = Exits(blobs, NothingReviewed())
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
         executor=executor, rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
-        blobs=blobs, documents=files, webapps=make_webapps(config, blobs), webhooks=webhooks.Webhooks(sealer, egress),
+        blobs=blobs, documents=files,
+        publications=Publications(exits), webapps=make_webapps(config, blobs), webhooks=webhooks.Webhooks(sealer, egress),
     )  # fmt: skip
     _gauges(services)
     return Appliance(config, services, presence, _upkeep(services), Deliverer(egress, sealer), withdraw)
@@ -296,7 +301,8 @@ def make_asgi(appliance: Appliance) -> Any:
     assets = services.assets
     folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
     sender = Sender(services.blobs, services.threads)
-    sites = {"webapp": WebAppSites(services.webapps, sender)}
+    cdn = Cdn(services.publications, sender)
+    sites: dict[str, App] = {"webapp": WebAppSites(services.webapps, sender), "cdn": cdn}
     return Front(StaticFiles(cast(App, quart), folders), sites, appliance.config, appliance.is_ready)
 
 

@@ -6,6 +6,7 @@ from . import (
     bulk,
     calls,
     datapool,
+    delivery,
     documents,
     dry_runs,
     executions,
@@ -30,7 +31,7 @@ from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    actions, approvals, bulk, calls, datapool, documents, dry_runs, executions, integrations, keys, kill_switches, llm,
+    actions, approvals, bulk, calls, datapool, delivery, documents, dry_runs, executions, integrations, keys, kill_switches, llm,
     logs, oauth, processes, replay, retry_plan, solutions, tenants, triggers, version_diff, webapps, webhooks,
 )  # fmt: skip
 

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from urllib.parse import quote
 
 from quart import Response
 from werkzeug.datastructures import ETags
 from werkzeug.http import http_date, parse_date, parse_etags, parse_if_range_header
 
 from appliance.core.errors import RangeNotSatisfiable, VersionConflict
+from appliance.documents.naming import disposition
 from appliance.documents.service import Content
 
 from .routing import Answer, Pieces
@@ -63,7 +63,7 @@ def answer_content(content: Content, headers: Mapping[str, str]) -> Answer:
     if _is_known(asked, content.sha256, modified):
         return Answer(b"", 304, told)
     told |= {
-        "Content-Type": content.media_type, "Content-Disposition": attachment(content.name),
+        "Content-Type": content.media_type, "Content-Disposition": disposition(content.name, "attachment"),
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }  # fmt: skip
     chosen = _range(asked, content, modified)
@@ -72,13 +72,6 @@ def answer_content(content: Content, headers: Mapping[str, str]) -> Answer:
     start, end = chosen
     told["Content-Range"] = f"bytes {start}-{end - 1}/{content.size}"
     return Answer(Pieces(content.pieces(start, end), end - start), 206, told)
-
-
-def attachment(name: str) -> str:
-    """Content-Disposition of a download (RFC 6266): the name in ASCII for old clients, and as it is."""
-    plain = "".join(letter if letter.isascii() and letter not in '"\\%' else "_" for letter in name)
-    exact = "" if plain == name else f"; filename*=UTF-8''{quote(name, safe='')}"
-    return f'attachment; filename="{plain}"{exact}'
 
 
 def _whole_seconds(ms: int) -> datetime:

@@ -84,6 +84,10 @@ class Config:
         """Where a WebApp is served, without a trailing slash."""
         return f"{self.scheme}://{app}--{tenant}.{self.domains.content}{self.port_suffix}"
 
+    def cdn_url(self, tenant: str) -> str:
+        """Where a tenant's public documents and shares are served, without a trailing slash."""
+        return self.webapp_url(tenant, "cdn")
+
     def tenant_url(self, tenant: str) -> str:
         """`base_url` of a tenant, without a trailing slash."""
         return f"{self.scheme}://{tenant}.{self.domains.base}{self.port_suffix}"

@@ -3,6 +3,8 @@
 import re
 import unicodedata
 from collections.abc import Sequence
+from typing import Literal
+from urllib.parse import quote
 
 from appliance.core.errors import ValidationFailed
 
@@ -23,6 +25,13 @@ def clean_name(name: str) -> str:
         keep = f"{dot}{extension}" if stem and len(extension) <= 20 else ""
         plain = plain[: LONGEST_NAME - len(keep)].rstrip(" .") + keep
     return plain or "document"
+
+
+def disposition(name: str, kind: Literal["attachment", "inline"]) -> str:
+    """Content-Disposition (RFC 6266) of a file with this name: in ASCII for old clients, and as it is."""
+    plain = "".join(letter if letter.isascii() and letter not in '"\\%' else "_" for letter in name)
+    exact = "" if plain == name else f"; filename*=UTF-8''{quote(name, safe='')}"
+    return f'{kind}; filename="{plain}"{exact}'
 
 
 def check_name(name: str, pointer: str = "/name") -> str:

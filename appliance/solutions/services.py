@@ -8,6 +8,7 @@ from appliance.blobs.service import Blobs
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.queue import TaskQueue
+from appliance.documents.publications import Publications
 from appliance.documents.service import Documents
 from appliance.governance.executor import GovernedExecutor
 from appliance.integrations.service import Integrations
@@ -41,5 +42,6 @@ class Services:
     assets: Path
     blobs: Blobs
     documents: Documents
+    publications: Publications
     webapps: WebApps
     webhooks: Webhooks

@@ -1,6 +1,5 @@
 """What happens to new contents before a version is ready: no API key may be in them, and they are compressed once."""
 
-import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,14 +9,12 @@ from appliance.blobs.precompression import LARGEST, compressed_forms, is_worth_a
 from appliance.blobs.service import Blobs
 from appliance.core.errors import ApiKeyLeaked
 from appliance.core.scope import TenantScope
-from appliance.tenants.keys import is_key_text
+from appliance.tenants.key_leaks import holds_key
 
 from .records import FileSpec
 
 IDENTITY = "identity"
 AT_ONCE = 4
-_KEY = re.compile(rb"gos_[A-Za-z0-9]{1,40}_[0-9A-Za-z]{36}(?![0-9A-Za-z])")
-_OVERLAP = 128
 
 
 @dataclass(frozen=True)
@@ -54,12 +51,8 @@ def _prepare(scope: TenantScope, blobs: Blobs, file: tuple[str, FileSpec]) -> li
 
 def _refuse_keys(path: str, pieces: Iterable[bytes]) -> None:
     """Every browser could read it there."""
-    before = b""
-    for piece in pieces:
-        window = before + piece
-        if any(is_key_text(found.decode()) for found in _KEY.findall(window)):
-            raise ApiKeyLeaked(
-                f"{path} holds an API key, which everybody could read there: revoke the key, take it out and deploy again",
-                pointer=f"/files/{path}",
-            )
-        before = window[-_OVERLAP:]
+    if holds_key(pieces):
+        raise ApiKeyLeaked(
+            f"{path} holds an API key, which everybody could read there: revoke the key, take it out and deploy again",
+            pointer=f"/files/{path}",
+        )

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from appliance.solutions.archive import write_zip
+from tests.api.delivery_examples import DELIVERY
 from tests.api.example import Example
 from tests.api.resources import FIELDS, Resources, fresh
 from tests.api.webapp_examples import WEBAPPS
 
 __all__ = ["EXAMPLES", "Example", "solution"]
-EXAMPLES: dict[str, Callable[[Resources], Example]] = dict(WEBAPPS)
+EXAMPLES: dict[str, Callable[[Resources], Example]] = {**WEBAPPS, **DELIVERY}
 Make = Callable[[Resources], Example]
 
 

@@ -85,6 +85,8 @@ DOMAINS = Domains("gos.example", "gos-content.example")
         ("gos-content.example", HostMatch("unknown")),
         ("app--one.gos-content.example", HostMatch("webapp", "one", "app")),
         ("app--two.gos-content.example", HostMatch("unknown")),
+        ("cdn--one.gos-content.example", HostMatch("cdn", "one")),
+        ("cdn--two.gos-content.example", HostMatch("unknown")),
         ("app.gos-content.example", HostMatch("unknown")),
         ("a.app--one.gos-content.example", HostMatch("unknown")),
         ("127.0.0.1", HostMatch("unknown")),

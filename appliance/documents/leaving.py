@@ -1,0 +1,123 @@
+"""Which revision of a document may leave the appliance now, and whether one may at all."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from appliance.blobs.service import Blobs
+from appliance.core import db
+from appliance.core.errors import ApiKeyLeaked, Conflict, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.tenants.key_leaks import holds_key
+
+from .delivery_models import ScanRow
+from .folder_rules import demands_review
+from .models import DocumentRevision, DocumentRow
+
+Wanted = int | Literal["latest", "latest_approved"]
+MOST_REMEMBERED = 20_000
+
+
+class Reviews(Protocol):
+    """What was approved.  A review approves one sha256, so that a later revision is not approved by it."""
+
+    def latest_approved(self, scope: TenantScope, document_id: str) -> int | None:
+        """The newest revision that was approved; None when none was."""
+
+    def is_approved(self, scope: TenantScope, document_id: str, revision: int) -> bool:
+        """Whether this revision was approved."""
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """One content on its way out."""
+
+    document_id: str
+    revision: int
+    name: str
+    media_type: str
+    size: int
+    sha256: str
+    created_at: int
+
+
+class Exits:
+    """Decides what leaves.  Everything that is delivered in public or by a share has come past here."""
+
+    def __init__(self, blobs: Blobs, reviews: Reviews) -> None:
+        self._blobs = blobs
+        self._reviews = reviews
+        self._keyless: dict[tuple[str, str], bool] = {}
+
+    def find(self, scope: TenantScope, document_id: str, wanted: Wanted) -> Leaving | None:
+        """What leaves now; None when nothing may: nothing is approved, it is in quarantine, or it holds an API key."""
+        with db.snapshot():
+            row = scope.find(DocumentRow, id=document_id)
+            number = None if row is None else self._number(scope, row, wanted)
+            found = None if number is None else scope.find(DocumentRevision, document_id=document_id, number=number)
+            if row is None or found is None or not may_be_read(scope, found.sha256):
+                return None
+        if not self._is_keyless(scope, found.sha256):
+            return None
+        return Leaving(document_id, found.number, row.name, found.media_type, found.size, found.sha256, found.created_at)
+
+    def check(self, scope: TenantScope, document_id: str, wanted: Wanted) -> None:
+        """Before something is published or shared: ValidationFailed for a revision that is not there, Conflict for one that
+        would have to be approved, ApiKeyLeaked.  What is to be approved later may be prepared today."""
+        with db.snapshot():
+            row = scope.get(DocumentRow, id=document_id)
+            if isinstance(wanted, int):
+                if scope.find(DocumentRevision, document_id=document_id, number=wanted) is None:
+                    raise ValidationFailed(f"the document has no revision {wanted}; it has {row.revision}", pointer="/revision")
+                if demands_review(scope, row.folder) and not self._reviews.is_approved(scope, document_id, wanted):
+                    raise Conflict(
+                        f"revision {wanted} is not approved, which its folder demands; have it reviewed, or name latest_approved"
+                    )
+            number = self._number(scope, row, wanted)
+            found = None if number is None else scope.get(DocumentRevision, document_id=document_id, number=number)
+        if found is not None and not self._is_keyless(scope, found.sha256):
+            raise ApiKeyLeaked(
+                f"revision {found.number} holds an API key, which others could read: revoke the key and upload the file without it"
+            )
+
+    def _number(self, scope: TenantScope, row: DocumentRow, wanted: Wanted) -> int | None:
+        demanded = demands_review(scope, row.folder)
+        if isinstance(wanted, int):
+            return None if demanded and not self._reviews.is_approved(scope, row.id, wanted) else wanted
+        if demanded or wanted == "latest_approved":
+            return self._reviews.latest_approved(scope, row.id)
+        return int(row.revision)
+
+    def _is_keyless(self, scope: TenantScope, sha256: str) -> bool:
+        """Looked at once by each process: a content never changes."""
+        key = (scope.tenant_id, sha256)
+        known = self._keyless.get(key)
+        if known is None:
+            if len(self._keyless) >= MOST_REMEMBERED:
+                self._keyless.clear()
+            known = self._keyless[key] = not holds_key(self._blobs.read(scope, sha256))
+        return known
+
+
+def may_be_read(scope: TenantScope, sha256: str) -> bool:
+    """Whether no scanner holds the content back."""
+    kept_back = scope.select(ScanRow).where(ScanRow.sha256 == sha256, ScanRow.state != "clean")
+    return not kept_back.exists()
+
+
+def parse_wanted(text: str) -> Wanted:
+    """A stored wish again."""
+    if text == "latest":
+        return "latest"
+    return "latest_approved" if text == "latest_approved" else int(text)
+
+
+class NothingReviewed:
+    """Reviews of a store that has none: nothing is approved."""
+
+    def latest_approved(self, scope: TenantScope, document_id: str) -> int | None:
+        """See Reviews."""
+        return None
+
+    def is_approved(self, scope: TenantScope, document_id: str, revision: int) -> bool:
+        """See Reviews."""
+        return False
