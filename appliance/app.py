@@ -68,7 +68,7 @@ from appliance.sites.demo import make_demo
 from appliance.sites.front import Front, host_of
 from appliance.sites.sending import Sender
 from appliance.sites.static import StaticFiles
-from appliance.sites.tls import ca_certificate, internal_certificate, make_server_config
+from appliance.sites.tls import make_server_config
 from appliance.sites.webapps import WebAppSites
 from appliance.solutions.planning import Tools as SolutionTools
 from appliance.solutions.service import apply_solution
@@ -78,8 +78,11 @@ from appliance.tenants import idempotency
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import RateLimiter
 from appliance.webapps import service as webapps
+from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
+from appliance.webapps.certificates.service import Certificates
 
 API_THREADS = 32
+RELOAD_SECONDS = 3.0  # how long a certificate from another process goes unseen
 
 
 def ui_folder() -> Path:
@@ -174,6 +177,7 @@ def build(config: Config) -> Appliance:
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
         blobs=blobs, documents=files,
         publications=Publications(exits), webapps=make_webapps(config, blobs), webhooks=webhooks.Webhooks(sealer, egress),
+        certificates=Certificates(sealer),
     )  # fmt: skip
     _gauges(services)
     return Appliance(config, services, presence, _upkeep(services), Deliverer(egress, sealer), withdraw)
@@ -324,13 +328,16 @@ async def _metrics() -> Response:
 
 async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
     """Serve until `shutdown` (an awaitable function) returns."""
-    config = make_server_config(appliance.config)
-    certificate = Periodic("certificate", 5.0, lambda: config.renew_certificate(appliance.config))
-    certificate.start()
+    certificates = appliance.services.certificates
+    config = make_server_config(appliance.config, certificates)
+    reloading = Periodic("certificates", RELOAD_SECONDS, config.reload)
+    withdraw = certificates.on_change(reloading.hasten)
+    reloading.start()
     try:
         await serve(make_asgi(appliance), config, shutdown_trigger=shutdown)
     finally:
-        certificate.stop()
+        withdraw()
+        reloading.stop()
 
 
 def serve_forever(config: Config, announce: Callable[[], None]) -> None:

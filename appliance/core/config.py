@@ -27,6 +27,7 @@ from .sections import (
     Sandbox,
     Server,
     Storage,
+    Tls,
 )  # fmt: skip
 
 __all__ = ["Config", "Domains", "environment", "example", "load_config", "setting_names"]
@@ -38,6 +39,7 @@ class Config:
 
     server: Server = dataclasses.field(default_factory=Server)
     domains: Domains = dataclasses.field(default_factory=Domains)
+    tls: Tls = dataclasses.field(default_factory=Tls)
     storage: Storage = dataclasses.field(default_factory=Storage)
     sandbox: Sandbox = dataclasses.field(default_factory=Sandbox)
     formats: Formats = dataclasses.field(default_factory=Formats)

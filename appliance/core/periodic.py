@@ -8,24 +8,35 @@ log = logging.getLogger(__name__)
 
 
 class Periodic:
-    """Calls `work` every `seconds`, the first time after `seconds`; `stop` waits for a call in progress."""
+    """Calls `work` every `seconds`, the first time after `seconds`, and whenever it is hastened; `stop` waits for a call in
+    progress."""
 
     def __init__(self, name: str, seconds: float, work: Callable[[], object]) -> None:
         self._seconds = seconds
         self._work = work
-        self._stopped = threading.Event()
+        self._stopped = False
+        self._due = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def hasten(self) -> None:
+        """Have it called now, beside its turn; several wishes that come before it begins are one."""
+        self._due.set()
+
     def stop(self) -> None:
-        self._stopped.set()
+        self._stopped = True
+        self._due.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._seconds):
+        while True:
+            self._due.wait(self._seconds)
+            self._due.clear()  # before the work: a wish that comes during it is heard afterwards
+            if self._stopped:
+                return
             try:
                 self._work()
             except Exception:

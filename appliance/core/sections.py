@@ -169,3 +169,19 @@ class Demo:
     """Helps for trying the appliance out; all off in production."""
 
     order_system: bool = setting(False, "Serve a small order system under /demo/ for the starter solution.")
+
+
+@dataclass(frozen=True)
+class Tls:
+    """HTTPS beyond `server.tls`, which says what a host without a certificate of its own gets."""
+
+    http_port: int = setting(
+        0,
+        "Port of a second listener without TLS, which answers an authority's questions (ACME, HTTP-01) and sends browsers to "
+        "https; 80 for ACME, 0 for none.",
+    )
+    hsts: bool = setting(
+        True,
+        "Tell browsers to come by https only (HSTS) on WebApps' own domains, from their second day with a certificate from "
+        "outside: for a day, after a week for a week, after a month for a year.",
+    )

@@ -1,44 +1,139 @@
-"""Hypercorn's settings: timeouts, and HTTPS by an own certificate or by the built-in CA."""
+"""Hypercorn's settings: timeouts, the listeners, and HTTPS with a certificate for each host, taken up without a restart."""
 
-import datetime
-import ipaddress
+import logging
 import os
 import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypercorn.config import Config as HypercornConfig
 
-from appliance.core import clock
 from appliance.core.config import Config
-from appliance.tenants import service
+from appliance.webapps.certificates.authority import internal_certificate
+from appliance.webapps.certificates.records import Certificate, Pair
+from appliance.webapps.certificates.service import Certificates
 
-CA_YEARS, LEAF_DAYS = 10, 397
-RENEW_BEFORE_DAYS = 30
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a handshake with a host gets."""
+
+    certificate: Certificate
+    context: ssl.SSLContext
 
 
 class ServerConfig(HypercornConfig):
-    """Hypercorn's settings; remembers its TLS context, so that a new certificate is taken up without a restart."""
+    """Hypercorn's settings; knows the certificates of all hosts, and the one that every other host gets."""
 
-    context: ssl.SSLContext | None = None
+    fallback: Callable[[], tuple[Path, Path]] | None = None
+    certificates: Certificates | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._context: ssl.SSLContext | None = None
+        self._loaded: tuple[int, int] | None = None
+        self._offers: dict[str, Offer] = {}  # by name as clients send it, wildcards included
+        self._known: dict[str, tuple[str, ...]] = {}  # the names offered, by host
+        self._prints: dict[str, str] = {}
+        self._turn = threading.Lock()
+
+    @property
+    def ssl_enabled(self) -> bool:
+        return self.fallback is not None
 
     def create_ssl_context(self) -> ssl.SSLContext | None:
-        self.context = super().create_ssl_context()
-        return self.context
+        if self.fallback is None:
+            return None
+        with self._turn:
+            context = self._new_context()
+            self._load_fallback(context)
+            self._take_up()
+            context.sni_callback = self._choose
+            self._context = context
+        return context
 
-    def renew_certificate(self, config: Config) -> None:
-        """Take up a certificate for tenants that have come since, or for the next year; the built-in CA's only."""
-        if self.context is not None and config.tls_mode == "internal":
-            leaf, key = internal_certificate(config)
-            self.context.load_cert_chain(leaf, key)
+    def _new_context(self) -> ssl.SSLContext:
+        context = super().create_ssl_context()  # without a certfile: ciphers, TLS 1.2 at least, ALPN
+        if context is None:
+            raise RuntimeError("TLS is off")
+        return context
+
+    def _choose(self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
+        """The handshake names its host: a host of its own certificate gets that, every other the fallback."""
+        found = self.offer(name or "")
+        if found is not None:
+            connection.context = found.context
+
+    def offer(self, name: str) -> Offer | None:
+        """What is offered to a client that asks for this name; None for the fallback."""
+        host = name.lower().removesuffix(".")
+        return self._offers.get(host) or self._offers.get(f"*.{host.partition('.')[2]}")
+
+    def reload(self) -> None:
+        """Take up what has changed: a fallback that was renewed, certificates of hosts that came, changed or went."""
+        with self._turn:
+            if self._context is None:
+                return
+            try:
+                self._load_fallback(self._context)
+            except (OSError, ssl.SSLError):
+                log.exception("the certificate of server.tls cannot be loaded; the one that was loaded before stays")
+            self._take_up()
+
+    def _take_up(self) -> None:
+        if self.certificates is None:
+            return
+        changed, gone = self.certificates.read_changed(self._prints)
+        offers = dict(self._offers)
+        for host in [*gone, *changed]:
+            self._prints.pop(host, None)
+            for name in self._known.pop(host, ()):
+                offers.pop(name, None)
+        for host, served in changed.items():
+            self._prints[host] = served.certificate.facts.fingerprint
+            if served.pair is None:
+                continue
+            context = self._new_context()
+            try:
+                load_pair(context, served.pair)
+            except ssl.SSLError:
+                log.exception("the certificate of %s cannot be served", host)
+                continue
+            self._known[host] = served.hosts
+            offers |= dict.fromkeys(served.hosts, Offer(served.certificate, context))
+        self._offers = offers  # handshakes see all of it or nothing
+
+    def _load_fallback(self, context: ssl.SSLContext) -> None:
+        """Load the fallback certificate unless its files are those that are loaded; connections that stand keep theirs."""
+        if self.fallback is None:
+            raise RuntimeError("TLS is off")
+        certificate, key = self.fallback()
+        now = (certificate.stat().st_mtime_ns, key.stat().st_mtime_ns)
+        if now != self._loaded:
+            self._new_context().load_cert_chain(certificate, key)  # a pair that does not fit would spoil the one in use
+            context.load_cert_chain(certificate, key)
+            self._loaded = now
 
 
-def make_server_config(config: Config) -> ServerConfig:
-    """Address, limits and certificate of the HTTP server."""
+def load_pair(context: ssl.SSLContext, pair: Pair) -> None:
+    """Load a chain and its key from memory: Python's ssl reads files only, and no key shall lie in one."""
+    descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(pair.private_key + pair.chain)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+def make_server_config(config: Config, certificates: Certificates) -> ServerConfig:
+    """Addresses, limits and certificates of the HTTP server."""
     server = ServerConfig()
+    server.certificates = certificates
     host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
     server.bind = [f"{host}:{config.server.port}"]
     server.keep_alive_timeout = 30.0
@@ -53,102 +148,9 @@ def make_server_config(config: Config) -> ServerConfig:
     server.include_server_header = False
     server.websocket_max_message_size = 1 << 16
     if config.tls_mode == "files":
-        server.certfile, server.keyfile = config.server.certificate, config.server.private_key
+        server.fallback = lambda: (Path(config.server.certificate), Path(config.server.private_key))
     elif config.tls_mode == "internal":
-        server.certfile, server.keyfile = (str(path) for path in internal_certificate(config))
+        server.fallback = lambda: internal_certificate(config)
+    if server.fallback is not None and config.tls.http_port:
+        server.insecure_bind = [f"{host}:{config.tls.http_port}"]
     return server
-
-
-def ca_certificate(config: Config) -> Path:
-    """The built-in CA's root certificate, which clients may be told to trust."""
-    return config.data / "tls" / "ca.pem"
-
-
-def internal_certificate(config: Config) -> tuple[Path, Path]:
-    """Certificate and key for the base and tenant hosts, signed by the built-in CA; made or renewed when due."""
-    folder = config.data / "tls"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    ca_key, ca = _load_or_make_ca(folder)
-    leaf, key_file = folder / "server.pem", folder / "server.key"
-    if not _is_good(leaf, config):
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _sign_leaf(key, ca_key, ca, config)
-        _write(key_file, _private_pem(key))
-        _write(leaf, certificate.public_bytes(serialization.Encoding.PEM) + ca.public_bytes(serialization.Encoding.PEM))
-    return leaf, key_file
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(clock.now_ms() / 1000, datetime.UTC)
-
-
-def _names(config: Config) -> list[x509.GeneralName]:
-    base, content = config.domains.base, config.domains.content
-    # A wildcard right under a top-level name (*.localhost) is refused by clients: there every tenant is named, and no app.
-    below = ["*"] if "." in base else [tenant.id for tenant in service.list_tenants()]
-    apps = [f"*.{content}"] if "." in content else []
-    hosts = dict.fromkeys([base, *(f"{name}.{base}" for name in below), *apps, "localhost"])
-    names: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts]
-    try:
-        address = ipaddress.ip_address(config.server.host)
-    except ValueError:
-        return names
-    return names if address.is_unspecified else [*names, x509.IPAddress(address)]
-
-
-def _is_good(leaf: Path, config: Config) -> bool:
-    if not leaf.exists():
-        return False
-    certificate = x509.load_pem_x509_certificate(leaf.read_bytes())
-    soon = _now() + datetime.timedelta(days=RENEW_BEFORE_DAYS)
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return certificate.not_valid_after_utc > soon and list(names) == _names(config)
-
-
-def _load_or_make_ca(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    key_file, file = folder / "ca.key", folder / "ca.pem"
-    if key_file.exists():
-        key = serialization.load_pem_private_key(key_file.read_bytes(), None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise TypeError(f"{key_file} is not the key this appliance made")
-        return key, x509.load_pem_x509_certificate(file.read_bytes())
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Governed Operations Service built-in CA")])
-    now = _now()
-    certificate = (
-        x509.CertificateBuilder(
-            name, name, key.public_key(), x509.random_serial_number(), now, now + datetime.timedelta(days=365 * CA_YEARS)
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    _write(key_file, _private_pem(key))
-    _write(file, certificate.public_bytes(serialization.Encoding.PEM))
-    return key, certificate
-
-
-def _sign_leaf(
-    key: ec.EllipticCurvePrivateKey, ca_key: ec.EllipticCurvePrivateKey, ca: x509.Certificate, config: Config
-) -> x509.Certificate:
-    now = _now()
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, config.domains.base)])
-    return (
-        x509.CertificateBuilder(
-            ca.subject, subject, key.public_key(), x509.random_serial_number(), now, now + datetime.timedelta(days=LEAF_DAYS)
-        )
-        .add_extension(x509.SubjectAlternativeName(_names(config)), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-
-
-def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-
-
-def _write(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)

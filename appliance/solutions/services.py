@@ -17,6 +17,7 @@ from appliance.monitor.webhooks import Webhooks
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.tenants.keys import RateLimiter
+from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.service import WebApps
 
 
@@ -44,4 +45,5 @@ class Services:
     documents: Documents
     publications: Publications
     webapps: WebApps
+    certificates: Certificates
     webhooks: Webhooks

@@ -7,8 +7,8 @@ import pytest
 from cryptography import x509
 
 from appliance.core.config import Config
-from appliance.sites.tls import ca_certificate, internal_certificate
 from appliance.testing.running import make_config
+from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
 
 
 @pytest.fixture

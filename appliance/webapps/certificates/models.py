@@ -1,0 +1,72 @@
+"""The rows of certificates.  They are the appliance's own: a handshake knows a host and no tenant."""
+
+from peewee import BigIntegerField, BlobField, IntegerField, TextField
+
+from appliance.core.db import JsonField, PlatformModel
+
+
+class CertificateRow(PlatformModel):
+    """The certificate of a host; `tenant_id` is null for the appliance's own hosts."""
+
+    host = TextField(primary_key=True)
+    tenant_id = TextField(null=True)
+    origin = TextField()
+    names = JsonField()
+    chain = TextField()
+    private_key = BlobField()
+    key_kind = TextField()
+    issuer = TextField()
+    fingerprint = TextField()
+    not_before = BigIntegerField()
+    not_after = BigIntegerField()
+    since = BigIntegerField(null=True)
+    renew_at = BigIntegerField(null=True)
+    asked_at = BigIntegerField(null=True)
+    updated_at = BigIntegerField()
+
+    class Meta:
+        table_name = "certificate"
+
+
+class OrderRow(PlatformModel):
+    """An order, running (`order_url`) or to be begun at `due_at`; `owner` is the process that works on it."""
+
+    host = TextField(primary_key=True)
+    tenant_id = TextField(null=True)
+    names = JsonField()
+    owner = TextField(null=True)
+    order_url = TextField(null=True)
+    private_key = BlobField(null=True)
+    answered = JsonField()
+    began_at = BigIntegerField(null=True)
+    due_at = BigIntegerField()
+    tries = JsonField()
+    failures = IntegerField()
+    problem = JsonField(null=True)
+
+    class Meta:
+        table_name = "certificate_order"
+
+
+class AccountRow(PlatformModel):
+    """The appliance's account with one authority."""
+
+    directory = TextField(primary_key=True)
+    private_key = BlobField()
+    uri = TextField(null=True)
+    created_at = BigIntegerField()
+
+    class Meta:
+        table_name = "acme_account"
+
+
+class ChallengeRow(PlatformModel):
+    """What an authority will ask a host for (HTTP-01), until the order has ended."""
+
+    token = TextField(primary_key=True)
+    host = TextField()
+    order_host = TextField()
+    answer = TextField()
+
+    class Meta:
+        table_name = "acme_challenge"

@@ -1,0 +1,161 @@
+"""What one can do with the certificates of hosts.
+
+A host is known by its name alone: who may speak of it is decided where domains are, before a verb here is called.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from appliance.core import clock, db
+from appliance.core.crypto import Sealer
+from appliance.core.errors import ConfigInvalid, NotFound
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+
+from .checking import check_pair
+from .models import CertificateRow, ChallengeRow, OrderRow
+from .records import Certificate, Facts, Ordering, Origin, Pair, Problem, Served
+
+__all__ = ["Certificate", "Certificates", "Facts", "Ordering", "Pair", "Problem", "Served", "to_certificate"]
+
+log = logging.getLogger(__name__)
+FROM_OUTSIDE: tuple[Origin, ...] = ("acme", "uploaded")
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A certificate to be stored; `tenant` is None for the appliance's own hosts."""
+
+    host: str
+    tenant: str | None
+    origin: Origin
+    pair: Pair
+    facts: Facts
+    renew_at: int | None = None
+
+
+class Certificates:
+    """The certificates of all hosts; keys are sealed, and opened for handshakes only."""
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+        self._listeners: list[Callable[[], None]] = []
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have `listener()` called after the commit that changes what is served; answers how to end that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    # -- verbs
+
+    def upload(self, scope: TenantScope, host: str, pair: tuple[str, str], chain: str = "") -> Certificate:
+        """Take the certificate and key (PEM) that a person brings for a host; ValidationFailed says what is wrong."""
+        checked, facts = check_pair(host, *pair, chain)
+
+        def put() -> Certificate:
+            self.store(Issued(host, scope.tenant_id, "uploaded", checked, facts))
+            audit.record(scope, "certificate.upload", host, {"fingerprint": facts.fingerprint, "issuer": facts.issuer})
+            return self.get(scope, host)
+
+        return db.write(put)
+
+    def get(self, scope: TenantScope, host: str) -> Certificate:
+        """What may be shown of the certificate of a host; NotFound."""
+        found = self.find(scope, host)
+        if found is None:
+            raise NotFound(f"there is no certificate for {host[:80]!r} here")
+        return found
+
+    def find(self, scope: TenantScope, host: str) -> Certificate | None:
+        """`get`, or None."""
+        row = CertificateRow.get_or_none(CertificateRow.host == host, CertificateRow.tenant_id == scope.tenant_id)
+        return None if row is None else to_certificate(row)
+
+    def ordering(self, scope: TenantScope, host: str) -> Ordering | None:
+        """How far getting or renewing a certificate has come; None where nothing is to be got."""
+        row = OrderRow.get_or_none(OrderRow.host == host, OrderRow.tenant_id == scope.tenant_id)
+        if row is None:
+            return None
+        problem = Problem(**row.problem) if row.problem else None
+        return Ordering(host, row.order_url is not None, row.failures, row.due_at, problem)
+
+    def delete_uploaded(self, scope: TenantScope, host: str) -> None:
+        """Forget the certificate that was uploaded; NotFound, also for one that was not uploaded."""
+
+        def delete() -> None:
+            if self.get(scope, host).origin != "uploaded":
+                raise NotFound(f"no certificate has been uploaded for {host[:80]!r}; the one in use was issued by itself")
+            CertificateRow.delete().where(CertificateRow.host == host).execute()
+            audit.record(scope, "certificate.delete", host)
+            self._told()
+
+        db.write(delete)
+
+    def forget(self, host: str) -> None:
+        """Inside a write: drop all that is known of a host that is not served any more."""
+        CertificateRow.delete().where(CertificateRow.host == host).execute()
+        OrderRow.delete().where(OrderRow.host == host).execute()
+        ChallengeRow.delete().where(ChallengeRow.order_host == host).execute()
+        self._told()
+
+    # -- for those that issue and serve
+
+    def store(self, issued: Issued) -> None:
+        """Inside a write: this is the certificate of the host from now on."""
+        before = CertificateRow.get_or_none(CertificateRow.host == issued.host)
+        now, facts = clock.now_ms(), issued.facts
+        since = before.since if before is not None and before.tenant_id == issued.tenant else None
+        CertificateRow.delete().where(CertificateRow.host == issued.host).execute()
+        CertificateRow.insert(
+            host=issued.host, tenant_id=issued.tenant, origin=issued.origin, names=list(facts.names),
+            chain=issued.pair.chain.decode("ascii"), private_key=self._sealer.seal(issued.pair.private_key, _context(issued.host)),
+            key_kind=facts.key, issuer=facts.issuer, fingerprint=facts.fingerprint, not_before=facts.not_before,
+            not_after=facts.not_after, since=(since or now) if issued.origin in FROM_OUTSIDE else None,
+            renew_at=issued.renew_at, updated_at=now,
+        ).execute()  # fmt: skip
+        self._told()
+
+    def read_changed(self, known: Mapping[str, str]) -> tuple[dict[str, Served], set[str]]:
+        """What is not as in `known` (host → fingerprint): the certificates that are new, and the hosts that are gone."""
+        rows = db.rows("SELECT host, fingerprint FROM certificate")
+        changed = [host for host, fingerprint in rows if known.get(host) != fingerprint]
+        found = CertificateRow.select().where(CertificateRow.host.in_(changed)) if changed else ()
+        return {row.host: self._served(row) for row in found}, known.keys() - {row[0] for row in rows}
+
+    def challenge(self, host: str, token: str) -> str | None:
+        """What an authority expects to read at the host for this token (RFC 8555 § 8.3); None when it asks for nothing."""
+        row = ChallengeRow.get_or_none(ChallengeRow.token == token, ChallengeRow.host == host)
+        return None if row is None else str(row.answer)
+
+    def seal(self, private_key: bytes, host: str) -> bytes:
+        """The key of a host's running order, sealed."""
+        return self._sealer.seal(private_key, _context(host))
+
+    def unseal(self, sealed: bytes, host: str) -> bytes:
+        """The key again."""
+        return self._sealer.open(bytes(sealed), _context(host))
+
+    def _served(self, row: CertificateRow) -> Served:
+        # What a tenant brings may name hosts of others: it is offered for the one host it was brought for.
+        hosts = (row.host,) if row.tenant_id is not None else tuple(row.names)
+        try:
+            pair = Pair(row.chain.encode("ascii"), self.unseal(row.private_key, row.host))
+        except ConfigInvalid:  # one key that does not open must not take the others with it
+            log.exception("the key of %s cannot be opened", row.host)
+            pair = None
+        return Served(to_certificate(row), hosts, pair)
+
+    def _told(self) -> None:
+        for listener in self._listeners:
+            db.after_commit(listener)
+
+
+def to_certificate(row: CertificateRow) -> Certificate:
+    """A row as it is shown."""
+    facts = Facts(tuple(row.names), row.issuer, row.fingerprint, row.key_kind, row.not_before, row.not_after)
+    return Certificate(row.host, row.origin, facts, row.since, row.renew_at, row.updated_at)
+
+
+def _context(host: str) -> str:
+    return f"certificate/{host}"

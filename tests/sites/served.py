@@ -1,0 +1,78 @@
+"""Hypercorn in a thread, as the appliance runs it, around any ASGI application."""
+
+import asyncio
+import hashlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+from hypercorn.asyncio import serve
+
+from appliance.sites.answers import App, Receive, Send, answer
+from appliance.sites.tls import ServerConfig
+
+PATIENCE = 30.0
+
+
+async def hello(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    """Answers which version of HTTP was spoken."""
+    if scope["type"] == "http":
+        await answer(send, 200, scope["http_version"].encode(), [(b"content-type", b"text/plain")])
+
+
+@contextmanager
+def serving(server: ServerConfig, app: App = hello) -> Iterator[None]:
+    """Until the block ends; begins when every listener takes connections."""
+    box: dict[str, Any] = {}
+    ready = threading.Event()
+
+    async def run() -> None:
+        box["loop"], box["stop"] = asyncio.get_running_loop(), asyncio.Event()
+        ready.set()
+        await serve(cast(Any, app), server, shutdown_trigger=box["stop"].wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
+    thread.start()
+    assert ready.wait(PATIENCE)
+    for bind in (*server.bind, *server.insecure_bind):
+        await_that(lambda bind=bind: _listens(int(bind.rpartition(":")[2])))  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        box["loop"].call_soon_threadsafe(box["stop"].set)
+        thread.join()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as trial:
+        return trial.connect_ex(("127.0.0.1", port)) == 0
+
+
+def await_that(holds: Callable[[], object]) -> None:
+    """Return once it holds."""
+    until = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < until, "it did not come true in time"
+        threading.Event().wait(0.02)
+
+
+def peer(port: int, name: str | None, *, alpn: tuple[str, ...] = ("h2", "http/1.1")) -> tuple[str, str | None]:
+    """The SHA-256 of the certificate that a client asking for `name` is shown, and the protocol agreed on."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(list(alpn))
+    with (
+        socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
+        context.wrap_socket(plain, server_hostname=name) as connection,
+    ):
+        shown = connection.getpeercert(binary_form=True)
+        assert shown is not None
+        return fingerprint(shown), connection.selected_alpn_protocol()
+
+
+def fingerprint(der: bytes) -> str:
+    return hashlib.sha256(der).hexdigest()

@@ -1,0 +1,78 @@
+"""An authority of the tests' own, which signs whatever a test wants to see refused or served."""
+
+import datetime
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
+
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+PEM = serialization.Encoding.PEM
+
+
+def pem_of(key: Key, password: bytes | None = None) -> str:
+    protection = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, protection).decode()
+
+
+def text_of(*certificates: x509.Certificate) -> str:
+    return "".join(certificate.public_bytes(PEM).decode() for certificate in certificates)
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+@dataclass
+class Leaf:
+    """What a certificate is to say; days count from now."""
+
+    names: Sequence[str]
+    key: Key = field(default_factory=new_key)
+    begins: float = -1
+    ends: float = 30
+    usage: ObjectIdentifier = ExtendedKeyUsageOID.SERVER_AUTH
+
+
+class Authority:
+    """A root that signs."""
+
+    def __init__(self, name: str = "Authority of the tests", parent: "Authority | None" = None) -> None:
+        self.key = new_key()
+        self.parent = parent
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        issuer = parent or self
+        builder = self._builder(self.name, issuer.name, self.key, (-2, 3000))
+        self.certificate = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(
+            issuer.key, hashes.SHA256()
+        )
+
+    def sign(self, leaf: Leaf) -> x509.Certificate:
+        """The certificate for a leaf's public key."""
+        names = x509.SubjectAlternativeName([x509.DNSName(name) for name in leaf.names])
+        builder = self._builder(x509.Name([]), self.name, leaf.key, (leaf.begins, leaf.ends))
+        builder = builder.add_extension(names, critical=True).add_extension(x509.ExtendedKeyUsage([leaf.usage]), critical=False)
+        return builder.sign(self.key, hashes.SHA256())
+
+    def pair(self, *names: str) -> tuple[str, str]:
+        """Chain and key in PEM, good for a month."""
+        leaf = Leaf(names)
+        return text_of(self.sign(leaf)), pem_of(leaf.key)
+
+    def trust(self) -> ssl.SSLContext:
+        """What a client is told that believes this authority alone."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=text_of(self.certificate))
+        return context
+
+    def _builder(self, subject: x509.Name, issuer: x509.Name, key: Key, days: tuple[float, float]) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        signer = self.parent or self
+        return x509.CertificateBuilder(
+            issuer, subject, key.public_key(), x509.random_serial_number(), now + datetime.timedelta(days=days[0]),
+            now + datetime.timedelta(days=days[1]),
+        ).add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key()), critical=False)  # fmt: skip

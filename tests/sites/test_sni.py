@@ -1,0 +1,186 @@
+"""Each host is shown its own certificate, and a new one without a restart."""
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from appliance.core import db, migrations
+from appliance.core.crypto import Sealer
+from appliance.core.scope import TenantScope
+from appliance.sites.tls import ServerConfig, make_server_config
+from appliance.tenants import service as tenants
+from appliance.testing.running import make_config
+from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
+from appliance.webapps.certificates.service import Certificates
+from tests.sites.served import await_that, fingerprint, peer, serving
+from tests.sites.signing import Authority
+
+ACME, GLOBEX = TenantScope("acme", "key:acme"), TenantScope("globex", "key:globex")
+HOST = "shop.example.com"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("sni")
+    db.open_database(f"sqlite:///{folder}/gos.db")
+    migrations.migrate()
+    for name in ("acme", "globex"):
+        tenants.create_tenant(name, name)
+    yield folder
+    db.close_database()
+
+
+@pytest.fixture(scope="module")
+def listening(folder: Path) -> Iterator[tuple[ServerConfig, Certificates]]:
+    """A server that takes up certificates as they are stored."""
+    certificates = Certificates(Sealer(b"k" * 32))
+    made = make_server_config(make_config(folder, server__tls="internal"), certificates)
+    withdraw = certificates.on_change(made.reload)
+    with serving(made):
+        yield made, certificates
+    withdraw()
+
+
+@pytest.fixture
+def certificates(listening: tuple[ServerConfig, Certificates]) -> Certificates:
+    """None of a test before."""
+    db.write(lambda: db.execute("DELETE FROM certificate"))
+    listening[0].reload()
+    return listening[1]
+
+
+@pytest.fixture
+def server(listening: tuple[ServerConfig, Certificates], certificates: Certificates) -> ServerConfig:
+    return listening[0]
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+def port_of(server: ServerConfig) -> int:
+    return int(server.bind[0].rpartition(":")[2])
+
+
+def print_of(chain: str) -> str:
+    return fingerprint(ssl.PEM_cert_to_DER_cert(chain[: chain.index("-----END")] + "-----END CERTIFICATE-----\n"))
+
+
+def fallback(folder: Path) -> str:
+    return print_of((folder / "tls" / "server.pem").read_text())
+
+
+def test_a_host_of_its_own_certificate_gets_it_and_every_other_the_fallback(
+    server: ServerConfig, certificates: Certificates, authority: Authority, folder: Path
+) -> None:
+    assert peer(port_of(server), HOST) == (fallback(folder), "h2")
+    pair = authority.pair(HOST)
+    certificates.upload(ACME, HOST, pair)
+    for name in (HOST, HOST.upper()):
+        assert peer(port_of(server), name) == (print_of(pair[0]), "h2")
+    unknown: tuple[str | None, ...] = ("other.example.com", "sub.shop.example.com", None)
+    for other in unknown:
+        assert peer(port_of(server), other) == (fallback(folder), "h2")
+    certificates.delete_uploaded(ACME, HOST)
+    assert peer(port_of(server), HOST)[0] == fallback(folder)
+
+
+def test_a_certificate_is_swapped_while_a_connection_stays_usable(
+    server: ServerConfig, certificates: Certificates, authority: Authority
+) -> None:
+    first, second = authority.pair(HOST), authority.pair(HOST)
+    certificates.upload(ACME, HOST, first)
+    with httpx.Client(verify=authority.trust(), trust_env=False, http2=False, timeout=30) as client:
+        ask = client.build_request(
+            "GET", f"https://127.0.0.1:{port_of(server)}/", headers={"Host": HOST}, extensions={"sni_hostname": HOST}
+        )
+        before = client.send(ask)
+        certificates.upload(ACME, HOST, second)
+        after = client.send(ask)
+        streams = [answer.extensions["network_stream"].get_extra_info("ssl_object") for answer in (before, after)]
+    assert (before.text, after.text) == ("1.1", "1.1")
+    assert streams[0] is streams[1], "the connection was kept"
+    assert peer(port_of(server), HOST)[0] == print_of(second[0])
+
+
+def test_http_2_is_spoken_with_a_host_of_its_own_certificate(
+    server: ServerConfig, certificates: Certificates, authority: Authority
+) -> None:
+    certificates.upload(ACME, HOST, authority.pair(HOST))
+    with httpx.Client(verify=authority.trust(), trust_env=False, http2=True, timeout=30) as client:
+        found = client.get(f"https://127.0.0.1:{port_of(server)}/", extensions={"sni_hostname": HOST}, headers={"Host": HOST})
+    assert (found.text, found.http_version) == ("2", "HTTP/2")
+
+
+def test_old_versions_of_tls_are_refused(server: ServerConfig, certificates: Certificates, authority: Authority) -> None:
+    certificates.upload(ACME, HOST, authority.pair(HOST))
+    for context in (server.offer(HOST), None):
+        used = context.context if context else server.create_ssl_context()
+        assert used is not None
+        assert used.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_what_another_process_stored_is_taken_up(
+    server: ServerConfig, certificates: Certificates, authority: Authority, folder: Path
+) -> None:
+    other, pair = Certificates(Sealer(b"k" * 32)), authority.pair(HOST)
+    other.upload(ACME, HOST, pair)
+    assert peer(port_of(server), HOST)[0] == fallback(folder)
+    server.reload()
+    assert peer(port_of(server), HOST)[0] == print_of(pair[0])
+
+
+def test_a_certificate_that_names_hosts_of_others_serves_its_own_alone(
+    server: ServerConfig, certificates: Certificates, authority: Authority, folder: Path
+) -> None:
+    certificates.upload(GLOBEX, HOST, authority.pair(HOST, "bank.example.com", "*.example.com"))
+    for name in ("bank.example.com", "any.example.com"):
+        assert peer(port_of(server), name)[0] == fallback(folder)
+
+
+def test_a_key_that_does_not_open_leaves_the_other_hosts_alone(
+    server: ServerConfig, certificates: Certificates, authority: Authority, folder: Path
+) -> None:
+    pair = authority.pair("good.example.com")
+    Certificates(Sealer(b"another key file".ljust(32))).upload(ACME, HOST, authority.pair(HOST))
+    certificates.upload(ACME, "good.example.com", pair)
+    assert peer(port_of(server), HOST)[0] == fallback(folder)
+    assert peer(port_of(server), "good.example.com")[0] == print_of(pair[0])
+
+
+def test_the_key_is_stored_sealed(certificates: Certificates, authority: Authority) -> None:
+    pair = authority.pair(HOST)
+    certificates.upload(ACME, HOST, pair)
+    sealed = bytes(db.rows("SELECT private_key FROM certificate")[0][0])
+    assert b"PRIVATE KEY" not in sealed
+    assert certificates.unseal(sealed, HOST).decode() == pair[1]
+
+
+def test_a_renewed_certificate_of_ones_own_is_taken_up_and_a_broken_one_is_not(
+    folder: Path, certificates: Certificates, authority: Authority
+) -> None:
+    chain, key = folder / "own.pem", folder / "own.key"
+    first, second = authority.pair("gos.example.com"), authority.pair("gos.example.com")
+    chain.write_text(first[0])
+    key.write_text(first[1])
+    config = make_config(folder, server__tls="files", server__certificate=str(chain), server__private_key=str(key))
+    made = make_server_config(config, certificates)
+    with serving(made):
+        chain.write_text(second[0])  # the key is still the first one's
+        made.reload()
+        assert peer(port_of(made), "gos.example.com")[0] == print_of(first[0])
+        key.write_text(second[1])
+        made.reload()
+        assert peer(port_of(made), "gos.example.com")[0] == print_of(second[0])
+
+
+def test_the_builtin_authority_is_the_fallback_of_this_appliance(server: ServerConfig, folder: Path) -> None:
+    trust = ssl.create_default_context(cafile=str(ca_certificate(make_config(folder))))
+    assert internal_certificate(make_config(folder, server__tls="internal"))[0].exists()
+    with httpx.Client(verify=trust, trust_env=False, timeout=30) as client:
+        sni = {"sni_hostname": "localhost"}
+        await_that(lambda: client.get(f"https://127.0.0.1:{port_of(server)}/", extensions=sni).status_code == 200)
