@@ -66,6 +66,7 @@ from appliance.sites.bodies import PacedConnection, PacedRequest
 from appliance.sites.cdn import Cdn
 from appliance.sites.demo import make_demo
 from appliance.sites.front import Front, host_of
+from appliance.sites.previews import PreviewSites
 from appliance.sites.sending import Sender
 from appliance.sites.static import StaticFiles
 from appliance.sites.tls import make_server_config
@@ -306,7 +307,9 @@ def make_asgi(appliance: Appliance) -> Any:
     folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
     sender = Sender(services.blobs, services.threads)
     cdn = Cdn(services.publications, sender)
-    sites: dict[str, App] = {"webapp": WebAppSites(services.webapps, sender), "cdn": cdn}
+    webapp_sites = WebAppSites(services.webapps, sender)
+    preview_sites = PreviewSites(services.webapps, services.sealer, webapp_sites, sender)
+    sites: dict[str, App] = {"webapp": webapp_sites, "preview": preview_sites, "cdn": cdn}
     return Front(StaticFiles(cast(App, quart), folders), sites, appliance.config, appliance.is_ready)
 
 

@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints, ValidationError
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, ValidationFailed
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
+from appliance.webapps import previews
 from appliance.webapps.archive import settings_of
 from appliance.webapps.service import Difference, FileSpec, NewApp, NewVersion, Settings, Source, Version, WebApp
 
@@ -138,6 +139,19 @@ class PublishWebApp(Body):
 
 class RollBackWebApp(Body):
     version: Number | None = None
+
+
+class PreviewWebApp(Body):
+    """`expires_in` is a duration of at most 30 days."""
+
+    expires_in: Annotated[str, StringConstraints(max_length=30)] = "24h"
+
+
+class WebAppPreviewView(View):
+    """A link that opens a version until it expires."""
+
+    url: str
+    expires_at: str
 
 
 class DiffQuery(Query):
@@ -303,6 +317,21 @@ def publish_webapp(call: Call, app: str, version: str) -> WebAppVersionView:
     """Serve this version from now on; with `if_current` only while that one is published."""
     number = version_number(version)
     return version_view(call.services.webapps.publish_version(call.scope, app, number, if_current=call.body.if_current))
+
+
+@route(
+    "POST", "/webapps/{app}/versions/{version}/preview", scope="webapps.write", body=PreviewWebApp, returns=WebAppPreviewView
+)  # fmt: skip
+def preview_webapp(call: Call, app: str, version: str) -> WebAppPreviewView:
+    """Make a link to a version that is ready, for whoever shall look at it before it is published.
+
+    Everybody who has the link can open it until it expires; nothing there is indexed or kept.
+    """
+    number = version_number(version)
+    lasts = clock.parse_duration(call.body.expires_in, pointer="/expires_in")
+    made = previews.preview_version(call.scope, call.services.sealer, app, number, lasts)
+    url = call.services.config.webapp_url(call.scope.tenant_id, app, number)
+    return WebAppPreviewView(url=made.at(url), expires_at=clock.rfc3339(made.expires_at))
 
 
 @route("POST", "/webapps/{app}/rollback", scope="webapps.publish", body=RollBackWebApp, returns=WebAppVersionView)

@@ -82,9 +82,10 @@ class Config:
         """Scheme of the addresses shown to people: a trusted proxy is taken to do HTTPS."""
         return "https" if self.tls_mode != "off" or self.server.trusted_proxies else "http"
 
-    def webapp_url(self, tenant: str, app: str) -> str:
-        """Where a WebApp is served, without a trailing slash."""
-        return f"{self.scheme}://{app}--{tenant}.{self.domains.content}{self.port_suffix}"
+    def webapp_url(self, tenant: str, app: str, version: int | None = None) -> str:
+        """Where a WebApp is served, or one version of it as a preview; without a trailing slash."""
+        preview = "" if version is None else f"v{version}-"
+        return f"{self.scheme}://{preview}{app}--{tenant}.{self.domains.content}{self.port_suffix}"
 
     def cdn_url(self, tenant: str) -> str:
         """Where a tenant's public documents and shares are served, without a trailing slash."""

@@ -12,6 +12,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
+# Key of the ASGI scope: a `Visitor` whom the appliance itself sends, by which no gate asks who they are.  No request from
+# outside can have it.
+VISITOR = "gos.visitor"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ _SECURITY = (
 )
 REQUESTS = metrics.registry.counter("gos_http_requests_total", "Requests answered.", ("area", "status"))
 SECONDS = metrics.registry.histogram("gos_http_request_seconds", "Time to answer a request.", ("area",))
-CONTENT = ("webapp", "cdn")
+CONTENT = ("webapp", "preview", "cdn")
 AREAS = ("api", "api-docs", "console", "mcp", "hooks", "static", "metrics", "demo")
 
 

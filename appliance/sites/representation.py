@@ -63,7 +63,7 @@ class Plan:
 class Representations:
     """The forms of one file, with the headers of the version."""
 
-    def __init__(self, path: str, file: ServedFile, rules: Mapping[str, str], *, preview: bool = False) -> None:
+    def __init__(self, path: str, file: ServedFile, rules: Mapping[str, str]) -> None:
         own = {
             "content-type": media_type(path), "cache-control": FOREVER if is_fingerprinted(path) else CHECKED,
             "referrer-policy": "strict-origin-when-cross-origin", "x-frame-options": "SAMEORIGIN", **rules,
@@ -71,8 +71,6 @@ class Representations:
         }  # fmt: skip
         if "frame-ancestors" in rules.get("content-security-policy", ""):
             own.pop("x-frame-options", None)
-        if preview:
-            own |= {"cache-control": "private, no-store", "x-robots-tag": "noindex"}
         if len(file.forms) > 1:
             own["vary"] = "accept-encoding"
         forms = sorted((size, encoding, sha256) for encoding, (sha256, size) in file.forms.items())

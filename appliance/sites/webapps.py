@@ -59,10 +59,12 @@ class WebAppSites:
         self._webapps = webapps
         self._sender = sender
         self._sites: dict[tuple[str, str], Site] = {}
+        self._changes = 0
         webapps.on_change(self._forget)
 
     def _forget(self, tenant_id: str, app: str) -> None:
         """Called by the writer after the commit that changes what is served."""
+        self._changes += 1
         site = self._sites.get((tenant_id, app))
         if site is not None:
             site.stale = True
@@ -73,14 +75,20 @@ class WebAppSites:
         site = await self._site(tenant, match.app)
         if site.number is None:
             await refuse(send, UnknownHost("this host name is not served here; check the address"), scope["gos.request_id"])
-        elif scope["method"] not in ("GET", "HEAD"):
+        else:
+            await self.respond(tenant, match.app, site, Exchange(scope, receive, send))
+
+    async def respond(self, tenant: TenantScope, app: str, site: Site, exchange: Exchange) -> None:
+        """What a version answers, published or not, to whoever may see it."""
+        scope, send = exchange.scope, exchange.send
+        if scope["method"] not in ("GET", "HEAD"):
             error = MethodNotAllowed("a WebApp's files are read with GET and HEAD", headers={"Allow": "GET, HEAD"})
             await refuse(send, error, scope["gos.request_id"])
         elif site.index is None:
             await refuse(send, NotFound("nothing is published here yet; publish a version"), scope["gos.request_id"])
         else:
             try:
-                await self._serve(tenant, match.app, site, Exchange(scope, receive, send))
+                await self._serve(tenant, app, site, exchange)
             except BlobDamaged as error:  # found before anything was sent
                 await refuse(send, error, scope["gos.request_id"])
 
@@ -94,7 +102,9 @@ class WebAppSites:
             return site
         if site is not None:
             site.seen, site.stale = now, False
+        changes = self._changes
         fresh = await self._sender.in_thread(partial(self._look, tenant, app, site))
+        fresh.stale = self._changes != changes  # what was found may be what was there before
         if len(self._sites) >= MOST_SITES and key not in self._sites:
             self._sites.clear()
         self._sites[key] = fresh

@@ -12,19 +12,21 @@ from . import service
 _HOST = re.compile(r"[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\]")
 
 CDN = "cdn"
-_SITE = re.compile(r"(?!v\d+-)([a-z](?:-?[a-z0-9])*)--([a-z](?:-?[a-z0-9])*)")
+_SITE = re.compile(r"(?:v([1-9][0-9]{0,9})-)?(?!v\d+-)([a-z](?:-?[a-z0-9])*)--([a-z](?:-?[a-z0-9])*)")
 
 
 @dataclass(frozen=True)
 class HostMatch:
-    """What a host serves; `tenant` is set for a tenant's own host, `app` too for that of a WebApp, which need not exist.
+    """What a host serves; `tenant` is set for a tenant's own host, `app` too for that of a WebApp, which need not exist, and
+    `version` for that of a preview.
 
     `cdn` is the host of a tenant's public documents and shares.
     """
 
-    kind: Literal["base", "tenant", "webapp", "cdn", "unknown"]
+    kind: Literal["base", "tenant", "webapp", "preview", "cdn", "unknown"]
     tenant: str | None = None
     app: str | None = None
+    version: int | None = None
 
 
 def split_host(header: str) -> str:
@@ -53,8 +55,8 @@ def match_host(header: str, domains: Domains) -> HostMatch:
         if "." not in tenant and service.tenant_exists(tenant):
             return HostMatch("tenant", tenant)
     site = _SITE.fullmatch(name.removesuffix(f".{domains.content}")) if name.endswith(f".{domains.content}") else None
-    if site is not None and site[1] == CDN and service.tenant_exists(site[2]):
-        return HostMatch("cdn", site[2])
-    if site is not None and site[1] not in ids.RESERVED and service.tenant_exists(site[2]):
-        return HostMatch("webapp", site[2], site[1])
+    if site is not None and (site[1], site[2]) == (None, CDN) and service.tenant_exists(site[3]):
+        return HostMatch("cdn", site[3])
+    if site is not None and site[2] not in ids.RESERVED and service.tenant_exists(site[3]):
+        return HostMatch("preview", site[3], site[2], int(site[1])) if site[1] else HostMatch("webapp", site[3], site[2])
     return HostMatch("unknown")

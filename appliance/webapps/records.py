@@ -102,3 +102,4 @@ class ServedVersion:
     rules: Mapping[str, Any]
     files: Mapping[str, ServedFile]
     published_at: int | None
+    created_at: int

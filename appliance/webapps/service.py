@@ -294,6 +294,11 @@ class WebApps:
         row = scope.find(WebAppRow, id=app_id)
         return None if row is None else row.published_version or 0
 
+    def made_at(self, scope: TenantScope, app_id: str, number: int) -> int | None:
+        """When a version was made, in milliseconds; None when there is none."""
+        row = scope.find(VersionRow, app_id=app_id, number=number)
+        return None if row is None else int(row.created_at)
+
     def recent_numbers(self, scope: TenantScope, app_id: str, most: int) -> list[int]:
         """The versions that have been published, latest first."""
         rows = scope.select(VersionRow, VersionRow.number).where(
@@ -314,7 +319,7 @@ class WebApps:
         served = {path: ServedFile(spec.sha256, spec.size, forms.get(spec.sha256, {})) for path, spec in files.items()}
         for name in RULE_FILES:
             served.pop(name, None)
-        return ServedVersion(number, bool(row.settings.get("spa")), row.rules, served, row.published_at)
+        return ServedVersion(number, bool(row.settings.get("spa")), row.rules, served, row.published_at, row.created_at)
 
 
 def _app(row: WebAppRow) -> WebApp:

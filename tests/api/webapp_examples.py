@@ -40,6 +40,7 @@ WEBAPPS: dict[str, Callable[[Resources], Example]] = {
     "put_webapp_content": _content,
     "finalize_webapp_version": _second,
     "publish_webapp": lambda tenant: Example({"app": tenant.webapp(), "version": "1"}, {"if_current": 2}),
+    "preview_webapp": lambda tenant: Example({"app": _webapp(tenant), "version": "1"}, {"expires_in": "1h"}),
     "roll_back_webapp": lambda tenant: Example({"app": tenant.webapp()}, {"version": 1}),
     "unpublish_webapp": lambda tenant: Example({"app": tenant.webapp()}),
 }

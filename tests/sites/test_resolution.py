@@ -16,7 +16,7 @@ def resolver(rules: str = "", *, spa: bool = False, files: tuple[str, ...] = FIL
     parsed, problems = parse_redirects(rules)
     assert problems == []
     served = {path: ServedFile("0" * 64, 1) for path in files}
-    return Resolver(ServedVersion(1, spa, {"redirects": to_json(parsed)}, served, None))
+    return Resolver(ServedVersion(1, spa, {"redirects": to_json(parsed)}, served, None, 0))
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,8 @@ def test_a_path_that_leads_outside_is_nothing(running: Running, shop: httpx.Clie
 
 
 UNKNOWN = (
-    "nothing--acme", "site-shop--globex", "site-shop--nobody", "site-shop", "acme", "cdn--nobody", "v1-site-shop--acme",
+    "nothing--acme", "site-shop--globex", "site-shop--nobody", "site-shop", "acme", "cdn--nobody", "v1-site-shop--nobody",
+    "v1-cdn--acme",
     "a.site-shop--acme", "x--y--z",
 )  # fmt: skip
 

@@ -1,0 +1,65 @@
+"""Links to versions before they are published: signed by the appliance, for one version and for a while."""
+
+import base64
+import hmac
+import re
+from dataclasses import dataclass
+
+from appliance.core import clock, db
+from appliance.core.crypto import Sealer
+from appliance.core.errors import Conflict, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+
+from . import versions
+from .models import VersionRow
+
+PARAMETER = "gos_preview"  # of the address
+LASTS_MS = 86_400_000
+LONGEST_MS = 30 * LASTS_MS
+_TOKEN = re.compile(r"([0-9]{13})\.([A-Za-z0-9_-]{43})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What opens a version until `expires_at` (ms)."""
+
+    token: str
+    expires_at: int
+
+    def at(self, url: str) -> str:
+        """The link, given where the version is served."""
+        return f"{url}/?{PARAMETER}={self.token}"
+
+
+def preview_version(scope: TenantScope, sealer: Sealer, app_id: str, number: int, lasts_ms: int = LASTS_MS) -> Preview:
+    """A token for this version; Conflict when it is not ready, ValidationFailed when it is to last for more than 30 days."""
+    if not 0 < lasts_ms <= LONGEST_MS:
+        raise ValidationFailed("a preview lasts for at most 30 days", pointer="/expires_in")
+    expires_at = clock.now_ms() + lasts_ms
+
+    def make() -> Preview:
+        row = versions.get_row(scope, app_id, number)
+        if row.state != "ready":
+            raise Conflict(f"version {number} is {row.state}; only a version that is ready can be looked at")
+        audit.record(scope, "webapp.preview", app_id, {"version": number, "expires_at": clock.rfc3339(expires_at)})
+        return Preview(_sign(scope, sealer, row, expires_at), expires_at)
+
+    return db.write(make)
+
+
+def expiry_of(scope: TenantScope, sealer: Sealer, app_id: str, number: int, token: str) -> int | None:
+    """Until when (ms) this token opens this version; None when it does not, or not any longer."""
+    found = _TOKEN.fullmatch(token)
+    if found is None or int(found[1]) <= clock.now_ms():
+        return None
+    row = scope.find(VersionRow, app_id=app_id, number=number)
+    if row is None or row.state != "ready" or not hmac.compare_digest(_sign(scope, sealer, row, int(found[1])), token):
+        return None
+    return int(found[1])
+
+
+def _sign(scope: TenantScope, sealer: Sealer, row: VersionRow, expires_at: int) -> str:
+    """Bound to when the version was made, so that an app of the same name that is made anew does not open by it."""
+    said = "\0".join(["webapp preview", scope.tenant_id, row.app_id, str(row.number), str(row.created_at), str(expires_at)])
+    return f"{expires_at}.{base64.urlsafe_b64encode(sealer.digest(said.encode())).rstrip(b'=').decode()}"
