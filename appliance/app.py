@@ -65,6 +65,7 @@ from appliance.sites.answers import App
 from appliance.sites.bodies import PacedConnection, PacedRequest
 from appliance.sites.cdn import Cdn
 from appliance.sites.demo import make_demo
+from appliance.sites.domains import DomainRedirects, custom_hosts
 from appliance.sites.front import Front, host_of
 from appliance.sites.previews import PreviewSites
 from appliance.sites.sending import Sender
@@ -77,10 +78,12 @@ from appliance.solutions.services import Services
 from appliance.solutions.starter import order_system_url, starter_solution
 from appliance.tenants import idempotency
 from appliance.tenants import service as tenants
+from appliance.tenants.hosts import on_other_host
 from appliance.tenants.keys import RateLimiter
 from appliance.webapps import service as webapps
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
 from appliance.webapps.certificates.service import Certificates
+from appliance.webapps.domains import service as domains
 
 API_THREADS = 32
 RELOAD_SECONDS = 3.0  # how long a certificate from another process goes unseen
@@ -105,6 +108,7 @@ def open_store(config: Config) -> Sealer:
     migrations.migrate()
     tenants.on_tenant_delete(datapool.forget_tenant)
     tenants.on_tenant_delete(documents.forget_tenant)
+    tenants.on_tenant_delete(domains.forget_tenant)
     return sealer
 
 
@@ -170,15 +174,18 @@ def build(config: Config) -> Appliance:
     reach = ModelReach(models, DocumentReading(files, formats).read)
     ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach)
     flow = ProcessFlow(config, presence, pool, queue, ports)
-    withdraw = (approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile))
-    exits = Exits(blobs, NothingReviewed())
+    own_domains, exits = make_domains(config), Exits(blobs, NothingReviewed())
+    withdraw = (
+        approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile), own_domains.table.watch(),
+        on_other_host(custom_hosts(own_domains.table)),
+    )  # fmt: skip
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
         executor=executor, rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
         blobs=blobs, documents=files,
         publications=Publications(exits), webapps=make_webapps(config, blobs), webhooks=webhooks.Webhooks(sealer, egress),
-        certificates=Certificates(sealer),
+        certificates=Certificates(sealer), domains=own_domains,
     )  # fmt: skip
     _gauges(services)
     return Appliance(config, services, presence, _upkeep(services), Deliverer(egress, sealer), withdraw)
@@ -202,6 +209,13 @@ def make_webapps(config: Config, blobs: Blobs) -> webapps.WebApps:
     """WebApps within the configured limits of archives and uploads."""
     limits = config.limits
     return webapps.WebApps(blobs, webapps.Limits(limits.archive_files, limits.archive_mb << 20, limits.upload_mb << 20))
+
+
+def make_domains(config: Config) -> domains.Domains:
+    """Custom domains, with certificates of their own where the appliance does HTTPS by itself."""
+    own = config.domains
+    certificates = config.tls_mode != "off"
+    return domains.Domains(domains.Settings(own.base, own.content, own.public_addresses, certificates))
 
 
 def make_formats(config: Config) -> Formats:
@@ -309,7 +323,8 @@ def make_asgi(appliance: Appliance) -> Any:
     cdn = Cdn(services.publications, sender)
     webapp_sites = WebAppSites(services.webapps, sender)
     preview_sites = PreviewSites(services.webapps, services.sealer, webapp_sites, sender)
-    sites: dict[str, App] = {"webapp": webapp_sites, "preview": preview_sites, "cdn": cdn}
+    on_domains = DomainRedirects(webapp_sites, services.domains.table, appliance.config)
+    sites: dict[str, App] = {"webapp": on_domains, "preview": preview_sites, "cdn": cdn}
     return Front(StaticFiles(cast(App, quart), folders), sites, appliance.config, appliance.is_ready)
 
 

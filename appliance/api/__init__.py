@@ -8,6 +8,7 @@ from . import (
     datapool,
     delivery,
     documents,
+    domains,
     dry_runs,
     executions,
     integrations,
@@ -31,8 +32,8 @@ from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    actions, approvals, bulk, calls, datapool, delivery, documents, dry_runs, executions, integrations, keys, kill_switches, llm,
-    logs, oauth, processes, replay, retry_plan, solutions, tenants, triggers, version_diff, webapps, webhooks,
+    actions, approvals, bulk, calls, datapool, delivery, documents, domains, dry_runs, executions, integrations, keys,
+    kill_switches, llm, logs, oauth, processes, replay, retry_plan, solutions, tenants, triggers, version_diff, webapps, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

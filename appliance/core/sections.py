@@ -39,6 +39,8 @@ class Domains:
 
     base: str = setting("localhost", "Domain of sign-in, API and console.")
     content: str = setting("content.localhost", "Domain of WebApps and documents; in production another one.")
+    public_addresses: tuple[str, ...] = setting([], "Addresses or networks at which the world reaches WebApps, a CDN's included.")
+    resolvers: tuple[str, ...] = setting([], "Name servers that are asked about custom domains; empty: the system's.")
 
 
 @dataclass(frozen=True)

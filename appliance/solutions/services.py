@@ -18,6 +18,7 @@ from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.tenants.keys import RateLimiter
 from appliance.webapps.certificates.service import Certificates
+from appliance.webapps.domains.service import Domains
 from appliance.webapps.service import WebApps
 
 
@@ -46,4 +47,5 @@ class Services:
     publications: Publications
     webapps: WebApps
     certificates: Certificates
+    domains: Domains
     webhooks: Webhooks

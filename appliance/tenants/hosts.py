@@ -1,6 +1,7 @@
 """The exact host table of CONTRACT § 2: which host serves what."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,7 @@ class HostMatch:
     """What a host serves; `tenant` is set for a tenant's own host, `app` too for that of a WebApp, which need not exist, and
     `version` for that of a preview.
 
+    `custom` is a domain of a tenant's own; `canonical` names the host that it redirects to, and is empty if it answers itself.
     `cdn` is the host of a tenant's public documents and shares.
     """
 
@@ -27,6 +29,18 @@ class HostMatch:
     tenant: str | None = None
     app: str | None = None
     version: int | None = None
+    custom: bool = False
+    canonical: str = ""
+
+
+CustomHosts = Callable[[str], HostMatch | None]
+_custom: list[CustomHosts] = []
+
+
+def on_other_host(find: CustomHosts) -> Callable[[], None]:
+    """Have `find` asked for names that are not the appliance's own; answers what takes it away again."""
+    _custom.append(find)
+    return lambda: _custom.remove(find)
 
 
 def split_host(header: str) -> str:
@@ -59,4 +73,5 @@ def match_host(header: str, domains: Domains) -> HostMatch:
         return HostMatch("cdn", site[3])
     if site is not None and site[2] not in ids.RESERVED and service.tenant_exists(site[3]):
         return HostMatch("preview", site[3], site[2], int(site[1])) if site[1] else HostMatch("webapp", site[3], site[2])
-    return HostMatch("unknown")
+    found = (find(name) for find in _custom) if name else ()
+    return next((match for match in found if match is not None), HostMatch("unknown"))

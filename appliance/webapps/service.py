@@ -17,6 +17,7 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
 
 from . import archive, versions
+from .domains import service as domains
 from .limits import Limits, check_files, check_words
 from .models import FileRow, FormRow, VersionRow, WebAppRow
 from .preparing import prepare_contents
@@ -109,6 +110,7 @@ class WebApps:
             row = scope.get(WebAppRow, id=app_id)
             if row.published_version is not None and not force:
                 raise Conflict("the WebApp is published; unpublish it first or delete it with ?force=true")
+            domains.release_all(scope, app_id)
             scope.delete(WebAppRow).where(WebAppRow.id == app_id).execute()
             audit.record(scope, "webapp.delete", app_id)
             self._told(scope, app_id)

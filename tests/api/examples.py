@@ -5,12 +5,13 @@ from typing import Any
 
 from appliance.solutions.archive import write_zip
 from tests.api.delivery_examples import DELIVERY
+from tests.api.domain_examples import DOMAINS
 from tests.api.example import Example
 from tests.api.resources import FIELDS, Resources, fresh
 from tests.api.webapp_examples import WEBAPPS
 
 __all__ = ["EXAMPLES", "Example", "solution"]
-EXAMPLES: dict[str, Callable[[Resources], Example]] = {**WEBAPPS, **DELIVERY}
+EXAMPLES: dict[str, Callable[[Resources], Example]] = {**WEBAPPS, **DELIVERY, **DOMAINS}
 Make = Callable[[Resources], Example]
 
 

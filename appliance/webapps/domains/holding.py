@@ -1,0 +1,92 @@
+"""Which names are held for the whole appliance, by whom, and which were given up lately; all inside a write."""
+
+from collections.abc import Iterable
+
+from appliance.core import clock, db
+from appliance.core.errors import AlreadyExists
+from appliance.core.scope import TenantScope
+
+from .models import DomainRow
+from .names import partner_of
+
+REST_MS = 30 * 86_400_000
+NOBODY = ""  # the tenant of a tombstone whose tenant is gone
+
+TAKEN = (
+    "this host name is not free: it is in use on this appliance or was given up within the last 30 days; "
+    "if it is yours, ask the operator to release it"
+)  # fmt: skip
+
+
+def names_of(row: DomainRow) -> list[str]:
+    """The host, and the name that redirects to it."""
+    partner = partner_of(row.host, row.redirect_from)
+    return [row.host] if partner is None else [row.host, partner]
+
+
+def refuse_taken(scope: TenantScope, names: Iterable[str]) -> None:
+    """AlreadyExists when another tenant holds one of the names, or gave it up within the last 30 days; never says who."""
+    since = clock.now_ms() - REST_MS
+    for name in names:
+        held = db.rows("SELECT 1 FROM domain_name WHERE name = ? AND tenant_id <> ?", (name, scope.tenant_id))
+        resting = db.rows(
+            "SELECT 1 FROM domain_tombstone WHERE name = ? AND tenant_id <> ? AND released_at > ?", (name, scope.tenant_id, since)
+        )
+        if held or resting:
+            raise AlreadyExists(TAKEN, pointer="/host")
+
+
+def needs_fresh_proof(scope: TenantScope, names: Iterable[str]) -> bool:
+    """Whether another tenant has had one of the names: DNS may still lead here, so that only a new TXT record proves anything."""
+    return any(
+        db.rows("SELECT 1 FROM domain_tombstone WHERE name = ? AND tenant_id <> ?", (name, scope.tenant_id)) for name in names
+    )
+
+
+def is_held(scope: TenantScope, host: str) -> bool:
+    """Whether the tenant holds the names of this domain."""
+    return bool(db.rows("SELECT 1 FROM domain_name WHERE name = ? AND tenant_id = ?", (host, scope.tenant_id)))
+
+
+def hold(scope: TenantScope, row: DomainRow) -> None:
+    """Make the names of a proven domain this tenant's for the whole appliance; AlreadyExists when another was quicker."""
+    names = names_of(row)
+    refuse_taken(scope, names)
+    for name in names:
+        db.execute(
+            "INSERT INTO domain_name (name, tenant_id, host) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING",
+            (name, scope.tenant_id, row.host),
+        )
+        holder = db.rows("SELECT tenant_id, host FROM domain_name WHERE name = ?", (name,))[0]
+        if holder != (scope.tenant_id, row.host):
+            raise AlreadyExists(TAKEN, pointer="/host")
+        db.execute("DELETE FROM domain_tombstone WHERE name = ?", (name,))
+
+
+def release(scope: TenantScope, host: str) -> bool:
+    """Give up the names of a domain: they are not served any more and rest for 30 days.  Whether there were any."""
+    names = db.rows("SELECT name FROM domain_name WHERE tenant_id = ? AND host = ?", (scope.tenant_id, host))
+    for (name,) in names:
+        bury(name, scope.tenant_id)
+    db.execute("DELETE FROM domain_name WHERE tenant_id = ? AND host = ?", (scope.tenant_id, host))
+    return bool(names)
+
+
+def bury(name: str, tenant_id: str) -> None:
+    db.execute(
+        "INSERT INTO domain_tombstone (name, tenant_id, released_at) VALUES (?, ?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET tenant_id = excluded.tenant_id, released_at = excluded.released_at",
+        (name, tenant_id, clock.now_ms()),
+    )
+
+
+def lift(name: str) -> bool:
+    """Let anybody claim the name who proves it; whether it rested."""
+    return db.execute("DELETE FROM domain_tombstone WHERE name = ?", (name,)) > 0
+
+
+def forget_tenant(scope: TenantScope) -> None:
+    """Inside the deletion of a tenant: its names rest like any other, and are nobody's to take back early."""
+    for (name,) in db.rows("SELECT name FROM domain_name WHERE tenant_id = ?", (scope.tenant_id,)):
+        bury(name, NOBODY)
+    db.execute("UPDATE domain_tombstone SET tenant_id = ? WHERE tenant_id = ?", (NOBODY, scope.tenant_id))

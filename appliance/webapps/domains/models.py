@@ -1,0 +1,42 @@
+"""The rows of domains."""
+
+from peewee import BigIntegerField, BooleanField, CompositeKey, IntegerField, TextField
+
+from appliance.core.db import JsonField, TenantModel
+
+
+class DomainRow(TenantModel):
+    """A tenant's claim to a host name; it is held once `domain_name` has it.
+
+    `checks` counts the looks that were begun: only the latest may write what it saw.  `tries` counts those of the present
+    state, for the backoff.
+    """
+
+    label = "domain"
+    host = TextField()
+    app_id = TextField()
+    state = TextField()
+    method = TextField()
+    token = TextField()
+    redirect_from = TextField(null=True)
+    is_primary = BooleanField()
+    records = JsonField()
+    error = TextField(null=True)
+    created_at = BigIntegerField()
+    created_by = TextField()
+    verified_at = BigIntegerField(null=True)
+    leads_here = BooleanField(null=True)
+    failing_since = BigIntegerField(null=True)
+    told_at = BigIntegerField(null=True)
+    checks = IntegerField()
+    tries = IntegerField()
+    checked_at = BigIntegerField(null=True)
+    next_check_at = BigIntegerField(null=True)
+    certificate_state = TextField(null=True)
+    certificate_error = TextField(null=True)
+    certificate_next_try = BigIntegerField(null=True)
+    certificate_not_after = BigIntegerField(null=True)
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "host")
+        table_name = "domain"

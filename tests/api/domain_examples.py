@@ -1,0 +1,30 @@
+"""One valid request for every route of domains."""
+
+from collections.abc import Callable
+
+from tests.api.example import Example
+from tests.api.resources import Resources, fresh
+
+
+def _webapp(tenant: Resources) -> str:
+    return tenant.once("webapp", tenant.webapp)
+
+
+def _claimed(tenant: Resources) -> Example:
+    """A domain of the tenant's own."""
+    app, host = _webapp(tenant), f"{fresh('shop')}.{tenant.tenant}.test"
+    tenant.ask("POST", f"/webapps/{app}/domains", {"host": host})
+    return Example({"app": app, "host": host})
+
+
+def _one(tenant: Resources) -> dict[str, str]:
+    return {"app": _webapp(tenant), "host": tenant.once("domain", lambda: _claimed(tenant).path["host"])}
+
+
+DOMAINS: dict[str, Callable[[Resources], Example]] = {
+    "list_webapp_domains": lambda tenant: Example({"app": _webapp(tenant)}),
+    "claim_webapp_domain": lambda tenant: Example({"app": _webapp(tenant)}, {"host": f"{fresh('new')}.{tenant.tenant}.test"}),
+    "get_webapp_domain": lambda tenant: Example(_one(tenant)),
+    "change_webapp_domain": lambda tenant: Example(_one(tenant), {"primary": True}),
+    "release_webapp_domain": _claimed,
+}
