@@ -1,7 +1,8 @@
 """The filter grammar: one tree, evaluated in Python or compiled to SQL with the same result; knows no product word."""
 
+from appliance.conditions.binding import bind
 from appliance.conditions.evaluation import matches
-from appliance.conditions.parsing import bind, parse
+from appliance.conditions.parsing import parse
 from appliance.conditions.sql import Column, Related, compile_condition
 from appliance.conditions.tree import AllOf, AnyOf, Compare, Condition, Field, Inside, Never, Placeholder
 

@@ -17,7 +17,6 @@ from appliance.conditions.tree import (
     Condition,
     Field,
     Inside,
-    Never,
     Placeholder,
 )
 from appliance.core.errors import InvalidFilter
@@ -36,57 +35,10 @@ def parse(document: Any, fields: Fields = None, *, pointer: str = "") -> Conditi
 
     With `fields`, names, operators and values are checked and values converted; without, any name is accepted.  A bare
     value means `_eq`, a bare null `_null`, an object without operators describes what lies inside the field.  The texts
-    `$now`, `$actor…` and `$request…` are placeholders; a literal that begins so is written with a backslash before it.
+    `$now`, `$actor…` and `$request…` are placeholders, for `_in` and `_nin` also in the place of the whole list; a literal
+    that begins so is written with a backslash before it.
     """
     return _Parser().mapping(document, fields, pointer, 0)
-
-
-def bind(condition: Condition, values: Mapping[str, Any], fields: Fields = None) -> Condition:
-    """The condition with placeholders replaced from `values` (`{"actor": …, "request": …, "now": …}`).
-
-    A comparison whose placeholder has no value becomes false, also a negated one: absence never opens a door.
-    """
-    match condition:
-        case AllOf(parts):
-            return AllOf(tuple(bind(part, values, fields) for part in parts))
-        case AnyOf(parts):
-            return AnyOf(tuple(bind(part, values, fields) for part in parts))
-        case Inside(name, negated, inner):
-            return Inside(name, negated, bind(inner, values, _inside(fields, name)))
-        case Compare(name, operator, value):
-            return _bind_comparison(name, operator, value, (values, fields))
-        case _:
-            return condition
-
-
-def _bind_comparison(name: str, operator: str, value: Any, known: tuple[Mapping[str, Any], Fields]) -> Condition:
-    values, fields = known
-    several = isinstance(value, tuple)
-    parts = list(value) if several else [value]
-    for index, part in enumerate(parts):
-        if isinstance(part, Placeholder):
-            found = _resolve(part, values)
-            if found is None or isinstance(found, Mapping | list | tuple):
-                return Never()
-            try:
-                parts[index] = fields[name].convert(found) if fields else found
-            except ValueError:
-                return Never()
-    return Compare(name, operator, tuple(parts) if several else parts[0])
-
-
-def _resolve(placeholder: Placeholder, values: Mapping[str, Any]) -> Any:
-    value: Any = values
-    for step in placeholder.path:
-        value = value.get(step) if isinstance(value, Mapping) else None
-    return value
-
-
-def _inside(fields: Fields, name: str) -> Fields:
-    if fields is None:
-        return None
-    reach = fields[name].inside
-    return reach() if reach else None
 
 
 @dataclass
@@ -177,6 +129,8 @@ def _listed(name: str, value: Any, here: str) -> Sequence[Any]:
 
 
 def _operand(operator: str, value: Any, field: Field | None, here: str) -> Any:
+    if operator in LISTS and isinstance(value, str) and _names_a_root(value):
+        return _scalar(value, None, here)
     if operator in LISTS or operator == "_between":
         if not isinstance(value, list | tuple) or len(value) > MAX_LIST:
             _refuse(f"{operator} takes a list of at most {MAX_LIST} values", here)

@@ -8,7 +8,7 @@ from appliance.core import db
 from appliance.core.errors import Detail, ValidationFailed
 from appliance.datapool import tables
 from appliance.datapool.compiled import CompiledCollection, compile_field
-from appliance.datapool.definition import CollectionDefinition, FieldDefinition, Findings
+from appliance.datapool.definition import ACCESS_VERBS, CollectionDefinition, FieldDefinition, Findings
 from appliance.datapool.field_types import FIELD_TYPES, Refused, scale_of, to_text
 
 READ_AT_ONCE = 1_000
@@ -49,7 +49,15 @@ def plan(current: CompiledCollection, wanted: CollectionDefinition) -> list[Chan
         before = current.definition.field_by_id(after.id)
         steps += _added(current, after) if before is None else _altered(current, before, after)
     added = {step.after.id for step in steps if step.change == "add" and step.after}
-    return [*steps, *_unique_steps(current, wanted, added), *_too_long_for_indexes(current, wanted)]
+    steps += [*_unique_steps(current, wanted, added), *_too_long_for_indexes(current, wanted)]
+    return [*steps, *_access_steps(current.definition.document()["access"], wanted.document()["access"])]
+
+
+def _access_steps(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    for verb in ACCESS_VERBS:
+        if before[verb] != after[verb]:
+            shown = [rule if isinstance(rule, str) else to_text(rule)[:500] for rule in (before[verb], after[verb])]
+            yield Change("access", "access", f"{verb} was {shown[0]}, becomes {shown[1]}")
 
 
 def _added(current: CompiledCollection, after: FieldDefinition) -> list[Change]:

@@ -70,13 +70,6 @@ def _bounded(read: Step, room: int) -> Step:
     return read_bounded
 
 
-def _condition_field(tenant_id: str, field: FieldDefinition) -> Field:
-    kind = FIELD_TYPES[field.type]
-    target = str(field.options.get("collection"))
-    inside = (lambda: load_for_tenant(tenant_id, target).condition_fields) if field.type == "relation" else None
-    return Field(kind.kind, kind.comparer(field.options), inside)
-
-
 def _read_count(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -106,7 +99,7 @@ class CompiledCollection:
         }
         self.relations = [f for f in self.fields.values() if f.definition.type == "relation"]
         self.columns = (*SYSTEM_COLUMNS, *(f.column for f in definition.fields))
-        self.condition_fields = {**SYSTEM_FIELDS, **{f.name: _condition_field(tenant_id, f) for f in definition.fields}}
+        self.condition_fields = {**SYSTEM_FIELDS, **{f.name: self._condition_field(f) for f in definition.fields}}
         quoted = ", ".join(f'"{column}"' for column in self.columns)
         marks = ", ".join("?" * len(self.columns))
         # Every name in these statements is one this folder made: `dp_<hex>` and `c<number>`.
@@ -116,6 +109,15 @@ class CompiledCollection:
         self.row_marks = f"({marks})"
         self.delete_sql = f'DELETE FROM "{table_name}" WHERE id = ?'  # noqa: S608
         self._shows = [(f.definition.name, f.position, f.show) for f in self.fields.values()]
+
+    def _condition_field(self, field: FieldDefinition) -> Field:
+        kind = FIELD_TYPES[field.type]
+        target = field.options.get("collection")
+
+        def inside() -> Mapping[str, Field]:
+            return (self if target == self.name else load_for_tenant(self.tenant_id, str(target))).condition_fields
+
+        return Field(kind.kind, kind.comparer(field.options), inside if field.type == "relation" else None)
 
     def show(self, row: Any) -> dict[str, Any]:
         """The entity of a row, as callers see it."""

@@ -99,7 +99,7 @@ class CollectionDefinition:
             "fields": [known.document() for known in self.fields],
             "indexes": [{"fields": [names[i] for i in index.fields], "unique": index.unique} for index in self.indexes],
             "search": [names[i] for i in self.search],
-            "access": {verb: self.access.get(verb, "deny") for verb in ACCESS_VERBS},
+            "access": {verb: self.access.get(verb, "deny") or "allow" for verb in ACCESS_VERBS},
         }
 
     def stored(self) -> dict[str, Any]:
@@ -330,14 +330,17 @@ def _read_search(entries: Any, by_name: Mapping[str, FieldDefinition], found: Fi
 
 
 def _read_access(rules: Any, found: Findings) -> dict[str, Any]:
-    """`deny`, or a filter over the record; the empty filter lets everybody in, and is never implied."""
+    """`deny`, `allow`, or a filter over the record; never public by omission."""
     if not isinstance(rules, Mapping):
         found.add("/access", "wrong_type", f"must be an object with {', '.join(ACCESS_VERBS)}")
         return {}
     for verb in rules.keys() - set(ACCESS_VERBS):
         found.add(f"/access/{verb}", "unknown_member", f"is not one of {', '.join(ACCESS_VERBS)}")
     for verb, rule in rules.items():
-        if rule == "deny":
+        if rule in ("deny", "allow"):
+            continue
+        if rule == {}:
+            found.add(f"/access/{verb}", "invalid_filter", 'is empty and would let everybody in; write "allow" if that is meant')
             continue
         try:
             conditions.parse(rule, pointer=f"/access/{verb}")

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, Protocol
 
 from peewee import SQL, NodeList, Select, fn
 
@@ -80,6 +80,22 @@ def _read_member(name: str, value: Any) -> Any:
     return value
 
 
+class Reader(Protocol):
+    """Someone who may not read everything; without one, everything of the tenant is read."""
+
+    def values(self) -> Mapping[str, Any]:
+        """What the placeholders of this reader's filters mean."""
+
+    def fields(self, collection: CompiledCollection) -> Mapping[str, Field]:
+        """What this reader may filter by."""
+
+    def narrowed(self, collection: CompiledCollection, chosen: Condition) -> Condition:
+        """The condition, of what this reader may list."""
+
+    def viewable(self, collection: CompiledCollection) -> Condition:
+        """What this reader may view one by one."""
+
+
 @dataclass(frozen=True)
 class SortKey:
     """One column of the order: nulls are smaller than every value, on every database."""
@@ -102,11 +118,13 @@ class SortKey:
         return self.node.is_null() if value is None else self.node == value
 
 
-def find_page(scope: TenantScope, collection: CompiledCollection, query: Query) -> Page[dict[str, Any]]:
-    """One page of entities."""
+def find_page(
+    scope: TenantScope, collection: CompiledCollection, query: Query, reader: Reader | None = None
+) -> Page[dict[str, Any]]:
+    """One page of entities, of those the reader may list."""
     source = collection.source()
     columns = collection.query_columns(source)
-    where = conditions.compile_condition(whole_condition(scope, collection, query), columns)
+    where = conditions.compile_condition(whole_condition(scope, collection, query, reader), columns)
     keys = _sort_keys(collection, columns, query.sort)
     selected = [getattr(source, column) for column in collection.columns]
     statement = Select([source], selected).where(where)
@@ -118,7 +136,7 @@ def find_page(scope: TenantScope, collection: CompiledCollection, query: Query) 
     more, rows = len(rows) > query.limit, rows[: query.limit]
     positions = _positions(collection)
     cursor = encode_cursor([rows[-1][positions[key.name]] for key in keys], order) if more else None
-    return Page(present(collection, [collection.show(row) for row in rows], query), cursor, total)
+    return Page(present(collection, [collection.show(row) for row in rows], query, reader), cursor, total)
 
 
 def count_rows(statement: Any) -> int:
@@ -136,10 +154,12 @@ def placeholders(scope: TenantScope) -> dict[str, Any]:
     return {"now": clock.rfc3339(clock.now_ms()), "actor": scope.actor}
 
 
-def whole_condition(scope: TenantScope, collection: CompiledCollection, query: Query) -> Condition:
-    fields = collection.condition_fields
-    chosen = conditions.bind(conditions.parse(query.filter, fields, pointer="/filter"), placeholders(scope), fields)
-    return AllOf((chosen, *_search_conditions(collection, query.search)))
+def whole_condition(scope: TenantScope, collection: CompiledCollection, query: Query, reader: Reader | None = None) -> Condition:
+    fields = reader.fields(collection) if reader else collection.condition_fields
+    known = reader.values() if reader else placeholders(scope)
+    chosen = conditions.bind(conditions.parse(query.filter, fields, pointer="/filter"), known, fields)
+    whole = AllOf((chosen, *_search_conditions(collection, query.search)))
+    return reader.narrowed(collection, whole) if reader else whole
 
 
 def _search_conditions(collection: CompiledCollection, search: str) -> list[Condition]:
@@ -208,10 +228,15 @@ def _positions(collection: CompiledCollection) -> dict[str, int]:
     return known | {name: entry.position for name, entry in collection.fields.items()}
 
 
-def present(collection: CompiledCollection, entities: list[dict[str, Any]], query: Query) -> list[dict[str, Any]]:
-    """The entities with relations expanded (one level) and only the fields asked for (the id always)."""
+def present(
+    collection: CompiledCollection, entities: list[dict[str, Any]], query: Query, reader: Reader | None = None
+) -> list[dict[str, Any]]:
+    """The entities with relations expanded (one level) and only the fields asked for (the id always).
+
+    What a relation leads to stays an id where the reader may not view it.
+    """
     for name in query.expand:
-        _expand(collection, entities, name)
+        _expand(collection, entities, name, reader)
     if not query.fields:
         return entities
     for name in query.fields:
@@ -222,7 +247,7 @@ def present(collection: CompiledCollection, entities: list[dict[str, Any]], quer
     return [{name: entity[name] for name in wanted} for entity in entities]
 
 
-def _expand(collection: CompiledCollection, entities: list[dict[str, Any]], name: str) -> None:
+def _expand(collection: CompiledCollection, entities: list[dict[str, Any]], name: str, reader: Reader | None) -> None:
     known: Field | None = collection.condition_fields.get(name)
     if known is None or known.inside is None:
         relations = ", ".join(relation.definition.name for relation in collection.relations) or "none here"
@@ -231,9 +256,16 @@ def _expand(collection: CompiledCollection, entities: list[dict[str, Any]], name
     wanted = sorted({entity[name] for entity in entities if isinstance(entity[name], str)})
     if not wanted:
         return
-    marks = ", ".join("?" * len(wanted))
-    rows = db.rows(f"{target.select_sql} WHERE id IN ({marks})", tuple(wanted))
-    shown = {row[0]: target.show(row) for row in rows}
+    chosen: Condition = Compare("id", "_in", tuple(wanted))
+    shown = {row[0]: target.show(row) for row in find_rows(target, AllOf((chosen, reader.viewable(target))) if reader else chosen)}
     for entity in entities:
         if isinstance(entity[name], str):
-            entity[name] = shown.get(entity[name])
+            entity[name] = shown.get(entity[name], entity[name])
+
+
+def find_rows(collection: CompiledCollection, condition: Condition) -> list[Any]:
+    """The rows that fulfil a bound condition, in no order."""
+    source = collection.source()
+    selected = [getattr(source, column) for column in collection.columns]
+    where = conditions.compile_condition(condition, collection.query_columns(source))
+    return fetch(Select([source], selected).where(where))

@@ -9,12 +9,12 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 
 from appliance import conditions
 from appliance.core import clock, db
-from appliance.core.errors import AlreadyExists, Conflict, InvalidFilter, ValidationFailed, VersionConflict
+from appliance.core.errors import AlreadyExists, Conflict, ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
-from appliance.datapool import batch, changes, entities, exports, history, imports, queries, tables
+from appliance.datapool import access_rules, batch, changes, entities, exports, history, imports, queries, tables
 from appliance.datapool.aggregation import aggregate_page
-from appliance.datapool.compiled import CompiledCollection, load
+from appliance.datapool.compiled import CompiledCollection, load, load_for_tenant
 from appliance.datapool.definition import CollectionDefinition, Findings, from_stored, read_definition
 from appliance.datapool.entities import Listener, Outcome, on_change
 from appliance.datapool.history import Change
@@ -70,20 +70,26 @@ def _create_collection(scope: TenantScope, definition: CollectionDefinition) -> 
             created_at=now,
             updated_at=now,
         )
-        _check_access(scope, definition.name)
+        _check_access(load(scope, definition.name))
     return get_collection(scope, definition.name)
 
 
-def _check_access(scope: TenantScope, name: str) -> None:
-    """Inside the write: access rules name fields that exist, here and in related collections, with fitting values."""
-    collection = load(scope, name)
+def _check_access(collection: CompiledCollection) -> None:
+    """Access rules name fields that exist, here and in related collections, with fitting values."""
     found = Findings()
-    for verb, rule in collection.definition.access.items():
-        if rule != "deny":
-            try:
-                conditions.parse(rule, collection.condition_fields, pointer=f"/access/{verb}")
-            except InvalidFilter as error:
-                found.details += error.details
+    access_rules.find_faults(collection, found)
+    found.raise_if_any("the collection cannot be accepted")
+
+
+def _check_access_of_others(collection: CompiledCollection) -> None:
+    """Inside the write: the rules of collections that lead here still find the fields that they name."""
+    found = Findings()
+    for name in {user.partition(".")[0] for user in entities.referring(collection)} - {collection.name}:
+        others = Findings()
+        access_rules.find_faults(load_for_tenant(collection.tenant_id, name), others)
+        for detail in others.details:
+            verb = detail.pointer.split("/")[2]
+            found.add("/fields", "invalid_filter", f"no longer fit the {verb} rule of {name}, change that first: {detail.message}")
     found.raise_if_any("the collection cannot be accepted")
 
 
@@ -134,6 +140,7 @@ def _plan(scope: TenantScope, name: str, patch: Any, if_version: int | None) -> 
     current = load(scope, name)
     wanted = _patched(current, patch)
     _refuse_missing_targets(wanted, _targets(scope, wanted))
+    _check_access(CompiledCollection(scope.tenant_id, wanted, current.table_name, current.stamp))
     return row, current, wanted, changes.plan(current, wanted)
 
 
@@ -150,7 +157,7 @@ def _change_collection(scope: TenantScope, planned: Plan, *, allow_loss: bool) -
                 version=row.version + 1,
                 updated_at=clock.now_ms(),
             ).where(Collection.name == row.name).execute()
-            _check_access(scope, row.name)
+            _check_access_of_others(load(scope, row.name))
     return get_collection(scope, row.name) | {"steps": [step.document() for step in steps]}
 
 

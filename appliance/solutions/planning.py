@@ -1,5 +1,6 @@
 """What an apply would change in a tenant, item by item, and what stands in its way; reads only."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -96,13 +97,21 @@ def _collection(scope: TenantScope, solution: Solution, name: str, allow_loss: b
         blocked = f"{name} and {circle[0]} lead to each other; apply one of them without its relation first"
     current = find_collection(scope, name)
     if current is None:
-        return Change("collection", name, "create", f"{len(wanted['fields'])} fields", blocked)
+        return Change("collection", name, "create", "; ".join([f"{len(wanted['fields'])} fields", *_opened(wanted)]), blocked)
     patch = make_patch(_comparable(current), _comparable(wanted, current))
     if not patch:
         return Change("collection", name, "unchanged", "")
     if blocked or absent:
         return Change("collection", name, "update", ", ".join(sorted(patch)), blocked, patch)
     return _altered(scope, name, patch, allow_loss)
+
+
+def _opened(wanted: Mapping[str, Any]) -> Iterator[str]:
+    """The verbs that a new collection does not deny, with their rules."""
+    access = wanted.get("access")
+    for verb, rule in access.items() if isinstance(access, Mapping) else ():
+        if rule != "deny":
+            yield f"access: {verb} is {rule if isinstance(rule, str) else json.dumps(rule, ensure_ascii=False)[:500]}"
 
 
 def _altered(scope: TenantScope, name: str, patch: Mapping[str, Any], allow_loss: bool) -> Change:

@@ -62,7 +62,8 @@ def _solution() -> Shape:
 
 def _collection() -> Shape:
     index = shape({"fields": listed({"type": "string"}, minItems=1, maxItems=MAX_INDEX_FIELDS), "unique": FLAG}, ("fields",))
-    rule = {"anyOf": [{"const": "deny"}, {"type": "object", "description": "A filter over the record; {} lets everybody in."}]}
+    chosen = {"type": "object", "minProperties": 1, "description": "A filter over the record, with $actor and $request."}
+    rule = {"anyOf": [{"enum": ["deny", "allow"]}, chosen]}
     members = {
         "name": {"type": "string", "pattern": "^[a-z]([a-z0-9_-]{0,61}[a-z0-9])?$"},
         "description": _DESCRIPTION,

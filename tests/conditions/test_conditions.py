@@ -206,3 +206,22 @@ def test_a_text_that_looks_like_a_placeholder_can_be_written() -> None:
 def test_using_an_unbound_condition_is_a_bug() -> None:
     with pytest.raises(TypeError, match="bound"):
         matches(parse({"name": "$now"}), {"name": "x"})
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"friend": {"_none": {"name": "$actor.id"}}}, False),
+        ({"friend": {"_none": {"_or": [{"age": 5}, {"name": {"_neq": "$actor.id"}}]}}}, False),
+        ({"friend": {"_none": {"name": "x"}}}, True),
+        ({"name": {"_in": "$actor.roles"}}, True),
+        ({"name": {"_nin": "$actor.roles"}}, False),
+        ({"name": {"_nin": "$actor.teams"}}, False),
+        ({"age": {"_in": "$actor.name"}}, False),
+        ({"name": {"_contains": "$actor.long"}}, False),
+    ],
+)
+def test_what_is_absent_is_false_under_negation_too(document: dict[str, Any], expected: bool) -> None:
+    values = {"actor": {"roles": ["a", "b"], "name": "a", "long": "a" * 1001}}
+    bound = bind(parse(document, FIELDS), values, FIELDS)
+    assert matches(bound, {"name": "a", "age": 1, "friend": {"name": "y", "age": 1}}, FIELDS) is expected
