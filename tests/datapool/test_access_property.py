@@ -115,7 +115,7 @@ def compared(operator: str, left: Any, right: Any) -> bool:
         return (left < right) is (operator == "_lt")
     if operator == "_starts_with":
         return bool(left.startswith(right))
-    return bool(answers.get(operator, right in left))
+    return bool(right in left) if operator == "_contains" else answers[operator]
 
 
 def make_entities(scope: TenantScope) -> list[dict[str, Any]]:
