@@ -29,9 +29,11 @@ from appliance.core.presence import Presence, open_presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.documents import downloads
 from appliance.documents import service as documents
 from appliance.documents.leaving import Exits, NothingReviewed
 from appliance.documents.publications import Publications
+from appliance.documents.shares import Shares
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
 from appliance.governance import approvals
@@ -69,6 +71,8 @@ from appliance.sites.domains import DomainRedirects, custom_hosts
 from appliance.sites.front import Front, host_of
 from appliance.sites.previews import PreviewSites
 from appliance.sites.sending import Sender
+from appliance.sites.share_pages import SharePages
+from appliance.sites.shares import ShareSite
 from appliance.sites.static import StaticFiles
 from appliance.sites.tls import make_server_config
 from appliance.sites.webapps import WebAppSites
@@ -147,6 +151,7 @@ class Appliance:
         self.services.executor.stop()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
         self.services.pool.stop()
+        self.services.publications.deliveries.write_down()
         for withdraw in self.withdraw:
             withdraw()
         self.presence.close()
@@ -184,7 +189,8 @@ def build(config: Config) -> Appliance:
         executor=executor, rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
         blobs=blobs, documents=files,
-        publications=Publications(exits), webapps=make_webapps(config, blobs), webhooks=webhooks.Webhooks(sealer, egress),
+        publications=Publications(exits), shares=Shares(exits, sealer),
+        webapps=make_webapps(config, blobs), webhooks=webhooks.Webhooks(sealer, egress),
         certificates=Certificates(sealer), domains=own_domains,
     )  # fmt: skip
     _gauges(services)
@@ -251,6 +257,7 @@ def _upkeep(services: Services) -> list[Periodic]:
     return [
         *_reloading(services),
         Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
+        Periodic("public-deliveries", 1.0, services.publications.deliveries.write_down),
         Periodic("step-cache", 60.0, caching.purge),
         Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
         Periodic("blobs", 3600.0, services.blobs.collect),
@@ -288,6 +295,7 @@ def delete_expired(config: Config) -> None:
     audit.purge(now - keep.audit_days * day)
     tally.purge(now - keep.audit_days * day)
     tally.compact()
+    downloads.purge(now - keep.audit_days * day)
 
 
 def _gauges(services: Services) -> None:
@@ -320,9 +328,10 @@ def make_asgi(appliance: Appliance) -> Any:
     assets = services.assets
     folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
     sender = Sender(services.blobs, services.threads)
-    cdn = Cdn(services.publications, sender)
+    shares = ShareSite(services.shares, sender, SharePages(ui_folder() / "templates" / "sites"))
     webapp_sites = WebAppSites(services.webapps, sender)
     preview_sites = PreviewSites(services.webapps, services.sealer, webapp_sites, sender)
+    cdn = Cdn(services.publications, sender, shares)
     on_domains = DomainRedirects(webapp_sites, services.domains.table, appliance.config)
     sites: dict[str, App] = {"webapp": on_domains, "preview": preview_sites, "cdn": cdn}
     return Front(StaticFiles(cast(App, quart), folders), sites, appliance.config, appliance.is_ready)

@@ -20,6 +20,7 @@ from . import (
     processes,
     replay,
     retry_plan,
+    shares,
     solutions,
     tenants,
     triggers,
@@ -33,7 +34,8 @@ from .routing import ROUTES
 
 DOMAINS = (
     actions, approvals, bulk, calls, datapool, delivery, documents, domains, dry_runs, executions, integrations, keys,
-    kill_switches, llm, logs, oauth, processes, replay, retry_plan, solutions, tenants, triggers, version_diff, webapps, webhooks,
+    kill_switches, llm, logs, oauth, processes, replay, retry_plan, shares, solutions, tenants, triggers, version_diff, webapps,
+    webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

@@ -10,6 +10,7 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
 from .delivery_models import PublicationRow
+from .downloads import PublicDeliveries
 from .leaving import Exits, Leaving, Wanted, parse_wanted
 from .models import DocumentRow
 from .naming import LONGEST_FOLDER, clean_name
@@ -46,6 +47,7 @@ class Publications:
 
     def __init__(self, exits: Exits) -> None:
         self._exits = exits
+        self.deliveries = PublicDeliveries()
 
     def publish(self, scope: TenantScope, document_id: str, new: NewPublication) -> Publication:
         """Make the document public at this path, and at no other from now on.

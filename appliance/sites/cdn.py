@@ -1,4 +1,4 @@
-"""The host `cdn--<tenant>`: what a tenant has published, and nothing else."""
+"""The host `cdn--<tenant>`: what a tenant has published, below `/s/` its shares, and nothing else."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -11,10 +11,11 @@ from appliance.core.scope import TenantScope
 from appliance.documents.leaving import Leaving
 from appliance.documents.publications import Publications
 
-from .answers import Exchange, Receive, Scope, Send, answer, refuse
+from .answers import App, Exchange, Receive, Scope, Send, answer, refuse
 from .delivery import represent
 from .representation import Representations
 from .sending import Sender
+from .shares import PREFIX
 
 BELIEVED_SECONDS = 0.5  # how long what is no longer public may still be delivered
 MOST_KNOWN = 5_000
@@ -30,14 +31,18 @@ class Known:
 
 
 class Cdn:
-    """Answers GET and HEAD for public documents."""
+    """Answers GET and HEAD for public documents; hands what is below `/s/` to `shares`."""
 
-    def __init__(self, publications: Publications, sender: Sender) -> None:
+    def __init__(self, publications: Publications, sender: Sender, shares: App) -> None:
         self._publications = publications
         self._sender = sender
+        self._shares = shares
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].startswith(PREFIX):
+            await self._shares(scope, receive, send)
+            return
         if scope["method"] not in ("GET", "HEAD"):
             error = MethodNotAllowed("public documents are read with GET and HEAD", headers={"Allow": "GET, HEAD"})
             await refuse(send, error, scope["gos.request_id"])
@@ -49,7 +54,10 @@ class Cdn:
                 await answer(send, 404, b"not found", MISSING)
             else:
                 plan = known.forms.plan(scope["method"], 200, dict(scope["headers"]))
-                await self._sender.send(tenant, plan, Exchange(scope, receive, send))
+                sent = await self._sender.send(tenant, plan, Exchange(scope, receive, send))
+                if sent and plan.start == 0:
+                    found = known.leaving
+                    self._publications.deliveries.count(tenant.tenant_id, found.document_id, found.revision, sent)
         except BlobDamaged as error:  # found before anything was sent
             await refuse(send, error, scope["gos.request_id"])
 

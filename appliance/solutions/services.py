@@ -10,6 +10,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.queue import TaskQueue
 from appliance.documents.publications import Publications
 from appliance.documents.service import Documents
+from appliance.documents.shares import Shares
 from appliance.governance.executor import GovernedExecutor
 from appliance.integrations.service import Integrations
 from appliance.llm.service import LanguageModels
@@ -45,6 +46,7 @@ class Services:
     blobs: Blobs
     documents: Documents
     publications: Publications
+    shares: Shares
     webapps: WebApps
     certificates: Certificates
     domains: Domains

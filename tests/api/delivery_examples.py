@@ -17,8 +17,29 @@ def _to_publish(tenant: Resources) -> Example:
     return Example({"document_id": tenant.document()}, body)
 
 
+def _document(tenant: Resources) -> Example:
+    return Example({"document_id": tenant.once("document", tenant.document)})
+
+
+def _share(tenant: Resources) -> Example:
+    document = tenant.once("document", tenant.document)
+    share = tenant.ask("POST", f"/documents/{document}/shares", {"max_downloads": 1})
+    return Example({"document_id": document, "share_id": str(share["id"])})
+
+
+def _to_share(tenant: Resources) -> Example:
+    body = {"revision": "latest", "password": "a sentence to tell", "max_downloads": 3, "note": "by a test"}
+    return Example({"document_id": tenant.once("document", tenant.document)}, body)
+
+
 DELIVERY: dict[str, Callable[[Resources], Example]] = {
     "publish_document": _to_publish,
     "get_publication": _published,
     "unpublish_document": _published,
+    "list_shares": _document,
+    "create_share": _to_share,
+    "get_share": _share,
+    "revoke_share": _share,
+    "list_downloads": _document,
+    "export_downloads": _document,
 }

@@ -1,0 +1,254 @@
+"""Shares end, are counted exactly, keep no secret in the clear, and deliver only what may leave."""
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from appliance.blobs.service import Blobs
+from appliance.core import clock, db
+from appliance.core.crypto import Sealer
+from appliance.core.errors import ApiKeyLeaked, Conflict, NotFound, ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.documents import downloads, folder_rules
+from appliance.documents.downloads import Origin, PublicDeliveries, agent_family, shorten_address
+from appliance.documents.folder_rules import FolderRule
+from appliance.documents.leaving import Exits
+from appliance.documents.publications import NewPublication, Publications
+from appliance.documents.service import Changes, Documents, NewDocument
+from appliance.documents.shares import DAY, VISIT_MS, NewShare, OpenShare, Shares
+from appliance.tenants.keys import make_key_text
+
+HERE = Origin("192.0.2.0/24", "Firefox")
+
+
+@dataclass
+class Approved:
+    """Reviews as a set of what was approved."""
+
+    revisions: set[tuple[str, int]] = field(default_factory=set)
+
+    def latest_approved(self, scope: TenantScope, document_id: str) -> int | None:
+        return max((number for document, number in self.revisions if document == document_id), default=None)
+
+    def is_approved(self, scope: TenantScope, document_id: str, revision: int) -> bool:
+        return (document_id, revision) in self.revisions
+
+
+@pytest.fixture
+def approved() -> Approved:
+    return Approved()
+
+
+@pytest.fixture
+def exits(blobs: Blobs, approved: Approved) -> Exits:
+    return Exits(blobs, approved)
+
+
+@pytest.fixture
+def shares(documents: Documents, exits: Exits) -> Shares:
+    return Shares(exits, Sealer(b"k" * 32))
+
+
+@pytest.fixture
+def document(documents: Documents, acme: TenantScope) -> str:
+    return documents.store_document(acme, NewDocument("a.txt"), b"one").id
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Milliseconds by which the clock is ahead."""
+    ahead, now = [0], clock.now_ms
+    monkeypatch.setattr(clock, "now_ms", lambda: now() + ahead[0])
+    return ahead
+
+
+def opened(shares: Shares, scope: TenantScope, token: str) -> OpenShare:
+    found = shares.open_share(scope, token)
+    assert found is not None
+    return found
+
+
+def test_a_token_leads_to_what_was_shared_and_is_kept_nowhere(
+    shares: Shares, documents: Documents, acme: TenantScope, globex: TenantScope, document: str
+) -> None:
+    share, token = shares.create_share(acme, document, NewShare(1, password="a good sentence", note="for you"))
+    documents.add_revision(acme, document, documents.keep_content(acme, b"two"))
+    assert len(token) == 32
+    assert (share.state, share.has_password, share.expires_at - share.created_at) == ("active", True, 14 * DAY)
+    assert opened(shares, acme, token).leaving.revision == 1
+    newest, other = shares.create_share(acme, document, NewShare())
+    assert opened(shares, acme, other).leaving.revision == 2
+    for wrong in ("", token[:-1], token + "x", "x" * 5000, share.id):
+        assert shares.open_share(acme, wrong) is None
+    assert shares.open_share(globex, token) is None
+    kept = repr(db.rows("SELECT * FROM document_share")) + repr(db.rows("SELECT * FROM audit_entry"))
+    assert token not in kept
+    assert "a good sentence" not in kept
+    page = shares.list_shares(acme, document, PageRequest())
+    assert [each.id for each in page.items] == [newest.id, share.id]
+    for attempt in (
+        lambda: shares.list_shares(globex, document, PageRequest()),
+        lambda: shares.get_share(globex, document, share.id),
+        lambda: shares.revoke_share(globex, document, share.id),
+        lambda: shares.create_share(globex, document, NewShare()),
+        lambda: downloads.list_downloads(globex, document, PageRequest()),
+    ):
+        with pytest.raises(NotFound):
+            attempt()
+
+
+def test_a_share_ends_when_it_expires_is_revoked_or_its_document_goes(
+    shares: Shares, documents: Documents, acme: TenantScope, document: str, later: list[int]
+) -> None:
+    share, token = shares.create_share(acme, document, NewShare())
+    revoked, second = shares.create_share(acme, document, NewShare())
+    before = opened(shares, acme, second)
+    shares.revoke_share(acme, document, revoked.id)
+    shares.revoke_share(acme, document, revoked.id)
+    assert shares.open_share(acme, second) is None
+    assert shares.begin_download(acme, before, HERE) is None
+    assert shares.get_share(acme, document, revoked.id).state == "revoked"
+    earlier = opened(shares, acme, token)
+    later[0] = 14 * DAY
+    assert shares.open_share(acme, token) is None
+    assert shares.begin_download(acme, earlier, HERE) is None
+    assert shares.get_share(acme, document, share.id).state == "expired"
+    _, third = shares.create_share(acme, document, NewShare())
+    documents.delete_document(acme, document)
+    assert shares.open_share(acme, third) is None
+
+
+def test_of_twenty_at_once_one_gets_the_only_download(shares: Shares, acme: TenantScope, document: str) -> None:
+    share, token = shares.create_share(acme, document, NewShare(max_downloads=1))
+    found, begun, together = opened(shares, acme, token), [], threading.Barrier(20)
+
+    def fetch() -> None:
+        together.wait()
+        begun.append(shares.begin_download(acme, found, HERE))
+
+    threads = [threading.Thread(target=fetch) for _ in range(20)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(begun) == 20
+    assert len([each for each in begun if each is not None]) == 1
+    after = shares.get_share(acme, document, share.id)
+    assert (after.downloads, after.state) == (1, "used_up")
+    assert len(downloads.list_downloads(acme, document, PageRequest()).items) == 1
+
+
+def test_a_download_is_noted_from_its_beginning_to_its_end(
+    shares: Shares, acme: TenantScope, document: str, later: list[int]
+) -> None:
+    share, token = shares.create_share(acme, document, NewShare(password="a good sentence"))
+    found = opened(shares, acme, token)
+    assert shares.is_password(acme, found, "a good sentence", HERE)
+    assert not shares.is_password(acme, found, "a bad sentence", HERE)
+    later[0] = 1
+    begun = shares.begin_download(acme, found, HERE)
+    assert begun is not None
+    newest = downloads.list_downloads(acme, document, PageRequest()).items[0]
+    assert (newest.id, newest.outcome, newest.bytes) == (begun, "started", 0)
+    shares.end_download(acme, begun, 1, complete=False)
+    shares.end_download(acme, begun, 2, complete=True)
+    lines = downloads.list_downloads(acme, document, PageRequest()).items
+    assert [(line.outcome, line.bytes, line.share_id, line.revision) for line in lines] == [
+        ("complete", 3, share.id, 1), ("wrong_password", 0, share.id, 1),
+    ]  # fmt: skip
+    assert {(line.address, line.agent) for line in lines} == {("192.0.2.0/24", "Firefox")}
+    table = "".join(downloads.export_downloads(acme, document)).splitlines()
+    assert table[0] == "at,share_id,address,agent,revision,count,bytes,outcome"
+    assert table[2].endswith(f",{share.id},192.0.2.0/24,Firefox,1,1,3,complete")
+    assert shares.may_continue(acme, found, begun)
+    assert not shares.may_continue(acme, found, "dwl_other")
+    _, other = shares.create_share(acme, document, NewShare())
+    assert not shares.may_continue(acme, opened(shares, acme, other), begun)
+    later[0] = VISIT_MS + 2
+    assert not shares.may_continue(acme, found, begun)
+    downloads.purge(clock.now_ms() + 1)
+    assert downloads.list_downloads(acme, document, PageRequest()).items == []
+
+
+def test_a_ticket_is_of_its_share_only(shares: Shares, acme: TenantScope, document: str) -> None:
+    one, two = (opened(shares, acme, shares.create_share(acme, document, NewShare())[1]) for _ in range(2))
+    ticket = shares.seal_ticket(one, "123-dwl_1")
+    assert shares.read_ticket(one, ticket) == "123-dwl_1"
+    assert shares.read_ticket(two, ticket) is None
+    for forged in ("", "124" + ticket[3:], ticket[:-1], "123-dwl_1.", "é.é"):
+        assert shares.read_ticket(one, forged) is None
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        NewShare(expires_at=1), NewShare(expires_at=clock.now_ms() + 400 * DAY), NewShare(password="short"),
+        NewShare(max_downloads=0), NewShare(note="x" * 1001), NewShare(revision=2),
+    ],
+)  # fmt: skip
+def test_a_share_without_bounds_is_refused(shares: Shares, acme: TenantScope, document: str, new: NewShare) -> None:
+    with pytest.raises(ValidationFailed):
+        shares.create_share(acme, document, new)
+
+
+def test_where_a_review_is_demanded_only_what_was_approved_leaves(
+    shares: Shares, exits: Exits, documents: Documents, acme: TenantScope, approved: Approved
+) -> None:
+    folder_rules.put_rule(acme, FolderRule("legal", "required"))
+    made = documents.store_document(acme, NewDocument("a.txt", None, "legal/2026"), b"one").id
+    published = Publications(exits)
+    assert published.publish(acme, made, NewPublication("a.txt")).serves is None
+    _, token = shares.create_share(acme, made, NewShare())
+    assert shares.open_share(acme, token) is None
+    with pytest.raises(Conflict, match="not approved"):
+        shares.create_share(acme, made, NewShare(1))
+    approved.revisions.add((made, 1))
+    documents.add_revision(acme, made, documents.keep_content(acme, b"two"))
+    assert opened(shares, acme, token).leaving.revision == 1
+    assert published.get_publication(acme, made).serves == 1
+    _, pinned = shares.create_share(acme, made, NewShare(1))
+    approved.revisions.clear()
+    assert shares.open_share(acme, pinned) is None
+    documents.update_document(acme, made, Changes(folder="legalese"))
+    assert opened(shares, acme, token).leaving.revision == 2
+    documents.update_document(acme, made, Changes(folder="legal"))
+    assert shares.open_share(acme, token) is None
+    folder_rules.delete_rule(acme, "legal")
+    assert opened(shares, acme, token).leaving.revision == 2
+    with pytest.raises(NotFound):
+        folder_rules.delete_rule(acme, "legal")
+
+
+def test_an_api_key_is_not_shared(shares: Shares, documents: Documents, acme: TenantScope) -> None:
+    made = documents.store_document(acme, NewDocument("a.txt"), b"x" * 300_000 + make_key_text("live").encode()).id
+    with pytest.raises(ApiKeyLeaked):
+        shares.create_share(acme, made, NewShare())
+
+
+def test_public_deliveries_are_counted_by_the_minute(documents: Documents, acme: TenantScope, document: str) -> None:
+    counted = PublicDeliveries()
+    for _ in range(3):
+        counted.count("acme", document, 1, 5)
+    counted.count("acme", "doc_gone", 1, 5)
+    counted.write_down()
+    counted.count("acme", document, 1, 5)
+    counted.write_down()
+    counted.write_down()
+    lines = downloads.list_downloads(acme, document, PageRequest()).items
+    assert sum(line.count for line in lines) == 4
+    assert sum(line.bytes for line in lines) == 20
+    assert {(line.share_id, line.address, line.agent, line.outcome) for line in lines} == {(None, "", "", "complete")}
+
+
+def test_addresses_and_browsers_are_kept_roughly() -> None:
+    assert shorten_address("192.0.2.77") == "192.0.2.0/24"
+    assert shorten_address("::ffff:192.0.2.77") == "192.0.2.0/24"
+    assert shorten_address("2001:db8:1:2::3") == "2001:db8:1::/48"
+    assert shorten_address("unix") == ""
+    firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0"
+    edge = "Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko) Chrome/128.0 Safari/537.36 Edg/128.0"
+    for text, family in ((firefox, "Firefox"), (edge, "Edge"), (edge[:-11], "Chrome"), ("curl/8.5", "curl"), ("", "other")):
+        assert agent_family(text) == family
+    assert agent_family("Slackbot-LinkExpanding 1.0") == "bot"

@@ -1,0 +1,150 @@
+"""Shares on the CDN host: the page, the password, the counted file, and one answer for every link that leads nowhere."""
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.testing.running import Running
+from tests.sites.test_cdn import DOCUMENTS, upload
+
+DATA = b"%PDF-1.7\n" + bytes(range(256)) * 1500
+
+
+@pytest.fixture
+def visitor(running: Running) -> Iterator[httpx.Client]:
+    """A browser without any cookie yet."""
+    with running.client("cdn--acme.content.localhost") as client:
+        client.headers["Accept-Encoding"] = "identity"
+        yield client
+
+
+@pytest.fixture(scope="module")
+def document(acme: httpx.Client) -> str:
+    return upload(acme, "Angebot <1>.pdf".replace("<", "(").replace(">", ")"), DATA)
+
+
+def share(acme: httpx.Client, document: str, **body: Any) -> dict[str, Any]:
+    return dict(acme.post(f"{DOCUMENTS}/{document}/shares", json=body).raise_for_status().json()["data"])
+
+
+def path_of(made: dict[str, Any]) -> str:
+    return str(httpx.URL(made["url"]).path)
+
+
+def kept_cookie(answer: httpx.Response) -> dict[str, str]:
+    """What a browser would send back; the client here is not one that keeps a secure cookie over plain HTTP."""
+    header = answer.headers["set-cookie"]
+    assert header.startswith("__Host-gos_shr_")
+    assert header.endswith("; Path=/; Max-Age=86400; Secure; HttpOnly; SameSite=Lax")
+    return {"Cookie": header.partition(";")[0]}
+
+
+def test_a_link_offers_the_file_and_counts_its_downloads(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
+    made = share(acme, document, max_downloads=2, note="for a customer")
+    page = visitor.get(path_of(made))
+    assert page.status_code == 200
+    assert "Angebot (1).pdf" in page.text
+    assert "2 downloads left" in page.text
+    assert page.headers["referrer-policy"] == "no-referrer"
+    assert page.headers["cache-control"] == "private, no-store"
+    assert page.headers["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
+    assert "set-cookie" not in page.headers
+    file = path_of(made) + "/file"
+    assert visitor.head(file).headers["content-length"] == str(len(DATA))
+    answer = visitor.get(file)
+    assert (answer.status_code, answer.content) == (200, DATA)
+    assert answer.headers["content-disposition"] == 'attachment; filename="Angebot (1).pdf"'
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    assert "access-control-allow-origin" not in answer.headers
+    etag = answer.headers["etag"]
+    assert visitor.get(file, headers={"If-None-Match": etag}).status_code == 304
+    assert visitor.get(file, headers={"Range": "bytes=9999999-"}).status_code == 416
+    state = acme.get(f"{DOCUMENTS}/{document}/shares/{made['id']}").json()["data"]
+    assert (state["downloads"], state["state"], "url" in state) == (1, "active", False)
+
+
+def test_a_download_goes_on_where_it_broke_off(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
+    made = share(acme, document, max_downloads=1)
+    file = path_of(made) + "/file"
+    first = visitor.get(file, headers={"Range": "bytes=0-999"})
+    assert (first.status_code, first.content) == (206, DATA[:1000])
+    cookie = kept_cookie(first)
+    visitor.cookies.clear()
+    assert visitor.get(file, headers={"Range": "bytes=1000-"}).status_code == 404
+    rest = visitor.get(file, headers={"Range": "bytes=1000-", **cookie})
+    assert (rest.status_code, rest.content) == (206, DATA[1000:])
+    assert visitor.get(file, headers=cookie).status_code == 404
+    assert visitor.get(path_of(made), headers=cookie).status_code == 404
+    [line] = [each for each in _log(acme, document) if each["share_id"] == made["id"]]
+    assert (line["outcome"], line["bytes"], line["count"]) == ("complete", len(DATA), 1)
+    assert (line["address"], line["agent"]) == ("127.0.0.0/24", "Python")
+    table = acme.get(f"{DOCUMENTS}/{document}/downloads/export")
+    assert made["id"] in table.text
+    assert table.headers["content-type"].startswith("text/csv")
+
+
+def _log(acme: httpx.Client, document: str) -> list[dict[str, Any]]:
+    return [each for each in acme.get(f"{DOCUMENTS}/{document}/downloads").json()["data"] if "share_id" in each]
+
+
+def test_a_password_is_asked_for_before_anything_is_told(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
+    made = share(acme, document, password="a sentence to tell")
+    path = path_of(made)
+    for asked in (path, f"{path}/file"):
+        page = visitor.get(asked)
+        assert page.status_code == 403
+        assert "Enter the password" in page.text
+        assert "Angebot" not in page.text
+    wrong = visitor.post(path, data={"password": "a sentence to guess"})
+    assert (wrong.status_code, "set-cookie" in wrong.headers) == (403, False)
+    assert "That is not the password." in wrong.text
+    assert visitor.post(path, content=b"x" * 5000).status_code == 413
+    right = visitor.post(path, data={"password": "a sentence to tell"})
+    assert (right.status_code, right.headers["location"]) == (303, path)
+    cookie = kept_cookie(right)
+    visitor.cookies.clear()
+    assert "Download" in visitor.get(path, headers=cookie).text
+    other = share(acme, document, password="a sentence to tell")
+    assert visitor.get(path_of(other), headers=cookie).status_code == 403
+    name, _, value = cookie["Cookie"].partition("=")
+    forged = {"Cookie": f"{name.replace(made['id'], other['id'])}={value}"}
+    assert visitor.get(path_of(other), headers=forged).status_code == 403
+    answer = visitor.get(f"{path}/file", headers=cookie)
+    assert answer.content == DATA
+    assert kept_cookie(answer) != cookie
+
+
+def test_whoever_guesses_has_to_wait(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
+    path = path_of(share(acme, document, password="a sentence to tell"))
+    tries = [visitor.post(path, data={"password": "a sentence to guess"}).status_code for _ in range(5)]
+    assert tries == [403] * 5
+    late = visitor.post(path, data={"password": "a sentence to tell"})
+    assert late.status_code == 429
+    assert "set-cookie" not in late.headers
+
+
+def test_every_link_that_leads_nowhere_is_answered_alike(
+    running: Running, acme: httpx.Client, visitor: httpx.Client, document: str
+) -> None:
+    revoked, used = share(acme, document), share(acme, document, max_downloads=1)
+    live = share(acme, document)
+    acme.delete(f"{DOCUMENTS}/{document}/shares/{revoked['id']}").raise_for_status()
+    assert visitor.get(f"{path_of(used)}/file").status_code == 200
+    visitor.cookies.clear()
+    paths = [path_of(revoked), path_of(used), f"/s/{secrets.token_urlsafe(24)}", "/s/", "/s/x/file", f"{path_of(live)}/other"]
+    answers = [visitor.get(path) for path in (*paths, f"{path_of(used)}/file")]
+    with running.client("cdn--globex.content.localhost") as other:
+        answers.append(other.get(path_of(live)))
+    assert {answer.status_code for answer in answers} == {404}
+    seen = {(answer.text.replace("globex", "acme"), answer.headers["cache-control"]) for answer in answers}
+    assert len(seen) == 1
+    assert visitor.post(path_of(revoked), data={"password": "x"}).status_code == 404
+    assert visitor.delete(path_of(live)).status_code == 405
+
+
+def test_an_audience_is_refused_by_name(acme: httpx.Client, document: str) -> None:
+    answer = acme.post(f"{DOCUMENTS}/{document}/shares", json={"audience": {"emails": ["a@b.example"]}}).json()["error"]
+    assert (answer["code"], answer["details"][0]["pointer"]) == ("validation_failed", "/audience")
