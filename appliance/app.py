@@ -34,6 +34,7 @@ from appliance.documents import service as documents
 from appliance.documents.leaving import Exits, NothingReviewed
 from appliance.documents.publications import Publications
 from appliance.documents.shares import Shares
+from appliance.documents.uploads import Uploads, forget_expired
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
 from appliance.governance import approvals
@@ -162,7 +163,7 @@ def build(config: Config) -> Appliance:
     """Wire every part; nothing runs yet."""
     sealer = open_store(config)
     datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
-    blobs = Blobs(LocalPlaces(config.data / "blobs"), [documents.HOLDER, *webapps.HOLDERS])
+    blobs = Blobs(LocalPlaces(config.data / "blobs"), [*documents.HOLDERS, *webapps.HOLDERS])
     presence = open_presence(config.data / "workers")
     queue = TaskQueue(db.database.obj)
     sandbox = config.sandbox
@@ -188,7 +189,7 @@ def build(config: Config) -> Appliance:
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
         executor=executor, rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
-        blobs=blobs, documents=files,
+        blobs=blobs, documents=files, uploads=Uploads(files, blobs, config.limits.document_mb << 20),
         publications=Publications(exits), shares=Shares(exits, sealer),
         webapps=make_webapps(config, blobs), webhooks=webhooks.Webhooks(sealer, egress),
         certificates=Certificates(sealer), domains=own_domains,
@@ -260,6 +261,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("public-deliveries", 1.0, services.publications.deliveries.write_down),
         Periodic("step-cache", 60.0, caching.purge),
         Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
+        Periodic("uploads", 3600.0, forget_expired),
         Periodic("blobs", 3600.0, services.blobs.collect),
         Periodic("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use())),
     ]

@@ -7,6 +7,7 @@ from . import (
     calls,
     datapool,
     delivery,
+    document_uploads,
     documents,
     domains,
     dry_runs,
@@ -33,9 +34,9 @@ from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    actions, approvals, bulk, calls, datapool, delivery, documents, domains, dry_runs, executions, integrations, keys,
-    kill_switches, llm, logs, oauth, processes, replay, retry_plan, shares, solutions, tenants, triggers, version_diff, webapps,
-    webhooks,
+    actions, approvals, bulk, calls, datapool, delivery, document_uploads, documents, domains, dry_runs, executions,
+    integrations, keys, kill_switches, llm, logs, oauth, processes, replay, retry_plan, shares, solutions,
+    tenants, triggers, version_diff, webapps, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

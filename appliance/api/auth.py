@@ -1,6 +1,6 @@
 """From a request's headers to an authenticated caller."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from appliance.core.errors import BrowserCallRefused, MissingApiKey, ScopeMissing, UnknownHost
@@ -24,6 +24,7 @@ class Arrived:
     raw: bytes
     upload: Upload | None = None
     admitted: tuple[keys.Caller, dict[str, str]] | None = None
+    stream: AsyncIterator[bytes] | None = None
 
 
 def refuse_browser(headers: Mapping[str, str], own_origin: str) -> None:

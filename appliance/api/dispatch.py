@@ -89,6 +89,8 @@ async def _serve(services: Services, route: Route, **path_args: str) -> Response
             )  # fmt: skip
             if route.takes_upload:
                 sent = await _serve_upload(services, route, arrived, path_args)
+            elif route.takes_stream:
+                sent = await _async_work(services, route, replace(arrived, stream=aiter(request.body)), path_args)
             else:
                 arrived = replace(arrived, raw=await _read_body(services))
                 work = _async_work if route.is_async else _sync_work
@@ -295,7 +297,9 @@ def _make_call(services: Services, route: Route, arrived: Arrived, caller: Calle
     content_type = arrived.headers.get("content-type", "")
     given = arrived.raw
     body: Any = arrived.upload
-    if arrived.upload is None:
+    if arrived.stream is not None:
+        body = arrived.stream
+    elif arrived.upload is None:
         body = parsing.parse_body(route, arrived.raw, content_type, services.config.limits.json_depth)
     else:
         given = json.dumps([arrived.upload.received.sha256, arrived.upload.filename, dict(arrived.upload.fields)]).encode()

@@ -1,13 +1,13 @@
 """/api/v1/documents"""
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
-from appliance.documents.service import Changes, Document, NewDocument, Revision, Wanted, clean_name
+from appliance.documents.service import Changes, Document, NewDocument, Revision, Wanted, clean_name, read_metadata
 
 from .contents import answer_content
 from .routing import Answer, Body, Call, Json, ListQuery, Query, Upload, View, route
@@ -32,6 +32,19 @@ class DocumentView(View):
     created_at: str
     created_by: str
     updated_at: str
+    metadata: dict[str, Any]
+
+
+class FolderView(View):
+    """A folder; `documents` are in it, `total` in it and below."""
+
+    path: str
+    documents: int
+    total: int
+
+
+class MovedView(View):
+    moved: int
 
 
 class RevisionView(View):
@@ -47,21 +60,34 @@ class RevisionView(View):
 
 
 class DocumentListQuery(ListQuery):
-    """`name` is a part of it, `folder` exactly the folder, `media_type` like `image/png` or `image/*`."""
+    """`name` is a part of it, `folder` exactly the folder, `media_type` like `image/png` or `image/*`; `metadata` is a JSON
+    object whose members the document's metadata has: `{"customer": "ACME"}`."""
 
     name: str | None = None
     tag: str | None = None
     folder: str | None = None
     media_type: MediaType | None = None
+    metadata: str | None = None
+
+
+class FolderListQuery(Query):
+    """The folders below `under`; all when it is not given."""
+
+    under: str = ""
+    limit: int = DEFAULT_LIMIT
+    cursor: str | None = None
+    count: Literal["exact"] | None = None
 
 
 class UploadQuery(Query):
-    """What the document is called; `tags` has commas between.  A form may give the same as its fields."""
+    """What the document is called; `tags` has commas between, `metadata` is a JSON object.  A form may give the same as its
+    fields."""
 
     name: str | None = None
     folder: str | None = None
     tags: str | None = None
     media_type: MediaType | None = None
+    metadata: str | None = None
 
 
 class RevisionQuery(Query):
@@ -79,12 +105,20 @@ class RevisionListQuery(Query):
 
 
 class ChangeDocument(Body):
-    """RFC 7396 merge; `tags` is the whole new list."""
+    """RFC 7396 merge, also of `metadata`, in which null takes a member away; `tags` is the whole new list."""
 
     name: str | None = None
     folder: str | None = None
     tags: list[str] | None = None
     media_type: MediaType | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class MoveFolder(Body):
+    """From one path to another: `{"from": "inbox/2026", "to": "archive/2026"}`."""
+
+    source: Annotated[str, Field(alias="from")]
+    target: Annotated[str, Field(alias="to")]
 
 
 def document_view(document: Document) -> DocumentView:
@@ -92,7 +126,7 @@ def document_view(document: Document) -> DocumentView:
         id=document.id, name=document.name, folder=document.folder, tags=list(document.tags), media_type=document.media_type,
         size=document.size, sha256=document.sha256, revision=document.revision, version=document.version,
         created_at=clock.rfc3339(document.created_at), created_by=document.created_by,
-        updated_at=clock.rfc3339(document.updated_at),
+        updated_at=clock.rfc3339(document.updated_at), metadata=dict(document.metadata),
     )  # fmt: skip
 
 
@@ -138,9 +172,10 @@ def said(call: Call, *names: str) -> dict[str, str]:
 
 @route("GET", "/documents", scope="documents.read", query=DocumentListQuery, returns=DocumentView, listed=True)
 def list_documents(call: Call) -> object:
-    """List documents: filter by name, tag, folder and media type; newest first unless sorted."""
+    """List documents: filter by name, tag, folder, media type and metadata; newest first unless sorted."""
     query: DocumentListQuery = call.query
-    wanted = Wanted(query.name, query.tag, query.folder, query.media_type)
+    metadata = read_metadata(query.metadata) if query.metadata is not None else {}
+    wanted = Wanted(query.name, query.tag, query.folder, query.media_type, metadata)
     return call.services.documents.list_documents(call.scope, wanted, query.page).map(document_view)
 
 
@@ -149,17 +184,34 @@ def create_document(call: Call) -> Answer:
     """Upload a document.
 
     Send the file as the body with `?name=`, or a form (`multipart/form-data`) whose field `file` holds it; `name`, `folder`,
-    `tags` (commas between) and `media_type` are parameters of the query or fields of the form. The media type is what the
-    content shows; a name or a given type only chooses among kinds of text and of office files.
+    `tags` (commas between), `media_type` and `metadata` (JSON) are parameters of the query or fields of the form. The media
+    type is what the content shows; a name or a given type only chooses among kinds of text and of office files.
     """
-    words = said(call, "name", "folder", "tags", "media_type")
+    words = said(call, "name", "folder", "tags", "media_type", "metadata")
     upload: Upload = call.body
     name = words.get("name") or (clean_name(upload.filename) if upload.filename else None)
     if name is None:
         raise ValidationFailed("name the document with ?name=, or send a form whose file has a name", pointer="/name")
     tags = tuple(tag.strip() for tag in words.get("tags", "").split(",") if tag.strip())
-    new = NewDocument(name, words.get("media_type"), words.get("folder", ""), tags)
+    metadata = read_metadata(words["metadata"]) if "metadata" in words else {}
+    new = NewDocument(name, words.get("media_type"), words.get("folder", ""), tags, metadata)
     return shown(call.services.documents.create_document(call.scope, new, upload.content), 201)
+
+
+@route("GET", "/documents/folders", scope="documents.read", query=FolderListQuery, returns=FolderView, listed=True)
+def list_folders(call: Call) -> object:
+    """List the folders that hold documents, with how many are in each, by path."""
+    query: FolderListQuery = call.query
+    page = PageRequest(query.limit, query.cursor, count=query.count == "exact")
+    found = call.services.documents.list_folders(call.scope, query.under, page)
+    return found.map(lambda folder: FolderView(path=folder.path, documents=folder.documents, total=folder.total))
+
+
+@route("POST", "/documents/folders/move", scope="documents.write", body=MoveFolder, returns=MovedView)
+def move_folder(call: Call) -> MovedView:
+    """Move a folder with all that is in it, at once or not at all; into a folder that is there it is merged."""
+    body: MoveFolder = call.body
+    return MovedView(moved=call.services.documents.move_folder(call.scope, body.source, body.target))
 
 
 @route("GET", "/documents/{document_id}", scope="documents.read", returns=DocumentView)
@@ -170,9 +222,10 @@ def get_document(call: Call, document_id: str) -> Answer:
 
 @route("PATCH", "/documents/{document_id}", scope="documents.write", body=ChangeDocument, returns=DocumentView)
 def change_document(call: Call, document_id: str) -> Answer:
-    """Rename, move or tag a document; its content stays. Takes If-Match."""
+    """Rename, move, tag or describe a document; its content stays. Takes If-Match."""
     body: ChangeDocument = call.body
-    changes = Changes(body.name, body.folder, None if body.tags is None else tuple(body.tags), body.media_type)
+    tags = None if body.tags is None else tuple(body.tags)
+    changes = Changes(body.name, body.folder, tags, body.media_type, body.metadata)
     version = wanted_version(call)
     return shown(call.services.documents.update_document(call.scope, document_id, changes, if_version=version))
 

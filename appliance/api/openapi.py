@@ -92,6 +92,8 @@ def _body_content(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         return {"application/zip": {"schema": {**described}}, "application/gzip": {"schema": {**described}}}
     if kind == "lines":
         return {"text/csv": {"schema": {**described}}, "application/x-ndjson": {"schema": {**described}}}
+    if kind == "stream":
+        return {"application/octet-stream": {"schema": {**described}}}
     if kind == "file":
         return {"application/octet-stream": {"schema": {**described}}, "multipart/form-data": {"schema": _FORM}}
     content = {"application/json": {"schema": {"type": "object", **described}}}
@@ -111,6 +113,9 @@ def _parameters(route: Route, schemas: dict[str, Any]) -> list[dict[str, Any]]:
         found.append(_header("Idempotency-Key", "Repeat a request safely: the first answer is kept 24 h.", 255))
     if "If-Match" in (route.description + route.summary):
         found.append(_header("If-Match", "The ETag that must still be current.", 100, pattern='^"[!#-~]{1,90}"$'))
+    if route.takes_stream:
+        text = "Where these bytes begin: as many as have been acknowledged."
+        found.append(_header("Upload-Offset", text, 18, pattern="^[0-9]{1,18}$"))
     return found
 
 

@@ -62,12 +62,13 @@ NULL = Null(None)
 @dataclass(frozen=True)
 class Json:
     """Marks a body that is any JSON object (`kind="object"`), a definition in JSON or YAML (`kind="document"`), or an
-    upload: an archive, lines of CSV or NDJSON, or any file, which may come as a form (`kind="file"`).
+    upload: an archive, lines of CSV or NDJSON, or any file, which may come as a form (`kind="file"`); or bytes that an
+    asynchronous handler takes as they come (`kind="stream"`).
 
     An `optional` one may be left out; the handler then gets an empty object.
     """
 
-    kind: Literal["object", "document", "archive", "lines", "file"] = "object"
+    kind: Literal["object", "document", "archive", "lines", "file", "stream"] = "object"
     description: str = ""
     optional: bool = False
 
@@ -100,7 +101,7 @@ class Upload:
 class Call:
     """One authenticated request as a handler sees it; `body` and `query` are of the declared types.
 
-    `body` of a document route is `Document`; of a route that takes an upload `Upload`.
+    `body` of a document route is `Document`; of a route that takes an upload `Upload`; of a stream an iterator of bytes.
     """
 
     scope: TenantScope
@@ -189,6 +190,11 @@ class Route:
     def takes_upload(self) -> bool:
         """Whether the body is a file, which goes to the disk as it comes."""
         return isinstance(self.body, Json) and self.body.is_upload
+
+    @property
+    def takes_stream(self) -> bool:
+        """Whether the handler reads the body itself."""
+        return isinstance(self.body, Json) and self.body.kind == "stream"
 
     @property
     def needs_body(self) -> bool:

@@ -92,6 +92,7 @@ class Limits:
     json_body_kb: int = setting(1024, "Largest JSON body.")
     json_depth: int = setting(64, "Deepest nesting of a JSON body.")
     upload_mb: int = setting(100, "Largest streamed upload.")
+    document_mb: int = setting(2048, "Largest document that is uploaded in parts.")
     archive_files: int = setting(10_000, "Most files in an archive.")
     archive_mb: int = setting(500, "Largest unpacked archive.")
     step_seconds: int = setting(30, "Wall time of a step that sets none (at most 15 minutes).")

@@ -2,7 +2,7 @@
 
 from peewee import BigIntegerField, CompositeKey, IntegerField, TextField
 
-from appliance.core.db import TenantModel
+from appliance.core.db import JsonField, TenantModel
 
 
 class DocumentRow(TenantModel):
@@ -17,6 +17,7 @@ class DocumentRow(TenantModel):
     sha256 = TextField()
     revision = IntegerField()
     version = IntegerField()
+    metadata = JsonField()
     created_at = BigIntegerField()
     created_by = TextField()
     updated_at = BigIntegerField()
@@ -52,3 +53,56 @@ class DocumentRevision(TenantModel):
     class Meta:
         primary_key = CompositeKey("tenant_id", "document_id", "number")
         table_name = "document_revision"
+
+
+class DocumentMetadata(TenantModel):
+    """A member of a document's metadata that can be asked for; `value` is its JSON."""
+
+    label = "metadata"
+    document_id = TextField()
+    name = TextField()
+    value = TextField()
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "document_id", "name")
+        table_name = "document_metadata"
+
+
+class UploadRow(TenantModel):
+    """An upload in parts: `document_id` is the document it continues, or has become once `state` is done."""
+
+    label = "upload"
+    id = TextField()
+    document_id = TextField(null=True)
+    name = TextField()
+    folder = TextField()
+    tags = JsonField()
+    metadata = JsonField()
+    media_type = TextField(null=True)
+    comment = TextField()
+    size = BigIntegerField()
+    sha256 = TextField(null=True)
+    received = BigIntegerField()
+    state = TextField()  # open | done | refused
+    revision = IntegerField(null=True)
+    created_at = BigIntegerField()
+    created_by = TextField()
+    expires_at = BigIntegerField()
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "id")
+        table_name = "document_upload"
+
+
+class UploadPart(TenantModel):
+    """Bytes of an upload from `begins` on."""
+
+    label = "part"
+    upload_id = TextField()
+    begins = BigIntegerField()
+    sha256 = TextField()
+    size = BigIntegerField()
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "upload_id", "begins")
+        table_name = "document_upload_part"

@@ -12,6 +12,7 @@ LONGEST_NAME = 200
 LONGEST_FOLDER = 500
 LONGEST_TAG = 60
 MOST_TAGS = 50
+LONGEST_COMMENT = 1000
 # Path and shell characters, and what changes the reading direction of a name ("invoice\u202efdp.exe").
 _HARMFUL = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]')
 
@@ -61,3 +62,10 @@ def check_tags(tags: Sequence[str], pointer: str = "/tags") -> tuple[str, ...]:
                 f"{tag[:80]!r} is not a tag; use 1 to {LONGEST_TAG} characters without commas", pointer=f"{pointer}/{index}"
             )
     return tuple(sorted(set(tags)))
+
+
+def check_comment(comment: str, pointer: str = "/comment") -> str:
+    """The comment itself; ValidationFailed when it is too long."""
+    if len(comment) > LONGEST_COMMENT:
+        raise ValidationFailed(f"a comment has at most {LONGEST_COMMENT} characters", pointer=pointer)
+    return comment

@@ -1,9 +1,9 @@
 """What crosses the border of this domain."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from appliance.core.scope import TenantScope
 
@@ -26,6 +26,7 @@ class Document:
     created_at: int
     created_by: str
     updated_at: int
+    metadata: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,26 +51,29 @@ class NewDocument:
     media_type: str | None = None
     folder: str = ""
     tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What is to be different; None leaves it."""
+    """What is to be different; None leaves it.  `metadata` is merged into what there is (RFC 7396)."""
 
     name: str | None = None
     folder: str | None = None
     tags: tuple[str, ...] | None = None
     media_type: str | None = None
+    metadata: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a list shows: a part of the name, a tag, exactly this folder, `image/png` or `image/*`."""
+    """What a list shows: a part of the name, a tag, exactly this folder, `image/png` or `image/*`, equal metadata."""
 
     name: str | None = None
     tag: str | None = None
     folder: str | None = None
     media_type: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,22 @@ from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 
+from . import folders
+from .folders import Folder
+from .lists import chosen, shown
 from .media_types import settle_media_type
+from .metadata import check_metadata, merge, read_metadata, set_metadata
 from .models import DocumentRevision, DocumentRow, DocumentTag
-from .naming import check_folder, check_name, check_tags, clean_name
+from .naming import check_comment, check_folder, check_name, check_tags, clean_name
 from .records import Changes, Content, Document, Event, Listener, NewDocument, Revision, Wanted
 
 __all__ = [
-    "HOLDER", "Changes", "Content", "Document", "Documents", "Event", "Listener", "NewDocument", "Revision", "Wanted",
-    "clean_name", "forget_tenant", "on_change",
+    "HOLDER", "HOLDERS", "Changes", "Content", "Document", "Documents", "Event", "Folder", "Listener", "NewDocument", "Revision",
+    "Wanted", "clean_name", "forget_tenant", "on_change", "read_metadata",
 ]  # fmt: skip
 
-HOLDER = "document_revision"  # the table that refers to blobs
-LONGEST_COMMENT = 1000
+HOLDER = "document_revision"  # the table whose rows are what documents have been
+HOLDERS = (HOLDER, "document_upload_part")  # every table here that refers to blobs
 _listeners: list[Listener] = []
 
 
@@ -69,12 +73,12 @@ class Documents:
 
     def store_document(self, scope: TenantScope, new: NewDocument, source: bytes | BinaryIO | Iterable[bytes]) -> Document:
         """`keep_content` and `create_document` in one, for who is in no transaction."""
-        _check(new)
+        check_new(new)
         return self.create_document(scope, new, self._blobs.put(scope, source))
 
     def create_document(self, scope: TenantScope, new: NewDocument, content: StoredBlob) -> Document:
         """A new document whose first revision is the content; ValidationFailed.  Rows only: may be part of a write."""
-        name, folder, tags = _check(new)
+        name, folder, tags, metadata = check_new(new)
         media_type, now = settle_media_type(content.head, name, new.media_type), clock.now_ms()
 
         def insert() -> Document:
@@ -82,8 +86,10 @@ class Documents:
             scope.insert(
                 DocumentRow, id=document_id, name=name, folder=folder, media_type=media_type, size=content.size,
                 sha256=content.sha256, revision=1, version=1, created_at=now, created_by=scope.actor, updated_at=now,
+                metadata=metadata,
             )  # fmt: skip
             _set_tags(scope, document_id, tags)
+            set_metadata(scope, document_id, metadata)
             self._insert_revision(scope, document_id, (1, "", media_type, now), content)
             return self._told(scope, "created", document_id)
 
@@ -97,8 +103,7 @@ class Documents:
 
         Rows only: may be part of a write.
         """
-        if len(comment) > LONGEST_COMMENT:
-            raise ValidationFailed(f"a comment has at most {LONGEST_COMMENT} characters", pointer="/comment")
+        check_comment(comment)
 
         def insert() -> Document:
             row = _at_version(scope, document_id, if_version)
@@ -123,25 +128,27 @@ class Documents:
     def get_document(self, scope: TenantScope, document_id: str) -> Document:
         """The document; NotFound."""
         with db.snapshot():
-            return _shown(scope, [scope.get(DocumentRow, id=document_id)])[0]
+            return shown(scope, [scope.get(DocumentRow, id=document_id)])[0]
 
     def list_documents(self, scope: TenantScope, wanted: Wanted, request: PageRequest) -> Page[Document]:
         """The documents that fulfil every wish, newest first unless asked otherwise."""
         fields = {name: getattr(DocumentRow, name) for name in ("id", "name", "folder", "size", "created_at", "updated_at")}
         with db.snapshot():
-            page = paginate(_chosen(scope, wanted), request, fields)
-            return Page(_shown(scope, page.items), page.next_cursor, page.total)
+            page = paginate(chosen(scope, wanted), request, fields)
+            return Page(shown(scope, page.items), page.next_cursor, page.total)
 
     def update_document(self, scope: TenantScope, document_id: str, changes: Changes, *, if_version: int | None = None) -> Document:
-        """Rename, move, tag; the content stays.  NotFound, VersionConflict, ValidationFailed."""
+        """Rename, move, tag, describe; the content stays.  NotFound, VersionConflict, ValidationFailed."""
         name = None if changes.name is None else check_name(changes.name)
         folder = None if changes.folder is None else check_folder(changes.folder)
         tags = None if changes.tags is None else check_tags(changes.tags)
 
         def update() -> Document:
             row = _at_version(scope, document_id, if_version)
-            before = _shown(scope, [row])[0]
+            before = shown(scope, [row])[0]
             wanted: dict[str, Any] = {"name": name or row.name, "folder": row.folder if folder is None else folder}
+            if changes.metadata is not None:
+                wanted["metadata"] = check_metadata(merge(row.metadata, changes.metadata))
             if changes.media_type is not None:
                 wanted["media_type"] = self._retyped(scope, row, wanted["name"], changes.media_type)
             if (tags is None or tags == before.tags) and all(getattr(row, each) == value for each, value in wanted.items()):
@@ -149,6 +156,8 @@ class Documents:
             _change(scope, row, wanted)
             if tags is not None:
                 _set_tags(scope, document_id, tags)
+            if "metadata" in wanted:
+                set_metadata(scope, document_id, wanted["metadata"])
             return self._told(scope, "updated", document_id)
 
         return db.write(update)
@@ -159,6 +168,27 @@ class Documents:
         if settled != media_type:
             raise ValidationFailed(f"the content is {settled}, not {media_type[:80]!r}", pointer="/media_type")
         return settled
+
+    # -- folders
+
+    def list_folders(self, scope: TenantScope, under: str, request: PageRequest) -> Page[Folder]:
+        """The folders in `under` and below, by path; ValidationFailed."""
+        return folders.list_folders(scope, check_folder(under, "/under"), request)
+
+    def move_folder(self, scope: TenantScope, source: str, target: str) -> int:
+        """Give the folder, with all that is in it, another path, at once or not at all; answers how many documents moved.
+
+        NotFound when nothing is in it, Conflict when it would move into itself, or is too large to be moved at once.
+        """
+
+        def move() -> int:
+            moved = folders.moved_rows(scope, check_folder(source, "/from"), check_folder(target, "/to"))
+            for row, folder in moved:
+                _change(scope, row, {"folder": folder})
+                self._told(scope, "updated", row.id)
+            return len(moved)
+
+        return db.write(move)
 
     def delete_document(self, scope: TenantScope, document_id: str, *, if_version: int | None = None) -> None:
         """Delete the document with all its revisions; NotFound, VersionConflict."""
@@ -210,8 +240,9 @@ def _tell(scope: TenantScope, event: Event, document: Document) -> None:
         listener(scope, event, document)
 
 
-def _check(new: NewDocument) -> tuple[str, str, tuple[str, ...]]:
-    return check_name(new.name), check_folder(new.folder), check_tags(new.tags)
+def check_new(new: NewDocument) -> tuple[str, str, tuple[str, ...], dict[str, Any]]:
+    """Name, folder, tags and metadata as they are kept; ValidationFailed."""
+    return check_name(new.name), check_folder(new.folder), check_tags(new.tags), check_metadata(new.metadata)
 
 
 def _at_version(scope: TenantScope, document_id: str, if_version: int | None) -> DocumentRow:
@@ -232,37 +263,6 @@ def _set_tags(scope: TenantScope, document_id: str, tags: tuple[str, ...]) -> No
     scope.delete(DocumentTag).where(DocumentTag.document_id == document_id).execute()
     for tag in tags:
         scope.insert(DocumentTag, document_id=document_id, tag=tag)
-
-
-def _chosen(scope: TenantScope, wanted: Wanted) -> Any:
-    query = scope.select(DocumentRow)
-    if wanted.name is not None:
-        query = query.where(DocumentRow.name.contains(wanted.name))
-    if wanted.folder is not None:
-        query = query.where(DocumentRow.folder == check_folder(wanted.folder))
-    if wanted.tag is not None:
-        tagged = scope.select(DocumentTag, DocumentTag.document_id).where(DocumentTag.tag == wanted.tag)
-        query = query.where(DocumentRow.id.in_(tagged))
-    if wanted.media_type is not None:
-        main, _, sub = wanted.media_type.partition("/")
-        chosen = DocumentRow.media_type == wanted.media_type
-        query = query.where(DocumentRow.media_type.startswith(f"{main}/") if sub == "*" else chosen)
-    return query
-
-
-def _shown(scope: TenantScope, rows: Iterable[DocumentRow]) -> list[Document]:
-    """The rows with their tags."""
-    rows = list(rows)
-    tags: dict[str, list[str]] = {row.id: [] for row in rows}
-    for each in scope.select(DocumentTag).where(DocumentTag.document_id.in_(list(tags))).order_by(DocumentTag.tag):
-        tags[each.document_id].append(each.tag)
-    return [
-        Document(
-            row.id, row.name, row.folder, tuple(sorted(tags[row.id])), row.media_type, row.size, row.sha256, row.revision,
-            row.version, row.created_at, row.created_by, row.updated_at,
-        )
-        for row in rows
-    ]  # fmt: skip
 
 
 def _revision(row: DocumentRevision) -> Revision:

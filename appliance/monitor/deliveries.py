@@ -26,6 +26,8 @@ from .storable import storable_text
 from .webhooks import KEEP_TRYING_MS, arrivals, seal_context
 
 log = logging.getLogger(__name__)
+# Its own: whoever seeds the common one, to draw the same again, is not disturbed by what happens beside him.
+_chance = random.Random()  # noqa: S311 spreading, not secrecy
 
 PLACES = 32
 """How many messages one process sends at once."""
@@ -130,7 +132,7 @@ class Deliverer:
             "webhook_delivery d WHERE d.tenant_id = w.tenant_id AND d.webhook_id = w.id AND d.next_try_at <= ?)",
             (clock.now_ms(),),
         )
-        random.shuffle(due)  # where places are short, nobody is always the last
+        _chance.shuffle(due)  # where places are short, nobody is always the last
         begun: list[Future[None]] = []
         for tenant_id, webhook_id, failed_in_row in due:
             key, suspect = (str(tenant_id), str(webhook_id)), failed_in_row > 0
@@ -256,7 +258,7 @@ def _next_try(row: DeliveryRow, claimed: Claimed, attempt: Attempt, now: int) ->
     """When to try again: once more at the very end of the three days, never after it."""
     if now >= row.give_up_at or attempt.status == _GONE:
         return None
-    delay = delay_ms(claimed.tries, random.random())  # noqa: S311 spreading, not secrecy
+    delay = delay_ms(claimed.tries, _chance.random())
     if attempt.retry_after is not None:
         delay = max(delay, min(attempt.retry_after * 1000, LONGEST_DELAY_MS))
     return int(min(now + delay, row.give_up_at))

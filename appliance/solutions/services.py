@@ -11,6 +11,7 @@ from appliance.core.queue import TaskQueue
 from appliance.documents.publications import Publications
 from appliance.documents.service import Documents
 from appliance.documents.shares import Shares
+from appliance.documents.uploads import Uploads
 from appliance.governance.executor import GovernedExecutor
 from appliance.integrations.service import Integrations
 from appliance.llm.service import LanguageModels
@@ -45,6 +46,7 @@ class Services:
     assets: Path
     blobs: Blobs
     documents: Documents
+    uploads: Uploads
     publications: Publications
     shares: Shares
     webapps: WebApps

@@ -12,5 +12,6 @@ class Example:
     body: Any = None
     query: dict[str, Any] = field(default_factory=dict)
     media: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
     stream: bool = False
     """The answer does not end by itself."""

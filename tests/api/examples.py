@@ -5,13 +5,14 @@ from typing import Any
 
 from appliance.solutions.archive import write_zip
 from tests.api.delivery_examples import DELIVERY
+from tests.api.document_examples import DOCUMENTS
 from tests.api.domain_examples import DOMAINS
 from tests.api.example import Example
 from tests.api.resources import FIELDS, Resources, fresh
 from tests.api.webapp_examples import WEBAPPS
 
 __all__ = ["EXAMPLES", "Example", "solution"]
-EXAMPLES: dict[str, Callable[[Resources], Example]] = {**WEBAPPS, **DELIVERY, **DOMAINS}
+EXAMPLES: dict[str, Callable[[Resources], Example]] = {**WEBAPPS, **DELIVERY, **DOCUMENTS, **DOMAINS}
 Make = Callable[[Resources], Example]
 
 
@@ -69,7 +70,7 @@ _plain(
     "get_tenant", "list_members", "list_secrets", "list_keys", "list_processes", "search_executions", "list_collections",
     "list_llm_profiles", "list_connectors", "list_integrations", "search_calls", "list_webhooks", "list_kill_switches",
     "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit",
-    "verify_audit", "export_solution", "list_approvals", "list_documents",
+    "verify_audit", "export_solution", "list_approvals",
 )  # fmt: skip
 
 _about("remove_member", user_id=Resources.member)
@@ -92,8 +93,6 @@ _about("start_oauth", slug=Resources.consented_integration)
 _about("get_llm_profile get_llm_usage", slug=_llm_profile)
 _about("delete_llm_profile", slug=Resources.llm_profile)
 _about("get_connector", connector=lambda _: "http")
-_about("get_document download_document list_revisions", document_id=lambda tenant: tenant.once("document", tenant.document))
-_about("delete_document", document_id=Resources.document)
 _about("get_approval", approval_id=Resources.approval)
 _about("get_failure retry_failures", failure_id=Resources.failure)
 _about("list_triggers", process_id=Resources.triggered)
@@ -339,20 +338,3 @@ def _(tenant: Resources) -> Example:
 @example("apply_solution")
 def _(tenant: Resources) -> Example:
     return Example(body=solution(fresh("applied")), query={"message": "by a test"}, media="application/zip")
-
-
-@example("create_document")
-def _(tenant: Resources) -> Example:
-    query = {"name": "orders.csv", "folder": "inbox", "tags": "new,csv"}
-    return Example(body=b"number\n10248\n", query=query, media="application/octet-stream")
-
-
-@example("change_document")
-def _(tenant: Resources) -> Example:
-    return Example({"document_id": tenant.document()}, {"name": "renamed.csv", "tags": ["done"]})
-
-
-@example("add_revision")
-def _(tenant: Resources) -> Example:
-    path = {"document_id": tenant.document()}
-    return Example(path, b"number\n10249\n", {"comment": "corrected"}, media="application/octet-stream")

@@ -79,6 +79,7 @@ class Fuzz:
 def put_good_parts(route: Route, case: Any, known: Example, *, with_query: bool) -> None:
     """The example's body, and its query unless the generated one is to stay."""
     case.headers = {name: value for name, value in (case.headers or {}).items() if name not in ("If-Match", "Idempotency-Key")}
+    case.headers |= known.headers
     if with_query:
         case.query = dict(known.query)
     if route.body is None:

@@ -33,9 +33,9 @@ def address(route: Route, path: dict[str, str]) -> str:
 
 def send(client: httpx.Client, route: Route, given: Example, **headers: str) -> httpx.Response:
     """The example as a request; of an endless answer the head and the first bytes."""
-    parts: dict[str, Any] = {"params": given.query, "headers": headers}
+    parts: dict[str, Any] = {"params": given.query, "headers": {**given.headers, **headers}}
     if given.media:
-        parts |= {"content": given.body, "headers": {**headers, "Content-Type": given.media}}
+        parts |= {"content": given.body, "headers": {**given.headers, **headers, "Content-Type": given.media}}
     elif given.body is not None:
         parts["json"] = given.body
     with client.stream(route.method, address(route, given.path), **parts) as answer:
@@ -125,7 +125,7 @@ def test_what_belongs_to_others_is_answered_like_what_is_not_there(ours: Resourc
     for asked, absent in pairs:
         answers = []
         for path in (asked, absent):
-            given = Example(path, foreign.body, foreign.query, foreign.media)
+            given = Example(path, foreign.body, foreign.query, foreign.media, foreign.headers)
             answers.append(refusal(send(ours.client, route, given, **{"X-Request-Id": "same"}), path))
         assert answers[0][0] == 404
         assert answers[0] == answers[1]

@@ -9,13 +9,14 @@ from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
 from appliance.core import db, migrations
 from appliance.core.scope import TenantScope
-from appliance.documents.service import HOLDER, Documents
+from appliance.documents.service import HOLDERS, Documents
+from appliance.documents.uploads import Uploads
 from appliance.tenants import service as tenants
 
 
 @pytest.fixture
 def blobs(tmp_path: Path) -> Blobs:
-    return Blobs(LocalPlaces(tmp_path / "blobs"), [HOLDER])
+    return Blobs(LocalPlaces(tmp_path / "blobs"), HOLDERS)
 
 
 @pytest.fixture
@@ -36,3 +37,8 @@ def acme() -> TenantScope:
 @pytest.fixture
 def globex() -> TenantScope:
     return TenantScope("globex", "key:globex")
+
+
+@pytest.fixture
+def uploads(documents: Documents, blobs: Blobs) -> Uploads:
+    return Uploads(documents, blobs, 64 << 20)

@@ -1,0 +1,135 @@
+"""What documents are in and what is said of them: found, changed and moved as a whole."""
+
+from typing import Any
+
+import pytest
+
+from appliance.core import db
+from appliance.core.errors import Conflict, InvalidFilter, NotFound, ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.documents import folders, service
+from appliance.documents.service import Changes, Documents, NewDocument, Wanted, read_metadata
+
+
+def store(documents: Documents, scope: TenantScope, name: str, folder: str = "", **metadata: Any) -> str:
+    return documents.store_document(scope, NewDocument(name, folder=folder, metadata=metadata), name.encode()).id
+
+
+def found(documents: Documents, scope: TenantScope, **metadata: Any) -> list[str]:
+    return [each.name for each in documents.list_documents(scope, Wanted(metadata=metadata), PageRequest(sort="name")).items]
+
+
+def tree(documents: Documents, scope: TenantScope, under: str = "") -> list[tuple[str, int, int]]:
+    page = documents.list_folders(scope, under, PageRequest())
+    return [(folder.path, folder.documents, folder.total) for folder in page.items]
+
+
+def test_documents_are_found_by_equal_metadata(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
+    store(documents, acme, "a", customer="ACME", year=2026, paid=True, note=None, lines=[1, 2])
+    store(documents, acme, "b", customer="ACME", year=2025.0, paid=1)
+    store(documents, globex, "c", customer="ACME")
+    assert found(documents, acme, customer="ACME") == ["a", "b"]
+    assert found(documents, acme, customer="ACME", year=2025) == ["b"]
+    assert found(documents, acme, year=2026.0) == ["a"]
+    assert found(documents, acme, year="2026") == []
+    assert (found(documents, acme, paid=True), found(documents, acme, paid=1)) == (["a"], ["b"])
+    assert found(documents, acme, customer="acme") == found(documents, acme, unknown="x") == []
+    assert found(documents, acme, customer="ACME' OR '1'='1") == []
+    for asked in ([1, 2], {"a": 1}, None, "x" * 2000):
+        with pytest.raises(InvalidFilter):
+            found(documents, acme, lines=asked)
+
+
+def test_a_change_merges_metadata(documents: Documents, acme: TenantScope) -> None:
+    made = store(documents, acme, "a", customer="ACME", address={"city": "Bonn", "zip": "53111"}, old="x")
+    changes = Changes(metadata={"address": {"zip": None, "street": "Hauptstr. 1"}, "old": None, "year": 2026})
+    changed = documents.update_document(acme, made, changes)
+    assert changed.metadata == {"address": {"city": "Bonn", "street": "Hauptstr. 1"}, "customer": "ACME", "year": 2026}
+    assert changed.version == 2
+    assert documents.update_document(acme, made, Changes(metadata={"year": 2026})) == changed
+    assert (found(documents, acme, old="x"), found(documents, acme, year=2026)) == ([], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("metadata", "pointer"),
+    [
+        ({"": 1}, "/metadata/"),
+        ({"a/b\n": 1}, "/metadata/a~1b\n"),
+        ({"x" * 61: 1}, "/metadata/" + "x" * 61),
+        ({str(n): n for n in range(51)}, "/metadata"),
+        ({"a": "x" * 17_000}, "/metadata"),
+        ({"a": float("nan")}, "/metadata"),
+        ({"a": "\ud800"}, "/metadata"),
+    ],
+)
+def test_metadata_that_is_not_accepted_is_named(
+    documents: Documents, acme: TenantScope, metadata: dict[str, Any], pointer: str
+) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        documents.store_document(acme, NewDocument("a", metadata=metadata), b"one")
+    assert refused.value.details[0].pointer == pointer
+
+
+@pytest.mark.parametrize("text", ["", "[]", "1", "{", "[" * 100_000, '{"a": 1e999}', '{"a": "\\ud800"}'])
+def test_metadata_that_is_no_object_is_refused(text: str) -> None:
+    with pytest.raises(ValidationFailed):
+        read_metadata(text)
+
+
+def test_folders_are_told_with_what_is_in_them(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
+    for folder in ("a", "a/b", "a/b", "a/b/c/d", "a-b", "ab", "", "z"):
+        store(documents, acme, "x", folder)
+    store(documents, globex, "y", "g")
+    assert tree(documents, acme) == [
+        ("a", 1, 4), ("a-b", 1, 1), ("a/b", 2, 3), ("a/b/c", 0, 1), ("a/b/c/d", 1, 1), ("ab", 1, 1), ("z", 1, 1),
+    ]  # fmt: skip
+    assert tree(documents, acme, "a/b") == [("a/b/c", 0, 1), ("a/b/c/d", 1, 1)]
+    assert tree(documents, acme, "nowhere") == []
+    first = documents.list_folders(acme, "", PageRequest(limit=3, count=True))
+    rest = documents.list_folders(acme, "", PageRequest(limit=100, cursor=first.next_cursor))
+    assert (first.total, len(first.items), [folder.path for folder in rest.items]) == (7, 3, ["a/b/c", "a/b/c/d", "ab", "z"])
+    with pytest.raises(ValidationFailed):
+        documents.list_folders(acme, "../a", PageRequest())
+
+
+def test_a_folder_moves_with_all_that_is_in_it(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
+    ids = [store(documents, acme, "x", folder) for folder in ("a", "a/b", "a/b/c", "ab", "z/b")]
+    theirs = store(documents, globex, "x", "a")
+    heard: list[str] = []
+    withdraw = service.on_change(lambda scope, event, document: heard.append(document.folder))
+    try:
+        assert documents.move_folder(acme, "a/", "z") == 3
+    finally:
+        withdraw()
+    assert [documents.get_document(acme, each).folder for each in ids] == ["z", "z/b", "z/b/c", "ab", "z/b"]
+    assert sorted(heard) == ["z", "z/b", "z/b/c"]
+    assert documents.get_document(globex, theirs).folder == "a"
+    assert documents.move_folder(acme, "z/b", "") == 3
+    assert documents.get_document(acme, ids[2]).folder == "c"
+
+
+def test_a_folder_moves_as_a_whole_or_not_at_all(documents: Documents, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [store(documents, acme, "x", folder) for folder in ("a", "a/b")]
+    for source, target, error in (
+        ("a", "a/b", Conflict), ("a", "a", Conflict), ("", "b", ValidationFailed), ("nowhere", "b", NotFound),
+        ("a", "../b", ValidationFailed), ("a", "x/" * 240 + "1234567890123456789", ValidationFailed),
+    ):  # fmt: skip
+        with pytest.raises(error):
+            documents.move_folder(acme, source, target)
+
+    def refuse(scope: TenantScope, event: str, document: service.Document) -> None:
+        if document.folder == "new/b":
+            raise ValidationFailed("not there")
+
+    withdraw = service.on_change(refuse)
+    try:
+        with pytest.raises(ValidationFailed, match="not there"):
+            documents.move_folder(acme, "a", "new")
+    finally:
+        withdraw()
+    monkeypatch.setattr(folders, "MOVED_AT_ONCE", 1)
+    with pytest.raises(Conflict, match="one by one"):
+        documents.move_folder(acme, "a", "new")
+    assert [documents.get_document(acme, each).folder for each in ids] == ["a", "a/b"]
+    assert db.rows("SELECT count(*) FROM document WHERE folder LIKE 'new%'") == [(0,)]

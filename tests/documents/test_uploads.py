@@ -1,0 +1,231 @@
+"""What an upload in parts has acknowledged stays, and only all of it becomes a document."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from appliance.blobs.service import GRACE_MS, Blobs
+from appliance.core import clock, db
+from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.documents import uploads as domain
+from appliance.documents.service import Documents, NewDocument, Wanted
+from appliance.documents.uploads import LIFETIME_MS, MOST_OPEN, NewUpload, Upload, Uploads, forget_expired
+
+DATA = os.urandom(300_000)
+SHA = hashlib.sha256(DATA).hexdigest()
+
+
+def opened(uploads: Uploads, scope: TenantScope, size: int = len(DATA), sha256: str | None = SHA, name: str = "a.bin") -> str:
+    return uploads.open_upload(scope, NewUpload(size, sha256, NewDocument(name, folder="in", tags=("x",), metadata={"n": 1}))).id
+
+
+def send(uploads: Uploads, scope: TenantScope, upload_id: str, begins: int, data: bytes) -> Upload:
+    part = uploads.begin_part(scope, upload_id, begins)
+    for at in range(0, len(data), 50_000):
+        part.write(data[at : at + 50_000])
+    return part.finish()
+
+
+def stored(documents: Documents, scope: TenantScope) -> list[str]:
+    return [each.name for each in documents.list_documents(scope, Wanted(), PageRequest()).items]
+
+
+def test_parts_become_a_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
+    upload_id = opened(uploads, acme)
+    assert send(uploads, acme, upload_id, 0, DATA[:100_000]).received == 100_000
+    assert (uploads.get_upload(acme, upload_id).state, stored(documents, acme)) == ("open", [])
+    done = send(uploads, acme, upload_id, 100_000, DATA[100_000:])
+    assert (done.state, done.received, done.revision) == ("done", len(DATA), 1)
+    assert done.document_id is not None
+    made = documents.get_document(acme, done.document_id)
+    assert (made.name, made.folder, made.tags, made.metadata, made.sha256) == ("a.bin", "in", ("x",), {"n": 1}, SHA)
+    assert documents.open_content(acme, made.id).read(len(DATA)) == DATA
+    assert uploads.get_upload(acme, upload_id) == done
+    assert uploads.finish_upload(acme, upload_id) == done
+    assert len(stored(documents, acme)) == 1
+
+
+def test_parts_become_a_revision(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
+    made = documents.store_document(acme, NewDocument("a.txt"), b"one")
+    upload = uploads.open_upload(acme, NewUpload(3, document_id=made.id, comment="better"))
+    assert upload.name == "a.txt"
+    done = send(uploads, acme, upload.id, 0, b"two")
+    assert (done.document_id, done.revision) == (made.id, 2)
+    assert documents.list_revisions(acme, made.id, PageRequest()).items[0].comment == "better"
+    with pytest.raises(NotFound):
+        uploads.open_upload(acme, NewUpload(3, document_id="doc_nowhere"))
+
+
+def test_a_document_of_nothing_is_made_by_a_part_of_nothing(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
+    upload_id = opened(uploads, acme, 0, None, "empty.txt")
+    assert send(uploads, acme, upload_id, 0, b"").state == "done"
+    assert stored(documents, acme) == ["empty.txt"]
+
+
+@pytest.mark.parametrize("offset", [1, 99_999, 100_001, 10**15])
+def test_a_wrong_offset_is_refused_with_the_right_one(uploads: Uploads, acme: TenantScope, offset: int) -> None:
+    upload_id = opened(uploads, acme)
+    send(uploads, acme, upload_id, 0, DATA[:100_000])
+    with pytest.raises(Conflict) as refused:
+        uploads.begin_part(acme, upload_id, offset)
+    assert refused.value.headers == {"Upload-Offset": "100000"}
+
+
+def test_of_two_senders_of_one_part_one_is_heard(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
+    upload_id = opened(uploads, acme)
+    first, second = uploads.begin_part(acme, upload_id, 0), uploads.begin_part(acme, upload_id, 0)
+    first.write(DATA)
+    second.write(b"x" * 1000)
+    assert first.finish().state == "done"
+    with pytest.raises(Conflict) as refused:
+        second.finish()
+    assert refused.value.headers == {"Upload-Offset": str(len(DATA))}
+    with pytest.raises(Conflict, match="done"):
+        uploads.begin_part(acme, upload_id, len(DATA))
+    assert len(stored(documents, acme)) == 1
+
+
+def test_who_ends_an_upload_at_once_makes_one_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
+    upload_id = opened(uploads, acme)
+    for begins in (0, 100_000, 200_000):
+        part = uploads.begin_part(acme, upload_id, begins)
+        part.write(DATA[begins : begins + 100_000])
+        part.keep()
+    done: list[Upload] = []
+    threads = [threading.Thread(target=lambda: done.append(uploads.finish_upload(acme, upload_id))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {each.document_id for each in done} == {done[0].document_id}
+    assert [each.state for each in done] == ["done"] * 4
+    assert len(stored(documents, acme)) == 1
+
+
+def test_more_than_was_announced_is_refused_and_what_came_before_kept(uploads: Uploads, acme: TenantScope) -> None:
+    upload_id = opened(uploads, acme, 1000, None)
+    part = uploads.begin_part(acme, upload_id, 0)
+    part.write(b"x" * 900)
+    with pytest.raises(PayloadTooLarge):
+        part.write(b"x" * 101)
+    part.keep()
+    assert uploads.get_upload(acme, upload_id).received == 900
+    with pytest.raises(PayloadTooLarge):
+        uploads.open_upload(acme, NewUpload(uploads.most + 1, None, NewDocument("large.bin")))
+
+
+def test_other_bytes_than_were_announced_are_no_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
+    upload_id = opened(uploads, acme, 1000)
+    with pytest.raises(ValidationFailed) as refused:
+        send(uploads, acme, upload_id, 0, DATA[:1000])
+    assert refused.value.details[0].pointer == "/sha256"
+    assert (uploads.get_upload(acme, upload_id).state, stored(documents, acme)) == ("refused", [])
+    with pytest.raises(Conflict, match="refused"):
+        uploads.begin_part(acme, upload_id, 1000)
+
+
+def test_bytes_are_kept_within_a_request_too(uploads: Uploads, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(domain, "PART_BYTES", 100_000)
+    upload_id = opened(uploads, acme)
+    part = uploads.begin_part(acme, upload_id, 0)
+    for at in range(0, 250_000, 50_000):
+        part.write(DATA[at : at + 50_000])
+    assert uploads.get_upload(acme, upload_id).received == 200_000
+
+
+def test_an_upload_belongs_to_its_tenant(uploads: Uploads, acme: TenantScope, globex: TenantScope) -> None:
+    upload_id = opened(uploads, acme)
+    for attempt in (
+        lambda: uploads.get_upload(globex, upload_id),
+        lambda: uploads.begin_part(globex, upload_id, 0),
+        lambda: uploads.finish_upload(globex, upload_id),
+        lambda: uploads.delete_upload(globex, upload_id),
+    ):
+        with pytest.raises(NotFound):
+            attempt()
+    assert uploads.get_upload(acme, upload_id).state == "open"
+
+
+def test_a_tenant_has_so_many_open_uploads_and_a_day_for_each(
+    uploads: Uploads, blobs: Blobs, acme: TenantScope, globex: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = opened(uploads, acme)
+    for _ in range(MOST_OPEN - 1):
+        opened(uploads, acme)
+    with pytest.raises(Conflict, match="open"):
+        opened(uploads, acme)
+    opened(uploads, globex)
+    uploads.delete_upload(acme, first)
+    kept = opened(uploads, acme)
+    now = clock.now_ms()
+    monkeypatch.setattr(clock, "now_ms", lambda: now + LIFETIME_MS - 1000)
+    send(uploads, acme, kept, 0, DATA[:100_000])
+    monkeypatch.setattr(clock, "now_ms", lambda: now + LIFETIME_MS + 1000)
+    assert forget_expired() == MOST_OPEN
+    assert uploads.get_upload(acme, kept).received == 100_000
+    monkeypatch.setattr(clock, "now_ms", lambda: now + 2 * LIFETIME_MS + GRACE_MS)
+    with pytest.raises(NotFound):
+        uploads.get_upload(acme, kept)
+    assert blobs.collect() == 0, "the part is still referred to"
+    assert forget_expired() == 1
+    assert blobs.collect() == 1
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from appliance.blobs.local import LocalPlaces
+from appliance.blobs.service import Blobs
+from appliance.core import db
+from appliance.core.scope import TenantScope
+from appliance.documents.service import HOLDERS, Documents
+from appliance.documents.uploads import Uploads
+url, folder, upload_id, offset, countdown = sys.argv[1:]
+db.open_database(url)
+blobs = Blobs(LocalPlaces(Path(folder)), HOLDERS)
+left = int(countdown)
+fsync = os.fsync
+def count():
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), 9)
+db.database.obj.execute_sql = lambda sql, params=None, real=db.database.obj.execute_sql: (count(), real(sql, params))[1]
+os.fsync = lambda descriptor: (count(), fsync(descriptor))[1]
+uploads = Uploads(Documents(blobs), blobs, 1 << 30)
+part = uploads.begin_part(TenantScope("acme", "key:acme"), upload_id, int(offset))
+data = sys.stdin.buffer.read()
+part.write(data[int(offset):])
+part.finish()
+db.close_database()
+"""
+
+
+def test_a_kill_anywhere_loses_nothing_that_was_acknowledged(
+    documents: Documents, uploads: Uploads, acme: TenantScope, store_url: str, tmp_path: Path
+) -> None:
+    """Killed at one write after the other: the upload is always at an offset it can go on from, and ends as one document."""
+    kills = 0
+    for countdown in (3, 6, 10, 15, 21, 30, 200):
+        upload_id = opened(uploads, acme, name=f"{countdown}.bin")
+        send(uploads, acme, upload_id, 0, DATA[:1000])
+        command = [sys.executable, "-c", KILLED, store_url, str(tmp_path / "blobs"), upload_id, "1000", str(countdown)]
+        status = subprocess.run(command, input=DATA, check=False, capture_output=True).returncode
+        assert status in (0, -9)
+        kills += status == -9
+        found = uploads.get_upload(acme, upload_id)
+        assert found.received in (1000, len(DATA))
+        if found.state == "open":
+            found = send(uploads, acme, upload_id, found.received, DATA[found.received :])
+        assert (found.state, found.received) == ("done", len(DATA))
+        assert documents.get_document(acme, str(found.document_id)).sha256 == SHA
+    assert kills >= 4
+    assert len(stored(documents, acme)) == 7
+    assert db.rows("SELECT count(*) FROM document_upload_part") == [(0,)]
