@@ -138,6 +138,8 @@ def test_bytes_are_kept_within_a_request_too(uploads: Uploads, acme: TenantScope
     for at in range(0, 250_000, 50_000):
         part.write(DATA[at : at + 50_000])
     assert uploads.get_upload(acme, upload_id).received == 200_000
+    part.keep()
+    assert uploads.get_upload(acme, upload_id).received == 250_000
 
 
 def test_an_upload_belongs_to_its_tenant(uploads: Uploads, acme: TenantScope, globex: TenantScope) -> None:
