@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All tests on a fresh machine, browser included.
 #   bash packaging/test.sh                      lint, types, layers, every test that is not chaos, soak or bench
-#   bash packaging/test.sh tests/core -k ids    arguments go to pytest; lint, types and layers are then left out
+#   bash packaging/test.sh tests/core -k ids    arguments go to pytest, which then runs in one process; lint, types and layers are left out
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 cd "$root"
@@ -48,6 +48,8 @@ if [ $# = 0 ]; then
     check "ruff" .venv/bin/ruff check .
     check "mypy" .venv/bin/mypy
     check "layers" .venv/bin/lint-imports
+    # In two processes, the tests of a file together: most of them wait for something, which leaves half of two cores idle.
+    set -- --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 fi
 check "pytest" .venv/bin/pytest "${color[@]}" "$@"
 

@@ -12,9 +12,15 @@ from tests.store.cluster import Cluster, running_cluster
 _live: list[Running] = []
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the running appliance come first: it owns the process's database, later tests open their own."""
+    """Tests of the running appliance come first: it owns the process's database, later tests open their own.
+
+    Where the run is spread over processes, they stay together, and so do the tests of a file.
+    """
     items.sort(key=lambda item: not _is_live(item))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("running" if _is_live(item) else item.nodeid.partition("::")[0]))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
