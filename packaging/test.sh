@@ -49,7 +49,7 @@ if [ $# = 0 ]; then
     check "mypy" .venv/bin/mypy
     check "layers" .venv/bin/lint-imports
     # In two processes, the tests of a file together: most of them wait for something, which leaves half of two cores idle.
-    set -- --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+    set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder
 fi
 check "pytest" .venv/bin/pytest "${color[@]}" "$@"
 

@@ -2,25 +2,26 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from appliance.testing.running import Running, make_config, start
+from tests.spreading import Spreading
 from tests.store.cluster import Cluster, running_cluster
 
 _live: list[Running] = []
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the running appliance come first: it owns the process's database, later tests open their own.
-
-    Where the run is spread over processes, they stay together, and so do the tests of a file.
-    """
+    """Tests of the running appliance come first: it owns the process's database, later tests open their own."""
     items.sort(key=lambda item: not _is_live(item))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("running" if _is_live(item) else item.nodeid.partition("::")[0]))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spreading:
+    """How a run of several processes is spread over them."""
+    return Spreading(config, log)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

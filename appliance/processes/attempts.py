@@ -22,6 +22,7 @@ from .task import Result, Suspending, Task, Tools
 LOST_RETRIES = 5
 LOST_DELAY_MS = 100
 LONGEST_RETRY_AFTER_S = 86_400
+_CHANCE = random.SystemRandom()  # jitter; the module's own generator is everybody's
 
 
 class _Undone(Exception):
@@ -233,7 +234,7 @@ def _retry_delay(step: Step, attempt: int, error: Mapping[str, Any]) -> int | No
     if failure_class == "connector" and not error.get("retryable", False):
         return None
     asked = min(float(error.get("retry_after") or 0), LONGEST_RETRY_AFTER_S)
-    return max(policy.delay_ms(attempt, random.random()), int(asked * 1000))  # noqa: S311 jitter, not a secret
+    return max(policy.delay_ms(attempt, _CHANCE.random()), int(asked * 1000))
 
 
 def shown_input(filled: Mapping[str, Any]) -> Any:

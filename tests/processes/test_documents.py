@@ -10,7 +10,7 @@ from appliance.core.pages import PageRequest
 from appliance.documents.service import Documents, NewDocument, Wanted
 from appliance.processes.dry_run import DryRunRequest
 
-from .replaying import digest, replay
+from .replaying import digests, replay
 from .world import World, code
 
 DOCUMENTS = {"documents": ["read", "write"]}
@@ -146,11 +146,11 @@ def test_a_test_stores_nothing_and_finds_what_it_would_have_stored(world: World)
     return [facts.name, mine.content, kept.content];
     """
     world.save("tested", [code("a", body)], grants=DOCUMENTS)
-    before = digest()
+    before = digests()
     told = world.flow.test_process(world.scope, "tested", DryRunRequest({"id": kept}))
     assert (told.status, told.output) == ("succeeded", ["b.txt", "two", "one"]), told.error
     assert [(call.method, call.effect, call.answered_by) for call in told.effects] == [("documents.create", "write", "default")]
-    assert digest() == before
+    assert digests() == before
     assert names(world, "tested") == []
 
 

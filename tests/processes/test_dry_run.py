@@ -9,7 +9,7 @@ from appliance.core.errors import ConcurrencyLimited, DefinitionInvalid, NotFoun
 from appliance.processes.dry_run import DryCall, DryRun, DryRunRequest
 from appliance.processes.versions import Draft, PublishRequest, save_draft
 
-from .replaying import digest
+from .replaying import digests
 from .world import Bell, World, code, rule
 
 MARK = {"id": "mark", "datapool": {"collection": "marks", "create": {"values": {"what": "= input.what ?? 'none'"}}}}
@@ -28,9 +28,9 @@ def dry(world: World, steps: list[dict[str, Any]], given: Any = None, *, draft: 
 
 
 def try_out(world: World, process_id: str, given: Any = None, **request: Any) -> DryRun:
-    before = digest()
+    before = digests()
     told = world.flow.test_process(world.scope, process_id, DryRunRequest(given or {}, **request))
-    assert (digest(), Bell.rung) == (before, []), "a test has no effect"
+    assert (digests(), Bell.rung) == (before, []), "a test has no effect"
     return told
 
 

@@ -1,0 +1,21 @@
+"""How the tests of a run are spread over its processes."""
+
+from itertools import groupby
+
+from xdist.scheduler import LoadScopeScheduling
+
+
+class Spreading(LoadScopeScheduling):  # type: ignore[misc]  # the library has no annotations
+    """Tests of one file that follow each other stay together, and whoever is free takes the next of these.
+
+    In every process the order of collection holds, in which the tests of the running appliance come first: the parts of
+    a file before and after that border are given out apart from each other.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        if not self._parts:
+            runs = groupby(self.collection or [], key=lambda each: each.partition("::")[0])
+            self._parts = {each: f"{number} {file}" for number, (file, tests) in enumerate(runs) for each in tests}
+        return self._parts[nodeid]
+
+    _parts: dict[str, str] = {}  # noqa: RUF012  # filled once, when the collection is known
