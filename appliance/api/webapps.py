@@ -20,7 +20,7 @@ from .tenants import DeletedView
 LARGEST_MANIFEST = 4 << 20
 MANIFEST = Json(
     "archive",
-    "`application/json`: `{files: {path: {sha256, size}}, spa, redirects, headers, message, source: {commit, ci_url}}`; "
+    "`application/json`: `{files: {path: {sha256, size}}, spa, redirects, headers, routes, message, source: {commit, ci_url}}`; "
     "or a zip or tar.gz of the files.",
 )
 CONTENT = Json("archive", "The bytes of the content.")
@@ -64,9 +64,10 @@ class WebAppFileView(View):
 
 
 class WholeVersionView(WebAppVersionView):
-    """A version with its files."""
+    """A version with its files and routes."""
 
     contents: dict[str, WebAppFileView]
+    routes: list[dict[str, Any]]
 
 
 class WebAppContentView(View):
@@ -112,7 +113,7 @@ class SourceBody(Body):
 
 
 class NewVersionBody(Body):
-    """The manifest of a version; `routes`, `access` and `smoke` are not offered by this release."""
+    """The manifest of a version; `access` and `smoke` are not offered by this release."""
 
     files: dict[str, File]
     spa: bool = False
@@ -226,8 +227,8 @@ def create_webapp_version(call: Call, app: str) -> Answer:
     """Begin a version, or deploy one in a single call.
 
     A manifest (JSON) begins it: `required` are the contents to send by `PUT …/blobs/{sha256}`, then `POST …/finalize`. An
-    archive is a whole version, which is ready when this answers: optional `app.yaml` (`spa`, `redirects`, `headers`), content
-    in `public/`, or else everything else.
+    archive is a whole version, which is ready when this answers: optional `app.yaml` (`spa`, `redirects`, `headers`, `routes`),
+    content in `public/`, or else everything else.
     """
     media = (call.body.media_type or "").partition(";")[0].strip().lower()
     if media == "application/json":
@@ -275,7 +276,7 @@ def get_webapp_version(call: Call, app: str, version: str) -> WholeVersionView:
     found = call.services.webapps.get_version(call.scope, app, number)
     files = call.services.webapps.list_files(call.scope, app, number)
     contents = {path: WebAppFileView(sha256=spec.sha256, size=spec.size) for path, spec in files.items()}
-    return WholeVersionView(**_members(found), contents=contents)
+    return WholeVersionView(**_members(found), contents=contents, routes=[dict(each) for each in found.settings.routes])
 
 
 @route("GET", "/webapps/{app}/versions/{version}/diff", scope="webapps.read", query=DiffQuery, returns=WebAppDifferenceView)

@@ -11,10 +11,11 @@ from appliance.core.scope import TenantScope
 
 from .limits import Limits
 from .records import FileSpec, NewVersion, Settings
+from .routes import parse_routes
 
 ABOUT = "app.yaml"
 PUBLIC = "public/"
-LATER = ("routes", "access", "smoke")
+LATER = ("access", "smoke")
 
 
 def read_version(scope: TenantScope, blobs: Blobs, file: BinaryIO, limits: Limits) -> NewVersion:
@@ -55,11 +56,11 @@ def read_settings(data: bytes) -> Settings:
 
 
 def settings_of(members: Mapping[str, Any]) -> Settings:
-    """`spa`, `redirects`, `headers`; ValidationFailed for what is unknown or not offered yet."""
+    """`spa`, `redirects`, `headers`, `routes`; ValidationFailed for what is unknown or not offered yet."""
     for name in members:
         if name in LATER and members[name] not in (None, [], {}, "public"):
             raise ValidationFailed(f"{name!r} is not offered by this release; leave it out", pointer=f"/{name}")
-        if name not in (*LATER, "spa", "redirects", "headers"):
+        if name not in (*LATER, "spa", "redirects", "headers", "routes"):
             raise ValidationFailed(f"{str(name)[:60]!r} is not a member of {ABOUT}", pointer=f"/{str(name)[:60]}")
     spa = members.get("spa", False)
     if not isinstance(spa, bool):
@@ -70,4 +71,6 @@ def settings_of(members: Mapping[str, Any]) -> Settings:
         if not isinstance(text, str) or "\0" in text:
             raise ValidationFailed(f"{name} is a text of lines as in the file _{name}", pointer=f"/{name}")
         texts[name] = text
-    return Settings(spa, **texts)
+    routes = members.get("routes") or ()
+    parse_routes(routes)
+    return Settings(spa, **texts, routes=tuple(routes))

@@ -7,6 +7,7 @@ from appliance.blobs.archives import Paths
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
 
 from .records import NewVersion, Settings
+from .routes import find_conflicts, parse_routes
 
 LONGEST_TEXT = 500
 LONGEST_RULES = 1 << 18
@@ -58,3 +59,5 @@ def check_files(new: NewVersion, limits: Limits) -> None:
         if len(text) > LONGEST_TEXT or "\0" in text:
             raise ValidationFailed(f"{name} has at most {LONGEST_TEXT} characters", pointer=f"/{name}")
     check_settings(new.settings)
+    if hidden := find_conflicts(parse_routes(new.settings.routes), new.files):
+        raise ValidationFailed(hidden[0].message, details=hidden[:100])

@@ -1,6 +1,6 @@
 """What crosses the border of this domain."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -29,11 +29,15 @@ class FileSpec:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a version is served; the lines are as in `_redirects` and `_headers`, and come before those of the files."""
+    """How a version is served; the lines are as in `_redirects` and `_headers`, and come before those of the files.
+
+    `routes` are as they were written, and valid.
+    """
 
     spa: bool = False
     redirects: str = ""
     headers: str = ""
+    routes: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -103,3 +107,4 @@ class ServedVersion:
     files: Mapping[str, ServedFile]
     published_at: int | None
     created_at: int
+    routes: Sequence[Mapping[str, Any]] = ()

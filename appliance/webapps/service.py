@@ -321,7 +321,10 @@ class WebApps:
         served = {path: ServedFile(spec.sha256, spec.size, forms.get(spec.sha256, {})) for path, spec in files.items()}
         for name in RULE_FILES:
             served.pop(name, None)
-        return ServedVersion(number, bool(row.settings.get("spa")), row.rules, served, row.published_at, row.created_at)
+        return ServedVersion(
+            number, bool(row.settings.get("spa")), row.rules, served, row.published_at, row.created_at,
+            row.settings.get("routes", ()),
+        )  # fmt: skip
 
 
 def _app(row: WebAppRow) -> WebApp:
