@@ -71,6 +71,7 @@ from appliance.sites.demo import make_demo
 from appliance.sites.domains import DomainRedirects, custom_hosts
 from appliance.sites.front import Front, host_of
 from appliance.sites.previews import PreviewSites
+from appliance.sites.routes import Routes
 from appliance.sites.sending import Sender
 from appliance.sites.share_pages import SharePages
 from appliance.sites.shares import ShareSite
@@ -78,6 +79,7 @@ from appliance.sites.static import StaticFiles
 from appliance.sites.tls import make_server_config
 from appliance.sites.webapps import WebAppSites
 from appliance.solutions.planning import Tools as SolutionTools
+from appliance.solutions.route_targets import find_lost
 from appliance.solutions.service import apply_solution
 from appliance.solutions.services import Services
 from appliance.solutions.starter import order_system_url, starter_solution
@@ -215,7 +217,9 @@ def make_language_models(config: Config, sealer: Sealer) -> LanguageModels:
 def make_webapps(config: Config, blobs: Blobs) -> webapps.WebApps:
     """WebApps within the configured limits of archives and uploads."""
     limits = config.limits
-    return webapps.WebApps(blobs, webapps.Limits(limits.archive_files, limits.archive_mb << 20, limits.upload_mb << 20))
+    apps = webapps.WebApps(blobs, webapps.Limits(limits.archive_files, limits.archive_mb << 20, limits.upload_mb << 20))
+    apps.find_lost_with(find_lost)
+    return apps
 
 
 def make_domains(config: Config) -> domains.Domains:
@@ -331,7 +335,7 @@ def make_asgi(appliance: Appliance) -> Any:
     folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
     sender = Sender(services.blobs, services.threads)
     shares = ShareSite(services.shares, sender, SharePages(ui_folder() / "templates" / "sites"))
-    webapp_sites = WebAppSites(services.webapps, sender)
+    webapp_sites = WebAppSites(services.webapps, sender, Routes(services, sender))
     preview_sites = PreviewSites(services.webapps, services.sealer, webapp_sites, sender)
     cdn = Cdn(services.publications, sender, shares)
     on_domains = DomainRedirects(webapp_sites, services.domains.table, appliance.config)

@@ -36,7 +36,11 @@ def _is_live(item: pytest.Item) -> bool:
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A live appliance; tests keep apart by using processes, collections and labels of their own."""
-    live = start(make_config(tmp_path_factory.mktemp("data"), demo__order_system=True, egress__allow=["127.0.0.0/8"]))
+    live = start(
+        make_config(
+            tmp_path_factory.mktemp("data"), demo__order_system=True, egress__allow=["127.0.0.0/8"], limits__route_calls=100_000
+        )
+    )
     _live.append(live)
     live.tenant("acme")
     live.tenant("globex")

@@ -11,12 +11,12 @@ from pydantic import ConfigDict, Field
 
 from appliance.core import clock
 from appliance.core.errors import InvalidFilter, InvalidJson, InvalidRequest, NotFound, UnsupportedMediaType, VersionConflict
+from appliance.core.json_text import load_json
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.tenants import keys
 
-from .parsing import load_json
 from .routing import Answer, Body, Call, Events, Json, ListQuery, Query, View, route
 from .tenants import DeletedView, NoQuery
 

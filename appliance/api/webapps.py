@@ -6,13 +6,13 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, ValidationFailed
+from appliance.core.json_text import load_json
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
 from appliance.webapps import previews
 from appliance.webapps.archive import settings_of
 from appliance.webapps.service import Difference, FileSpec, NewApp, NewVersion, Settings, Source, Version, WebApp
 
 from .errors import from_pydantic
-from .parsing import load_json
 from .processes import version_number
 from .routing import Answer, Body, Call, Json, Query, View, route
 from .tenants import DeletedView

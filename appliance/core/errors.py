@@ -78,6 +78,12 @@ class InvalidSignature(ApplianceError):
     code, status = "invalid_signature", 401
 
 
+class SignInRequired(ApplianceError):
+    """A visitor of a WebApp is not signed in."""
+
+    code, status = "sign_in_required", 401
+
+
 class ScopeMissing(ApplianceError):
     code, status = "scope_missing", 403
 
@@ -188,6 +194,18 @@ class RateLimited(ApplianceError):
 
 class ConcurrencyLimited(ApplianceError):
     code, status = "concurrency_limited", 429
+
+
+class Rejected(ApplianceError):
+    """A process says no to whoever called it through a WebApp, in its author's words."""
+
+    code, status = "rejected", 422
+
+
+class ProcessFailed(ApplianceError):
+    """A process behind a WebApp failed; why is its operators' business."""
+
+    code, status = "process_failed", 502
 
 
 class ConnectorFailed(ApplianceError):

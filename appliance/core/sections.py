@@ -109,6 +109,7 @@ class Limits:
     query_rows: int = setting(500, "Most rows a query answers at once.")
     rate_requests: int = setting(600, "Requests a new API key may make per window.")
     rate_window_s: int = setting(60, "Length of that window in seconds.")
+    route_calls: int = setting(120, "Calls of a WebApp's routes that one address may make per minute.")
 
 
 @dataclass(frozen=True)

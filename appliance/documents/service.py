@@ -26,7 +26,7 @@ from .records import Changes, Content, Document, Event, Listener, NewDocument, R
 
 __all__ = [
     "HOLDER", "HOLDERS", "Changes", "Content", "Document", "Documents", "Event", "Folder", "Listener", "NewDocument", "Revision",
-    "Wanted", "clean_name", "forget_tenant", "on_change", "read_metadata",
+    "Wanted", "clean_name", "forget_tenant", "on_change", "read_metadata", "settle_media_type",
 ]  # fmt: skip
 
 HOLDER = "document_revision"  # the table whose rows are what documents have been

@@ -2,10 +2,11 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from appliance.core import clock, db
 from appliance.core.config import Config
@@ -176,6 +177,11 @@ class ProcessFlow:
         if row.status == "scheduled" and row.next_run_at is not None:
             self._timers.at(row.next_run_at, scope.tenant_id, row.id)
         return row
+
+    def read_input_schema(self, scope: TenantScope, process_id: str) -> Mapping[str, Any] | None:
+        """What the published version says of its input; NotFound, NotPublished."""
+        version = executions.version_to_run(scope, process_id, None)
+        return self.runner.load(scope, process_id, version).definition.input_schema
 
     def _refuse_when_draining(self) -> None:
         if self._draining.is_set():

@@ -59,6 +59,10 @@ class Resolver:
             return Found("index.html")
         return None
 
+    def has_file(self, path: str) -> bool:
+        """Whether a file of the version is at this very path."""
+        return self._file(path) is not None
+
     def missing(self) -> Found | None:
         """The app's own page for what is not there."""
         return Found("404.html", 404) if "404.html" in self._files else None

@@ -10,11 +10,15 @@ from appliance.core import clock
 from appliance.core.errors import MethodNotAllowed, NotFound, UnknownHost
 from appliance.core.scope import TenantScope
 from appliance.webapps.headers import headers_for
+from appliance.webapps.route_table import RouteTable
+from appliance.webapps.routes import parse_routes
 from appliance.webapps.service import ServedVersion, WebApps
+from appliance.webapps.visitors import ANONYMOUS
 
 from .answers import Exchange, Receive, Scope, Send, answer, refuse
 from .representation import Representations
 from .resolution import Found, Moved, Resolver, may_be_fingerprinted
+from .routes import Asked, Routes
 from .sending import Sender
 
 BELIEVED_SECONDS = 1.0  # how long another process's publishing may go unseen
@@ -28,6 +32,7 @@ class Index:
     def __init__(self, version: ServedVersion) -> None:
         self.version = version
         self.resolver = Resolver(version)
+        self.routes = RouteTable(parse_routes(version.routes))
         self._known: dict[str, Representations] = {}
 
     def representations(self, path: str) -> Representations:
@@ -53,11 +58,12 @@ class Site:
 
 
 class WebAppSites:
-    """Answers GET and HEAD on the hosts of WebApps."""
+    """Answers on the hosts of WebApps: routes first, then files."""
 
-    def __init__(self, webapps: WebApps, sender: Sender) -> None:
+    def __init__(self, webapps: WebApps, sender: Sender, routes: Routes) -> None:
         self._webapps = webapps
         self._sender = sender
+        self._routes = routes
         self._sites: dict[tuple[str, str], Site] = {}
         self._changes = 0
         webapps.on_change(self._forget)
@@ -81,11 +87,11 @@ class WebAppSites:
     async def respond(self, tenant: TenantScope, app: str, site: Site, exchange: Exchange) -> None:
         """What a version answers, published or not, to whoever may see it."""
         scope, send = exchange.scope, exchange.send
+        if site.index is not None and await self._routes.answer(_asked(tenant, app, site.index, exchange)):
+            return
         if scope["method"] not in ("GET", "HEAD"):
             error = MethodNotAllowed("a WebApp's files are read with GET and HEAD", headers={"Allow": "GET, HEAD"})
             await refuse(send, error, scope["gos.request_id"])
-        elif site.index is None:
-            await refuse(send, NotFound("nothing is published here yet; publish a version"), scope["gos.request_id"])
         else:
             try:
                 await self._serve(tenant, app, site, exchange)
@@ -157,6 +163,10 @@ class WebAppSites:
         numbers = self._webapps.recent_numbers(tenant, app, OLDER_VERSIONS + 1)
         found = (self._webapps.load_served(tenant, app, number) for number in numbers if number != published)
         return [Index(version) for version in found if version is not None]
+
+
+def _asked(tenant: TenantScope, app: str, index: Index, exchange: Exchange) -> Asked:
+    return Asked(exchange, tenant, app, index.routes, index.resolver.has_file(exchange.scope["path"]), ANONYMOUS)
 
 
 _BARE = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"public, max-age=0, must-revalidate"))

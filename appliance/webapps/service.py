@@ -4,14 +4,14 @@ Contents come before rows that make them count: a version is made with the sha25
 is sent, and `finalize_version` makes it ready once everything is there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from appliance.blobs.receiving import Received
 from appliance.blobs.service import Blobs
 from appliance.core import clock, db, ids
-from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, NotFound, PayloadTooLarge, ValidationFailed
+from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, Detail, NotFound, PayloadTooLarge, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
@@ -32,6 +32,7 @@ from .records import (
     Version,
     WebApp,
 )  # fmt: skip
+from .routes import Route, parse_routes
 from .rules import LARGEST_FILE, RULE_FILES, parse_rules
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
 
 HOLDERS = ("webapp_file", "webapp_form")  # the tables that refer to blobs
 MOST_APPS = 200
+FindLost = Callable[[TenantScope, Sequence[Route]], list[Detail]]
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,15 @@ class WebApps:
         self._blobs = blobs
         self._limits = limits
         self._listeners: list[Callable[[str, str], None]] = []
+        self._find_lost: FindLost = lambda _scope, _routes: []
 
     def on_change(self, listener: Callable[[str, str], None]) -> None:
         """Have `listener(tenant_id, app)` called after the commit that changes what is served."""
         self._listeners.append(listener)
+
+    def find_lost_with(self, find: FindLost) -> None:
+        """Have `find` say, before a version is published, which of its routes lead to nothing."""
+        self._find_lost = find
 
     # -- apps
 
@@ -227,7 +234,7 @@ class WebApps:
 
     def publish_version(self, scope: TenantScope, app_id: str, number: int, *, if_current: int | None = None) -> Version:
         """Serve this version from now on: one row changes.  Conflict when another than `if_current` (0: none) is published,
-        or the version is not ready."""
+        the version is not ready, or what its routes lead to is not there."""
 
         def publish() -> Version:
             row, app = versions.get_row(scope, app_id, number), scope.get(WebAppRow, id=app_id)
@@ -235,14 +242,20 @@ class WebApps:
                 raise Conflict(f"version {number} is {row.state}; only a version that is ready can be published")
             if if_current is not None and if_current != (app.published_version or 0):
                 raise Conflict(f"version {app.published_version or 0} is published now; look at it before publishing")
-            if app.published_version != number:
-                self._point_to(scope, app_id, number)
-                told = {"version": number, "previous": app.published_version}
-                audit.record(scope, "webapp.publish", app_id, told)
-                webhooks.emit(scope, "webapp.published", lambda: {"webapp": app_id, **told})
-            return self.get_version(scope, app_id, number)
+            if lost := self._find_lost(scope, parse_routes(row.settings.get("routes", ()))):
+                raise Conflict(f"{lost[0].message}; create it, then publish again", details=lost)
+            return self._publish(scope, app_id, number)
 
         return db.write(publish)
+
+    def _publish(self, scope: TenantScope, app_id: str, number: int) -> Version:
+        app = scope.get(WebAppRow, id=app_id)
+        if app.published_version != number:
+            self._point_to(scope, app_id, number)
+            told = {"version": number, "previous": app.published_version}
+            audit.record(scope, "webapp.publish", app_id, told)
+            webhooks.emit(scope, "webapp.published", lambda: {"webapp": app_id, **told})
+        return self.get_version(scope, app_id, number)
 
     def roll_back(self, scope: TenantScope, app_id: str, number: int | None = None) -> Version:
         """Publish an older version again: the named one, or the one that was published before the one that is."""
@@ -261,7 +274,7 @@ class WebApps:
                 target = before.number
             elif versions.get_row(scope, app_id, target).published_at is None:
                 raise Conflict(f"version {target} has never been published; publish it instead")
-            return self.publish_version(scope, app_id, target)
+            return self._publish(scope, app_id, target)
 
         return db.write(back)
 

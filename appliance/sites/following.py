@@ -1,0 +1,141 @@
+"""`/_gos/executions/<ticket>`: the browser that called a route asks how its execution fares, or is told as it goes."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.errors import ConcurrencyLimited, MethodNotAllowed
+from appliance.processes import ending, executions
+from appliance.processes.executions import Execution
+from appliance.processes.store import FINISHED
+
+from .answers import Receive
+from .buckets import Allowance, Buckets
+from .origins import refuse_foreign
+from .route_answers import CLOSED, OURS, Reply, as_json, failure_of, output_shown
+from .route_calls import RouteCall
+from .sending import Sender
+from .tickets import Tickets
+
+PREFIX = "/_gos/executions/"
+ASKED = Allowance(600, 60)
+POLL_SECONDS, HEARTBEAT_SECONDS, LONGEST_SECONDS = 0.5, 15.0, 600.0
+MOST_STREAMS, MOST_OF_ONE = 32, 4
+_SHOWN = {
+    "succeeded": "succeeded",
+    "waiting": "waiting",
+    **dict.fromkeys(("failed", "cancelled", "timed_out", "expired"), "failed"),
+}
+
+
+def state_of(row: Execution) -> str:
+    """`running`, `waiting` (for a person or a time), `succeeded` or `failed`."""
+    return _SHOWN.get(row.status, "running")
+
+
+def shown(row: Execution, follow: str) -> dict[str, Any]:
+    """What a browser sees of its execution."""
+    told: dict[str, Any] = {"status": state_of(row), "follow": follow}
+    if row.status == "succeeded":
+        told["output"] = output_shown(row.output)
+    elif row.status in FINISHED:
+        error = failure_of(row.error)
+        told["error"] = {"code": error.code, "message": error.message}
+    return told
+
+
+class Following:
+    """Answers for the tickets that routes have given out."""
+
+    def __init__(self, tickets: Tickets, buckets: Buckets, sender: Sender) -> None:
+        self._tickets = tickets
+        self._buckets = buckets
+        self._sender = sender
+        self._streams: Counter[str] = Counter()
+
+    async def answer(self, call: RouteCall) -> Reply | None:
+        """The state as JSON; None once it has been streamed.  NotFound for a ticket of somebody else."""
+        if call.method != "GET":
+            raise MethodNotAllowed("an execution is followed with GET", headers={"Allow": "GET"})
+        refuse_foreign(call.method, call.origin, call.headers, public=False)
+        self._buckets.take(("follow", call.tenant.tenant_id, call.app, call.address), ASKED)
+        ticket = call.path.removeprefix(PREFIX)
+        execution_id = self._tickets.open(call.tenant, call.app, call.holder, ticket)
+        row = await self._look(call, execution_id)
+        if not call.wants("text/event-stream"):
+            told = as_json(200, {"success": True, "data": shown(row, call.path)})
+            return told if row.status in FINISHED else told.adding(("retry-after", "1"))
+        if call.headers.get("last-event-id") in ("succeeded", "failed"):
+            return Reply(204)  # tells EventSource not to come back
+        await self._stream(call, row)
+        return None
+
+    async def _look(self, call: RouteCall, execution_id: str) -> Execution:
+        return await self._sender.in_thread(partial(executions.get_execution, call.tenant, execution_id))
+
+    async def _stream(self, call: RouteCall, row: Execution) -> None:
+        if self._streams.total() >= MOST_STREAMS or self._streams[call.holder] >= MOST_OF_ONE:
+            raise ConcurrencyLimited("too many streams are open; ask without text/event-stream", headers={"Retry-After": "5"})
+        self._streams[call.holder] += 1
+        changed = asyncio.Event()
+        callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, changed.set)
+        ending.finished.when(row.id, callback)
+        leaving = asyncio.ensure_future(_gone(call.exchange.receive))
+        try:
+            send = call.exchange.send
+            said = (("content-type", "text/event-stream"), ("x-accel-buffering", "no"), *CLOSED)
+            await send({"type": "http.response.start", "status": 200, "headers": Reply(200, b"", (*said, *OURS)).encoded()})
+            async for piece in self._events(call, row.id, changed, leaving):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            ending.finished.drop(row.id, callback)
+            self._streams[call.holder] -= 1
+            self._streams += Counter()  # without those at nought
+            leaving.cancel()
+            with suppress(asyncio.CancelledError):
+                await leaving
+
+    async def _events(
+        self, call: RouteCall, execution_id: str, changed: asyncio.Event, leaving: "asyncio.Future[None]"
+    ) -> AsyncIterator[bytes]:
+        """Every change of the state, its name being the id; ends with the execution, with the browser, or after a while."""
+        yield b"retry: 2000\n\n"
+        last, began = call.headers.get("last-event-id", ""), clock.monotonic()
+        spoke = began
+        while not leaving.done() and clock.monotonic() - began < LONGEST_SECONDS:
+            row = await self._look(call, execution_id)
+            if (state := state_of(row)) != last:
+                yield _event(state, shown(row, call.path))
+                last, spoke = state, clock.monotonic()
+            if row.status in FINISHED:
+                return
+            if clock.monotonic() - spoke >= HEARTBEAT_SECONDS:
+                yield b": still here\n\n"
+                spoke = clock.monotonic()
+            await _wait(changed, leaving)
+
+
+def _event(state: str, data: Mapping[str, Any]) -> bytes:
+    text = json.dumps(data, ensure_ascii=False)
+    return f"id: {state}\nevent: {state}\ndata: {text}\n\n".encode("utf8", "replace")
+
+
+async def _wait(changed: asyncio.Event, leaving: "asyncio.Future[None]") -> None:
+    """A moment, or until the execution has ended or the browser has left."""
+    ended = asyncio.ensure_future(changed.wait())
+    both: set[asyncio.Future[Any]] = {ended, leaving}
+    await asyncio.wait(both, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    with suppress(asyncio.CancelledError):
+        await ended
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

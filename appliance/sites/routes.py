@@ -1,0 +1,131 @@
+"""Routes of WebApps: the browser calls its own origin, the appliance runs the process as the app."""
+
+import logging
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+
+from appliance.core import clock, db, logs
+from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, Overloaded, RateLimited
+from appliance.core.scope import TenantScope
+from appliance.monitor import logs as log_lines
+from appliance.monitor.logs import Line
+from appliance.solutions.services import Services
+from appliance.webapps.route_table import Match, RouteTable
+from appliance.webapps.routes import Route
+from appliance.webapps.visitors import Visitor
+
+from .answers import Exchange, answer
+from .buckets import Allowance, Buckets
+from .following import PREFIX, Following
+from .origins import refuse_foreign
+from .process_routes import ProcessRoutes
+from .route_answers import Reply, refused
+from .route_calls import RouteCall, refuse_strangers
+from .sending import Sender
+from .tickets import Tickets
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request whose path a version may have a route for; `has_file`: a file of the version has this path."""
+
+    exchange: Exchange
+    tenant: TenantScope
+    app: str
+    table: RouteTable
+    has_file: bool
+    visitor: Visitor
+
+
+class Routes:
+    """Answers the routes of every app."""
+
+    def __init__(self, services: Services, sender: Sender) -> None:
+        tickets = Tickets(services.sealer)
+        self._buckets = Buckets()
+        self._following = Following(tickets, self._buckets, sender)
+        self._processes = ProcessRoutes(services, sender, tickets)
+        self._everybody = Allowance(services.config.limits.route_calls, 60)
+        self._most = max(1, services.config.server.max_in_flight // 2)  # the other half is for everything else
+        self._under_way = 0
+
+    async def answer(self, asked: Asked) -> bool:
+        """Answer if a route, or a ticket, is what is asked for; False leaves it to the files of the version."""
+        scope = asked.exchange.scope
+        method, path = scope["method"], scope["path"]
+        match = asked.table.find(method, path)
+        allowed = [] if match else asked.table.methods(path)
+        if match is None and not path.startswith(PREFIX) and (not allowed or (asked.has_file and method in ("GET", "HEAD"))):
+            return False
+        tenant = TenantScope(asked.tenant.tenant_id, f"webapp:{asked.app}", request_id=scope["gos.request_id"])
+        call = RouteCall(asked.exchange, tenant, asked.app, asked.visitor)
+        began = clock.monotonic()
+        with logs.log_context(request_id=call.request_id):
+            reply = await self._perform(call, match, allowed)
+            if reply is not None:
+                await answer(asked.exchange.send, reply.status, reply.body, reply.encoded())
+                if match is not None and reply.status != RateLimited.status:
+                    _note(call, match.route, reply, round((clock.monotonic() - began) * 1000))
+        return True
+
+    async def _perform(self, call: RouteCall, match: Match | None, allowed: list[str]) -> Reply | None:
+        try:
+            if "\0" in call.path:
+                raise NotFound("there is nothing at this address")
+            if match is not None:
+                return await self._serve(call, match)
+            if call.path.startswith(PREFIX):
+                return await self._following.answer(call)
+            told = f"{call.method} is not possible here; possible: {', '.join(allowed)}"
+            raise MethodNotAllowed(told, headers={"Allow": ", ".join(allowed)})
+        except ApplianceError as error:
+            return refused(error, call.request_id, as_page=call.wants_page)
+        except Exception:
+            log.exception("a route failed")
+            return refused(ApplianceError("something went wrong here; try again"), call.request_id, as_page=call.wants_page)
+
+    async def _serve(self, call: RouteCall, match: Match) -> Reply:
+        route = match.route
+        refuse_foreign(call.method, call.origin, call.headers, public=route.access == "public")
+        limits = self._count(call, route)
+        refuse_strangers(call.visitor, route.access)
+        if self._under_way >= self._most:
+            raise Overloaded("the appliance is busy; try again in a moment", headers={"Retry-After": "1"})
+        self._under_way += 1
+        try:
+            reply = await self._processes.run(call, match)
+        finally:
+            self._under_way -= 1
+        return reply.adding(*((name.lower(), value) for name, value in limits.items()))
+
+    def _count(self, call: RouteCall, route: Route) -> dict[str, str]:
+        """The RateLimit headers; RateLimited."""
+        app = (call.tenant.tenant_id, call.app)
+        state = self._buckets.take(("all", *app, call.address), self._everybody)
+        if route.rate_limit is not None:
+            wanted = route.rate_limit
+            per = call.holder if wanted.per == "session" and call.holder else call.address
+            state = self._buckets.take(("route", *app, route.path, call.method, per), Allowance(wanted.requests, wanted.window_s))
+        return state.headers()
+
+
+def _note(call: RouteCall, route: Route, reply: Reply, milliseconds: int) -> None:
+    """A line in the tenant's log: never what was sent or answered."""
+    level = "info" if reply.status < 400 else "warn" if reply.status < 500 else "error"
+    fields = {
+        "app": call.app, "route": route.path, "method": call.method, "status": reply.status, "ms": milliseconds,
+        "visitor": call.visitor.kind,
+    }  # fmt: skip
+    line = Line(
+        clock.now_ms(), level, "webapp", f"{call.app}: {call.method} {route.path} {reply.status}", fields, reply.execution_id,
+        reply.process_id, None, call.request_id,
+    )  # fmt: skip
+    db.submit(partial(log_lines.write_lines, call.tenant, [line])).add_done_callback(_log_lost)
+
+
+def _log_lost(done: "Future[None]") -> None:
+    if (fault := done.exception()) is not None:
+        log.error("a call of a route was not logged", exc_info=fault)

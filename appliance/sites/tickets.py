@@ -1,0 +1,69 @@
+"""Tickets: how a browser that was told to come back asks for its execution, and no other browser does."""
+
+import base64
+import binascii
+import json
+import re
+import secrets
+
+from appliance.core import clock
+from appliance.core.crypto import Sealer
+from appliance.core.errors import ConfigInvalid, NotFound
+from appliance.core.scope import TenantScope
+from appliance.webapps.visitors import Visitor
+
+LIFETIME_MS = 24 * 3_600_000
+COOKIE = "__Host-gos-visit"
+_COOKIE = re.compile(rf"(?:^|;)\s*{COOKIE}=([A-Za-z0-9_-]{{32}})\s*(?=;|$)")
+_TICKET = re.compile(r"[A-Za-z0-9_-]{40,400}")
+
+
+def new_visit() -> str:
+    """A name for the visit of a browser that has none."""
+    return secrets.token_urlsafe(24)
+
+
+def visit_of(cookie: str) -> str:
+    """The name in a Cookie header; empty when there is none, or several."""
+    found = set(_COOKIE.findall(cookie))
+    return found.pop() if len(found) == 1 else ""
+
+
+def visit_cookie(name: str) -> str:
+    return f"{COOKIE}={name}; Path=/; Max-Age={LIFETIME_MS // 1000}; HttpOnly; Secure; SameSite=Lax"
+
+
+def holder_of(visitor: Visitor, visit: str) -> str:
+    """Whom a ticket is good for: a session, or the visit of a browser; empty when neither is known."""
+    if visitor.session:
+        return f"session {visitor.kind} {visitor.id} {visitor.session}"
+    return f"visit {visit}" if visit else ""
+
+
+class Tickets:
+    """Opaque, sealed, and bound to the app and the holder."""
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+
+    def issue(self, tenant: TenantScope, app: str, holder: str, execution_id: str) -> str:
+        """A ticket for the holder, good for LIFETIME_MS."""
+        told = json.dumps([execution_id, clock.now_ms() + LIFETIME_MS]).encode()
+        return base64.urlsafe_b64encode(self._sealer.seal(told, _context(tenant, app, holder))).rstrip(b"=").decode()
+
+    def open(self, tenant: TenantScope, app: str, holder: str, ticket: str) -> str:
+        """The id of the execution; NotFound for what was not issued to this holder, or too long ago."""
+        try:
+            if not holder or not _TICKET.fullmatch(ticket):
+                raise NotFound("")
+            sealed = base64.urlsafe_b64decode(ticket + "=" * (-len(ticket) % 4))
+            execution_id, ends = json.loads(self._sealer.open(sealed, _context(tenant, app, holder)))
+            if clock.now_ms() >= ends:
+                raise NotFound("")
+        except (NotFound, ConfigInvalid, binascii.Error) as error:
+            raise NotFound("there is nothing to follow here; call the route again") from error
+        return str(execution_id)
+
+
+def _context(tenant: TenantScope, app: str, holder: str) -> str:
+    return f"route ticket/{tenant.tenant_id}/{app}/{holder}"

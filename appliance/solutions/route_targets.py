@@ -1,0 +1,24 @@
+"""What the routes of a WebApp lead to: whether the process is published, and the collection there."""
+
+from collections.abc import Sequence
+
+from appliance.core.errors import Detail, NotFound, NotPublished
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+from appliance.processes import executions
+from appliance.webapps.routes import Route
+
+
+def find_lost(scope: TenantScope, routes: Sequence[Route]) -> list[Detail]:
+    """Every route whose process has no published version, or whose collection is not there."""
+    found = []
+    for index, route in enumerate(routes):
+        try:
+            if route.process:
+                executions.version_to_run(scope, route.process, None)
+            else:
+                datapool.get_collection(scope, route.entities)
+        except (NotFound, NotPublished):
+            what = f"the {route.target} is not published" if route.process else f"there is no {route.target}"
+            found.append(Detail(f"/routes/{index}", "route_lost", f"{what}, which the route {route.path} leads to"))
+    return found
