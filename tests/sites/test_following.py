@@ -1,0 +1,105 @@
+"""Executions that take longer than a route waits: followed by the browser that called, and by no other."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from appliance.testing.running import Running
+from tests.sites.route_shop import SAME, deploy, executions, wait_for
+
+
+def go_on(acme: httpx.Client, execution_id: str, word: str) -> None:
+    """The event that the slow process waits for has come."""
+    path = f"/api/v1/processes/route-slow/executions/{execution_id}"
+
+    def token() -> str:
+        waits = (acme.get(path).raise_for_status().json()["data"].get("waiting_for") or {}).get("waits") or []
+        return waits[0]["token"] if waits else ""
+
+    acme.post(f"{path}/resume", json={"token": wait_for(token), "input": word}).raise_for_status()
+
+
+def begin_slow(route_shop: httpx.Client, acme: httpx.Client, headers: dict[str, str] | None = None) -> tuple[httpx.Response, str]:
+    """The 202 of a slow route, and the id that only the API tells."""
+    before = {each["execution_id"] for each in executions(acme, "route-slow")}
+    answer = route_shop.post("/api/slow", json={}, headers=headers)
+    assert answer.status_code == 202, answer.text
+    [new] = [each["execution_id"] for each in executions(acme, "route-slow") if each["execution_id"] not in before]
+    return answer, new
+
+
+def cookie_of(answer: httpx.Response) -> str:
+    """As a browser on `localhost` would send it back: it is Secure."""
+    cookie = answer.headers["set-cookie"]
+    assert re.fullmatch(r"__Host-gos-visit=[\w-]{32}; Path=/; Max-Age=86400; HttpOnly; Secure; SameSite=Lax", cookie)
+    return str(cookie.partition(";")[0])
+
+
+def test_what_takes_longer_is_followed_by_the_browser_that_asked(
+    running: Running, route_shop: httpx.Client, stranger: httpx.Client, acme: httpx.Client
+) -> None:
+    answer, execution_id = begin_slow(route_shop, acme)
+    follow = answer.json()["data"]["follow"]
+    assert answer.json() == {"success": True, "data": {"status": "running", "follow": follow}}
+    assert answer.headers["location"] == follow
+    assert execution_id not in answer.text
+    mine = {"Cookie": cookie_of(answer)}
+    wait_for(lambda: route_shop.get(follow, headers=mine).json()["data"]["status"] == "waiting")
+    assert route_shop.get(follow, headers=mine).headers["retry-after"] == "1"
+    another = cookie_of(begin_slow(route_shop, acme)[0])
+    for headers in ({}, {"Cookie": another}, {"Cookie": f"{mine['Cookie']}; {another}"}):
+        assert route_shop.get(follow, headers=headers).status_code == 404
+    for path in (
+        f"{follow}A",
+        follow[:-1],
+        f"/_gos/executions/{execution_id}",
+        "/_gos/executions/",
+        "/_gos/executions/" + "A" * 60,
+    ):
+        assert route_shop.get(path, headers=mine).status_code == 404, path
+    for host in ("route-shop--globex", "route-other--acme"):
+        if host == "route-other--acme":
+            deploy(acme, "route-other", []).raise_for_status()
+        with running.client(f"{host}.content.localhost", SAME) as elsewhere:
+            assert elsewhere.get(follow, headers=mine).status_code == 404
+    foreign = {**mine, "Sec-Fetch-Site": "same-site"}
+    assert stranger.get(follow, headers=foreign).status_code == 403
+    assert route_shop.post(follow, headers=mine).status_code == 405
+    assert "set-cookie" not in route_shop.post("/api/slow", json={}, headers=mine).headers
+    go_on(acme, execution_id, "at last")
+    done = wait_for(
+        lambda: [data for data in [route_shop.get(follow, headers=mine).json()["data"]] if data["status"] == "succeeded"]
+    )
+    assert done == [{"status": "succeeded", "follow": follow, "output": {"said": "at last"}}]
+
+
+def read_events(answer: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
+    event = ""
+    for line in answer.iter_lines():
+        if line.startswith("event: "):
+            event = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield event, json.loads(line.removeprefix("data: "))
+
+
+def test_progress_is_streamed_until_the_end_and_resumed(route_shop: httpx.Client, acme: httpx.Client) -> None:
+    answer, execution_id = begin_slow(route_shop, acme)
+    follow = answer.json()["data"]["follow"]
+    asked = {"Cookie": cookie_of(answer), "Accept": "text/event-stream"}
+    seen: list[str] = []
+    with route_shop.stream("GET", follow, headers=asked) as stream:
+        assert (stream.headers["content-type"], stream.headers["cache-control"]) == ("text/event-stream", "no-store")
+        for event, _ in read_events(stream):
+            seen.append(event)
+            if event == "waiting":
+                break
+    assert seen in (["waiting"], ["running", "waiting"])
+    with route_shop.stream("GET", follow, headers={**asked, "Last-Event-ID": "waiting"}) as stream:
+        go_on(acme, execution_id, "go")
+        told = list(read_events(stream))
+    assert [event for event, _ in told if event != "running"] == ["succeeded"]
+    assert told[-1][1]["output"] == {"said": "go"}
+    assert route_shop.get(follow, headers={**asked, "Last-Event-ID": "succeeded"}).status_code == 204

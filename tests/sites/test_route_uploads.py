@@ -1,0 +1,52 @@
+"""Files that visitors send to a route."""
+
+import httpx
+
+from appliance.testing.running import Running
+from tests.sites.route_shop import PNG
+
+
+def test_uploads_become_documents(route_shop: httpx.Client, acme: httpx.Client) -> None:
+    files = [("photo", ("../../a.png", PNG, "text/html")), ("photo", ("b.png", PNG + b"1", "image/png"))]
+    answer = route_shop.post("/api/photos", data={"name": "Ada"}, files=files)
+    assert answer.status_code == 200, answer.text
+    ids = answer.json()["data"]["input"]["photo"]
+    for document_id, name in zip(ids, ("a.png", "b.png"), strict=True):
+        document = acme.get(f"/api/v1/documents/{document_id}").raise_for_status().json()["data"]
+        assert (document["name"], document["folder"], document["media_type"]) == (name, "from/visitors", "image/png")
+        assert document["created_by"] == "webapp:route-shop"
+    parts = b'--x\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n'
+    body = parts % (b"name", b"", b"Ada") + parts % (b"photo", b'; filename=""\r\nContent-Type: application/octet-stream', b"")
+    chosen = route_shop.post(
+        "/api/photos", content=body + b"--x--\r\n", headers={"Content-Type": "multipart/form-data; boundary=x"}
+    )
+    assert chosen.json()["data"]["input"] == {"name": "Ada"}
+
+
+def test_uploads_that_are_not_taken_leave_nothing(running: Running, route_shop: httpx.Client, acme: httpx.Client) -> None:
+    def stored() -> int:
+        return int(acme.get("/api/v1/documents", params={"count": "exact"}).raise_for_status().json()["meta"]["total"])
+
+    before = stored()
+    picture = ("a.png", PNG, "image/png")
+    many = [("photo", (f"{number}.png", PNG, "image/png")) for number in range(11)]
+    for files, fields, code in (
+        ([("photo", ("a.png", b"<script>alert(1)</script>", "image/png"))], {"name": "x"}, "unsupported_media_type"),
+        ([("photo", ("a.png", PNG + b"0" * 110_000, "image/png"))], {"name": "x"}, "payload_too_large"),
+        (many, {"name": "x"}, "payload_too_large"),
+        ([("photo", picture)], {"name": ""}, "validation_failed"),
+        ([("photo", picture)], {"photo": "x", "name": "x"}, "validation_failed"),
+        ([("photo", picture)], {"name": "x" * ((1 << 20) + 1)}, "payload_too_large"),
+    ):  # fmt: skip
+        answer = route_shop.post("/api/photos", data=fields, files=files)
+        assert answer.json()["error"]["code"] == code, answer.text
+    broken = {"Content-Type": "multipart/form-data; boundary=x"}
+    for body in (
+        b"--x\r\n\r\n",
+        b"--x\r\nContent-Disposition: form-data\r\n\r\nv\r\n--x--\r\n",
+        b"{}",
+        b"--x" + b"\r\nA: b" * 5000,
+    ):
+        assert route_shop.post("/api/photos", content=body, headers=broken).json()["error"]["code"] == "invalid_request", body[:40]
+    assert stored() == before
+    assert list((running.config.data / "blobs" / "incoming").iterdir()) == []
