@@ -92,6 +92,8 @@ class WebAppSites:
         if scope["method"] not in ("GET", "HEAD"):
             error = MethodNotAllowed("a WebApp's files are read with GET and HEAD", headers={"Allow": "GET, HEAD"})
             await refuse(send, error, scope["gos.request_id"])
+        elif site.index is None:
+            await refuse(send, NotFound("nothing is published here yet; publish a version"), scope["gos.request_id"])
         else:
             try:
                 await self._serve(tenant, app, site, exchange)
