@@ -91,6 +91,8 @@ from appliance.webapps import service as webapps
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains import service as domains
+from appliance.webapps.domains.looking import Outside
+from appliance.webapps.domains.lookups import Lookups
 
 API_THREADS = 32
 RELOAD_SECONDS = 3.0  # how long a certificate from another process goes unseen
@@ -225,8 +227,9 @@ def make_webapps(config: Config, blobs: Blobs) -> webapps.WebApps:
 def make_domains(config: Config) -> domains.Domains:
     """Custom domains, with certificates of their own where the appliance does HTTPS by itself."""
     own = config.domains
-    certificates = config.tls_mode != "off"
-    return domains.Domains(domains.Settings(own.base, own.content, own.public_addresses, certificates))
+    settings = domains.Settings(own.base, own.content, own.public_addresses, certificates=config.tls_mode != "off")
+    outside = Outside(settings, Lookups(own.resolvers), Egress.of(config.egress.allow, authorities(config)))
+    return domains.Domains(settings, outside)
 
 
 def make_formats(config: Config) -> Formats:
@@ -263,6 +266,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         *_reloading(services),
         Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
         Periodic("public-deliveries", 1.0, services.publications.deliveries.write_down),
+        Periodic("domains", 2.0, services.domains.checker.check_due),
         Periodic("step-cache", 60.0, caching.purge),
         Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
         Periodic("uploads", 3600.0, forget_expired),

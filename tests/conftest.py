@@ -10,6 +10,7 @@ import pytest
 from appliance.testing.running import Running, make_config, start
 from tests.spreading import Spreading
 from tests.store.cluster import Cluster, running_cluster
+from tests.webapps.name_server import NameServer, running_name_server
 
 _live: list[Running] = []
 
@@ -34,13 +35,22 @@ def _is_live(item: pytest.Item) -> bool:
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def name_server() -> Iterator[NameServer]:
+    """The DNS as the live appliance sees it; it knows no name but those that a test sets."""
+    with running_name_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory, name_server: NameServer) -> Iterator[Running]:
     """A live appliance; tests keep apart by using processes, collections and labels of their own."""
+    dns = [name_server.address]
     live = start(
         make_config(
-            tmp_path_factory.mktemp("data"), demo__order_system=True, egress__allow=["127.0.0.0/8"], limits__route_calls=100_000
+            tmp_path_factory.mktemp("data"), demo__order_system=True, egress__allow=["127.0.0.0/8"], limits__route_calls=100_000,
+            domains__resolvers=dns,
         )
-    )
+    )  # fmt: skip
     _live.append(live)
     live.tenant("acme")
     live.tenant("globex")

@@ -124,6 +124,12 @@ def change_webapp_domain(call: Call, app: str, host: str) -> DomainView:
     return domain_view(call.services.domains.change_domain(call.scope, app, host, primary=call.body.primary))
 
 
+@route("POST", f"{_ONE}/verify", scope="webapps.write", returns=DomainView, atomic=False)
+def verify_webapp_domain(call: Call, app: str, host: str) -> DomainView:
+    """Look at a domain now, and answer what was seen; the appliance does so by itself too, at `next_check_at`."""
+    return domain_view(call.services.domains.verify_domain(call.scope, app, host))
+
+
 @route("DELETE", _ONE, scope="webapps.write", returns=DeletedView)
 def release_webapp_domain(call: Call, app: str, host: str) -> DeletedView:
     """Give up a domain; if it was proven, only this tenant may claim it again within 30 days."""

@@ -26,5 +26,6 @@ DOMAINS: dict[str, Callable[[Resources], Example]] = {
     "claim_webapp_domain": lambda tenant: Example({"app": _webapp(tenant)}, {"host": f"{fresh('new')}.{tenant.tenant}.test"}),
     "get_webapp_domain": lambda tenant: Example(_one(tenant)),
     "change_webapp_domain": lambda tenant: Example(_one(tenant), {"primary": True}),
+    "verify_webapp_domain": lambda tenant: Example(_one(tenant)),
     "release_webapp_domain": _claimed,
 }

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from appliance.connectors.egress import Egress
 from appliance.core import clock, db
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
@@ -11,6 +12,8 @@ from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants
 from appliance.webapps.domains import holding
 from appliance.webapps.domains import service as domain_service
+from appliance.webapps.domains.looking import Outside
+from appliance.webapps.domains.lookups import Lookups
 from appliance.webapps.domains.service import Domains, NewDomain, Settings, hosts_wanting_certificates, note_certificate
 from appliance.webapps.domains.table import CustomHost
 from appliance.webapps.service import NewApp, WebApps
@@ -33,12 +36,17 @@ RESERVED = (
 SETTINGS = Settings("gos.example", "apps.example", ("192.0.2.10",))
 
 
+def make_domains(settings: Settings) -> Domains:
+    """With a name server that nobody has to ask here."""
+    return Domains(settings, Outside(settings, Lookups(["127.0.0.1:9"]), Egress()))
+
+
 @pytest.fixture
 def domains(webapps: WebApps, globex: TenantScope) -> Iterator[Domains]:
     """With the app `shop` of acme and of globex."""
     webapps.create_app(globex, NewApp("shop"))
     tenants.on_tenant_delete(domain_service.forget_tenant)
-    made = Domains(SETTINGS)
+    made = make_domains(SETTINGS)
     end = made.table.watch()
     yield made
     end()
@@ -71,7 +79,7 @@ def test_the_other_of_a_pair_cannot_be_reserved_either(domains: Domains, acme: T
         with pytest.raises(ValidationFailed):
             domains.claim_domain(acme, "shop", NewDomain(host, redirect_from=redirect))  # type: ignore[arg-type]
     with pytest.raises(ValidationFailed):
-        Domains(Settings("www.corp.example", "apps.example")).claim_domain(
+        make_domains(Settings("www.corp.example", "apps.example")).claim_domain(
             acme, "shop", NewDomain("corp.example", redirect_from="www")
         )
 
@@ -195,7 +203,7 @@ def test_one_domain_is_primary_while_it_is_in_order(domains: Domains, acme: Tena
 def test_a_table_sees_what_another_process_has_changed(
     domains: Domains, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = Domains(SETTINGS).table  # watches nothing, as in another process
+    other = make_domains(SETTINGS).table  # watches nothing, as in another process
     assert other.find("corp.example") is None
     hold(domains, acme, "corp.example")
     now = clock.monotonic()
@@ -204,7 +212,7 @@ def test_a_table_sees_what_another_process_has_changed(
 
 
 def test_certificates_are_wanted_for_every_name_that_is_held(webapps: WebApps, acme: TenantScope) -> None:
-    domains = Domains(Settings("gos.example", "apps.example", certificates=True))
+    domains = make_domains(Settings("gos.example", "apps.example", certificates=True))
     domains.claim_domain(acme, "shop", NewDomain("later.example"))
     hold(domains, acme, "corp.example", redirect_from="www")
     wanted = hosts_wanting_certificates()
@@ -215,7 +223,7 @@ def test_certificates_are_wanted_for_every_name_that_is_held(webapps: WebApps, a
 
 
 def test_the_state_follows_the_certificate(webapps: WebApps, acme: TenantScope, globex: TenantScope) -> None:
-    domains = Domains(Settings("gos.example", "apps.example", certificates=True))
+    domains = make_domains(Settings("gos.example", "apps.example", certificates=True))
     hold(domains, acme, "corp.example", redirect_from="www")
 
     def told(state: str, error: str | None = None, not_after: int | None = None, host: str = "corp.example") -> object:

@@ -1,7 +1,7 @@
 """What crosses the border of this domain."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 State = Literal["pending_dns", "verified", "cert_pending", "active", "failed"]
 Method = Literal["txt", "http", "operator"]
@@ -46,6 +46,10 @@ class DnsRecord:
     observed: tuple[str, ...] = ()
     finding: Finding = "unchecked"
     advice: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is kept."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)

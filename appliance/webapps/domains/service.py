@@ -5,7 +5,6 @@ appliance; what is given up rests for 30 days, and then needs a new TXT record i
 """
 
 import secrets
-from dataclasses import asdict
 
 from appliance.core import clock, db
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ValidationFailed
@@ -15,7 +14,9 @@ from appliance.monitor import audit
 from appliance.webapps.models import WebAppRow
 
 from . import holding
+from .checking import Checker, prove
 from .expecting import expected_records
+from .looking import Outside
 from .models import DomainRow
 from .names import normalise_host, partner_of, refuse_reserved, to_display
 from .records import Certificate, CertificateState, DnsRecord, Domain, NewDomain, Settings, WantedCertificate
@@ -34,8 +35,9 @@ _SOON_MS = 30_000
 class Domains:
     """The domains of every tenant's WebApps."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, outside: Outside) -> None:
         self.settings = settings
+        self.checker = Checker(settings, outside)
         self.table = HostTable()
 
     def claim_domain(self, scope: TenantScope, app_id: str, new: NewDomain) -> Domain:
@@ -59,7 +61,7 @@ class Domains:
                 token=secrets.token_hex(20), redirect_from=new.redirect_from, is_primary=False, records=[], created_at=now,
                 created_by=scope.actor, checks=0, tries=0, next_check_at=now + _SOON_MS,
             )  # fmt: skip
-            row.records = [asdict(record) for record in expected_records(self.settings, scope.tenant_id, row)]
+            row.records = [record.as_json() for record in expected_records(self.settings, scope.tenant_id, row)]
             scope.insert(DomainRow, **row.__data__)
             audit.record(scope, "domain.claim", host, {"webapp": app_id, "method": new.method, "redirect_from": new.redirect_from})
             if new.primary:
@@ -96,11 +98,30 @@ class Domains:
 
         def approve() -> Domain:
             row = scope.get(DomainRow, host=name)
-            scope.update(DomainRow, method="operator").where(DomainRow.host == name).execute()
-            prove_row(scope, self.settings, row, leads_here=row.leads_here)
+            row.method = "operator"
+            if not holding.is_held(scope, name):
+                prove(scope, row)
+            now = clock.now_ms()
+            state = state_of_proven(self.settings, row, leads_here=row.leads_here)
+            changes = {
+                "method": row.method,
+                "state": state,
+                "verified_at": now,
+                "error": None,
+                "failing_since": None,
+                "told_at": None,
+            }
+            changes |= {"tries": 0, "next_check_at": now + _SOON_MS}
+            scope.update(DomainRow, **changes).where(DomainRow.host == name).execute()
             return show(scope.get(DomainRow, host=name))
 
         return db.write(approve)
+
+    def verify_domain(self, scope: TenantScope, app_id: str, host: str) -> Domain:
+        """Look at the domain now: its proof, and where it leads; NotFound, RateLimited.  Takes seconds."""
+        row = find_row(scope, app_id, host)
+        self.checker.check_now(scope, row)
+        return self.get_domain(scope, app_id, row.host)
 
     def release_domain(self, scope: TenantScope, app_id: str, host: str) -> None:
         """Give up a domain; if it was held, its names rest for 30 days, in which only this tenant may claim them again."""
@@ -118,24 +139,6 @@ def find_row(scope: TenantScope, app_id: str, host: str) -> DomainRow:
     except ValidationFailed as error:
         raise NotFound(f"there is no domain {host[:80]!r} here") from error
     return scope.get(DomainRow, app_id=app_id, host=name)
-
-
-def prove_row(scope: TenantScope, settings: Settings, row: DomainRow, *, leads_here: bool | None) -> None:
-    """Inside a write: the claim is proven, its names are held and served from now on; AlreadyExists."""
-    holding.hold(scope, row)
-    now = clock.now_ms()
-    state = state_of_proven(settings, row, leads_here=leads_here)
-    changes = {
-        "state": state,
-        "verified_at": now,
-        "leads_here": leads_here,
-        "tries": 0,
-        "next_check_at": now + _SOON_MS,
-        "error": None,
-    }
-    scope.update(DomainRow, **changes).where(DomainRow.host == row.host).execute()
-    audit.record(scope, "domain.verify", row.host, {"webapp": row.app_id, "method": row.method})
-    note_change()
 
 
 def release_row(scope: TenantScope, row: DomainRow) -> None:

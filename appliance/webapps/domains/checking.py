@@ -1,0 +1,121 @@
+"""Looks at domains when they are due or when somebody asks, and writes what follows.
+
+A look is begun by counting it (`checks`), which also keeps other processes away for a while; only the latest look that was
+begun may write, so that one that took long cannot undo what has been seen since.
+"""
+
+import threading
+
+from appliance.core import clock, db
+from appliance.core.errors import AlreadyExists, RateLimited
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit, webhooks
+from appliance.tenants.service import system_scope
+
+from . import holding
+from .looking import Look, Outside
+from .models import DomainRow
+from .records import Settings
+from .standing import Verdict, judge
+from .table import note_change
+
+LEASE_MS = 120_000
+ROUND_SECONDS = 2.0
+AT_ONCE = 4  # looks that callers may have going in this process
+
+
+class Checker:
+    """Looks from this process."""
+
+    def __init__(self, settings: Settings, outside: Outside) -> None:
+        self._settings = settings
+        self._outside = outside
+        self._asked = threading.BoundedSemaphore(AT_ONCE)
+
+    def check_now(self, scope: TenantScope, row: DomainRow) -> None:
+        """Look because somebody asks; further looks are soon again.  RateLimited while too many are under way."""
+        if not self._asked.acquire(blocking=False):
+            raise RateLimited("several domains are being looked at; try again in a moment", headers={"Retry-After": "3"})
+        try:
+            self._check(scope, row, afresh=True)
+        finally:
+            self._asked.release()
+
+    def check_due(self) -> int:
+        """Look at what is due, domains in use before claims, for some seconds at most; answers how many."""
+        ends, done = clock.monotonic() + ROUND_SECONDS, 0
+        due = db.rows(
+            "SELECT tenant_id, host FROM domain WHERE next_check_at <= ? "
+            "ORDER BY CASE WHEN verified_at IS NULL THEN 1 ELSE 0 END, next_check_at LIMIT 50",
+            (clock.now_ms(),),
+        )
+        for tenant_id, host in due:
+            if clock.monotonic() > ends:
+                break
+            scope = system_scope(str(tenant_id))
+            row = scope.find(DomainRow, host=host)
+            if row is not None and row.next_check_at is not None and row.next_check_at <= clock.now_ms():
+                done += self._check(scope, row, afresh=False)
+        return done
+
+    def _check(self, scope: TenantScope, row: DomainRow, *, afresh: bool) -> bool:
+        number = row.checks + 1
+        if not db.write(lambda: _begin(scope, row, number)):
+            return False
+        held = holding.is_held(scope, row.host)
+        look = self._outside.look(scope.tenant_id, row, held=held)
+        return db.write(lambda: self._conclude(scope, row.host, number, look, afresh=afresh))
+
+    def _conclude(self, scope: TenantScope, host: str, number: int, look: Look, *, afresh: bool) -> bool:
+        row = scope.find(DomainRow, host=host, checks=number)
+        if row is None:  # deleted, or looked at again since
+            return False
+        if afresh:
+            row.tries = 0
+        verdict = judge(self._settings, row, look, clock.now_ms(), held=holding.is_held(scope, host))
+        _write(scope, row, look, verdict)
+        return True
+
+
+def _begin(scope: TenantScope, row: DomainRow, number: int) -> bool:
+    changes = {"checks": number}
+    if row.next_check_at is not None:
+        changes["next_check_at"] = clock.now_ms() + LEASE_MS
+    query = scope.update(DomainRow, **changes).where(DomainRow.host == row.host, DomainRow.checks == number - 1)
+    return bool(query.execute())
+
+
+def _write(scope: TenantScope, row: DomainRow, look: Look, verdict: Verdict) -> None:
+    changes = dict(verdict.changes)
+    if verdict.holds:
+        try:
+            prove(scope, row)
+        except AlreadyExists as error:
+            changes = {
+                "state": "pending_dns",
+                "error": error.message,
+                "next_check_at": changes["next_check_at"],
+                "tries": row.tries + 1,
+            }
+    told = {"webapp": row.app_id, "error": changes.get("error")}
+    if verdict.gives_up:
+        holding.release(scope, row.host)
+        audit.record(scope, "domain.disable", row.host, told)
+    if verdict.tells:
+        audit.record(scope, "domain.failing", row.host, told)
+        webhooks.emit(scope, "domain.failing", lambda: {"domain": row.host, **told})
+    if verdict.recovers:
+        audit.record(scope, "domain.recover", row.host, {"webapp": row.app_id})
+    changes |= {"records": [each.as_json() for each in look.records], "checked_at": clock.now_ms()}
+    scope.update(DomainRow, **changes).where(DomainRow.host == row.host).execute()
+    before = (row.state, row.failing_since is None, row.leads_here)
+    if before != (changes.get("state", row.state), changes.get("failing_since") is None, changes.get("leads_here")):
+        note_change()
+
+
+def prove(scope: TenantScope, row: DomainRow) -> None:
+    """Inside a write: the claim is proven, its names are held from now on; AlreadyExists when another tenant has them."""
+    with db.savepoint():
+        holding.hold(scope, row)
+    audit.record(scope, "domain.verify", row.host, {"webapp": row.app_id, "method": row.method})
+    note_change()
