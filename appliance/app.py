@@ -68,7 +68,7 @@ from appliance.sites.answers import App
 from appliance.sites.bodies import PacedConnection, PacedRequest
 from appliance.sites.cdn import Cdn
 from appliance.sites.demo import make_demo
-from appliance.sites.domains import DomainRedirects, custom_hosts
+from appliance.sites.domains import DomainRedirects, Permission, custom_hosts
 from appliance.sites.front import Front, host_of
 from appliance.sites.previews import PreviewSites
 from appliance.sites.routes import Routes
@@ -91,8 +91,6 @@ from appliance.webapps import service as webapps
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains import service as domains
-from appliance.webapps.domains.looking import Outside
-from appliance.webapps.domains.lookups import Lookups
 
 API_THREADS = 32
 RELOAD_SECONDS = 3.0  # how long a certificate from another process goes unseen
@@ -184,7 +182,7 @@ def build(config: Config) -> Appliance:
     reach = ModelReach(models, DocumentReading(files, formats).read)
     ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach)
     flow = ProcessFlow(config, presence, pool, queue, ports)
-    own_domains, exits = make_domains(config), Exits(blobs, NothingReviewed())
+    own_domains, exits = domains.of_config(config, egress), Exits(blobs, NothingReviewed())
     withdraw = (
         approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile), own_domains.table.watch(),
         on_other_host(custom_hosts(own_domains.table)),
@@ -222,14 +220,6 @@ def make_webapps(config: Config, blobs: Blobs) -> webapps.WebApps:
     apps = webapps.WebApps(blobs, webapps.Limits(limits.archive_files, limits.archive_mb << 20, limits.upload_mb << 20))
     apps.find_lost_with(find_lost)
     return apps
-
-
-def make_domains(config: Config) -> domains.Domains:
-    """Custom domains, with certificates of their own where the appliance does HTTPS by itself."""
-    own = config.domains
-    settings = domains.Settings(own.base, own.content, own.public_addresses, certificates=config.tls_mode != "off")
-    outside = Outside(settings, Lookups(own.resolvers), Egress.of(config.egress.allow, authorities(config)))
-    return domains.Domains(settings, outside)
 
 
 def make_formats(config: Config) -> Formats:
@@ -344,7 +334,8 @@ def make_asgi(appliance: Appliance) -> Any:
     cdn = Cdn(services.publications, sender, shares)
     on_domains = DomainRedirects(webapp_sites, services.domains.table, appliance.config)
     sites: dict[str, App] = {"webapp": on_domains, "preview": preview_sites, "cdn": cdn}
-    return Front(StaticFiles(cast(App, quart), folders), sites, appliance.config, appliance.is_ready)
+    permission = Permission(StaticFiles(cast(App, quart), folders), appliance.config, services.webapps, services.threads)
+    return Front(permission, sites, appliance.config, appliance.is_ready)
 
 
 async def _refuse(error: Exception) -> Response:

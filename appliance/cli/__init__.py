@@ -14,7 +14,7 @@ from appliance.core import logs
 from appliance.core.config import Config, environment, load_config
 from appliance.core.errors import ApplianceError
 
-from . import applying, config, connector, deploying, doctor, keys, people, replay, serve, setup, solution, tenant, testing
+from . import applying, config, connector, deploying, doctor, domains, keys, people, replay, serve, setup, solution, tenant, testing
 from .output import tell_error
 
 NOUNS: tuple[ModuleType, ...] = (
@@ -27,6 +27,7 @@ NOUNS: tuple[ModuleType, ...] = (
     keys,
     applying,
     deploying,
+    domains,
     solution,
     testing,
     replay,

@@ -8,6 +8,7 @@ from typing import Any
 from appliance.core import db, migrations
 from appliance.core.config import Config
 from appliance.tenants import service
+from appliance.webapps.domains.operating import is_public_suffix, list_every_domain
 
 from .output import add_json, opened_store, show
 
@@ -35,6 +36,7 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
     yield from _storage(config)
     yield from _runtimes(config)
     yield from _exposure(config)
+    yield from check_domains(config)
 
 
 def _storage(config: Config) -> Iterator[tuple[str, str]]:
@@ -72,9 +74,24 @@ def _exposure(config: Config) -> Iterator[tuple[str, str]]:
         where = f"{config.domains.content} lies under {config.domains.base}"
         why = "in production give WebApps another registrable domain, because sibling hosts count as the same site"
         yield "note", f"{where}: fine for trying out; {why}"
+    if "." in config.domains.content and not is_public_suffix(config.domains.content):
+        where = f"browsers let a WebApp set cookies for {config.domains.content}, which its siblings then read"
+        yield "note", f"{where}; have it put on the Public Suffix List, or give WebApps that sign people in domains of their own"
     for entry in config.egress.allow:
         yield "note", f"connectors may reach {entry} (egress.allow); remove it unless an integration needs it"
     for entry in config.folders.allow:
         yield "note", f"connectors may use {entry} (folders.allow); remove it unless an integration needs it"
     if config.demo.order_system:
         yield "note", "the demo order system is on (demo.order_system) and its egress rule with it; turn both off in production"
+
+
+def check_domains(config: Config) -> Iterator[tuple[str, str]]:
+    """What is wrong with custom domains."""
+    with opened_store(config):
+        found = list_every_domain()
+    if found and not config.domains.public_addresses:
+        yield "note", "custom domains cannot be told to lead here: set domains.public_addresses to where the world reaches you"
+    for each in found:
+        domain = each.domain
+        if domain.state == "failed" or domain.failing_since is not None:
+            yield "FAIL", f"the domain {domain.host} of {each.tenant} is {domain.state}: {domain.error or 'see its page'}"

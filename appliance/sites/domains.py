@@ -1,14 +1,23 @@
 """Custom domains in front of WebApps: names that lead to another one, and the question of a proxy that gets certificates."""
 
-from urllib.parse import quote
+import asyncio
+import ipaddress
+from concurrent.futures import Executor
+from functools import partial
+from urllib.parse import parse_qs, quote
 
 from appliance.core.config import Config
-from appliance.tenants.hosts import CustomHosts, HostMatch
+from appliance.core.errors import NotFound
+from appliance.core.scope import TenantScope
+from appliance.tenants.hosts import CustomHosts, HostMatch, match_host
 from appliance.webapps.domains.table import HostTable
+from appliance.webapps.service import WebApps
 
-from .answers import App, Receive, Scope, Send, answer
+from .answers import App, Receive, Scope, Send, answer, refuse
 
 CHALLENGES = "/.well-known/acme-challenge/"
+PERMITTED = "/domains/permitted"
+_FORWARDED = (b"x-forwarded-for", b"forwarded")
 
 
 def custom_hosts(table: HostTable) -> CustomHosts:
@@ -52,6 +61,47 @@ class DomainRedirects:
             return None
         primary = self._table.primary_of(match.tenant, match.app)
         return (primary, 307 if keeps_method else 302) if primary else None
+
+
+class Permission:
+    """Answers a proxy that asks whether to get a certificate for a name (`on_demand_tls` of Caddy): 200 or 404.
+
+    Only a proxy of the trusted networks or of this machine is answered, and only for itself: what came from further away
+    finds nothing here.
+    """
+
+    def __init__(self, app: App, config: Config, webapps: WebApps, threads: Executor) -> None:
+        self._app = app
+        self._config = config
+        self._webapps = webapps
+        self._threads = threads
+        self._trusted = [ipaddress.ip_network(network) for network in config.server.trusted_proxies]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != PERMITTED or scope["gos.host"].kind != "base":
+            await self._app(scope, receive, send)
+            return
+        asked = parse_qs(scope["query_string"].decode("latin1")).get("domain", [""])[0]
+        if self._is_proxy(scope) and await self._is_permitted(match_host(asked, self._config.domains)):
+            await answer(send, 200, b"", [(b"cache-control", b"no-store")])
+        else:
+            await refuse(send, NotFound("this name is not served here"), scope["gos.request_id"])
+
+    async def _is_permitted(self, match: HostMatch) -> bool:
+        """Names that exist; a WebApp's host only with its app, or anybody could have certificates made for invented ones."""
+        if match.kind != "webapp" or match.custom:
+            return match.kind in ("base", "tenant", "webapp", "cdn")
+        ask = partial(self._webapps.published_number, TenantScope(str(match.tenant), "site"), str(match.app))
+        return await asyncio.get_running_loop().run_in_executor(self._threads, ask) is not None
+
+    def _is_proxy(self, scope: Scope) -> bool:
+        if scope["method"] not in ("GET", "HEAD") or any(name.lower() in _FORWARDED for name, _ in scope["headers"]):
+            return False
+        try:
+            peer = ipaddress.ip_address((scope.get("client") or ("",))[0])
+        except ValueError:
+            return False
+        return peer.is_loopback or any(peer.version == network.version and peer in network for network in self._trusted)
 
 
 _BARE = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"public, max-age=0, must-revalidate"))

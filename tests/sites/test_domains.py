@@ -1,12 +1,17 @@
 """Custom domains on the wire: what a request to them gets, however its Host is written."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, MutableMapping
+from typing import Any
 
 import httpx
 import pytest
 
-from appliance.testing.running import Running
+from appliance.sites.domains import Permission
+from appliance.tenants.hosts import HostMatch
+from appliance.testing.running import Running, make_config
 from tests.sites.test_webapps import deploy, new_app
+from tests.webapps.name_server import NameServer
 
 PAGE = b"<h1>At home</h1>"
 
@@ -69,3 +74,86 @@ def test_a_released_domain_is_misdirected_at_once(running: Running, acme: httpx.
     assert ask(running, "gone.test").content == PAGE
     acme.delete("/api/v1/webapps/own-home/domains/gone.test").raise_for_status()
     assert ask(running, "gone.test").status_code == 421
+
+
+def permitted(running: Running, name: str, headers: dict[str, str] | None = None, host: str = "localhost") -> int:
+    with running.client(host, headers) as client:
+        return client.get("/domains/permitted", params={"domain": name}).status_code
+
+
+def test_a_proxy_may_have_certificates_made_for_names_that_exist(running: Running, home: str) -> None:
+    for name in (home, "HOME.test", "www.home.test", "own-home--acme.content.localhost", "acme.localhost", "localhost"):
+        assert permitted(running, name) == 200, name
+    for name in (
+        "other.test",
+        "a.home.test",
+        "no-app--acme.content.localhost",
+        "nobody.localhost",
+        "",
+        "*.home.test",
+        "home.test:1/x",
+    ):
+        assert permitted(running, name) == 404, name
+
+
+def test_nobody_else_is_told_which_names_exist(running: Running, home: str) -> None:
+    for header in ("X-Forwarded-For", "Forwarded"):
+        assert permitted(running, home, {header: "203.0.113.9"}) == 404
+    assert permitted(running, home, host="acme.localhost") == 404
+    with running.client("localhost") as client:
+        assert client.post(f"/domains/permitted?domain={home}").status_code == 404
+
+
+def test_what_comes_from_further_away_is_no_proxy(running: Running, home: str) -> None:
+    seen = []
+    for address, trusted in (("203.0.113.9", ()), ("203.0.113.9", ("203.0.113.0/24",)), ("::1", ()), ("", ())):
+        config = make_config(running.config.data, server__trusted_proxies=list(trusted))
+        permission = Permission(unexpected, config, running.services.webapps, running.services.threads)
+        scope: dict[str, Any] = {
+            "type": "http", "path": "/domains/permitted", "query_string": b"domain=home.test", "method": "GET", "headers": [],
+            "client": (address, 1) if address else None, "gos.host": HostMatch("base"), "gos.request_id": "r",
+        }  # fmt: skip
+        seen.append(asyncio.run(status_of(permission, scope)))
+    assert seen == [404, 200, 200, 404]
+
+
+async def unexpected(*_: object) -> None:
+    raise AssertionError("the question was passed on")
+
+
+async def status_of(app: Permission, scope: dict[str, Any]) -> int:
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    await app(scope, receive, send)
+    return int(sent[0]["status"])
+
+
+def test_a_domain_is_proven_over_the_api(
+    running: Running, acme: httpx.Client, globex: httpx.Client, name_server: NameServer, home: str
+) -> None:
+    path, host = "/api/v1/webapps/own-home/domains", "proven.test"
+    made = acme.post(path, json={"host": "Proven.Test"}).json()["data"]
+    proof = made["records"][0]
+    assert (made["state"], proof["type"], proof["finding"]) == ("pending_dns", "TXT", "unchecked")
+    waiting = acme.post(f"{path}/{host}/verify").raise_for_status().json()["data"]
+    assert (waiting["state"], waiting["records"][0]["finding"], waiting["last_error"] is None) == ("pending_dns", "missing", False)
+    assert ask(running, host).status_code == 421
+    name_server.set(proof["name"], "TXT", f'"{proof["expected"][0]}"')
+    name_server.set(host, "CNAME", "own-home--acme.content.localhost.")
+    name_server.set("own-home--acme.content.localhost", "A", "127.0.0.1")
+    active = acme.post(f"{path}/{host}/verify").raise_for_status().json()["data"]
+    assert (active["state"], active.get("last_error")) == ("active", None)
+    assert ask(running, host).content == PAGE
+    new_app(globex, "taker")
+    refused = globex.post("/api/v1/webapps/taker/domains", json={"host": host})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "already_exists")
+    assert "own-home" not in refused.text
+    assert "acme" not in refused.text
+    assert globex.post(f"/api/v1/webapps/taker/domains/{host}/verify").status_code == 404
+    globex.delete("/api/v1/webapps/taker").raise_for_status()

@@ -85,3 +85,8 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_public_suffix(host: str) -> bool:
+    """Whether browsers take the names under it for strangers to each other."""
+    return bool(_suffixes().publicsuffix(host, accept_unknown=False) == host)

@@ -6,7 +6,9 @@ appliance; what is given up rests for 30 days, and then needs a new TXT record i
 
 import secrets
 
+from appliance.connectors.egress import Egress
 from appliance.core import clock, db
+from appliance.core.config import Config
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
@@ -17,6 +19,7 @@ from . import holding
 from .checking import Checker, prove
 from .expecting import expected_records
 from .looking import Outside
+from .lookups import Lookups
 from .models import DomainRow
 from .names import normalise_host, partner_of, refuse_reserved, to_display
 from .records import Certificate, CertificateState, DnsRecord, Domain, NewDomain, Settings, WantedCertificate
@@ -24,8 +27,19 @@ from .standing import state_of_proven
 from .table import HostTable, note_change
 
 __all__ = [
-    "Certificate", "CertificateState", "DnsRecord", "Domain", "Domains", "NewDomain", "Settings", "WantedCertificate",
-    "forget_tenant", "hosts_wanting_certificates", "note_certificate", "release_all",
+    "Certificate",
+    "CertificateState",
+    "DnsRecord",
+    "Domain",
+    "Domains",
+    "NewDomain",
+    "Settings",
+    "WantedCertificate",
+    "forget_tenant",
+    "hosts_wanting_certificates",
+    "note_certificate",
+    "of_config",
+    "release_all",
 ]  # fmt: skip
 
 MOST_DOMAINS = 20
@@ -130,6 +144,13 @@ class Domains:
             release_row(scope, find_row(scope, app_id, host))
 
         db.write(release)
+
+
+def of_config(config: Config, egress: Egress) -> Domains:
+    """Domains as the operator has set them up, with certificates of their own where the appliance does HTTPS by itself."""
+    own = config.domains
+    settings = Settings(own.base, own.content, own.public_addresses, certificates=config.tls_mode != "off")
+    return Domains(settings, Outside(settings, Lookups(own.resolvers), egress))
 
 
 def find_row(scope: TenantScope, app_id: str, host: str) -> DomainRow:

@@ -1,0 +1,66 @@
+"""`gos domain` and what `gos doctor` says of domains."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.app import open_store
+from appliance.blobs.local import LocalPlaces
+from appliance.blobs.service import Blobs
+from appliance.cli import doctor, main
+from appliance.connectors.egress import Egress
+from appliance.core import db
+from appliance.core.config import Config, load_config
+from appliance.core.scope import TenantScope
+from appliance.tenants import service as tenants
+from appliance.webapps.domains.service import NewDomain, of_config
+from appliance.webapps.service import Limits, NewApp, WebApps
+
+ACME, GLOBEX = TenantScope("acme", "key:acme"), TenantScope("globex", "key:globex")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """Two tenants who both claim corp.example; the database is closed, as the commands find it."""
+    config = load_config(environment={}, flags={"storage.data": str(tmp_path)})
+    open_store(config)
+    apps = WebApps(Blobs(LocalPlaces(tmp_path / "blobs"), ["webapp_file"]), Limits(10, 1 << 20, 1 << 20))
+    for scope in (ACME, GLOBEX):
+        tenants.create_tenant(scope.tenant_id, scope.tenant_id)
+        apps.create_app(scope, NewApp("shop"))
+        of_config(config, Egress()).claim_domain(scope, "shop", NewDomain("corp.example", redirect_from="www"))
+    db.close_database()
+    return config
+
+
+def gos(capsys: pytest.CaptureFixture[str], config: Config, *words: str) -> tuple[int, Any]:
+    """Exit code and answer."""
+    code = main(["--data", str(config.data), "domain", *words, "--json"])
+    told = capsys.readouterr()
+    return code, json.loads(told.out) if code == 0 else told.err
+
+
+def test_the_operator_lists_approves_and_releases(config: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gos(capsys, config, "approve", "Corp.Example", "--tenant", "acme")[1]["state"] == "active"
+    code, told = gos(capsys, config, "approve", "corp.example", "--tenant", "globex")
+    assert (code, "not free" in told, "acme" in told) == (1, True, False)
+    rows = gos(capsys, config, "list")[1]
+    assert [(row["tenant"], row["state"]) for row in rows] == [("acme", "active"), ("globex", "pending_dns")]
+    assert len(gos(capsys, config, "list", "--tenant", "globex")[1]) == 1
+    assert gos(capsys, config, "release", "www.corp.example")[1]["done"] == ["corp.example is taken from acme"]
+    assert gos(capsys, config, "approve", "corp.example", "--tenant", "globex")[0] == 1  # it rests
+    assert gos(capsys, config, "release", "corp.example")[0] == 1
+    for name in ("corp.example", "www.corp.example"):
+        assert gos(capsys, config, "release", name, "--lift")[0] == 0
+    assert gos(capsys, config, "approve", "corp.example", "--tenant", "globex")[0] == 0
+    assert gos(capsys, config, "approve", "corp.example", "--tenant", "nobody")[0] == 1
+
+
+def test_the_doctor_names_domains_that_fail(config: Config) -> None:
+    assert [level for level, _ in doctor.check_domains(config)] == ["note"]
+    open_store(config)
+    db.write(lambda: db.execute("UPDATE domain SET failing_since = 1, error = 'gone' WHERE tenant_id = 'acme'"))
+    db.close_database()
+    assert ("FAIL", "the domain corp.example of acme is pending_dns: gone") in list(doctor.check_domains(config))
