@@ -71,6 +71,7 @@ from appliance.sites.demo import make_demo
 from appliance.sites.domains import DomainRedirects, Permission, custom_hosts
 from appliance.sites.front import Front, host_of
 from appliance.sites.previews import PreviewSites
+from appliance.sites.probing import Probing
 from appliance.sites.routes import Routes
 from appliance.sites.sending import Sender
 from appliance.sites.share_pages import SharePages
@@ -91,6 +92,7 @@ from appliance.webapps import service as webapps
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains import service as domains
+from appliance.webapps.publishing import Publishing
 
 API_THREADS = 32
 RELOAD_SECONDS = 3.0  # how long a certificate from another process goes unseen
@@ -152,6 +154,7 @@ class Appliance:
         self.deliverer.stop()
         self.services.processes.stop(self.config.server.shutdown_seconds)
         self.services.executor.stop()
+        self.services.publishing.stop()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
         self.services.pool.stop()
         self.services.publications.deliveries.write_down()
@@ -166,6 +169,7 @@ def build(config: Config) -> Appliance:
     sealer = open_store(config)
     datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
     blobs = Blobs(LocalPlaces(config.data / "blobs"), [*documents.HOLDERS, *webapps.HOLDERS])
+    apps = make_webapps(config, blobs)
     presence = open_presence(config.data / "workers")
     queue = TaskQueue(db.database.obj)
     sandbox = config.sandbox
@@ -193,8 +197,8 @@ def build(config: Config) -> Appliance:
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
         blobs=blobs, documents=files, uploads=Uploads(files, blobs, config.limits.document_mb << 20),
         publications=Publications(exits), shares=Shares(exits, sealer),
-        webapps=make_webapps(config, blobs), webhooks=webhooks.Webhooks(sealer, egress),
-        certificates=Certificates(sealer), domains=own_domains,
+        webapps=apps, publishing=Publishing(apps, presence.instance, presence.is_alive),
+        webhooks=webhooks.Webhooks(sealer, egress), certificates=Certificates(sealer), domains=own_domains,
     )  # fmt: skip
     _gauges(services)
     return Appliance(config, services, presence, _upkeep(services), Deliverer(egress, sealer), withdraw)
@@ -260,6 +264,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("step-cache", 60.0, caching.purge),
         Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
         Periodic("uploads", 3600.0, forget_expired),
+        Periodic("publishing", 2.0, services.publishing.resume),
         Periodic("blobs", 3600.0, services.blobs.collect),
         Periodic("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use())),
     ]
@@ -314,9 +319,7 @@ def make_asgi(appliance: Appliance) -> Any:
     services = appliance.services
     quart = Quart(__name__, template_folder=str(ui_folder() / "templates"), static_folder=None)
     quart.request_class, quart.asgi_http_class = PacedRequest, PacedConnection
-    quart.config["MAX_CONTENT_LENGTH"] = None
-    quart.config["BODY_TIMEOUT"] = 60
-    quart.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    quart.config.update({"MAX_CONTENT_LENGTH": None, "BODY_TIMEOUT": 60, "PROVIDE_AUTOMATIC_OPTIONS": False})
     quart.register_error_handler(Exception, _refuse)
     quart.register_blueprint(api.make_blueprint(services))
     quart.register_blueprint(api.make_docs(services, ui_folder() / "templates" / "docs" / "explorer.html"))
@@ -334,6 +337,7 @@ def make_asgi(appliance: Appliance) -> Any:
     cdn = Cdn(services.publications, sender, shares)
     on_domains = DomainRedirects(webapp_sites, services.domains.table, appliance.config)
     sites: dict[str, App] = {"webapp": on_domains, "preview": preview_sites, "cdn": cdn}
+    services.publishing.check_through(Probing(sites, appliance.config))
     permission = Permission(StaticFiles(cast(App, quart), folders), appliance.config, services.webapps, services.threads)
     return Front(permission, sites, appliance.config, appliance.is_ready)
 

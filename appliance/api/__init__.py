@@ -19,6 +19,7 @@ from . import (
     logs,
     oauth,
     processes,
+    publishing,
     replay,
     retry_plan,
     shares,
@@ -35,7 +36,7 @@ from .routing import ROUTES
 
 DOMAINS = (
     actions, approvals, bulk, calls, datapool, delivery, document_uploads, documents, domains, dry_runs, executions,
-    integrations, keys, kill_switches, llm, logs, oauth, processes, replay, retry_plan, shares, solutions,
+    integrations, keys, kill_switches, llm, logs, oauth, processes, publishing, replay, retry_plan, shares, solutions,
     tenants, triggers, version_diff, webapps, webhooks,
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""/api/v1/webapps: WebApps, their versions, publishing."""
+"""/api/v1/webapps: WebApps and their versions."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,7 +8,6 @@ from appliance.core import clock
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, ValidationFailed
 from appliance.core.json_text import load_json
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
-from appliance.webapps import previews
 from appliance.webapps.archive import settings_of
 from appliance.webapps.service import Difference, FileSpec, NewApp, NewVersion, Settings, Source, Version, WebApp
 
@@ -113,7 +112,7 @@ class SourceBody(Body):
 
 
 class NewVersionBody(Body):
-    """The manifest of a version; `access` and `smoke` are not offered by this release."""
+    """The manifest of a version; `access` is not offered by this release."""
 
     files: dict[str, File]
     spa: bool = False
@@ -130,29 +129,6 @@ class NewVersionQuery(Query):
     """`message` of a version that comes as an archive."""
 
     message: Text = ""
-
-
-class PublishWebApp(Body):
-    """`if_current` is the version that must still be published, 0 for none."""
-
-    if_current: Annotated[int, Field(ge=0, le=10**9)] | None = None
-
-
-class RollBackWebApp(Body):
-    version: Number | None = None
-
-
-class PreviewWebApp(Body):
-    """`expires_in` is a duration of at most 30 days."""
-
-    expires_in: Annotated[str, StringConstraints(max_length=30)] = "24h"
-
-
-class WebAppPreviewView(View):
-    """A link that opens a version until it expires."""
-
-    url: str
-    expires_at: str
 
 
 class DiffQuery(Query):
@@ -309,39 +285,3 @@ def finalize_webapp_version(call: Call, app: str, version: str) -> WebAppVersion
     Its `_redirects` and `_headers` are read, new contents are compressed, and one that holds an API key is refused.
     """
     return version_view(call.services.webapps.finalize_version(call.scope, app, version_number(version)))
-
-
-@route(
-    "POST", "/webapps/{app}/versions/{version}/publish", scope="webapps.publish", body=PublishWebApp, returns=WebAppVersionView
-)  # fmt: skip
-def publish_webapp(call: Call, app: str, version: str) -> WebAppVersionView:
-    """Serve this version from now on; with `if_current` only while that one is published."""
-    number = version_number(version)
-    return version_view(call.services.webapps.publish_version(call.scope, app, number, if_current=call.body.if_current))
-
-
-@route(
-    "POST", "/webapps/{app}/versions/{version}/preview", scope="webapps.write", body=PreviewWebApp, returns=WebAppPreviewView
-)  # fmt: skip
-def preview_webapp(call: Call, app: str, version: str) -> WebAppPreviewView:
-    """Make a link to a version that is ready, for whoever shall look at it before it is published.
-
-    Everybody who has the link can open it until it expires; nothing there is indexed or kept.
-    """
-    number = version_number(version)
-    lasts = clock.parse_duration(call.body.expires_in, pointer="/expires_in")
-    made = previews.preview_version(call.scope, call.services.sealer, app, number, lasts)
-    url = call.services.config.webapp_url(call.scope.tenant_id, app, number)
-    return WebAppPreviewView(url=made.at(url), expires_at=clock.rfc3339(made.expires_at))
-
-
-@route("POST", "/webapps/{app}/rollback", scope="webapps.publish", body=RollBackWebApp, returns=WebAppVersionView)
-def roll_back_webapp(call: Call, app: str) -> WebAppVersionView:
-    """Publish an older version again: the named one, or the one that was published before."""
-    return version_view(call.services.webapps.roll_back(call.scope, app, call.body.version))
-
-
-@route("POST", "/webapps/{app}/unpublish", scope="webapps.publish", returns=WebAppView)
-def unpublish_webapp(call: Call, app: str) -> WebAppView:
-    """Serve nothing from now on; the versions stay."""
-    return webapp_view(call, call.services.webapps.unpublish_app(call.scope, app))

@@ -22,6 +22,7 @@ from .calling import Caller, Refused, add_connection, connected
 AT_ONCE = 8
 TRIES = 5
 CHUNK = 1 << 20
+WAIT_SECONDS, ACCEPTED = 60, 202
 SILENT_SECONDS = 5.0  # where the progress is a log, not a terminal
 BINARY = {"Content-Type": "application/octet-stream"}
 _pause = threading.Event()  # never set: it waits, and Ctrl-C ends the wait
@@ -59,19 +60,45 @@ def run_deploy(args: argparse.Namespace) -> int:
         for _ in threads.map(send, [(sha256, contents[sha256]) for sha256 in made["required"]]):
             pass
         version = caller.data("POST", f"{path}/{made['version']}/finalize")
+        version["uploaded"] = len(made["required"])
         if args.publish:
-            given = {} if args.if_current is None else {"if_current": args.if_current}
-            version = caller.data("POST", f"{path}/{made['version']}/publish", json=given)
-    _show(args, app, {**version, "uploaded": len(made["required"])})
-    return 0
+            version |= _publish(caller, f"{path}/{made['version']}", args.if_current)
+    _show(args, app, version)
+    return 1 if args.publish and version["state"] != "published" else 0
+
+
+def _publish(caller: Caller, path: str, if_current: int | None) -> dict[str, Any]:
+    """What became of the version: its members, and `publication` with what its checks saw when it went on for long or failed."""
+    given = {} if if_current is None else {"if_current": if_current}
+    try:
+        answer = caller.call("POST", f"{path}/publish", params={"wait": WAIT_SECONDS}, json=given)
+    except Refused as error:
+        if not any(detail.code == "smoke_failed" for detail in error.details):
+            raise
+        return {"publication": caller.data("GET", f"{path}/publication")}
+    if answer.status_code != ACCEPTED:
+        published: dict[str, Any] = answer.json()["data"]
+        return published
+    while (found := caller.data("GET", f"{path}/publication"))["state"] in ("checking", "switched"):
+        _pause.wait(1.0)
+    now = caller.data("GET", path)
+    return {"publication": found, "state": now["state"], "published_at": now.get("published_at")}
 
 
 def _show(args: argparse.Namespace, app: Mapping[str, Any], version: Mapping[str, Any]) -> None:
     if args.json:
         print(json.dumps({**version, "app": app["id"], "url": app["url"]}, ensure_ascii=False, indent=2))
         return
-    said = f"published at {app['url']}/" if version["state"] == "published" else "ready; --publish serves it"
+    publication = version.get("publication")
+    said = "not published" if publication else "ready; --publish serves it"
+    said = f"published at {app['url']}/" if version["state"] == "published" else said
     print(f"{app['id']} version {version['version']}: {version['files']} files, {version['uploaded']} uploaded, {said}")
+    if publication and publication["state"] != "published":
+        print(publication["reason"], file=sys.stderr)
+        for check in publication["checks"]:
+            print(f"  {check['phase']} {check['method']} {check['path']}: {check.get('problem', 'passed')}", file=sys.stderr)
+            for line in check.get("seen", "").splitlines():
+                print(f"    | {line}", file=sys.stderr)
 
 
 def read_files(folder: Path) -> tuple[dict[str, Path], Settings]:

@@ -21,6 +21,7 @@ TONES: Mapping[str, str] = {
     "approved": "good", "rejected": "bad", "answered": "good",
     "error": "bad", "warn": "wait", "info": "calm", "debug": "off", "active": "good", "revoked": "off", "replaced": "wait",
     "uploading": "busy", "ready": "calm", "published": "good", "superseded": "off", "unpublished": "off",
+    "checking": "busy", "switched": "busy", "switched_back": "bad", "refused": "bad", "overtaken": "wait",
 }  # fmt: skip
 
 

@@ -1,9 +1,21 @@
 """Pages of WebApps: the list, and one with its versions: publish, roll back, unpublish."""
 
+from dataclasses import dataclass
+
 from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.webapps import previews
 
 from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A link to a version that has just been made."""
+
+    number: int
+    url: str
+    expires_at: int
 
 
 @page("GET", "/webapps", scope="webapps.read")
@@ -24,13 +36,14 @@ def show_webapp(visit: Visit, app: str) -> Answer:
     return _webapp_page(visit, app)
 
 
-def _webapp_page(visit: Visit, app_id: str, problem: ApplianceError | None = None) -> Page:
+def _webapp_page(visit: Visit, app_id: str, problem: ApplianceError | None = None, preview: Preview | None = None) -> Page:
     webapps = visit.services.webapps
     app = webapps.get_app(visit.scope, app_id)
     found = webapps.list_versions(visit.scope, app_id, visit.page(limit=20))
     values = {
         "app": app, "address": _address(visit, app_id), "versions": found.items, "next_cursor": found.next_cursor,
-        "names": Names(visit), "problem": problem,
+        "names": Names(visit), "problem": problem, "preview": preview,
+        "publications": visit.services.publishing.list_publications(visit.scope, app_id, [row.number for row in found.items]),
     }  # fmt: skip
     return Page("webapp.html", values, problem.status if problem else 200)
 
@@ -40,10 +53,22 @@ def publish_webapp(visit: Visit, app: str) -> Answer:
     """Serve a version from now on, unless another was published since the page was made."""
     try:
         current = _number(visit, "current")
-        visit.services.webapps.publish_version(visit.scope, app, _number(visit, "version"), if_current=current)
+        visit.services.publishing.publish_version(visit.scope, app, _number(visit, "version"), if_current=current)
     except ApplianceError as refusal:
         return _webapp_page(visit, app, refusal)
     return Redirect(f"/console/webapps/{app}")
+
+
+@page("POST", "/webapps/<app>/preview", scope="webapps.write")
+def preview_webapp(visit: Visit, app: str) -> Answer:
+    """Make a link to a version, and show it."""
+    try:
+        number = _number(visit, "version")
+        made = previews.preview_version(visit.scope, visit.services.sealer, app, number)
+    except ApplianceError as refusal:
+        return _webapp_page(visit, app, refusal)
+    address = visit.services.config.webapp_url(visit.scope.tenant_id, app, number)
+    return _webapp_page(visit, app, preview=Preview(number, made.at(address), made.expires_at))
 
 
 def _number(visit: Visit, name: str) -> int:

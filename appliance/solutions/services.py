@@ -21,6 +21,7 @@ from appliance.sandbox import Pool
 from appliance.tenants.keys import RateLimiter
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains.service import Domains
+from appliance.webapps.publishing import Publishing
 from appliance.webapps.service import WebApps
 
 
@@ -50,6 +51,7 @@ class Services:
     publications: Publications
     shares: Shares
     webapps: WebApps
+    publishing: Publishing
     certificates: Certificates
     domains: Domains
     webhooks: Webhooks

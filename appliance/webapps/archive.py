@@ -12,10 +12,11 @@ from appliance.core.scope import TenantScope
 from .limits import Limits
 from .records import FileSpec, NewVersion, Settings
 from .routes import parse_routes
+from .smoke import parse_smoke
 
 ABOUT = "app.yaml"
 PUBLIC = "public/"
-LATER = ("access", "smoke")
+LATER = ("access",)
 
 
 def read_version(scope: TenantScope, blobs: Blobs, file: BinaryIO, limits: Limits) -> NewVersion:
@@ -56,11 +57,11 @@ def read_settings(data: bytes) -> Settings:
 
 
 def settings_of(members: Mapping[str, Any]) -> Settings:
-    """`spa`, `redirects`, `headers`, `routes`; ValidationFailed for what is unknown or not offered yet."""
+    """`spa`, `redirects`, `headers`, `routes`, `smoke`; ValidationFailed for what is unknown or not offered yet."""
     for name in members:
         if name in LATER and members[name] not in (None, [], {}, "public"):
             raise ValidationFailed(f"{name!r} is not offered by this release; leave it out", pointer=f"/{name}")
-        if name not in (*LATER, "spa", "redirects", "headers", "routes"):
+        if name not in (*LATER, "spa", "redirects", "headers", "routes", "smoke"):
             raise ValidationFailed(f"{str(name)[:60]!r} is not a member of {ABOUT}", pointer=f"/{str(name)[:60]}")
     spa = members.get("spa", False)
     if not isinstance(spa, bool):
@@ -73,4 +74,4 @@ def settings_of(members: Mapping[str, Any]) -> Settings:
         texts[name] = text
     routes = members.get("routes") or ()
     parse_routes(routes)
-    return Settings(spa, **texts, routes=tuple(routes))
+    return Settings(spa, **texts, routes=tuple(routes), smoke=parse_smoke(members.get("smoke")))

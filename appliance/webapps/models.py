@@ -45,6 +45,31 @@ class VersionRow(TenantModel):
         table_name = "webapp_version"
 
 
+class PublicationRow(TenantModel):
+    """The latest publishing of a version with its checks; `before_at` is when the version had been published before, `fence`
+    counts the claims."""
+
+    label = "publication"
+    app_id = TextField()
+    number = IntegerField()
+    state = TextField()
+    previous = IntegerField()
+    before_at = BigIntegerField(null=True)
+    checks = JsonField()
+    reason = TextField(null=True)
+    started_by = TextField()
+    owner = TextField()
+    fence = IntegerField()
+    claims = IntegerField()
+    lease_until = BigIntegerField()
+    started_at = BigIntegerField()
+    ended_at = BigIntegerField(null=True)
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "app_id", "number")
+        table_name = "webapp_publication"
+
+
 class FileRow(TenantModel):
     """One file of a version."""
 

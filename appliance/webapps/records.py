@@ -31,13 +31,14 @@ class FileSpec:
 class Settings:
     """How a version is served; the lines are as in `_redirects` and `_headers`, and come before those of the files.
 
-    `routes` are as they were written, and valid.
+    `routes` are as they were written, and valid; `smoke` are the checks, as `smoke.parse_smoke` answers them.
     """
 
     spa: bool = False
     redirects: str = ""
     headers: str = ""
     routes: Sequence[Mapping[str, Any]] = ()
+    smoke: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
 
-from . import archive, versions
+from . import archive, publications, versions
 from .domains import service as domains
 from .limits import Limits, check_files, check_words
 from .models import FileRow, FormRow, VersionRow, WebAppRow
@@ -133,7 +133,7 @@ class WebApps:
         def insert() -> Version:
             number = versions.insert_version(scope, app_id, new)
             audit.record(scope, "webapp.version", app_id, {"version": number, "files": len(new.files)})
-            versions.purge_old(scope, app_id)
+            versions.purge_old(scope, app_id, publications.needed(scope, app_id))
             return self.get_version(scope, app_id, number)
 
         return db.write(insert)
@@ -233,25 +233,29 @@ class WebApps:
     # -- publishing
 
     def publish_version(self, scope: TenantScope, app_id: str, number: int, *, if_current: int | None = None) -> Version:
-        """Serve this version from now on: one row changes.  Conflict when another than `if_current` (0: none) is published,
-        the version is not ready, or what its routes lead to is not there."""
+        """Serve this version from now on, without its checks, which `Publishing` asks: one row changes.  Conflict when another
+        than `if_current` (0: none) is published, the version is not ready, or what its routes lead to is not there."""
 
         def publish() -> Version:
-            row, app = versions.get_row(scope, app_id, number), scope.get(WebAppRow, id=app_id)
-            if row.state != "ready":
-                raise Conflict(f"version {number} is {row.state}; only a version that is ready can be published")
-            if if_current is not None and if_current != (app.published_version or 0):
-                raise Conflict(f"version {app.published_version or 0} is published now; look at it before publishing")
-            if lost := self._find_lost(scope, parse_routes(row.settings.get("routes", ()))):
-                raise Conflict(f"{lost[0].message}; create it, then publish again", details=lost)
+            self.check_publishable(scope, app_id, number, if_current)
             return self._publish(scope, app_id, number)
 
         return db.write(publish)
 
+    def check_publishable(self, scope: TenantScope, app_id: str, number: int, if_current: int | None) -> None:
+        """Refuse what `publish_version` would refuse."""
+        row, app = versions.get_row(scope, app_id, number), scope.get(WebAppRow, id=app_id)
+        if row.state != "ready":
+            raise Conflict(f"version {number} is {row.state}; only a version that is ready can be published")
+        if if_current is not None and if_current != (app.published_version or 0):
+            raise Conflict(f"version {app.published_version or 0} is published now; look at it before publishing")
+        if lost := self._find_lost(scope, parse_routes(row.settings.get("routes", ()))):
+            raise Conflict(f"{lost[0].message}; create it, then publish again", details=lost)
+
     def _publish(self, scope: TenantScope, app_id: str, number: int) -> Version:
         app = scope.get(WebAppRow, id=app_id)
         if app.published_version != number:
-            self._point_to(scope, app_id, number)
+            self.point_to(scope, app_id, number)
             told = {"version": number, "previous": app.published_version}
             audit.record(scope, "webapp.publish", app_id, told)
             webhooks.emit(scope, "webapp.published", lambda: {"webapp": app_id, **told})
@@ -284,19 +288,34 @@ class WebApps:
         def stop() -> WebApp:
             app = scope.get(WebAppRow, id=app_id)
             if app.published_version is not None:
-                self._point_to(scope, app_id, None)
+                self.point_to(scope, app_id, None)
                 audit.record(scope, "webapp.unpublish", app_id, {"version": app.published_version})
             return self.get_app(scope, app_id)
 
         return db.write(stop)
 
-    def _point_to(self, scope: TenantScope, app_id: str, number: int | None) -> None:
+    def point_to(self, scope: TenantScope, app_id: str, number: int | None) -> None:
+        """Inside a write: serve this version."""
         now = max(clock.now_ms(), scope.get(WebAppRow, id=app_id).updated_at)
         scope.update(WebAppRow, published_version=number, updated_at=now).where(WebAppRow.id == app_id).execute()
         if number is not None:
             of_this = (VersionRow.app_id == app_id, VersionRow.number == number)
             scope.update(VersionRow, published_at=now).where(*of_this).execute()
         self._told(scope, app_id)
+
+    def point_back(self, scope: TenantScope, app_id: str, previous: int, left: tuple[int, int | None]) -> None:
+        """Inside a write: serve `previous` (0: nothing) again; the version that is `left` (its number, when it had been published
+        before) is as if it had not been served, so that nobody rolls back to it."""
+        now = max(clock.now_ms(), scope.get(WebAppRow, id=app_id).updated_at)
+        scope.update(WebAppRow, published_version=previous or None, updated_at=now).where(WebAppRow.id == app_id).execute()
+        of_left = (VersionRow.app_id == app_id, VersionRow.number == left[0])
+        scope.update(VersionRow, published_at=left[1]).where(*of_left).execute()
+        self._told(scope, app_id)
+
+    def tell(self, scope: TenantScope, app_id: str) -> None:
+        """Have what is served looked up anew in this process."""
+        for listener in self._listeners:
+            listener(scope.tenant_id, app_id)
 
     def _told(self, scope: TenantScope, app_id: str) -> None:
         for listener in self._listeners:

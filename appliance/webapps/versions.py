@@ -1,6 +1,7 @@
 """The rows of versions: made, filled, compared, purged.  Every function but the readers runs inside a write."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from typing import Any
 
@@ -120,12 +121,12 @@ def compare(scope: TenantScope, app_id: str, number: int, against: int) -> Diffe
     return Difference(against, added, changed, removed, len(both) - len(changed))
 
 
-def purge_old(scope: TenantScope, app_id: str) -> int:
-    """Delete the oldest versions beyond KEPT_VERSIONS, never the published one; answers how many."""
+def purge_old(scope: TenantScope, app_id: str, needed: AbstractSet[int]) -> int:
+    """Delete the oldest versions beyond KEPT_VERSIONS, never the published one or what is `needed`; answers how many."""
     app = scope.get(WebAppRow, id=app_id)
     rows = scope.select(VersionRow, VersionRow.number).where(VersionRow.app_id == app_id).order_by(VersionRow.number.desc())
     old = [row.number for row in rows][KEPT_VERSIONS:]
-    old = [number for number in old if number != app.published_version]
+    old = [number for number in old if number != app.published_version and number not in needed]
     if not old:
         return 0
     scope.delete(VersionRow).where(VersionRow.app_id == app_id, VersionRow.number.in_(old)).execute()

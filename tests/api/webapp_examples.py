@@ -16,6 +16,16 @@ def _second(tenant: Resources) -> Example:
     return Example({"app": _webapp(tenant), "version": "2"})
 
 
+def _checked(tenant: Resources) -> Example:
+    """A version that was published with its checks."""
+    app = tenant.webapp()
+    archive = write_zip({"app.yaml": b"smoke: [{path: /}]", "public/index.html": b"<h1>checked</h1>"})
+    headers = {"Content-Type": "application/zip"}
+    tenant.ask("POST", f"/webapps/{app}/versions", None, content=archive, headers=headers)
+    tenant.ask("POST", f"/webapps/{app}/versions/3/publish?wait=60", {})
+    return Example({"app": app, "version": "3"})
+
+
 def _archive(tenant: Resources) -> Example:
     archive = write_zip({"app.yaml": b"spa: true", "public/index.html": b"<h1>by an archive</h1>"})
     return Example({"app": _webapp(tenant)}, archive, {"message": "by a test"}, media="application/zip")
@@ -41,6 +51,7 @@ WEBAPPS: dict[str, Callable[[Resources], Example]] = {
     "finalize_webapp_version": _second,
     "publish_webapp": lambda tenant: Example({"app": tenant.webapp(), "version": "1"}, {"if_current": 2}),
     "preview_webapp": lambda tenant: Example({"app": _webapp(tenant), "version": "1"}, {"expires_in": "1h"}),
+    "get_webapp_publication": _checked,
     "roll_back_webapp": lambda tenant: Example({"app": tenant.webapp()}, {"version": 1}),
     "unpublish_webapp": lambda tenant: Example({"app": tenant.webapp()}),
 }

@@ -88,3 +88,24 @@ def test_what_cannot_be_deployed_is_said_in_a_sentence(gos: Gos, built: Path, tm
     (built / "_redirects").symlink_to("/etc/passwd")
     code, _, errors = gos("deploy", app, built)
     assert (code, "_redirects is a link" in errors) == (1, True)
+
+
+def test_a_version_that_fails_its_checks_is_not_published_and_says_why(gos: Gos, tmp_path: Path, running: Running) -> None:
+    app = f"cli{fresh('d')}"
+    (tmp_path / "public").mkdir()
+    page = tmp_path / "public" / "index.html"
+    page.write_text("<h1>one</h1>")
+    (tmp_path / "app.yaml").write_text("smoke:\n  - {path: /, contains: one}\n")
+    assert gos("deploy", app, tmp_path, "--create", "--publish")[0] == 0
+    page.write_text("<h1>two</h1>")
+    code, out, errors = gos("deploy", app, tmp_path, "--publish")
+    assert (code, out) == (1, f"{app} version 2: 1 files, 1 uploaded, not published\n")
+    assert "preview GET /: 'one' is not in the answer\n    | <h1>two</h1>\n" in errors
+    (tmp_path / "app.yaml").write_text("smoke:\n  - {path: /, header: {X-Robots-Tag: noindex}}\n")  # only a preview says so
+    code, out, errors = gos("deploy", app, tmp_path, "--publish", "--json")
+    told = json.loads(out)
+    assert (code, errors, told["state"], told["publication"]["state"]) == (1, "", "ready", "switched_back")
+    with running.client(f"{app}--acme.content.localhost") as visitor:
+        assert visitor.get("/").text == "<h1>one</h1>"
+    code, _, errors = gos("deploy", app, tmp_path, "--publish", "--if-current", "7")
+    assert (code, "version 1 is published now" in errors) == (1, True)

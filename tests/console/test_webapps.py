@@ -1,5 +1,6 @@
 """Pages of WebApps: what is published, by whom it may be changed, and what a visitor's browser is told about it."""
 
+import re
 from collections.abc import Callable
 
 import httpx
@@ -9,6 +10,7 @@ from appliance.solutions.archive import write_zip
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.console.browser import Browser
+from tests.processes.world import wait_until
 
 
 @pytest.fixture
@@ -66,3 +68,26 @@ def test_only_an_address_of_the_web_becomes_a_link(owner: Browser, acme: httpx.C
     page = owner.get(owner.at("acme", f"/console/webapps/{app}")).text
     assert "javascript:" not in page
     assert 'href="https://ci.example/1"' in page
+
+
+def test_what_the_checks_of_a_version_saw_is_shown(owner: Browser, acme: httpx.Client, shop: str) -> None:
+    archive = write_zip({"app.yaml": b"smoke: [{path: /gone}]", "public/404.html": b"<b>nothing & nobody</b>"})
+    path = f"/api/v1/webapps/{shop}/versions"
+    acme.post(path, content=archive, headers={"Content-Type": "application/zip"}).raise_for_status()
+    at = owner.at("acme", f"/console/webapps/{shop}")
+    owner.post(f"{at}/publish", {"version": "3", "current": "1"})
+    wait_until(lambda: "answered 404 instead of 200" in owner.get(at).text and "refresh" not in owner.get(at).text, 60)
+    assert "&lt;b&gt;nothing &amp; nobody&lt;/b&gt;" in owner.get(at).text
+    assert published(acme, shop) == 1
+
+
+def test_a_link_to_a_preview_is_made_by_who_may_write(
+    running: Running, signed_in: Callable[[str], Browser], owner: Browser, shop: str
+) -> None:
+    page = owner.post(owner.at("acme", f"/console/webapps/{shop}/preview"), {"version": "2"}).text
+    found = re.search(r'href="http://(v2-[^:/]+)[^/]*(/\?gos_preview=[^"]+)"', page)
+    assert found is not None
+    with running.client(found[1]) as visitor:
+        assert visitor.get(found[2]).status_code == 303
+    viewer = signed_in("viewer@acme.test")
+    assert viewer.post(viewer.at("acme", f"/console/webapps/{shop}/preview"), {"version": "2"}).status_code == 403

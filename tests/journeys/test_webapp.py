@@ -78,6 +78,13 @@ def test_a_webapp_is_deployed_opened_replaced_and_rolled_back(
     expect(page.locator("h1")).to_have_text("Version two")
     assert page.context.cookies() == []
 
+    broken = build(tmp_path / "three" / "public", "three", "cccc3333")
+    # What only a preview says: a check that passes there, so that the version is served, and fails live.
+    (broken.parent / "app.yaml").write_text("smoke:\n  - {path: /, header: {X-Robots-Tag: noindex}}\n")
+    assert main(["deploy", "shop", str(broken.parent), *deploy]) == 1
+    page.reload()
+    expect(page.locator("h1")).to_have_text("Version two")
+
     with live.api("journey") as api:
         api.post("/api/v1/webapps/shop/rollback", json={}).raise_for_status()
     page.reload()

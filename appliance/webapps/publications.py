@@ -1,0 +1,146 @@
+"""The rows of publications: begun, claimed, noted, ended.  Every function but the readers runs inside a write.
+
+The row says how far a publication is, so that whoever claims it can go on: `checking` (the preview is asked), `switched` (the
+version is served and asked there), and how it ended.  Each change is made under the fence of its claim.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from appliance.core import clock, db
+from appliance.core.errors import Conflict, NotFound
+from appliance.core.scope import TenantScope
+
+from . import versions
+from .models import PublicationRow, VersionRow, WebAppRow
+
+PublicationState = Literal["checking", "switched", "published", "switched_back", "refused", "overtaken"]
+RUNNING = ("checking", "switched")
+PHASES = {"checking": "preview", "switched": "live"}
+LEASE_MS = 60_000
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A version on its way: what its checks saw, and how it ended.  `previous` was served before, 0 for nothing."""
+
+    app: str
+    number: int
+    state: PublicationState
+    previous: int
+    checks: tuple[dict[str, Any], ...]
+    reason: str | None
+    started_by: str
+    started_at: int
+    ended_at: int | None
+
+    @property
+    def is_running(self) -> bool:
+        return self.state in RUNNING
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to go on with a publication, until somebody else claims it."""
+
+    tenant_id: str
+    app: str
+    number: int
+    fence: int
+    started_by: str
+
+    @property
+    def scope(self) -> TenantScope:
+        """In the name of whoever published."""
+        return TenantScope(self.tenant_id, self.started_by)
+
+
+def show(row: PublicationRow) -> Publication:
+    return Publication(
+        row.app_id, row.number, row.state, row.previous, tuple(row.checks), row.reason, row.started_by, row.started_at, row.ended_at
+    )
+
+
+def get_publication(scope: TenantScope, app_id: str, number: int) -> Publication:
+    """How the latest publishing of a version with its checks went, or goes; NotFound."""
+    versions.get_row(scope, app_id, number)
+    row = scope.find(PublicationRow, app_id=app_id, number=number)
+    if row is None:
+        raise NotFound(f"version {number} of {app_id!r} has not been published with checks")
+    return show(row)
+
+
+def list_publications(scope: TenantScope, app_id: str, numbers: list[int]) -> dict[int, Publication]:
+    """The publications there are of these versions."""
+    rows = scope.select(PublicationRow).where(PublicationRow.app_id == app_id, PublicationRow.number.in_(numbers))
+    return {row.number: show(row) for row in rows}
+
+
+def is_running(scope: TenantScope, app_id: str, number: int) -> bool:
+    row = scope.find(PublicationRow, app_id=app_id, number=number)
+    return row is not None and row.state in RUNNING
+
+
+def begin(scope: TenantScope, app: WebAppRow, row: VersionRow, owner: str) -> Claim:
+    """The publication of this version, begun.  Conflict while one is running."""
+    running = scope.select(PublicationRow).where(PublicationRow.app_id == app.id, PublicationRow.state.in_(RUNNING)).first()
+    if running is not None:
+        raise Conflict(f"version {running.number} is being published; wait for it, or roll back")
+    before = scope.find(PublicationRow, app_id=app.id, number=row.number)
+    fence = 1 if before is None else before.fence + 1
+    _of(scope.delete(PublicationRow), app.id, row.number).execute()
+    now = clock.now_ms()
+    scope.insert(
+        PublicationRow, app_id=app.id, number=row.number, state="checking", previous=app.published_version or 0,
+        before_at=row.published_at, checks=[], started_by=scope.actor, owner=owner, fence=fence, claims=1,
+        lease_until=now + LEASE_MS, started_at=now,
+    )  # fmt: skip
+    return Claim(scope.tenant_id, app.id, row.number, fence, scope.actor)
+
+
+def orphans() -> list[tuple[str, str, int, str, int]]:
+    """Every running publication as (tenant, app, version, owner, lease until), the ones that wait longest first."""
+    found = db.rows(
+        "SELECT tenant_id, app_id, number, owner, lease_until FROM webapp_publication WHERE state IN (?, ?) ORDER BY lease_until",
+        RUNNING,
+    )
+    return [(str(tenant), str(app), int(number), str(owner), int(until)) for tenant, app, number, owner, until in found]
+
+
+def claim(scope: TenantScope, app_id: str, number: int, before: tuple[str, int], owner: str) -> Claim | None:
+    """Go on where `before` (owner, lease until) has stopped: the checks of its phase are asked again.  None when somebody else
+    was quicker."""
+    row = scope.find(PublicationRow, app_id=app_id, number=number)
+    if row is None or row.state not in RUNNING or (row.owner, row.lease_until) != before:
+        return None
+    kept = [check for check in row.checks if check["phase"] != PHASES[row.state]]
+    now = clock.now_ms()
+    changes = {"owner": owner, "fence": row.fence + 1, "claims": row.claims + 1, "lease_until": now + LEASE_MS, "checks": kept}
+    _of(scope.update(PublicationRow, **changes), app_id, number).execute()
+    return Claim(scope.tenant_id, app_id, number, row.fence + 1, row.started_by)
+
+
+def held(claim: Claim) -> PublicationRow | None:
+    """The row, while this claim is the one that counts and there is something left to do."""
+    row = claim.scope.find(PublicationRow, app_id=claim.app, number=claim.number, fence=claim.fence)
+    return row if row is not None and row.state in RUNNING else None
+
+
+def change(claim: Claim, **changes: Any) -> None:
+    """Note how far it is; the lease begins anew."""
+    query = claim.scope.update(PublicationRow, lease_until=clock.now_ms() + LEASE_MS, **changes)
+    _of(query, claim.app, claim.number).where(PublicationRow.fence == claim.fence).execute()
+
+
+def end(claim: Claim, state: PublicationState, reason: str | None = None) -> None:
+    change(claim, state=state, reason=reason, ended_at=clock.now_ms())
+
+
+def needed(scope: TenantScope, app_id: str) -> set[int]:
+    """The versions that a running publication may have to serve."""
+    rows = scope.select(PublicationRow).where(PublicationRow.app_id == app_id, PublicationRow.state.in_(RUNNING))
+    return {number for row in rows for number in (row.number, row.previous)}
+
+
+def _of(query: Any, app_id: str, number: int) -> Any:
+    return query.where(PublicationRow.app_id == app_id, PublicationRow.number == number)

@@ -1,0 +1,111 @@
+"""Publishing with smoke checks as callers see it: the hosts are asked without a socket, and what they saw is shown."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.testing.running import Running
+from tests.api.resources import fresh
+from tests.processes.world import wait_until
+from tests.sites.test_webapps import deploy, new_app, site
+
+WAIT = "?wait=120"
+# Only previews say this: a check that passes there and fails live.
+PREVIEW_ONLY = {"path": "/", "header": {"X-Robots-Tag": "noindex"}}
+
+
+def deploy_checked(acme: httpx.Client, app: str, page: str, smoke: list[Mapping[str, Any]]) -> int:
+    files = {"app.yaml": json.dumps({"smoke": smoke}).encode(), "public/index.html": page.encode()}
+    return deploy(acme, app, files, publish=False)
+
+
+@pytest.fixture
+def app(acme: httpx.Client) -> str:
+    """An app whose version 1, without checks, is published."""
+    name = fresh("smoke")
+    new_app(acme, name)
+    deploy(acme, name, {"index.html": b"<h1>one</h1>", "late.html": b"<h1>late</h1>"})
+    return name
+
+
+def page_of(running: Running, app: str) -> str:
+    with site(running, f"{app}--acme") as visitor:
+        return visitor.get("/").text
+
+
+def publish(acme: httpx.Client, app: str, number: int, query: str = WAIT) -> httpx.Response:
+    return acme.post(f"/api/v1/webapps/{app}/versions/{number}/publish{query}", json={})
+
+
+def publication(acme: httpx.Client, app: str, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = acme.get(f"/api/v1/webapps/{app}/versions/{number}/publication").raise_for_status().json()["data"]
+    return found
+
+
+def test_checks_ask_the_preview_and_then_what_is_served(running: Running, acme: httpx.Client, app: str) -> None:
+    smoke: list[Mapping[str, Any]] = [
+        {"path": "/?x=1", "contains": "two", "header": {"Content-Type": "text/html; charset=utf-8"}},
+        {"path": "/nothing%20here", "status": 404}, {"path": "/", "method": "HEAD"},
+    ]  # fmt: skip
+    number = deploy_checked(acme, app, "<h1>two</h1>", smoke)
+    answer = publish(acme, app, number)
+    assert (answer.status_code, answer.json()["data"]["state"]) == (200, "published")
+    assert page_of(running, app) == "<h1>two</h1>"
+    found = publication(acme, app, number)
+    assert (found["state"], found["previous"]) == ("published", 1)
+    assert [(check["phase"], check["status"]) for check in found["checks"]] == [
+        (phase, status) for phase in ("preview", "live") for status in (200, 404, 200)
+    ]
+    assert publish(acme, app, number).status_code == 200
+
+
+def test_a_preview_that_fails_is_not_published(running: Running, acme: httpx.Client, app: str) -> None:
+    number = deploy_checked(acme, app, "<h1>two</h1>", [{"path": "/"}, {"path": "/absent", "contains": "about"}])
+    answer = publish(acme, app, number)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (409, "conflict")
+    assert [detail["message"] for detail in error["details"]] == ["GET /absent: answered 404 instead of 200"]
+    assert publication(acme, app, number)["checks"][-1]["seen"] == "not found"
+    assert page_of(running, app) == "<h1>one</h1>"
+
+
+def test_a_version_that_fails_live_is_switched_back(running: Running, acme: httpx.Client, app: str) -> None:
+    number = deploy_checked(acme, app, "<h1>two</h1>", [PREVIEW_ONLY])
+    answer = publish(acme, app, number)
+    assert (answer.status_code, "was switched back" in answer.json()["error"]["message"]) == (409, True)
+    found = publication(acme, app, number)
+    assert (found["state"], found["checks"][-1]["seen"]) == ("switched_back", "<h1>two</h1>")
+    assert page_of(running, app) == "<h1>one</h1>"
+    versions = acme.get(f"/api/v1/webapps/{app}/versions").json()["data"]
+    assert [version["state"] for version in versions] == ["ready", "published"]
+
+
+def test_who_does_not_wait_follows_the_publication(running: Running, acme: httpx.Client, app: str) -> None:
+    number = deploy_checked(acme, app, "<h1>two</h1>", [{"path": f"/?{step}"} for step in range(20)])
+    answer = publish(acme, app, number, "?wait=0")
+    if answer.status_code == 202:
+        assert answer.headers["location"] == f"/api/v1/webapps/{app}/versions/{number}/publication"
+        assert answer.json()["data"]["state"] in ("checking", "switched")
+    else:
+        assert answer.status_code == 200
+    wait_until(lambda: publication(acme, app, number)["state"] == "published", 60)
+    assert len(publication(acme, app, number)["checks"]) == 40
+    assert page_of(running, app) == "<h1>two</h1>"
+
+
+def test_checks_are_refused_with_a_pointer(acme: httpx.Client, app: str) -> None:
+    spec = {"sha256": "0" * 64, "size": 1}
+    manifest = {"files": {"index.html": spec}, "smoke": [{"path": "/"}, {"path": "about"}]}
+    answer = acme.post(f"/api/v1/webapps/{app}/versions", json=manifest)
+    assert (answer.status_code, answer.json()["error"]["details"][0]["pointer"]) == (422, "/smoke/1/path")
+
+
+def test_a_publication_belongs_to_its_tenant(acme: httpx.Client, globex: httpx.Client, app: str) -> None:
+    number = deploy_checked(acme, app, "<h1>two</h1>", [{"path": "/"}])
+    publish(acme, app, number)
+    new_app(globex, app)
+    assert globex.get(f"/api/v1/webapps/{app}/versions/{number}/publication").status_code == 404
+    assert acme.get(f"/api/v1/webapps/{app}/versions/1/publication").status_code == 404

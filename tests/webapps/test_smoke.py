@@ -1,0 +1,355 @@
+"""Smoke checks: what is accepted of them, what an answer must be, and how a version is published, refused and taken back."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from appliance.blobs.service import Blobs
+from appliance.core import clock, db
+from appliance.core.errors import Conflict, NotFound, ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+from appliance.webapps import publications
+from appliance.webapps.archive import read_settings
+from appliance.webapps.models import PublicationRow
+from appliance.webapps.publications import Publication
+from appliance.webapps.publishing import MOST_CLAIMS, Publishing
+from appliance.webapps.records import FileSpec, NewVersion, Settings
+from appliance.webapps.service import WebApps
+from appliance.webapps.smoke import Check, Seen, evidence, parse_smoke, problem_of
+
+SECONDS = 60
+CHECKS = ({"path": "/"}, {"path": "/about", "contains": "us"})
+
+
+def seen(status: int = 200, body: bytes = b"about us", ms: int = 3, headers: Mapping[str, str] | None = None) -> Seen:
+    return Seen(status, headers or {"content-type": "text/html"}, body, ms)
+
+
+@pytest.mark.parametrize(
+    ("given", "pointers"),
+    [
+        ("/", ["/smoke"]), ({"path": "/"}, ["/smoke"]), ([{"path": "/"}] * 21, ["/smoke"]), (["/"], ["/smoke/0"]),
+        ([{"path": "/"}, {}], ["/smoke/1/path"]), ([{"path": "//a"}], ["/smoke/0/path"]), ([{"path": "/a b"}], ["/smoke/0/path"]),
+        ([{"path": "/", "status": True}], ["/smoke/0/status"]), ([{"path": "/", "status": 99}], ["/smoke/0/status"]),
+        ([{"path": "/", "method": "POST", "max_ms": 0}], ["/smoke/0/method", "/smoke/0/max_ms"]),
+        ([{"path": "/", "method": "HEAD", "contains": "x"}], ["/smoke/0/contains"]),
+        ([{"path": "/", "contains": ""}], ["/smoke/0/contains"]),
+        ([{"path": "/", "header": {"a b": "x"}}], ["/smoke/0/header/a b"]), ([{"path": "/", "header": ["a"]}], ["/smoke/0/header"]),
+        ([{"path": "/", "statsu": 200}], ["/smoke/0/statsu"]),
+    ],
+)  # fmt: skip
+def test_what_is_no_check_is_pointed_at(given: Any, pointers: list[str]) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        parse_smoke(given)
+    assert [detail.pointer for detail in refused.value.details] == pointers
+
+
+def test_checks_are_read_from_app_yaml() -> None:
+    settings = read_settings(b"smoke:\n  - path: /about?x=1\n    status: 404\n    header: {X-A: b}\n    max_ms: 500\n")
+    assert settings.smoke == [{"path": "/about?x=1", "status": 404, "header": {"X-A": "b"}, "max_ms": 500}]
+
+
+@pytest.mark.parametrize(
+    ("check", "answer", "problem"),
+    [
+        (Check("/"), seen(), None), (Check("/"), seen(301), "answered 301 instead of 200"),
+        (Check("/", status=404), seen(404), None),
+        (Check("/", contains="us"), seen(), None), (Check("/", contains="them"), seen(), "'them' is not in the answer"),
+        (Check("/", header={"Content-Type": "text/html"}), seen(), None),
+        (Check("/", header={"Content-Type": "text"}), seen(), "the header Content-Type is 'text/html' instead of 'text'"),
+        (Check("/", header={"X-A": ""}), seen(), "the header X-A is missing"),
+        (Check("/", max_ms=3), seen(), None), (Check("/", max_ms=2), seen(), "took 3 ms, 2 are allowed"),
+        (Check("/"), Seen(0, {}, b"", 3, "did not answer"), "did not answer"),
+    ],
+)  # fmt: skip
+def test_an_answer_is_judged(check: Check, answer: Seen, problem: str | None) -> None:
+    assert problem_of(check, answer) == problem
+
+
+def test_of_a_failed_check_the_beginning_of_the_answer_is_kept() -> None:
+    told = evidence("live", Check("/"), seen(500, "é".encode() * 900))
+    assert (told["outcome"], told["status"], told["seen"]) == ("failed", 500, "é" * 500)
+    assert "seen" not in evidence("live", Check("/"), seen())
+
+
+class Visitor:
+    """The port through which an app is asked; `answers` says what comes, `asked` what was asked of which version."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int | None, str]] = []
+        self.answer: Callable[[int | None, str], Seen] = lambda version, path: seen()
+
+    def __call__(self, scope: TenantScope, app: str, version: int | None, check: Check) -> Seen:
+        self.asked.append((version, check.path))
+        return self.answer(version, check.path)
+
+
+@pytest.fixture
+def visitor() -> Visitor:
+    return Visitor()
+
+
+@pytest.fixture
+def publishing(webapps: WebApps, visitor: Visitor) -> Iterator[Publishing]:
+    """One process; `shop` has version 1, published, without checks."""
+    made = Publishing(webapps, "wrk_one", lambda owner: owner == "wrk_one")
+    made.check_through(visitor)
+    yield made
+    made.stop()
+
+
+def make_version(webapps: WebApps, blobs: Blobs, acme: TenantScope, smoke: tuple[dict[str, Any], ...] = CHECKS) -> int:
+    content = blobs.put(acme, [b"<h1>shop</h1>"])
+    files = {"index.html": FileSpec(content.sha256, content.size)}
+    number = webapps.create_version(acme, "shop", NewVersion(files, Settings(smoke=smoke))).number
+    webapps.finalize_version(acme, "shop", number)
+    return number
+
+
+@pytest.fixture
+def two(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> int:
+    """Version 2 with checks, behind version 1, which is published."""
+    webapps.publish_version(acme, "shop", make_version(webapps, blobs, acme, ()))
+    return make_version(webapps, blobs, acme)
+
+
+def publish(publishing: Publishing, acme: TenantScope, number: int) -> Publication:
+    started = publishing.publish_version(acme, "shop", number)
+    assert started.over is not None
+    started.over.result(SECONDS)
+    return publishing.get_publication(acme, "shop", number)
+
+
+def ended(publishing: Publishing, acme: TenantScope, number: int) -> Publication:
+    """A publication that another process has taken up, once it is over."""
+    pause, ends = threading.Event(), clock.monotonic() + SECONDS
+    while (found := publishing.get_publication(acme, "shop", number)).is_running:
+        assert clock.monotonic() < ends, found
+        pause.wait(0.01)
+    return found
+
+
+def failing(in_preview: bool, path: str = "/about") -> Callable[[int | None, str], Seen]:
+    return lambda version, asked: seen(500, b"broken") if (asked, version is not None) == (path, in_preview) else seen()
+
+
+def actions(acme: TenantScope) -> list[str]:
+    return [entry.action for entry in reversed(audit.list_entries(acme, audit.AuditFilter(), PageRequest(100)).items)]
+
+
+def test_a_version_is_asked_as_a_preview_and_then_live(
+    publishing: Publishing, visitor: Visitor, acme: TenantScope, two: int
+) -> None:
+    found = publish(publishing, acme, two)
+    assert (found.state, found.previous, found.reason) == ("published", 1, None)
+    assert visitor.asked == [(2, "/"), (2, "/about"), (None, "/"), (None, "/about")]
+    assert [(check["phase"], check["outcome"]) for check in found.checks] == [("preview", "passed")] * 2 + [("live", "passed")] * 2
+    assert publishing.published(acme, "shop", two).state == "published"
+
+
+def test_a_version_whose_preview_fails_is_never_served(
+    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
+) -> None:
+    visitor.answer = failing(in_preview=True, path="/")
+    found = publish(publishing, acme, two)
+    assert (found.state, len(found.checks), found.checks[0]["seen"]) == ("refused", 1, "broken")
+    assert found.reason == "version 2 was not published: GET / answered 500 instead of 200, as a preview"
+    assert webapps.get_app(acme, "shop").published_version == 1
+    assert actions(acme)[-2:] == ["webapp.check", "webapp.publish_failed"]
+    with pytest.raises(Conflict) as refused:
+        publishing.published(acme, "shop", two)
+    assert [detail.message for detail in refused.value.details] == ["GET /: answered 500 instead of 200"]
+    visitor.answer = failing(in_preview=False, path="/nothing")
+    assert publish(publishing, acme, two).state == "published"
+
+
+def test_a_version_that_fails_live_is_switched_back_and_forgotten(
+    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
+) -> None:
+    served: list[int | None] = []
+
+    def answer(version: int | None, path: str) -> Seen:
+        served.append(webapps.published_number(acme, "shop"))
+        return failing(in_preview=False)(version, path)
+
+    visitor.answer = answer
+    before = webapps.get_version(acme, "shop", 1).published_at
+    found = publish(publishing, acme, two)
+    assert (found.state, served) == ("switched_back", [1, 1, 2, 2])
+    assert found.reason == "version 2 was switched back: GET /about answered 500 instead of 200, once it was published"
+    assert [(check["phase"], check["outcome"]) for check in found.checks][-1] == ("live", "failed")
+    assert webapps.get_version(acme, "shop", 1).state == "published"
+    assert webapps.get_version(acme, "shop", 1).published_at == before
+    assert webapps.get_version(acme, "shop", two).state == "ready"
+    with pytest.raises(Conflict, match="no other version has been published before"):
+        webapps.roll_back(acme, "shop")
+    assert actions(acme)[-3:] == ["webapp.check", "webapp.publish", "webapp.publish_failed"]
+
+
+def test_the_first_version_of_an_app_is_taken_away_when_it_fails_live(
+    publishing: Publishing, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope
+) -> None:
+    visitor.answer = failing(in_preview=False)
+    found = publish(publishing, acme, make_version(webapps, blobs, acme))
+    assert (found.state, found.previous) == ("switched_back", 0)
+    assert webapps.get_app(acme, "shop").published_version is None
+
+
+def test_without_checks_publishing_is_one_write(publishing: Publishing, visitor: Visitor, acme: TenantScope, two: int) -> None:
+    started = publishing.publish_version(acme, "shop", 1, if_current=1)
+    assert started.version is not None
+    assert (started.version.state, started.over, visitor.asked) == ("published", None, [])
+    with pytest.raises(NotFound, match="has not been published with checks"):
+        publishing.get_publication(acme, "shop", 1)
+    with pytest.raises(Conflict, match="version 1 is published now"):
+        publishing.publish_version(acme, "shop", two, if_current=0)
+
+
+class Held:
+    """An answer that comes when `go_on` is set; `arrived` once it was asked for."""
+
+    def __init__(self, *, live: bool) -> None:
+        self.live, self.arrived, self.go_on = live, threading.Event(), threading.Event()
+
+    def __call__(self, version: int | None, path: str) -> Seen:
+        if (version is None) == self.live:
+            self.arrived.set()
+            assert self.go_on.wait(SECONDS)
+        return seen()
+
+
+def test_of_two_versions_one_is_published_at_a_time(
+    publishing: Publishing, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, two: int
+) -> None:
+    three, visitor.answer = make_version(webapps, blobs, acme), (held := Held(live=False))
+    first = publishing.publish_version(acme, "shop", two)
+    again = publishing.publish_version(acme, "shop", two)
+    assert first.over is not None
+    assert again.over is first.over
+    with pytest.raises(Conflict, match="version 2 is being published"):
+        publishing.publish_version(acme, "shop", three)
+    held.go_on.set()
+    first.over.result(SECONDS)
+    assert publish(publishing, acme, three).state == "published"
+    assert webapps.get_app(acme, "shop").published_version == three
+
+
+@pytest.mark.parametrize("live", [False, True], ids=["preview", "live"])
+@pytest.mark.parametrize("verb", ["roll back", "unpublish", "publish"])
+def test_who_changes_what_is_served_meanwhile_has_the_last_word(
+    publishing: Publishing, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, live: bool, verb: str
+) -> None:
+    for _ in range(3):
+        webapps.publish_version(acme, "shop", make_version(webapps, blobs, acme, ()))
+    checked, visitor.answer = make_version(webapps, blobs, acme), (held := Held(live=live))
+    started = publishing.publish_version(acme, "shop", checked)
+    assert held.arrived.wait(SECONDS)
+    if verb == "unpublish":
+        webapps.unpublish_app(acme, "shop")
+    elif verb == "publish":
+        publishing.publish_version(acme, "shop", 1)
+    else:
+        webapps.roll_back(acme, "shop")
+    theirs = webapps.get_app(acme, "shop").published_version
+    held.go_on.set()
+    assert started.over is not None
+    started.over.result(SECONDS)
+    assert publishing.get_publication(acme, "shop", checked).state == "overtaken"
+    assert webapps.get_app(acme, "shop").published_version == theirs
+
+
+def leave(acme: TenantScope, publishing: Publishing, visitor: Visitor, number: int, *, after: int) -> None:
+    """A publication whose process has died `after` so many checks; after two the version is served already."""
+
+    class Died(BaseException):
+        pass
+
+    def die(version: int | None, path: str) -> Seen:
+        if len(visitor.asked) > after:
+            raise Died
+        return seen()
+
+    visitor.answer = die
+    started = publishing.publish_version(acme, "shop", number)
+    assert started.over is not None
+    assert isinstance(started.over.exception(SECONDS), Died)
+
+
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("after", [0, 1, 2, 3])
+def test_what_a_dead_process_has_left_is_gone_on_with(
+    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int, after: int
+) -> None:
+    leave(acme, publishing, visitor, two, after=after)
+    live = after >= len(CHECKS)
+    assert webapps.get_app(acme, "shop").published_version == (two if live else 1)
+    assert publishing.get_publication(acme, "shop", two).state == ("switched" if live else "checking")
+    other = Publishing(webapps, "wrk_two", lambda owner: owner == "wrk_two")
+    other.check_through(visitor)
+    visitor.asked.clear()
+    visitor.answer = failing(in_preview=False)
+    assert publishing.resume() == 0
+    assert other.resume() == 1
+    found = ended(other, acme, two)
+    other.stop()
+    assert found.state == "switched_back"
+    assert webapps.get_app(acme, "shop").published_version == 1
+    assert [path for version, path in visitor.asked if version] == ([] if live else ["/", "/about"])
+    phases = [(check["phase"], check["path"]) for check in found.checks]
+    assert phases == [(phase, path) for phase in ("preview", "live") for path in ("/", "/about")]
+
+
+def test_who_has_been_taken_over_changes_nothing_any_more(
+    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
+) -> None:
+    visitor.answer = held = Held(live=False)
+    started = publishing.publish_version(acme, "shop", two)
+    assert held.arrived.wait(SECONDS)
+    row = acme.get(PublicationRow, number=two)
+    db.write(lambda: publications.claim(acme, "shop", two, (row.owner, row.lease_until), "wrk_two"))
+    held.go_on.set()
+    assert started.over is not None
+    started.over.result(SECONDS)
+    assert publishing.get_publication(acme, "shop", two).checks == ()
+    assert webapps.get_app(acme, "shop").published_version == 1
+
+
+@pytest.mark.parametrize("live", [False, True], ids=["checking", "switched"])
+def test_what_kills_every_process_is_given_up(
+    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int, live: bool
+) -> None:
+    leave(acme, publishing, visitor, two, after=2 if live else 0)
+    for _ in range(MOST_CLAIMS):
+        row = acme.get(PublicationRow, number=two)
+        db.write(lambda row=row: publications.claim(acme, "shop", two, (row.owner, row.lease_until), "wrk_gone"))  # type: ignore[misc]
+    assert publishing.resume() == 1
+    found = ended(publishing, acme, two)
+    assert found.state == ("switched_back" if live else "refused")
+    assert f"could not be checked in {MOST_CLAIMS} attempts" in str(found.reason)
+    assert webapps.get_app(acme, "shop").published_version == 1
+
+
+@pytest.fixture
+def one_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an app only its newest version is kept, and what is needed."""
+    monkeypatch.setattr("appliance.webapps.versions.KEPT_VERSIONS", 1)
+
+
+@pytest.mark.usefixtures("one_kept")
+def test_what_a_publication_needs_is_not_purged(
+    publishing: Publishing, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, two: int
+) -> None:
+    visitor.answer = held = Held(live=True)
+    started = publishing.publish_version(acme, "shop", two)
+    assert held.arrived.wait(SECONDS)
+    make_version(webapps, blobs, acme)
+    assert {row.number for row in webapps.list_versions(acme, "shop", PageRequest(9)).items} == {1, 2, 3}
+    held.go_on.set()
+    assert started.over is not None
+    started.over.result(SECONDS)
+    make_version(webapps, blobs, acme)
+    assert {row.number for row in webapps.list_versions(acme, "shop", PageRequest(9)).items} == {2, 4}
