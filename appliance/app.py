@@ -64,6 +64,7 @@ from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
 from appliance.sandbox.process import USERS
 from appliance.sandbox.runtimes import default_folder
+from appliance.sites.access import make_gate
 from appliance.sites.answers import App
 from appliance.sites.bodies import PacedConnection, PacedRequest
 from appliance.sites.cdn import Cdn
@@ -84,15 +85,17 @@ from appliance.solutions.route_targets import find_lost
 from appliance.solutions.service import apply_solution
 from appliance.solutions.services import Services
 from appliance.solutions.starter import order_system_url, starter_solution
-from appliance.tenants import idempotency
+from appliance.tenants import idempotency, people
 from appliance.tenants import service as tenants
 from appliance.tenants.hosts import on_other_host
 from appliance.tenants.keys import RateLimiter
 from appliance.webapps import service as webapps
+from appliance.webapps import visits as webapp_visits
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains import service as domains
 from appliance.webapps.publishing import Publishing
+from appliance.webapps.visits import Visits
 
 API_THREADS = 32
 RELOAD_SECONDS = 3.0  # how long a certificate from another process goes unseen
@@ -186,10 +189,11 @@ def build(config: Config) -> Appliance:
     reach = ModelReach(models, DocumentReading(files, formats).read)
     ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach)
     flow = ProcessFlow(config, presence, pool, queue, ports)
-    own_domains, exits = domains.of_config(config, egress), Exits(blobs, NothingReviewed())
+    own_domains, visits = domains.of_config(config, egress), Visits(sealer)
+    exits = Exits(blobs, NothingReviewed())
     withdraw = (
         approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile), own_domains.table.watch(),
-        on_other_host(custom_hosts(own_domains.table)),
+        on_other_host(custom_hosts(own_domains.table)), people.on_new_password(visits.forget_person),
     )  # fmt: skip
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
@@ -199,6 +203,7 @@ def build(config: Config) -> Appliance:
         publications=Publications(exits), shares=Shares(exits, sealer),
         webapps=apps, publishing=Publishing(apps, presence.instance, presence.is_alive),
         webhooks=webhooks.Webhooks(sealer, egress), certificates=Certificates(sealer), domains=own_domains,
+        visits=visits,
     )  # fmt: skip
     _gauges(services)
     return Appliance(config, services, presence, _upkeep(services), Deliverer(egress, sealer), withdraw)
@@ -288,6 +293,7 @@ def delete_expired(config: Config) -> None:
     now, day = clock.now_ms(), 86_400_000
     keep = config.retention
     db.write(idempotency.purge)
+    webapp_visits.purge(now)
     executions.purge(now - keep.executions_days * day)
     triggers.purge(now - keep.executions_days * day)
     history.purge_calls(keep.executions_days * day)
@@ -332,7 +338,8 @@ def make_asgi(appliance: Appliance) -> Any:
     folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
     sender = Sender(services.blobs, services.threads)
     shares = ShareSite(services.shares, sender, SharePages(ui_folder() / "templates" / "sites"))
-    webapp_sites = WebAppSites(services.webapps, sender, Routes(services, sender))
+    gate = make_gate(services, Egress.of(appliance.config.egress.allow, authorities(appliance.config)), ui_folder() / "templates")
+    webapp_sites = WebAppSites(services.webapps, sender, gate, Routes(services, sender))
     preview_sites = PreviewSites(services.webapps, services.sealer, webapp_sites, sender)
     cdn = Cdn(services.publications, sender, shares)
     on_domains = DomainRedirects(webapp_sites, services.domains.table, appliance.config)

@@ -27,6 +27,7 @@ from . import (
     tenants,
     triggers,
     version_diff,
+    visits,
     webapps,
     webhooks,
 )
@@ -37,7 +38,7 @@ from .routing import ROUTES
 DOMAINS = (
     actions, approvals, bulk, calls, datapool, delivery, document_uploads, documents, domains, dry_runs, executions,
     integrations, keys, kill_switches, llm, logs, oauth, processes, publishing, replay, retry_plan, shares, solutions,
-    tenants, triggers, version_diff, webapps, webhooks,
+    tenants, triggers, version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

@@ -19,7 +19,8 @@ from .tenants import DeletedView
 LARGEST_MANIFEST = 4 << 20
 MANIFEST = Json(
     "archive",
-    "`application/json`: `{files: {path: {sha256, size}}, spa, redirects, headers, routes, message, source: {commit, ci_url}}`; "
+    "`application/json`: `{files: {path: {sha256, size}}, spa, redirects, headers, routes, access, message, "
+    "source: {commit, ci_url}}`; "
     "or a zip or tar.gz of the files.",
 )
 CONTENT = Json("archive", "The bytes of the content.")
@@ -48,6 +49,7 @@ class WebAppVersionView(View):
     commit: str | None = None
     ci_url: str | None = None
     spa: bool
+    access: Any
     files: int
     bytes: int
     reason: str | None = None
@@ -112,7 +114,7 @@ class SourceBody(Body):
 
 
 class NewVersionBody(Body):
-    """The manifest of a version; `access` is not offered by this release."""
+    """The manifest of a version."""
 
     files: dict[str, File]
     spa: bool = False
@@ -151,7 +153,8 @@ def webapp_view(call: Call, app: WebApp) -> WebAppView:
 def _members(version: Version) -> dict[str, Any]:
     return {
         "version": version.number, "state": version.state, "message": version.message, "commit": version.source.commit or None,
-        "ci_url": version.source.ci_url or None, "spa": version.settings.spa, "files": version.files, "bytes": version.bytes,
+        "ci_url": version.source.ci_url or None, "spa": version.settings.spa,
+        "access": version.settings.access, "files": version.files, "bytes": version.bytes,
         "reason": version.reason, "required": list(version.required) if version.state == "uploading" else None,
         "created_at": clock.rfc3339(version.created_at), "created_by": version.created_by,
         "published_at": clock.optional_rfc3339(version.published_at),
@@ -203,8 +206,8 @@ def create_webapp_version(call: Call, app: str) -> Answer:
     """Begin a version, or deploy one in a single call.
 
     A manifest (JSON) begins it: `required` are the contents to send by `PUT …/blobs/{sha256}`, then `POST …/finalize`. An
-    archive is a whole version, which is ready when this answers: optional `app.yaml` (`spa`, `redirects`, `headers`, `routes`),
-    content in `public/`, or else everything else.
+    archive is a whole version, which is ready when this answers: optional `app.yaml` (`spa`, `redirects`, `headers`, `routes`,
+    `access`), content in `public/`, or else everything else.
     """
     media = (call.body.media_type or "").partition(";")[0].strip().lower()
     if media == "application/json":

@@ -49,6 +49,7 @@ class TokenAnswer:
     refresh_token: str = field(default="", repr=False)
     renew_in: float | None = None
     scope: str = ""
+    id_token: str = field(default="", repr=False)
 
 
 def make_verifier() -> str:
@@ -132,7 +133,8 @@ def _read(answer: HttpAnswer, given: list[str]) -> TokenAnswer:
     if kind.lower() != "bearer":
         raise SystemFailure("The token address answered with a token that is no bearer token; another grant is needed.")
     refresh = body.get("refresh_token")
-    return TokenAnswer(token, refresh if isinstance(refresh, str) else "", _renew_in(body), str(body.get("scope", ""))[:2000])
+    refresh, identity = (found if isinstance(found, str) else "" for found in (refresh, body.get("id_token")))
+    return TokenAnswer(token, refresh, _renew_in(body), str(body.get("scope", ""))[:2000], identity)
 
 
 def _json_object(answer: HttpAnswer) -> dict[str, Any]:

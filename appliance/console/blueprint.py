@@ -24,6 +24,7 @@ from . import (
     replay,
     retry_plan,
     sign_in,
+    visiting,
     webapps,
 )
 from .dispatch import Edge
@@ -32,7 +33,7 @@ from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
     about, approvals, connecting, datapool, dry_runs, executions, failures, integrations, keys, logs, processes, replay,
-    retry_plan, sign_in, webapps,
+    retry_plan, sign_in, visiting, webapps,
 )  # fmt: skip
 
 

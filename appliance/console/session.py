@@ -18,11 +18,6 @@ STATE_COOKIE = "__Host-gos-enter"
 HOUR_MS = 3_600_000
 
 
-def base_url(config: Config) -> str:
-    """Address of the base host, without a trailing slash."""
-    return f"{config.scheme}://{config.domains.base}{config.port_suffix}"
-
-
 def lifetime_ms(config: Config) -> int:
     """How long a session lasts without use."""
     return config.console.session_hours * HOUR_MS
@@ -61,7 +56,7 @@ def ask_base(services: Services, asked: Asked) -> Redirect:
     state = secrets.token_urlsafe(16)
     target = safe_target(f"{asked.path}?{asked.query}".rstrip("?")) if asked.method == "GET" else "/console/"
     query = urlencode({"tenant": asked.tenant, "state": state, "to": target})
-    return Redirect(f"{base_url(services.config)}/hand-over?{query}", {STATE_COOKIE: state})
+    return Redirect(f"{services.config.base_url}/hand-over?{query}", {STATE_COOKIE: state})
 
 
 def hand_over(services: Services, person: SignedIn, asked: Asked) -> Redirect:
@@ -91,4 +86,4 @@ def leave(services: Services, person: SignedIn, asked: Asked) -> Redirect:
     people.close_session(services.sealer, asked.cookies.get(COOKIE, ""))
     tenant = asked.tenant or ""
     code = people.open_session(services.sealer, person.user_id, tenant, kind="code", lifetime_ms=people.CODE_MS)
-    return Redirect(f"{base_url(services.config)}/sign-out?{urlencode({'tenant': tenant, 'code': code})}", {COOKIE: ""})
+    return Redirect(f"{services.config.base_url}/sign-out?{urlencode({'tenant': tenant, 'code': code})}", {COOKIE: ""})

@@ -7,13 +7,13 @@ from appliance.core.errors import ApplianceError, NotFound
 from appliance.tenants import people
 from appliance.tenants.hosts import split_host
 
-from . import passwords, provision, session
+from . import passwords, provision, session, visiting
 from .routing import Answer, Arrival, Later, Page, Redirect, Visit, base_page, page
 
 
 def _home(arrival: Arrival) -> str | None:
     """The base host's proper address, when the visitor used another name of it (an IP address)."""
-    base = session.base_url(arrival.services.config)
+    base = arrival.services.config.base_url
     return base if split_host(arrival.asked.host) != urlsplit(base).hostname else None
 
 
@@ -45,10 +45,16 @@ def show_sign_in(arrival: Arrival) -> Answer:
     return _form(arrival, "")
 
 
-def _form(arrival: Arrival, login: str, problem: ApplianceError | None = None) -> Page:
+def _onward(arrival: Arrival) -> dict[str, str]:
+    """What the address says about who sent the visitor: a tenant's host, or the host of a WebApp."""
     args = arrival.asked.args
-    onward = {name: args[name] for name in ("tenant", "state", "to") if args.get(name)}
-    values = {"login": login, "problem": problem, "onward": urlencode(onward), "tenant": args.get("tenant", "")}
+    return {name: args[name] for name in ("tenant", "host", "state", "to") if args.get(name)}
+
+
+def _form(arrival: Arrival, login: str, problem: ApplianceError | None = None) -> Page:
+    onward = _onward(arrival)
+    where = onward.get("host", "") or onward.get("tenant", "")
+    values = {"login": login, "problem": problem, "onward": urlencode(onward), "tenant": where}
     return Page("base/sign_in.html", values, problem.status if problem else 200)
 
 
@@ -73,7 +79,9 @@ def _after_check(arrival: Arrival, work: "Future[passwords.Checked]") -> Answer:
     if provision.is_offered(services):
         provision.provide_tenant(services, person.user_id, person.login)
     cookies = {session.COOKIE: session.open_on(services, person.user_id, None)}
-    onward = {name: asked.args[name] for name in ("tenant", "state", "to") if asked.args.get(name)}
+    onward = _onward(arrival)
+    if "host" in onward:
+        return Redirect(f"{visiting.SIGNED_IN}?{urlencode(onward)}", cookies)
     return Redirect(f"/hand-over?{urlencode(onward)}" if "tenant" in onward else "/", cookies)
 
 

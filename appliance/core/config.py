@@ -82,6 +82,11 @@ class Config:
         """Scheme of the addresses shown to people: a trusted proxy is taken to do HTTPS."""
         return "https" if self.tls_mode != "off" or self.server.trusted_proxies else "http"
 
+    @property
+    def base_url(self) -> str:
+        """Address of the base host, without a trailing slash."""
+        return f"{self.scheme}://{self.domains.base}{self.port_suffix}"
+
     def webapp_url(self, tenant: str, app: str, version: int | None = None) -> str:
         """Where a WebApp is served, or one version of it as a preview; without a trailing slash."""
         preview = "" if version is None else f"v{version}-"

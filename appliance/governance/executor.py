@@ -60,6 +60,7 @@ class ActionRequest:
 
     `idempotency_key` stays the same when the same request is repeated; without one each request is its own.
     `seconds` is what the call may take, at most 15 minutes; `documents` whether it may `read` and `write` documents.
+    `hidden` are texts of the input that no record may show.
     """
 
     integration: str
@@ -70,6 +71,7 @@ class ActionRequest:
     origin: Origin | None = None
     seconds: float = DEFAULT_SECONDS
     documents: frozenset[str] = frozenset()
+    hidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,8 @@ class ActionFailed(ConnectorFailed):
     """
 
     def __init__(self, error: ConnectorError, effect: Effect, call_id: str) -> None:
-        super().__init__(
-            error.message,
-            rejected=isinstance(error, Rejected),
-            details=[Detail("", error.error_class, error.message)],
-        )
+        details = [Detail("", error.error_class, error.message)]
+        super().__init__(error.message, rejected=isinstance(error, Rejected), details=details)
         self.error_class = error.error_class
         self.outcome = error.outcome
         self.retryable = isinstance(error, TransientError | RateLimited) and (effect != "write" or error.outcome == "not_done")
@@ -277,7 +276,7 @@ class GovernedExecutor:
     # -- the way of one call
 
     def _judge(self, scope: TenantScope, request: ActionRequest) -> tuple[Ready, Proposal]:
-        ready = self._integrations.ready(scope, request.integration)
+        ready = self._integrations.ready(scope, request.integration, request.hidden)
         switches.refuse_switched_off(scope, ready.slug)
         check_sendable(request.input)
         if not 0 < request.seconds <= MOST_SECONDS:

@@ -207,8 +207,8 @@ class Integrations:
 
     # -- for calls
 
-    def ready(self, scope: TenantScope, slug: str) -> Ready:
-        """The integration with its settings opened.
+    def ready(self, scope: TenantScope, slug: str, hidden: tuple[str, ...] = ()) -> Ready:
+        """The integration with its settings opened; `hidden` are texts that are kept secret beside its own.
 
         NotFound; ConnectorFailed (`config_error`) when its connector is gone or a secret it refers to is not set.
         """
@@ -226,7 +226,7 @@ class Integrations:
         for secret in opened.secrets:
             logs.remember_secret(secret)
         basis = discovery.basis_of(found, row.settings) if found.discovers else ""
-        return Ready(scope.tenant_id, slug, found, opened.settings, tuple(opened.secrets), basis, row.concurrency)
+        return Ready(scope.tenant_id, slug, found, opened.settings, (*opened.secrets, *hidden), basis, row.concurrency)
 
     def must_discover(self, scope: TenantScope, ready: Ready) -> bool:
         """Whether the actions of `ready` are not known, or were discovered with other settings."""

@@ -1,6 +1,6 @@
 """WebApps on their hosts, in front of Quart: what is published is looked up, kept in memory, and swapped when it changes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import parse_qsl
@@ -15,7 +15,8 @@ from appliance.webapps.routes import parse_routes
 from appliance.webapps.service import ServedVersion, WebApps
 from appliance.webapps.visitors import ANONYMOUS
 
-from .answers import Exchange, Receive, Scope, Send, answer, refuse
+from .access import AccessGate, read_asked
+from .answers import VISITOR, Exchange, Receive, Scope, Send, answer, refuse
 from .representation import Representations
 from .resolution import Found, Moved, Resolver, may_be_fingerprinted
 from .routes import Asked, Routes
@@ -60,9 +61,10 @@ class Site:
 class WebAppSites:
     """Answers on the hosts of WebApps: routes first, then files."""
 
-    def __init__(self, webapps: WebApps, sender: Sender, routes: Routes) -> None:
+    def __init__(self, webapps: WebApps, sender: Sender, gate: AccessGate, routes: Routes) -> None:
         self._webapps = webapps
         self._sender = sender
+        self._gate = gate
         self._routes = routes
         self._sites: dict[tuple[str, str], Site] = {}
         self._changes = 0
@@ -81,11 +83,19 @@ class WebAppSites:
         site = await self._site(tenant, match.app)
         if site.number is None:
             await refuse(send, UnknownHost("this host name is not served here; check the address"), scope["gos.request_id"])
-        else:
+        elif site.index is None or VISITOR in scope:
             await self.respond(tenant, match.app, site, Exchange(scope, receive, send))
+        else:
+            asked = read_asked(tenant, match.app, site.index.version.access, scope)
+            admitted = await self._gate.admit(asked, Exchange(scope, receive, send))
+            if admitted is not None:
+                scope[VISITOR] = admitted.visitor
+                await self.respond(tenant, match.app, site, admitted.exchange, admitted.hides)
 
-    async def respond(self, tenant: TenantScope, app: str, site: Site, exchange: Exchange) -> None:
-        """What a version answers, published or not, to whoever may see it."""
+    async def respond(
+        self, tenant: TenantScope, app: str, site: Site, exchange: Exchange, hides: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """What a version answers, published or not, to whoever may see it, but for the files that `hides` names."""
         scope, send = exchange.scope, exchange.send
         if site.index is not None and await self._routes.answer(_asked(tenant, app, site.index, exchange)):
             return
@@ -96,7 +106,7 @@ class WebAppSites:
             await refuse(send, NotFound("nothing is published here yet; publish a version"), scope["gos.request_id"])
         else:
             try:
-                await self._serve(tenant, app, site, exchange)
+                await self._serve(tenant, app, site, exchange, hides)
             except BlobDamaged as error:  # found before anything was sent
                 await refuse(send, error, scope["gos.request_id"])
 
@@ -128,7 +138,9 @@ class WebAppSites:
 
     # -- answering
 
-    async def _serve(self, tenant: TenantScope, app: str, site: Site, exchange: Exchange) -> None:
+    async def _serve(
+        self, tenant: TenantScope, app: str, site: Site, exchange: Exchange, hides: Callable[[str], bool]
+    ) -> None:
         scope, send = exchange.scope, exchange.send
         index, path = site.index, scope["path"]
         if index is None:
@@ -140,6 +152,8 @@ class WebAppSites:
             if older is not None:
                 index, found = older, Found(path.removeprefix("/"))
         found = found or index.resolver.missing()
+        if isinstance(found, Found) and hides(found.path):
+            found = None
         if isinstance(found, Moved):
             await self._move(send, found, scope["query_string"])
         elif found is None:
@@ -168,7 +182,8 @@ class WebAppSites:
 
 
 def _asked(tenant: TenantScope, app: str, index: Index, exchange: Exchange) -> Asked:
-    return Asked(exchange, tenant, app, index.routes, index.resolver.has_file(exchange.scope["path"]), ANONYMOUS)
+    visitor = exchange.scope.get(VISITOR, ANONYMOUS)
+    return Asked(exchange, tenant, app, index.routes, index.resolver.has_file(exchange.scope["path"]), visitor)
 
 
 _BARE = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"public, max-age=0, must-revalidate"))

@@ -23,6 +23,7 @@ from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains.service import Domains
 from appliance.webapps.publishing import Publishing
 from appliance.webapps.service import WebApps
+from appliance.webapps.visits import Visits
 
 
 @dataclass(frozen=True)
@@ -55,3 +56,4 @@ class Services:
     certificates: Certificates
     domains: Domains
     webhooks: Webhooks
+    visits: Visits

@@ -1,7 +1,7 @@
 """Users, memberships and sessions of the console."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -71,9 +71,20 @@ def set_password(login: str, password: str) -> Person:
         person.password_hash, person.failed_count, person.locked_until = hashed, 0, 0
         person.save()
         Session.delete().where(Session.user_id == person.id).execute()
+        for forget in _on_password:
+            forget(person.id)
         return person
 
     return db.write(replace)
+
+
+_on_password: list[Callable[[str], None]] = []
+
+
+def on_new_password(forget: Callable[[str], None]) -> Callable[[], None]:
+    """Have `forget(user_id)` called inside the write that replaces a password; answers how to withdraw that."""
+    _on_password.append(forget)
+    return lambda: _on_password.remove(forget)
 
 
 def find_user(login: str) -> Person:

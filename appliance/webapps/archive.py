@@ -9,6 +9,7 @@ from appliance.core import yaml12
 from appliance.core.errors import DefinitionInvalid, ValidationFailed
 from appliance.core.scope import TenantScope
 
+from .access import parse_access
 from .limits import Limits
 from .records import FileSpec, NewVersion, Settings
 from .routes import parse_routes
@@ -16,7 +17,6 @@ from .smoke import parse_smoke
 
 ABOUT = "app.yaml"
 PUBLIC = "public/"
-LATER = ("access",)
 
 
 def read_version(scope: TenantScope, blobs: Blobs, file: BinaryIO, limits: Limits) -> NewVersion:
@@ -57,11 +57,9 @@ def read_settings(data: bytes) -> Settings:
 
 
 def settings_of(members: Mapping[str, Any]) -> Settings:
-    """`spa`, `redirects`, `headers`, `routes`, `smoke`; ValidationFailed for what is unknown or not offered yet."""
+    """`spa`, `redirects`, `headers`, `routes`, `smoke`, `access`; ValidationFailed for what is unknown or cannot be meant."""
     for name in members:
-        if name in LATER and members[name] not in (None, [], {}, "public"):
-            raise ValidationFailed(f"{name!r} is not offered by this release; leave it out", pointer=f"/{name}")
-        if name not in (*LATER, "spa", "redirects", "headers", "routes", "smoke"):
+        if name not in ("spa", "redirects", "headers", "routes", "smoke", "access"):
             raise ValidationFailed(f"{str(name)[:60]!r} is not a member of {ABOUT}", pointer=f"/{str(name)[:60]}")
     spa = members.get("spa", False)
     if not isinstance(spa, bool):
@@ -74,4 +72,6 @@ def settings_of(members: Mapping[str, Any]) -> Settings:
         texts[name] = text
     routes = members.get("routes") or ()
     parse_routes(routes)
-    return Settings(spa, **texts, routes=tuple(routes), smoke=parse_smoke(members.get("smoke")))
+    access = members.get("access") or "public"
+    parse_access(access)
+    return Settings(spa, **texts, routes=tuple(routes), smoke=parse_smoke(members.get("smoke")), access=access)

@@ -1,6 +1,6 @@
 """The rows of WebApps."""
 
-from peewee import BigIntegerField, CompositeKey, IntegerField, TextField
+from peewee import BigIntegerField, BlobField, CompositeKey, IntegerField, TextField
 
 from appliance.core.db import JsonField, TenantModel
 
@@ -98,3 +98,42 @@ class FormRow(TenantModel):
     class Meta:
         primary_key = CompositeKey("tenant_id", "app_id", "content", "encoding")
         table_name = "webapp_form"
+
+
+class VisitRow(TenantModel):
+    """One browser's way into an app; `grounds` are what was proven, so that a visit ends when that no longer counts."""
+
+    label = "visit"
+    id = TextField()
+    app_id = TextField()
+    digest = BlobField()
+    kind = TextField()  # password | member | user
+    subject = TextField()
+    email = TextField()
+    grounds = TextField()
+    created_at = BigIntegerField()
+    seen_at = BigIntegerField()
+    expires_at = BigIntegerField()
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "id")
+        table_name = "webapp_visit"
+
+
+class SignInRow(TenantModel):
+    """What somebody must bring to get in: the code of an e-mail, or the one that the base host gives a member."""
+
+    label = "sign-in"
+    id = TextField()
+    app_id = TextField()
+    kind = TextField()  # email | member
+    subject = TextField()
+    digest = BlobField()
+    state = TextField()  # of an e-mail: sending | sent | failed | none; of a member: given
+    tries = IntegerField()
+    created_at = BigIntegerField()
+    expires_at = BigIntegerField()
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "id")
+        table_name = "webapp_sign_in"

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .access import PUBLIC, Access
+
 State = Literal["uploading", "ready", "published", "superseded", "failed"]
 
 
@@ -31,7 +33,8 @@ class FileSpec:
 class Settings:
     """How a version is served; the lines are as in `_redirects` and `_headers`, and come before those of the files.
 
-    `routes` are as they were written, and valid; `smoke` are the checks, as `smoke.parse_smoke` answers them.
+    `routes` are as they were written, and valid; `smoke` are the checks, as `smoke.parse_smoke` answers them; `access` is what
+    `access.parse_access` reads.
     """
 
     spa: bool = False
@@ -39,6 +42,7 @@ class Settings:
     headers: str = ""
     routes: Sequence[Mapping[str, Any]] = ()
     smoke: Sequence[Mapping[str, Any]] = ()
+    access: Any = "public"
 
 
 @dataclass(frozen=True)
@@ -109,3 +113,4 @@ class ServedVersion:
     published_at: int | None
     created_at: int
     routes: Sequence[Mapping[str, Any]] = ()
+    access: Access = PUBLIC

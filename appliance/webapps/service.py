@@ -17,6 +17,7 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
 
 from . import archive, publications, versions
+from .access import parse_access
 from .domains import service as domains
 from .limits import Limits, check_files, check_words
 from .models import FileRow, FormRow, VersionRow, WebAppRow
@@ -355,7 +356,7 @@ class WebApps:
             served.pop(name, None)
         return ServedVersion(
             number, bool(row.settings.get("spa")), row.rules, served, row.published_at, row.created_at,
-            row.settings.get("routes", ()),
+            row.settings.get("routes", ()), parse_access(row.settings.get("access")),
         )  # fmt: skip
 
 

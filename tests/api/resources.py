@@ -10,11 +10,15 @@ from typing import Any
 import httpx
 
 from appliance.core import db
+from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals
 from appliance.governance.approvals import Origin, parse_request
 from appliance.solutions.archive import write_zip
 from appliance.testing.running import Running
+from appliance.webapps.access import Access
+from appliance.webapps.visitors import Visitor
+from appliance.webapps.visits import Visits
 
 PREFIX = "/api/v1"
 _numbers = count(1)
@@ -120,6 +124,12 @@ class Resources:
             self.ask("POST", f"/webapps/{name}/versions", None, content=archive, headers={"Content-Type": "application/zip"})
             self.ask("POST", f"/webapps/{name}/versions/{number}/publish", {})
         return name
+
+    def visit(self, app: str) -> str:
+        """The visit of a member."""
+        visits: Visits = self.running.services.visits
+        visits.open_visit(self.scope, app, Access("members"), Visitor("member", fresh("usr")))
+        return visits.list_visits(self.scope, app, PageRequest()).items[0].id
 
     def uploading(self, content: bytes) -> str:
         """A WebApp whose only version waits for this content."""

@@ -84,12 +84,6 @@ def test_a_content_that_is_another_is_refused(acme: httpx.Client, app: str) -> N
     refused(acme.put(f"{app}/versions/9/blobs/{sha(content)}", content=content), 404, "not_found")
 
 
-@pytest.mark.parametrize("member", ["access"])
-def test_what_comes_later_is_refused_in_a_sentence(acme: httpx.Client, app: str, member: str) -> None:
-    message = refused(acme.post(f"{app}/versions", json={**manifest(a=b""), member: [{"path": "/"}]}), 422, "validation_failed")
-    assert "not offered by this release" in message
-
-
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [

@@ -37,6 +37,11 @@ def _content(tenant: Resources) -> Example:
     return Example(path, content, media="application/octet-stream")
 
 
+def _visit(tenant: Resources) -> Example:
+    app = _webapp(tenant)
+    return Example({"app": app, "visit": tenant.visit(app)})
+
+
 WEBAPPS: dict[str, Callable[[Resources], Example]] = {
     "list_webapps": lambda tenant: Example(),
     "get_webapp": lambda tenant: Example({"app": _webapp(tenant)}),
@@ -53,5 +58,7 @@ WEBAPPS: dict[str, Callable[[Resources], Example]] = {
     "preview_webapp": lambda tenant: Example({"app": _webapp(tenant), "version": "1"}, {"expires_in": "1h"}),
     "get_webapp_publication": _checked,
     "roll_back_webapp": lambda tenant: Example({"app": tenant.webapp()}, {"version": 1}),
+    "list_visits": lambda tenant: Example({"app": _webapp(tenant)}),
+    "revoke_visit": _visit,
     "unpublish_webapp": lambda tenant: Example({"app": tenant.webapp()}),
 }

@@ -241,7 +241,7 @@ def test_a_manifest_that_is_none_takes_no_number(webapps: WebApps, acme: TenantS
 
 
 def test_settings_that_are_none_are_refused(webapps: WebApps, acme: TenantScope) -> None:
-    for about in (b"routes: [{path: /api}]", b"colour: red", b"spa: perhaps", b"- a", b"\xff", b"a: [", b"access: members"):
+    for about in (b"routes: [{path: /api}]", b"colour: red", b"spa: perhaps", b"- a", b"\xff", b"a: [", b"access: friends"):
         with pytest.raises((ValidationFailed, DefinitionInvalid)):
             deploy(webapps, acme, {"index.html": PAGE}, about)
     assert deploy(webapps, acme, {"index.html": PAGE}, b"spa: true\naccess: public\nroutes: []\n").settings.spa

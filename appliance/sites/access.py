@@ -1,0 +1,201 @@
+"""The gate of an app: who has a visit comes in, everybody else is sent to the sign-in."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, MutableMapping
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode
+
+from appliance.connectors.egress import Egress
+from appliance.core.errors import ApplianceError, NotFound, PayloadTooLarge
+from appliance.core.scope import TenantScope
+from appliance.solutions.services import Services
+from appliance.webapps.access import Access
+from appliance.webapps.oidc import OidcClient
+from appliance.webapps.visitors import ANONYMOUS, Visitor
+from appliance.webapps.visits import Visits
+
+from .answers import Exchange, Receive, Scope, Send, answer, refuse
+from .provider_sign_in import ProviderSignIn
+from .sign_in import SignIn
+from .sign_in_pages import SignInPages
+from .visiting import (
+    SIGN_IN,
+    VISIT_COOKIE,
+    Answer,
+    Asked,
+    Foreign,
+    Page,
+    Redirect,
+    SignInRequired,
+    as_target,
+    read_cookies,
+    wants_page,
+)
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+WHO = "/_gos/visit"
+MOST_FORM = 16 << 10
+MOST_FIELDS = 20
+NOT_SET_UP = "the sign-in of this app is not set up; tell whoever runs it"
+
+Submit = Callable[[TenantScope, Callable[[], Page | Redirect]], "Future[Page | Redirect]"]
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """Somebody whose request goes on: who, the exchange to answer, and which files stay hidden although the path is open."""
+
+    visitor: Visitor
+    exchange: Exchange
+    access: Access
+
+    def hides(self, file: str) -> bool:
+        """Whether this visitor may not read a file that the path leads to."""
+        return self.visitor.kind == "anonymous" and not self.access.shows(file)
+
+
+class AccessGate:
+    """Stands before everything that an app serves.  `submit` runs what waits for a foreign system."""
+
+    def __init__(self, visits: Visits, sign_in: SignIn, pages: SignInPages, threads: Executor, submit: Submit) -> None:
+        self._visits = visits
+        self._sign_in = sign_in
+        self._pages = pages
+        self._threads = threads
+        self._submit = submit
+
+    async def admit(self, asked: Asked, exchange: Exchange) -> Admitted | None:
+        """The visitor of a request that may go on; None when it has been answered."""
+        access = asked.access
+        if access.kind == "public":
+            return Admitted(ANONYMOUS, exchange, access)
+        scope, send = exchange.scope, exchange.send
+        try:
+            visitor = await self._visitor(asked)
+            if self._sign_in.has(asked.path):
+                form = await _read_form(exchange.receive) if asked.method == "POST" else {}
+                await self._show(await self._ask(replace(asked, form=form, visitor=visitor)), asked, send)
+            elif access.is_open(asked.path):
+                return Admitted(visitor or ANONYMOUS, exchange if visitor is None else private(exchange), access)
+            elif visitor is None:
+                await self._turn_away(asked, scope, send)
+            elif asked.path == WHO:
+                await _tell(visitor, send)
+            else:
+                return Admitted(visitor, private(exchange), access)
+        except ApplianceError as error:
+            await self._explain(error, asked, scope, send)
+        return None
+
+    async def _visitor(self, asked: Asked) -> Visitor | None:
+        token = asked.cookies.get(VISIT_COOKIE, "")
+        if not token or len(token) > 200:
+            return None
+        known = (asked.scope, asked.app, asked.access, token)
+        return self._visits.recall(*known) or await self._in_thread(partial(self._visits.find_visitor, *known))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _ask(self, asked: Asked) -> Page | Redirect:
+        found: Answer = await self._in_thread(partial(self._sign_in.answer, asked))
+        return await asyncio.wrap_future(self._submit(asked.scope, found.work)) if isinstance(found, Foreign) else found
+
+    # -- answering
+
+    async def _turn_away(self, asked: Asked, scope: Scope, send: Send) -> None:
+        if asked.method in ("GET", "HEAD") and wants_page(asked.headers):
+            query = urlencode({"to": as_target(asked.path, scope["query_string"])})
+            await self._show(Redirect(f"{SIGN_IN}?{query}"), asked, send)
+        else:
+            message = f"this app is not open to everybody; open {asked.origin}{SIGN_IN} in a browser and sign in"
+            await refuse(send, SignInRequired(message), scope["gos.request_id"])
+
+    async def _explain(self, error: ApplianceError, asked: Asked, scope: Scope, send: Send) -> None:
+        if isinstance(error, NotFound):  # a secret or an integration that the access names
+            log.error("the access of an app is not set up", extra={"fields": {"webapp": asked.app, "problem": error.message}})
+            error = _NotSetUp(NOT_SET_UP)
+        elif error.status >= 500:
+            log.warning("a sign-in failed", extra={"fields": {"webapp": asked.app, "problem": error.message}})
+        if wants_page(asked.headers):
+            told = {"title": "Not signed in", "message": error.message}
+            await self._show(Page("problem.html", told, error.status, headers=error.headers), asked, send)
+        else:
+            await refuse(send, error, scope["gos.request_id"])
+
+    async def _show(self, shown: Page | Redirect, asked: Asked, send: Send) -> None:
+        status, body, headers = self._pages.render(shown, asked)
+        await answer(send, status, body, headers)
+
+
+class _NotSetUp(ApplianceError):
+    code, status = "not_set_up", 503
+
+
+async def _tell(visitor: Visitor, send: Send) -> None:
+    """Who the app's own pages are shown to."""
+    told = {"success": True, "data": {"kind": visitor.kind, "id": visitor.id, "email": visitor.email}}
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+    await answer(send, 200, json.dumps(told).encode(), headers)
+
+
+async def _read_form(receive: Receive) -> dict[str, str]:
+    """The fields of a form, the first of each name; PayloadTooLarge, and empty for what is no form."""
+    body, more = bytearray(), True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            break
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > MOST_FORM:
+            raise PayloadTooLarge(f"a form has at most {MOST_FORM >> 10} KiB", headers={"Connection": "close"})
+    try:
+        pairs = parse_qsl(body.decode("utf8"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError:
+        return {}
+    return dict(reversed(pairs))
+
+
+def private(exchange: Exchange) -> Exchange:
+    """What only this visitor may see is kept by nobody in between."""
+
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            headers = [(name, _private_value(name, value)) for name, value in message["headers"]]
+            message = {**message, "headers": [*headers, (b"vary", b"cookie")]}
+        await exchange.send(message)
+
+    return replace(exchange, send=sending)
+
+
+def _private_value(name: bytes, value: bytes) -> bytes:
+    if name.lower() != b"cache-control":
+        return value
+    kept = [part.strip() for part in value.split(b",") if part.strip().split(b"=")[0].lower() not in (b"public", b"s-maxage")]
+    return b", ".join([b"private", *(part for part in kept if part.lower() != b"private")])
+
+
+def read_asked(tenant: TenantScope, app: str, access: Access, scope: Scope) -> Asked:
+    """A request as the sign-in sees it."""
+    headers = {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
+    query = dict(reversed(parse_qsl(scope["query_string"].decode("latin1"), keep_blank_values=True, max_num_fields=None)))
+    return Asked(
+        tenant, app, access, scope["method"], scope["path"], query, {}, headers, read_cookies(scope["headers"]),
+        scope.get("scheme", "http"), scope.get("gos.address", ""),
+    )  # fmt: skip
+
+
+def make_gate(services: Services, egress: Egress, templates: Path) -> AccessGate:
+    """The gate of every app of one appliance; providers are asked by the rules of `egress`."""
+    provider = ProviderSignIn(OidcClient(egress), services.sealer)
+    sign_in = SignIn(services.visits, services.executor, provider, services.config.base_url)
+    return AccessGate(services.visits, sign_in, SignInPages(templates / "sites"), services.threads, services.executor.submit)

@@ -1,0 +1,95 @@
+"""Attempts to get in, counted in memory: each address waits longer and longer for its own, nobody for another's."""
+
+import ipaddress
+import threading
+from dataclasses import dataclass
+
+from appliance.core import clock
+from appliance.core.errors import RateLimited
+
+FORGOTTEN_SECONDS = 3600.0
+WINDOW_SECONDS = 60.0
+MANY = 100  # attempts on one app within a window, from all addresses: then each address has a single free one
+MOST_KNOWN = 20_000
+
+App = tuple[str, str]
+
+
+@dataclass
+class _Tries:
+    count: int
+    until: float
+    last: float
+
+
+class Attempts:
+    """`free` attempts of one address on one app, then a wait of `first` seconds that doubles up to `longest`.
+
+    An attempt counts when it begins, so that many at once are not free; one that succeeds is forgotten.
+    """
+
+    def __init__(self, free: int, first: float, longest: float) -> None:
+        self._free, self._first, self._longest = free, first, longest
+        self._tries: dict[tuple[App, str], _Tries] = {}
+        self._windows: dict[App, tuple[float, int]] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, app: App, address: str) -> None:
+        """Count an attempt; RateLimited, with Retry-After, while this address has to wait."""
+        key, now = (app, network_of(address)), clock.monotonic()
+        with self._lock:
+            found = self._tries.get(key)
+            if found is None or now - found.last > FORGOTTEN_SECONDS:
+                found = _Tries(0, 0.0, now)
+            if now < found.until:
+                wait = max(1, round(found.until - now))
+                message = f"too many attempts; try again in {_said(wait)}"
+                raise RateLimited(message, headers={"Retry-After": str(wait)})
+            free = 1 if self._count(app, now) > MANY else self._free
+            found.count, found.last = found.count + 1, now
+            if found.count >= free:
+                found.until = now + min(self._first * 2.0 ** min(found.count - free, 30), self._longest)
+            self._keep(key, found, now)
+
+    def succeed(self, app: App, address: str) -> None:
+        """The attempt that began was good."""
+        with self._lock:
+            self._tries.pop((app, network_of(address)), None)
+            if app in self._windows:
+                ends, count = self._windows[app]
+                self._windows[app] = (ends, max(0, count - 1))
+
+    def _count(self, app: App, now: float) -> int:
+        ends, count = self._windows.get(app, (0.0, 0))
+        if now >= ends:
+            ends, count = now + WINDOW_SECONDS, 0
+        self._windows[app] = (ends, count + 1)
+        if len(self._windows) > MOST_KNOWN:
+            self._windows = {key: window for key, window in self._windows.items() if window[0] > now}
+        return count + 1
+
+    def _keep(self, key: tuple[App, str], tries: _Tries, now: float) -> None:
+        self._tries.pop(key, None)
+        self._tries[key] = tries
+        if len(self._tries) > MOST_KNOWN:
+            recent = {each: known for each, known in self._tries.items() if now - known.last <= FORGOTTEN_SECONDS}
+            while len(recent) > MOST_KNOWN * 3 // 4:
+                del recent[next(iter(recent))]  # the one that tried longest ago
+            self._tries = recent
+
+
+def network_of(address: str) -> str:
+    """What counts as one address: of IPv6 the network of a site, which has more addresses than anybody can count."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)
+
+
+def _said(seconds: int) -> str:
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} minutes"

@@ -1,0 +1,321 @@
+"""The gate of apps over HTTP: passwords, members, codes by e-mail, and what a visit is worth elsewhere."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+import httpx
+import pytest
+
+from appliance.sites.visiting import safe_target
+from appliance.solutions.archive import write_zip
+from appliance.testing.running import Running
+
+from .test_webapps import deploy, new_app
+
+PASSWORD = "open sesame, please"
+FILES = {
+    "index.html": b"<h1>Inside</h1>", "assets/app.css": b"p{}", "report.html": b"<h1>Report</h1>", "404.html": b"<h1>Lost</h1>",
+    "_headers": b"/report.html\n  Cache-Control: public, max-age=600, s-maxage=900\n",
+}  # fmt: skip
+PAGE = {"Sec-Fetch-Mode": "navigate", "Accept": "text/html"}
+FORM = {"Sec-Fetch-Site": "same-origin", **PAGE}
+
+
+def open_app(acme: httpx.Client, app: str, access: Any) -> None:
+    """An app with this access; with a public folder, so that the settings come along."""
+    found = acme.get(f"/api/v1/webapps/{app}")
+    if found.status_code == 404:
+        new_app(acme, app)
+    about = {"app.yaml": json.dumps({"access": access}).encode()}
+    deploy(acme, app, about | {f"public/{path}": data for path, data in FILES.items()})
+
+
+@pytest.fixture(scope="module")
+def door(running: Running, acme: httpx.Client, globex: httpx.Client) -> str:
+    """An app of acme with a password and one of globex with the same name and password."""
+    access = {"password": {"secret": "DOOR"}, "paths": {"public": ["/assets/*"]}}
+    for client in (acme, globex):
+        client.put("/api/v1/secrets/DOOR", json={"value": PASSWORD}).raise_for_status()
+        open_app(client, "door", access)
+    open_app(acme, "other-door", access)
+    return "door"
+
+
+@pytest.fixture
+def visitor(running: Running) -> Iterator[Callable[[str], httpx.Client]]:
+    """Makes a browser that has never been here, on the host of an app."""
+    made: list[httpx.Client] = []
+
+    def make(host: str) -> httpx.Client:
+        made.append(running.client(f"{host}.content.localhost"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def send(browser: httpx.Client, path: str, fields: dict[str, str], **headers: str) -> httpx.Response:
+    return browser.post(path, data=fields, headers={**FORM, **headers})
+
+
+def enter(browser: httpx.Client, to: str = "/") -> httpx.Response:
+    answer = send(browser, "/_gos/sign-in", {"password": PASSWORD, "to": to})
+    browser.headers["Cookie"] = cookie_of(answer)
+    return answer
+
+
+def cookie_of(answer: httpx.Response) -> str:
+    """What a browser sends from now on: `Secure` cookies over HTTP are for localhost only, which this client does not know."""
+    set_now = [each.partition(";")[0] for each in answer.headers.get_list("set-cookie")]
+    return "; ".join(each for each in set_now if each.partition("=")[2])
+
+
+def test_a_page_is_behind_the_sign_in_and_leads_back(door: str, visitor: Callable[[str], httpx.Client]) -> None:
+    browser = visitor("door--acme")
+    away = browser.get("/report?year=2026", headers=PAGE)
+    assert (away.status_code, away.headers["location"]) == (303, "/_gos/sign-in?to=%2Freport%3Fyear%3D2026")
+    shown = browser.get(away.headers["location"], headers=PAGE)
+    assert shown.status_code == 200
+    assert 'value="/report?year=2026"' in shown.text
+    assert "script" not in shown.headers["content-security-policy"]
+    assert not re.search(r"(src|href)=\"(https?:)?//", shown.text)
+    done = enter(browser, "/report?year=2026")
+    assert (done.status_code, done.headers["location"]) == (303, "/report?year=2026")
+    (kept,) = [each for each in done.headers.get_list("set-cookie") if each.startswith("__Host-gos_visit=")]
+    assert {"Secure", "HttpOnly", "SameSite=Lax", "Path=/"} <= set(kept.split("; "))
+    inside = browser.get("/report?year=2026", headers=PAGE)
+    assert inside.content == FILES["report.html"]
+    assert inside.headers["cache-control"] == "private, max-age=600"
+    assert "cookie" in inside.headers["vary"]
+    assert browser.get("/_gos/visit").json()["data"] == {"kind": "password", "id": "", "email": ""}
+
+
+def test_a_script_is_told_and_not_led_away(door: str, visitor: Callable[[str], httpx.Client]) -> None:
+    browser = visitor("door--acme")
+    for answer in (browser.get("/data.json"), browser.post("/api/orders", json={}), browser.get("/_gos/visit")):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "sign_in_required")
+
+
+def test_open_paths_are_open_and_lead_to_nothing_else(door: str, visitor: Callable[[str], httpx.Client]) -> None:
+    browser = visitor("door--acme")
+    style = browser.get("/assets/app.css")
+    assert (style.content, style.headers["cache-control"]) == (b"p{}", "public, max-age=0, must-revalidate")
+    lost = browser.get("/assets/none.css")
+    assert (lost.status_code, lost.content) == (404, b"not found")
+    enter(browser)
+    assert browser.get("/assets/none.css").content == FILES["404.html"]
+
+
+def test_a_wrong_password_is_told_and_soon_has_to_wait(
+    acme: httpx.Client, door: str, visitor: Callable[[str], httpx.Client]
+) -> None:
+    open_app(acme, "knocked-door", {"password": {"secret": "DOOR"}})
+    browser = visitor("knocked-door--acme")
+    answers = [send(browser, "/_gos/sign-in", {"password": f"wrong {number}"}) for number in range(8)]
+    assert [answer.status_code for answer in answers[:5]] == [401] * 5
+    assert not any("set-cookie" in answer.headers for answer in answers)
+    waiting = [answer for answer in answers if answer.status_code == 429]
+    assert waiting
+    assert int(waiting[-1].headers["retry-after"]) >= 1
+
+
+def test_a_form_from_elsewhere_is_refused(door: str, visitor: Callable[[str], httpx.Client]) -> None:
+    browser = visitor("door--acme")
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}):
+        assert send(browser, "/_gos/sign-in", {"password": PASSWORD}, **headers).status_code == 403
+    bare = browser.post("/_gos/sign-in", data={"password": PASSWORD}, headers={"Origin": "http://evil.example"})
+    assert bare.status_code == 403
+    own = f"http://{browser.headers['Host']}"
+    assert browser.post("/_gos/sign-in", data={"password": PASSWORD}, headers={"Origin": own}).status_code == 303
+
+
+def test_a_visit_opens_no_other_app(door: str, visitor: Callable[[str], httpx.Client], running: Running) -> None:
+    browser = visitor("door--acme")
+    enter(browser)
+    cookie = browser.headers["Cookie"]
+    assert browser.get("/", headers=PAGE).status_code == 200
+    for host in ("door--globex", "other-door--acme"):
+        elsewhere = visitor(host)
+        assert elsewhere.get("/", headers={**PAGE, "Cookie": cookie}).status_code == 303
+    token = cookie.partition("=")[2]
+    with running.client("acme.localhost") as console:
+        assert console.get("/console/", headers={"Cookie": f"__Host-gos={token}"}).status_code == 303
+
+
+def test_a_cookie_that_was_planted_is_not_taken_over(door: str, visitor: Callable[[str], httpx.Client]) -> None:
+    browser = visitor("door--acme")
+    planted = "__Host-gos_visit=planted-by-somebody"
+    answer = send(browser, "/_gos/sign-in", {"password": PASSWORD}, Cookie=planted)
+    first = cookie_of(answer)
+    assert "planted" not in first
+    second = cookie_of(send(browser, "/_gos/sign-in", {"password": PASSWORD}, Cookie=first))
+    assert browser.get("/", headers={**PAGE, "Cookie": second}).status_code == 200
+    for old in (planted, first):
+        assert browser.get("/", headers={**PAGE, "Cookie": old}).status_code == 303
+
+
+def test_signing_out_and_an_operator_end_a_visit(acme: httpx.Client, door: str, visitor: Callable[[str], httpx.Client]) -> None:
+    for ending in ("sign-out", "operator"):
+        browser = visitor("other-door--acme")
+        enter(browser)
+        assert browser.get("/", headers=PAGE).status_code == 200
+        if ending == "sign-out":
+            assert browser.get("/_gos/sign-out", headers=PAGE).status_code == 200
+            assert send(browser, "/_gos/sign-out", {}, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
+            assert browser.get("/", headers=PAGE).status_code == 200
+            assert send(browser, "/_gos/sign-out", {}).headers["location"] == "/_gos/signed-out"
+        else:
+            (visit,) = acme.get("/api/v1/webapps/other-door/visits").json()["data"]
+            acme.delete(f"/api/v1/webapps/other-door/visits/{visit['id']}").raise_for_status()
+        assert browser.get("/", headers=PAGE).status_code == 303
+
+
+def test_publishing_another_access_ends_visits(acme: httpx.Client, door: str, visitor: Callable[[str], httpx.Client]) -> None:
+    open_app(acme, "changing-door", {"password": {"secret": "DOOR"}})
+    browser = visitor("changing-door--acme")
+    enter(browser)
+    open_app(acme, "changing-door", {"password": {"secret": "DOOR"}, "paths": {"public": ["/assets/*"]}})
+    assert browser.get("/", headers=PAGE).status_code == 200
+    open_app(acme, "changing-door", "members")
+    assert browser.get("/", headers=PAGE).status_code == 303
+    open_app(acme, "changing-door", "public")
+    assert browser.get("/", headers=PAGE).status_code == 200
+    assert browser.get("/_gos/sign-in", headers=PAGE).status_code == 404
+
+
+def test_a_password_that_is_not_set_opens_nothing(acme: httpx.Client, visitor: Callable[[str], httpx.Client]) -> None:
+    open_app(acme, "keyless", {"password": {"secret": "NOT_SET"}})
+    browser = visitor("keyless--acme")
+    answer = send(browser, "/_gos/sign-in", {"password": ""})
+    assert answer.status_code == 503
+    assert "NOT_SET" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "//evil.example", "https://evil.example", "/\\evil.example", "\\/evil.example", "/ /evil.example", "/\t/evil.example",
+        "/\n/evil.example", "javascript:alert(1)", "evil.example", "/.//evil.example", "/a//evil.example", "///evil.example",
+        "/_gos/sign-out", "/" + "a" * 3000, "/\u2028/evil", "http:/evil.example", "/%0d%0aSet-Cookie:x=y\r\n", "", "?x=//evil",
+    ],
+)  # fmt: skip
+def test_no_target_leads_elsewhere(target: str, door: str, visitor: Callable[[str], httpx.Client]) -> None:
+    assert safe_target(target) == "/"
+    assert safe_target("/report?next=//evil.example&a=%2F") == "/report?next=//evil.example&a=%2F"
+    browser = visitor("door--acme")
+    if "\r" not in target and "\n" not in target:
+        shown = browser.get(f"/_gos/sign-in?to={quote(target)}", headers=PAGE)
+        assert 'name="to" value="/"' in shown.text
+        assert send(browser, "/_gos/sign-in", {"password": PASSWORD, "to": target}).headers["location"] == "/"
+
+
+# -- members
+
+LOGIN, OUTSIDER, WORD = "mia@visits.test", "eve@visits.test", "correct horse battery"
+
+
+@pytest.fixture(scope="module")
+def club(running: Running, acme: httpx.Client) -> str:
+    open_app(acme, "club", {"members": {"roles": ["builder"]}})
+    running.user(LOGIN, WORD, "acme", "builder")
+    running.user(OUTSIDER, WORD, "globex", "builder")
+    return "club"
+
+
+@pytest.fixture(scope="module")
+def base(running: Running, club: str) -> Iterator[httpx.Client]:
+    """The base host, with Mia signed in."""
+    with running.client("localhost") as client:
+        client.headers["Cookie"] = cookie_of(send(client, "/sign-in", {"login": LOGIN, "password": WORD}))
+        yield client
+
+
+def at_base(browser: httpx.Client, path: str = "/_gos/sign-in") -> tuple[str, str]:
+    """Begins a sign-in: what the base host is asked, and the cookie of this browser."""
+    away = browser.get(path, headers=PAGE)
+    url = urlsplit(away.headers["location"])
+    assert (away.status_code, url.hostname, url.path) == (303, "localhost", "/visit")
+    return f"{url.path}?{url.query}", cookie_of(away)
+
+
+def test_a_member_comes_in_by_the_base_host(
+    running: Running, club: str, base: httpx.Client, visitor: Callable[[str], httpx.Client]
+) -> None:
+    browser = visitor("club--acme")
+    asked, cookie = at_base(browser, "/_gos/sign-in?to=%2Freport")
+    back = base.get(asked)
+    url = urlsplit(back.headers["location"])
+    here = f"club--acme.content.localhost{running.config.port_suffix}"
+    assert (back.status_code, url.netloc, url.path) == (303, here, "/_gos/enter")
+    stranger = visitor("club--acme").get(f"{url.path}?{url.query}", headers=PAGE)
+    assert stranger.status_code == 400
+    done = browser.get(f"{url.path}?{url.query}", headers={**PAGE, "Cookie": cookie})
+    assert (done.status_code, done.headers["location"]) == (303, "/report")
+    visit = cookie_of(done)
+    assert browser.get("/_gos/visit", headers={"Cookie": visit}).json()["data"]["email"] == LOGIN
+    again = browser.get(f"{url.path}?{url.query}", headers={**PAGE, "Cookie": cookie})
+    assert again.status_code == 400  # the code is used
+
+
+def test_a_code_is_for_the_host_that_asked(acme: httpx.Client, base: httpx.Client, visitor: Callable[[str], httpx.Client]) -> None:
+    open_app(acme, "second-club", "members")
+    browser, other = visitor("club--acme"), visitor("second-club--acme")
+    asked, cookie = at_base(browser)
+    url = urlsplit(base.get(asked).headers["location"])
+    _, other_cookie = at_base(other)
+    for jar in (cookie, other_cookie):
+        answer = other.get(f"{url.path}?{url.query}", headers={**PAGE, "Cookie": jar})
+        assert (answer.status_code, "set-cookie" in answer.headers) == (400, False)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "acme.localhost", "localhost", "", "club--nobody.content.localhost", "none--acme.content.localhost"],
+)
+def test_the_base_host_sends_nobody_elsewhere(base: httpx.Client, host: str) -> None:
+    answer = base.get("/visit", params={"host": host, "state": "x"})
+    assert answer.status_code == 404
+    assert "location" not in answer.headers
+
+
+def test_who_is_no_member_gets_no_code_and_who_has_another_role_no_visit(
+    running: Running, acme: httpx.Client, club: str, base: httpx.Client, visitor: Callable[[str], httpx.Client]
+) -> None:
+    asked, _ = at_base(visitor("club--acme"))
+    with running.client("localhost") as elsewhere:
+        cookie = cookie_of(send(elsewhere, "/sign-in", {"login": OUTSIDER, "password": WORD}))
+        assert elsewhere.get(asked, headers={"Cookie": cookie}).status_code == 404
+    open_app(acme, "owners-club", {"members": {"roles": ["owner"]}})
+    browser = visitor("owners-club--acme")
+    asked, cookie = at_base(browser)
+    url = urlsplit(base.get(asked).headers["location"])
+    refused = browser.get(f"{url.path}?{url.query}", headers={**PAGE, "Cookie": cookie})
+    assert refused.status_code == 403
+    assert "set-cookie" not in refused.headers
+
+
+def test_a_sign_in_on_the_way_goes_on_to_the_app(running: Running, club: str, visitor: Callable[[str], httpx.Client]) -> None:
+    asked, _ = at_base(visitor("club--acme"))
+    with running.client("localhost") as browser:
+        form = browser.get(asked)
+        assert form.headers["location"].startswith("/sign-in?host=club--acme")
+        page = browser.get(form.headers["location"])
+        (action,) = re.findall(r'action="(/sign-in[^"]*)"', page.text)
+        done = send(browser, action.replace("&amp;", "&"), {"login": LOGIN, "password": WORD})
+        assert urlsplit(done.headers["location"]).path == "/visit/signed-in"
+        between = browser.get(done.headers["location"], headers={"Cookie": cookie_of(done)})
+        (onward,) = set(re.findall(r'href="(/visit\?[^"]*)"', between.text))
+        assert parse_qs(urlsplit(onward.replace("&amp;", "&")).query) == parse_qs(urlsplit(asked).query)
+
+
+def test_an_archive_says_who_may_open_it(acme: httpx.Client, door: str) -> None:
+    version = acme.get("/api/v1/webapps/door/versions/1").json()["data"]
+    assert version["access"] == {"password": {"secret": "DOOR"}, "paths": {"public": ["/assets/*"]}}
+    archive = write_zip({"app.yaml": b"access: {members: {roles: [boss]}}", "public/index.html": b"x"})
+    refused = acme.post("/api/v1/webapps/door/versions", content=archive, headers={"Content-Type": "application/zip"})
+    assert refused.status_code == 422
+    assert refused.json()["error"]["details"][0]["pointer"] == "/access/members/roles/0"

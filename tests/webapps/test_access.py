@@ -1,0 +1,301 @@
+"""Who may open a WebApp: what `access` says, visits, codes and attempts."""
+
+from typing import Any
+
+import pytest
+
+from appliance.core import clock, db
+from appliance.core.crypto import Sealer
+from appliance.core.errors import NotFound, RateLimited, ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.tenants import people
+from appliance.tenants import service as tenants
+from appliance.webapps import sign_ins, visits
+from appliance.webapps.access import PUBLIC, Access, parse_access
+from appliance.webapps.archive import read_settings
+from appliance.webapps.attempts import Attempts
+from appliance.webapps.service import NewApp, WebApps
+from appliance.webapps.sign_ins import Place, SignIns
+from appliance.webapps.visitors import Visitor
+from appliance.webapps.visits import Visits
+
+OIDC = {"issuer": "https://id.example", "client_id": "shop", "client_secret": {"secret": "CLIENT"}, "allow": ["*@firma.example"]}
+EMAIL = {"integration": "post", "allow": ["*@firma.example", "Ann@Elsewhere.example"]}
+SEALER = Sealer(b"k" * 32)
+HOST = "shop--acme.content.localhost"
+ANN = Visitor("user", "ann@firma.example", "ann@firma.example")
+BY_EMAIL = parse_access({"email": EMAIL})
+
+
+class Clock:
+    """A time that the test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ms = clock.now_ms()
+        monkeypatch.setattr(clock, "now_ms", lambda: self.ms)
+        monkeypatch.setattr(clock, "monotonic", lambda: self.ms / 1000)
+
+    def pass_ms(self, ms: int) -> None:
+        self.ms += ms
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def known(webapps: WebApps) -> Visits:
+    """The visits of acme, with the app `shop`, and of globex, with an app of the same name."""
+    webapps.create_app(TenantScope("globex", "key:globex"), NewApp("shop"))
+    return Visits(SEALER)
+
+
+def test_everything_that_access_may_say_is_understood() -> None:
+    assert parse_access(None) == parse_access("public") == PUBLIC
+    assert parse_access({"password": {"secret": "DOOR"}}) == Access("password", secret="DOOR")
+    assert parse_access("members") == parse_access({"members": None}) == Access("members")
+    assert parse_access({"members": {"roles": ["owner"]}}).roles == ("owner",)
+    assert parse_access({"email": EMAIL}).allow == ("*@firma.example", "ann@elsewhere.example")
+    found = parse_access({"oidc": {**OIDC, "scopes": ["email", "groups"]}, "paths": {"public": ["/assets/*", "/"]}})
+    assert (found.scopes, found.secret, found.public_paths) == ("openid email groups", "CLIENT", ("/assets/*", "/"))
+    assert parse_access({"oidc": {**OIDC, "allow": ["*"]}}).allows_everybody
+
+
+@pytest.mark.parametrize(
+    ("given", "pointer"),
+    [
+        ("secret", "/access"), (7, "/access"), ({}, "/access"), ({"members": {}, "email": EMAIL}, "/access"),
+        ("password", "/access/password/secret"), ({"password": {"secret": "a b"}}, "/access/password/secret"),
+        ({"password": {"secret": "DOOR", "hint": "x"}}, "/access/password/hint"), ({"password": "hunter2"}, "/access/password"),
+        ({"members": {"roles": ["boss"]}}, "/access/members/roles/0"), ({"members": {"roles": "owner"}}, "/access/members/roles"),
+        ({"email": {**EMAIL, "allow": []}}, "/access/email/allow"), ({"email": {**EMAIL, "allow": ["*"]}}, "/access/email/allow/0"),
+        ({"email": {**EMAIL, "allow": ["a@b.example", "*.example"]}}, "/access/email/allow/1"),
+        ({"email": {"allow": ["a@b.example"]}}, "/access/email/integration"),
+        ({"oidc": {**OIDC, "issuer": "http://id.example"}}, "/access/oidc/issuer"),
+        ({"oidc": {**OIDC, "issuer": "https://id.example?x=1"}}, "/access/oidc/issuer"),
+        ({"oidc": {**OIDC, "client_secret": "hunter2"}}, "/access/oidc/client_secret"),
+        ({"oidc": {**OIDC, "allow": ["* "]}, "paths": {"private": []}}, "/access/paths"),
+        ({"oidc": {**OIDC, "scopes": ["a b"]}}, "/access/oidc/scopes/0"),
+        ({"members": {}, "paths": {"public": ["/a", "b"]}}, "/access/paths/public/1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused_with_its_place(given: Any, pointer: str) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        parse_access(given)
+    assert refused.value.details[0].pointer == pointer
+
+
+def test_app_yaml_and_the_version_keep_what_was_said() -> None:
+    settings = read_settings(b"access:\n  members: {roles: [owner, builder]}\n  paths: {public: ['/assets/*']}\n")
+    assert parse_access(settings.access).roles == ("owner", "builder")
+    assert read_settings(b"spa: true\n").access == "public"
+    with pytest.raises(ValidationFailed):
+        read_settings(b"access: {password: hunter2}\n")
+
+
+def test_only_listed_addresses_are_allowed() -> None:
+    yes = ["ann@firma.example", "ANN@FIRMA.EXAMPLE", "ann@elsewhere.example"]
+    no = ["", "ann@sub.firma.example", "ann@firma.example.evil.example", "bob@elsewhere.example", "@firma.example", "firma.example"]
+    assert [BY_EMAIL.allows(email) for email in yes] == [True] * len(yes)
+    assert [BY_EMAIL.allows(email) for email in no] == [False] * len(no)
+
+
+def test_an_open_path_opens_no_other_file() -> None:
+    access = parse_access({"members": {}, "paths": {"public": ["/", "/assets/*", "/help"]}})
+    assert [access.is_open(path) for path in ("/", "/assets/a.js", "/help", "/admin")] == [True, True, True, False]
+    assert [access.shows(file) for file in ("index.html", "assets/a.js", "help.html")] == [True] * 3
+    assert [access.shows(file) for file in ("404.html", "admin/index.html", "data.json")] == [False] * 3
+
+
+# -- visits
+
+
+def test_a_visit_is_good_for_its_app_in_its_tenant_only(
+    known: Visits, webapps: WebApps, acme: TenantScope, globex: TenantScope
+) -> None:
+    webapps.create_app(acme, NewApp("other"))
+    token = known.open_visit(acme, "shop", BY_EMAIL, ANN)
+    found = known.find_visitor(acme, "shop", BY_EMAIL, token)
+    assert found is not None
+    assert (found.kind, found.email, found.session[:4]) == ("user", ANN.email, "vis_")
+    assert known.recall(acme, "shop", BY_EMAIL, token) == found
+    assert known.find_visitor(acme, "other", BY_EMAIL, token) is None
+    assert known.find_visitor(globex, "shop", BY_EMAIL, token) is None
+    assert known.find_visitor(acme, "shop", BY_EMAIL, f"{token}x") is None
+    stored = db.rows("SELECT digest FROM webapp_visit")
+    assert token.encode() not in bytes(stored[0][0])
+
+
+def test_signing_in_again_ends_the_visit_before(known: Visits, acme: TenantScope) -> None:
+    old = known.open_visit(acme, "shop", BY_EMAIL, ANN)
+    new = known.open_visit(acme, "shop", BY_EMAIL, ANN, replaces=old)
+    assert known.find_visitor(acme, "shop", BY_EMAIL, old) is None
+    assert known.find_visitor(acme, "shop", BY_EMAIL, new) is not None
+
+
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
+def test_visits_end_unused_and_at_last_used_ones_too(known: Visits, acme: TenantScope, time: Clock) -> None:
+    idle, used = known.open_visit(acme, "shop", BY_EMAIL, ANN), known.open_visit(acme, "shop", BY_EMAIL, ANN)
+    hours = 0
+    while known.find_visitor(acme, "shop", BY_EMAIL, used) is not None:
+        db.write(lambda: None)  # the writer marks a visit as seen beside the answer
+        hours += 6
+        time.pass_ms(6 * 3_600_000)
+        if hours == 12:
+            assert known.find_visitor(acme, "shop", BY_EMAIL, idle) is None
+    assert hours == 7 * 24
+    assert visits.purge(clock.now_ms()) == 2
+    assert db.rows("SELECT COUNT(*) FROM webapp_visit") == [(0,)]
+
+
+def test_a_visit_ends_with_what_it_rests_on(known: Visits, acme: TenantScope, time: Clock) -> None:
+    tenants.set_secret(acme, SEALER, "DOOR", "open sesame")
+    door = parse_access({"password": {"secret": "DOOR"}})
+    token = known.open_visit(acme, "shop", door, Visitor("password"))
+    assert known.find_visitor(acme, "shop", door, token) is not None
+    assert known.find_visitor(acme, "shop", BY_EMAIL, token) is None  # another kind of access
+    tenants.set_secret(acme, SEALER, "DOOR", "another word")
+    time.pass_ms(1000)
+    assert known.recall(acme, "shop", door, token) is None
+    assert known.find_visitor(acme, "shop", door, token) is None
+    ann = known.open_visit(acme, "shop", BY_EMAIL, ANN)
+    without = parse_access({"email": {**EMAIL, "allow": ["*@elsewhere.example"]}})
+    assert known.recall(acme, "shop", without, ann) is None
+    assert known.find_visitor(acme, "shop", without, ann) is None
+    assert known.find_visitor(acme, "shop", parse_access({"email": {**EMAIL, "allow": ["ann@firma.example"]}}), ann) is not None
+
+
+def test_a_member_stays_as_long_as_the_membership(known: Visits, time: Clock) -> None:
+    scope = tenants.system_scope("acme")
+    person = people.create_user("mia@acme.test", "correct horse battery")
+    people.add_member(scope, "mia@acme.test", "builder")
+    everybody, owners = parse_access("members"), parse_access({"members": {"roles": ["owner"]}})
+    token = known.open_visit(scope, "shop", everybody, Visitor("member", person.id, "mia@acme.test"))
+    assert known.find_visitor(scope, "shop", everybody, token) is not None
+    assert known.find_visitor(scope, "shop", owners, token) is None
+    withdraw = people.on_new_password(known.forget_person)
+    try:
+        people.set_password("mia@acme.test", "another horse battery")
+    finally:
+        withdraw()
+    assert known.recall(scope, "shop", everybody, token) is None
+    assert known.find_visitor(scope, "shop", everybody, token) is None
+    again = known.open_visit(scope, "shop", everybody, Visitor("member", person.id, "mia@acme.test"))
+    people.add_member(scope, "mia@acme.test", "viewer")
+    assert known.find_visitor(scope, "shop", everybody, again) is not None
+    people.create_user("boss@acme.test", "correct horse battery")
+    people.add_member(scope, "boss@acme.test", "owner")
+    people.remove_member(scope, person.id)
+    time.pass_ms(1000)
+    assert known.recall(scope, "shop", everybody, again) is None
+    assert known.find_visitor(scope, "shop", everybody, again) is None
+
+
+def test_operators_see_visits_and_end_them(known: Visits, acme: TenantScope, globex: TenantScope) -> None:
+    token = known.open_visit(acme, "shop", BY_EMAIL, ANN)
+    known.find_visitor(acme, "shop", BY_EMAIL, token)
+    (visit,) = known.list_visits(acme, "shop", PageRequest()).items
+    assert (visit.email, known.list_visits(globex, "shop", PageRequest()).items) == (ANN.email, [])
+    with pytest.raises(NotFound):
+        known.revoke_visit(globex, "shop", visit.id)
+    known.revoke_visit(acme, "shop", visit.id)
+    assert known.recall(acme, "shop", BY_EMAIL, token) is None
+    assert known.find_visitor(acme, "shop", BY_EMAIL, token) is None
+    assert known.list_visits(acme, "shop", PageRequest()).items == []
+
+
+# -- codes
+
+
+def test_a_members_code_is_good_once_for_one_place_and_browser(known: Visits, acme: TenantScope, globex: TenantScope) -> None:
+    codes, place = SignIns(SEALER), Place(acme, "shop", HOST)
+    code = codes.give_member_code(place, "state", "usr_1")
+    assert codes.take_member_code(Place(globex, "shop", HOST), "state", code) is None
+    assert codes.take_member_code(Place(acme, "shop", "shop.example"), "state", code) is None
+    assert codes.take_member_code(place, "another browser", code) is None
+    assert codes.take_member_code(place, "state", code) == "usr_1"
+    assert codes.take_member_code(place, "state", code) is None
+
+
+def test_a_code_by_email_is_good_once_for_one_place(known: Visits, acme: TenantScope, globex: TenantScope) -> None:
+    codes, place = SignIns(SEALER), Place(acme, "shop", HOST)
+    asked = codes.ask_email_code(place, ANN.email, allowed=True)
+    assert len(asked.code) == 8
+    assert codes.take_email_code(Place(globex, "shop", HOST), asked.id, asked.code).email == ""
+    assert codes.take_email_code(Place(acme, "shop", "shop.example"), asked.id, asked.code).email == ""
+    assert codes.take_email_code(place, asked.id, f" {asked.code[:4]} {asked.code[4:]} ").email == ANN.email
+    assert codes.take_email_code(place, asked.id, asked.code) == sign_ins.Checked(is_over=True)
+
+
+def test_a_code_by_email_is_over_after_five_tries_or_ten_minutes(known: Visits, acme: TenantScope, time: Clock) -> None:
+    codes, place = SignIns(SEALER), Place(acme, "shop", HOST)
+    asked = codes.ask_email_code(place, ANN.email, allowed=True)
+    wrong = "0" * 8 if asked.code != "0" * 8 else "1" * 8
+    assert [codes.take_email_code(place, asked.id, wrong).is_over for _ in range(5)] == [False] * 4 + [True]
+    assert codes.take_email_code(place, asked.id, asked.code).email == ""
+    late = codes.ask_email_code(place, ANN.email, allowed=True)
+    time.pass_ms(sign_ins.EMAIL_MS)
+    assert codes.take_email_code(place, late.id, late.code).is_over
+
+
+def test_an_address_that_gets_no_code_behaves_like_one_that_does(known: Visits, acme: TenantScope) -> None:
+    codes, place, told = SignIns(SEALER), Place(acme, "shop", HOST), []
+    for email, allowed in (("ann@firma.example", True), ("eve@evil.example", False)):
+        asked = codes.ask_email_code(place, email, allowed=allowed)
+        assert bool(asked.code) == allowed
+        tries = [codes.take_email_code(place, asked.id, "nonsense") for _ in range(6)]
+        with pytest.raises(RateLimited) as limited:
+            [codes.ask_email_code(place, email, allowed=allowed) for _ in range(10)]
+        told.append((tries, limited.value.message))
+    assert told[0] == told[1]
+
+
+def test_codes_are_forgotten_after_an_hour(known: Visits, acme: TenantScope, time: Clock) -> None:
+    codes, place = SignIns(SEALER), Place(acme, "shop", HOST)
+    codes.give_member_code(place, "state", "usr_1")
+    codes.ask_email_code(place, ANN.email, allowed=True)
+    assert visits.purge(clock.now_ms()) == 0
+    assert visits.purge(clock.now_ms() + visits.SIGN_IN_KEPT_MS) == 2
+
+
+# -- attempts
+
+
+@pytest.fixture
+def attempts(time: Clock) -> Attempts:
+    return Attempts(free=3, first=2.0, longest=60.0)
+
+
+def fails(attempts: Attempts, address: str, app: str = "shop") -> bool:
+    try:
+        attempts.begin(("acme", app), address)
+    except RateLimited as error:
+        return int(error.headers["Retry-After"]) >= 1
+    return False
+
+
+def test_an_address_waits_longer_each_time_and_holds_up_nobody(attempts: Attempts, time: Clock) -> None:
+    assert [fails(attempts, "192.0.2.1") for _ in range(4)] == [False, False, False, True]
+    assert not fails(attempts, "192.0.2.2")
+    assert not fails(attempts, "192.0.2.1", "other")
+    time.pass_ms(2000)
+    assert not fails(attempts, "192.0.2.1")
+    time.pass_ms(2000)
+    assert fails(attempts, "192.0.2.1")  # four seconds now
+    time.pass_ms(2000)
+    assert not fails(attempts, "192.0.2.1")
+    attempts.succeed(("acme", "shop"), "192.0.2.1")
+    assert not fails(attempts, "192.0.2.1")
+
+
+def test_a_network_of_ipv6_counts_as_one(attempts: Attempts) -> None:
+    assert [fails(attempts, f"2001:db8:0:1::{number}") for number in range(4)] == [False, False, False, True]
+    assert not fails(attempts, "2001:db8:0:2::1")
+    assert not fails(attempts, "::ffff:192.0.2.1")
+
+
+def test_many_addresses_together_have_one_attempt_each(attempts: Attempts) -> None:
+    assert not any(fails(attempts, f"198.51.100.{number}") for number in range(101))
+    assert [fails(attempts, "192.0.2.9") for _ in range(2)] == [False, True]
