@@ -14,6 +14,7 @@ from . import (
     approvals,
     connecting,
     datapool,
+    domains,
     dry_runs,
     executions,
     failures,
@@ -32,7 +33,7 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, approvals, connecting, datapool, dry_runs, executions, failures, integrations, keys, logs, processes, replay,
+    about, approvals, connecting, datapool, domains, dry_runs, executions, failures, integrations, keys, logs, processes, replay,
     retry_plan, sign_in, visiting, webapps,
 )  # fmt: skip
 

@@ -22,6 +22,13 @@ TONES: Mapping[str, str] = {
     "error": "bad", "warn": "wait", "info": "calm", "debug": "off", "active": "good", "revoked": "off", "replaced": "wait",
     "uploading": "busy", "ready": "calm", "published": "good", "superseded": "off", "unpublished": "off",
     "checking": "busy", "switched": "busy", "switched_back": "bad", "refused": "bad", "overtaken": "wait",
+    "pending_dns": "wait", "verified": "busy", "cert_pending": "busy", "failing": "bad", "ok": "good", "missing": "wait",
+    "wrong": "bad", "unchecked": "off",
+}  # fmt: skip
+
+NAMES = {
+    "pending_dns": "waiting for DNS", "cert_pending": "waiting for certificate", "unchecked": "not looked at",
+    "ok": "as it should be",
 }  # fmt: skip
 
 
@@ -125,7 +132,7 @@ def size(bytes_: int) -> str:
 
 def state_name(state: str) -> str:
     """`timed_out` as people write it."""
-    return state.replace("_", " ")
+    return NAMES.get(state, state.replace("_", " "))
 
 
 def sentence(text: str) -> str:

@@ -74,7 +74,7 @@ def test_a_domain_is_proven_by_its_txt_record_and_then_has_to_lead_here(world: W
     proof = world.claim("shop.corp.example").records[0]
     seen = world.verify("shop.corp.example")
     assert (seen.state, seen.records[0].finding) == ("pending_dns", "missing")
-    assert "no name _gos-challenge.shop.corp.example" in str(seen.error) or "no TXT record yet" in str(seen.error)
+    assert "There is no name _gos-challenge.shop.corp.example" in str(seen.error) or "no TXT record yet" in str(seen.error)
     world.dns.set(proof.name, "TXT", '"gos-challenge=of somebody else"', '"v=spf1 -all"')
     seen = world.verify("shop.corp.example")
     assert (seen.state, seen.records[0].finding) == ("pending_dns", "wrong")

@@ -36,7 +36,7 @@ def address_record(settings: Settings, tenant_id: str, row: DomainRow, name: str
     target = settings.app_host(tenant_id, row.app_id)
     if not is_apex(name):
         return DnsRecord(purpose, name, "CNAME", (target,), advice="Add this CNAME record.")  # type: ignore[arg-type]
-    advice = "Add A and AAAA records with these addresses, or an ALIAS to the CNAME target if your DNS has that."
+    advice = f"Add A and AAAA records with these addresses, or an ALIAS to {target} if your DNS has that."
     if not settings.public_addresses:
         advice = f"Add an A record with the address of this appliance (ask the operator), or an ALIAS to {target}."
     return DnsRecord(purpose, name, "A", settings.public_addresses, advice=advice)  # type: ignore[arg-type]

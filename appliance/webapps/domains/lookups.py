@@ -92,25 +92,25 @@ class Lookups:
             if answer.rrset is not None or not chain:
                 return [_text(record) for record in answer.rrset or ()], way
             asked = answer.canonical_name
-        raise _Fault(f"the CNAME records of {name} lead in a circle or too far", passing=False)
+        raise _Fault(f"The CNAME records of {name} lead in a circle or too far", passing=False)
 
     def _ask(self, asked: dns.name.Name, kind: str, ends: float) -> dns.resolver.Answer:
         left = ends - clock.monotonic()
         text = str(asked).rstrip(".")
         if left <= 0:
-            raise _Fault(f"the name servers did not answer about {text} in time", passing=True)
+            raise _Fault(f"The name servers did not answer about {text} in time", passing=True)
         try:
             return self._resolver().resolve(asked, kind, raise_on_no_answer=False, lifetime=left, search=False)
         except dns.resolver.NXDOMAIN as error:
-            raise _Fault(f"there is no name {text} in the DNS", passing=False) from error
+            raise _Fault(f"There is no name {text} in the DNS", passing=False) from error
         except dns.exception.Timeout as error:
-            raise _Fault(f"the name servers did not answer about {text} in time", passing=True) from error
+            raise _Fault(f"The name servers did not answer about {text} in time", passing=True) from error
         except dns.resolver.NoNameservers as error:
             if any(isinstance(cause[3], dns.message.ChainTooLong) for cause in error.kwargs.get("errors", ())):
-                raise _Fault(f"the CNAME records of {text} lead in a circle or too far", passing=False) from error
-            raise _Fault(f"the name servers failed to answer about {text} (SERVFAIL)", passing=True) from error
+                raise _Fault(f"The CNAME records of {text} lead in a circle or too far", passing=False) from error
+            raise _Fault(f"The name servers failed to answer about {text} (SERVFAIL)", passing=True) from error
         except (dns.exception.DNSException, OSError, ValueError) as error:
-            raise _Fault(f"the name servers' answer about {text} cannot be read ({type(error).__name__})", passing=True) from error
+            raise _Fault(f"The name servers' answer about {text} cannot be read ({type(error).__name__})", passing=True) from error
 
     def _resolver(self) -> dns.resolver.Resolver:
         if not self._servers:

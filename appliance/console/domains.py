@@ -1,0 +1,91 @@
+"""The doctor of a WebApp's domains: what is to be in the DNS, what was seen there, and what to do next."""
+
+from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.webapps.domains.service import Domain, NewDomain
+
+from .routing import Answer, Page, Redirect, Visit, page
+
+METHODS = (
+    ("txt", "a TXT record", "Works at any time, also while the name still leads elsewhere."),
+    ("http", "a file on today's server", "For a name that is served elsewhere now."),
+    ("operator", "the operator's word", "The operator of this appliance approves it by gos domain approve."),
+)
+REDIRECTS = (("", "nothing else"), ("www", "www. before it redirects to it"), ("apex", "the name without www. redirects to it"))
+# What each state means to whoever waits for the next one.
+MEANINGS = {
+    "pending_dns": "Nobody has proven yet that this name is yours. It is not served.",
+    "verified": "Proven, and served as soon as it leads here.",
+    "cert_pending": "Proven and served. Its certificate is being made.",
+    "active": "Served.",
+    "failed": "It needs you: see below.",
+}
+PURPOSES = {"ownership": "Proof", "address": "Address", "redirect": "Redirecting name"}
+_AT = "/webapps/<app>/domains"
+
+
+@page("GET", _AT, scope="webapps.read")
+def show_domains(visit: Visit, app: str) -> Answer:
+    """Every domain of the app."""
+    return _domains_page(visit, app)
+
+
+def _domains_page(visit: Visit, app_id: str, problem: ApplianceError | None = None) -> Page:
+    services, asked = visit.services, visit.asked
+    found = services.domains.list_domains(visit.scope, app_id, PageRequest(limit=MAX_LIMIT)).items
+    values = {
+        "app": services.webapps.get_app(visit.scope, app_id), "domains": [(each, _meaning(each)) for each in found],
+        "problem": problem,
+        "methods": METHODS, "redirects": REDIRECTS, "purposes": PURPOSES, "host": asked.field("host"),
+        "method": asked.field("method") or "txt", "redirect_from": asked.field("redirect_from"), "primary": asked.field("primary"),
+    }  # fmt: skip
+    return Page("domains.html", values, problem.status if problem else 200)
+
+
+def _meaning(domain: Domain) -> str:
+    if domain.failing_since is not None:
+        return "Something has gone wrong. It is given up when that lasts for seven days."
+    return MEANINGS[domain.state]
+
+
+@page("POST", _AT, scope="webapps.write")
+def claim_domain(visit: Visit, app: str) -> Answer:
+    """Claim a name."""
+    asked = visit.asked
+    method, redirect = asked.field("method"), asked.field("redirect_from")
+    try:
+        if method not in {name for name, *_ in METHODS} or redirect not in dict(REDIRECTS):
+            raise ValidationFailed("choose how the name is proven, and what redirects to it")
+        new = NewDomain(asked.field("host"), method, redirect or None, asked.field("primary") == "true")  # type: ignore[arg-type]
+        visit.services.domains.claim_domain(visit.scope, app, new)
+    except ApplianceError as refusal:
+        return _domains_page(visit, app, refusal)
+    return _back(app)
+
+
+@page("POST", f"{_AT}/<host>/verify", scope="webapps.write")
+def verify_domain(visit: Visit, app: str, host: str) -> Answer:
+    """Look at a domain now."""
+    try:
+        visit.services.domains.verify_domain(visit.scope, app, host)
+    except ApplianceError as refusal:
+        return _domains_page(visit, app, refusal)
+    return _back(app)
+
+
+@page("POST", f"{_AT}/<host>/primary", scope="webapps.write")
+def make_primary(visit: Visit, app: str, host: str) -> Answer:
+    """Have the app's own host send its visitors here, or not any more."""
+    visit.services.domains.change_domain(visit.scope, app, host, primary=visit.asked.field("primary") == "true")
+    return _back(app)
+
+
+@page("POST", f"{_AT}/<host>/release", scope="webapps.write")
+def release_domain(visit: Visit, app: str, host: str) -> Answer:
+    """Give a domain up."""
+    visit.services.domains.release_domain(visit.scope, app, host)
+    return _back(app)
+
+
+def _back(app: str) -> Redirect:
+    return Redirect(f"/console/webapps/{app}/domains")
