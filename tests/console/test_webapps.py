@@ -71,7 +71,7 @@ def test_only_an_address_of_the_web_becomes_a_link(owner: Browser, acme: httpx.C
 
 
 def test_what_the_checks_of_a_version_saw_is_shown(owner: Browser, acme: httpx.Client, shop: str) -> None:
-    archive = write_zip({"app.yaml": b"smoke: [{path: /gone}]", "public/404.html": b"<b>nothing & nobody</b>"})
+    archive = write_zip({"app.yaml": b"smoke: [{path: /404}, {path: /gone}]", "public/404.html": b"<b>nothing & nobody</b>"})
     path = f"/api/v1/webapps/{shop}/versions"
     acme.post(path, content=archive, headers={"Content-Type": "application/zip"}).raise_for_status()
     at = owner.at("acme", f"/console/webapps/{shop}")
