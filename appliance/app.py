@@ -20,7 +20,7 @@ from appliance.connectors.egress import Egress
 from appliance.connectors.folders import AllowedFolders
 from appliance.connectors.registry import CONNECTORS, load_registry
 from appliance.connectors.reloading import Watch
-from appliance.core import clock, db, migrations
+from appliance.core import db, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import InvalidRequest, MethodNotAllowed, NotFound, PayloadTooLarge
@@ -29,11 +29,13 @@ from appliance.core.presence import Presence, open_presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.documents import downloads
 from appliance.documents import service as documents
+from appliance.documents.keeping import refuse_tenant_with_kept
 from appliance.documents.leaving import Exits, NothingReviewed
 from appliance.documents.publications import Publications
+from appliance.documents.scanning import incoming_blobs
 from appliance.documents.shares import Shares
+from appliance.documents.upkeep import delete_overdue
 from appliance.documents.uploads import Uploads, forget_expired
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
@@ -42,24 +44,21 @@ from appliance.governance.documents import DocumentDoor
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor
 from appliance.hooks import make_hooks
-from appliance.integrations import gate, history
+from appliance.integrations import gate
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations
 from appliance.integrations.tokens import TokenKeeper
-from appliance.llm import usage as llm_usage
 from appliance.llm.service import LanguageModels, on_profile_stored
-from appliance.monitor import audit, failures, metrics, tally, webhooks
-from appliance.monitor import logs as log_lines
+from appliance.monitor import metrics, webhooks
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.sandbox import SandboxMetrics
-from appliance.processes import caching, executions, suspension
+from appliance.processes import caching, suspension
 from appliance.processes.model_calls import ModelReach
 from appliance.processes.model_documents import DocumentReading
 from appliance.processes.ports import Ports
 from appliance.processes.reach import ActionReach, DataPoolReach
 from appliance.processes.service import ProcessFlow
-from appliance.processes.triggers import service as triggers
 from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
 from appliance.sandbox.process import USERS
@@ -80,17 +79,17 @@ from appliance.sites.shares import ShareSite
 from appliance.sites.static import StaticFiles
 from appliance.sites.tls import make_server_config
 from appliance.sites.webapps import WebAppSites
+from appliance.solutions.expiry import delete_expired
 from appliance.solutions.planning import Tools as SolutionTools
 from appliance.solutions.route_targets import find_lost
 from appliance.solutions.service import apply_solution
 from appliance.solutions.services import Services
 from appliance.solutions.starter import order_system_url, starter_solution
-from appliance.tenants import idempotency, people
+from appliance.tenants import people
 from appliance.tenants import service as tenants
 from appliance.tenants.hosts import on_other_host
 from appliance.tenants.keys import RateLimiter
 from appliance.webapps import service as webapps
-from appliance.webapps import visits as webapp_visits
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains import service as domains
@@ -120,6 +119,7 @@ def open_store(config: Config) -> Sealer:
     migrations.migrate()
     tenants.on_tenant_delete(datapool.forget_tenant)
     tenants.on_tenant_delete(documents.forget_tenant)
+    tenants.before_tenant_delete(refuse_tenant_with_kept)
     tenants.on_tenant_delete(domains.forget_tenant)
     return sealer
 
@@ -171,7 +171,8 @@ def build(config: Config) -> Appliance:
     """Wire every part; nothing runs yet."""
     sealer = open_store(config)
     datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
-    blobs = Blobs(LocalPlaces(config.data / "blobs"), [*documents.HOLDERS, *webapps.HOLDERS])
+    stored = LocalPlaces(config.data / "blobs"), [*documents.HOLDERS, *webapps.HOLDERS]
+    blobs, incoming = Blobs(*stored), incoming_blobs(config.scan, *stored)
     apps = make_webapps(config, blobs)
     presence = open_presence(config.data / "workers")
     queue = TaskQueue(db.database.obj)
@@ -181,7 +182,7 @@ def build(config: Config) -> Appliance:
     integrations = make_integrations(config, sealer)
     models = make_language_models(config, sealer)
     egress = Egress.of(config.egress.allow, authorities(config))
-    files = documents.Documents(blobs)
+    files = documents.Documents(incoming)
     door = DocumentDoor(files, config.limits.upload_mb << 20)
     executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive, door)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
@@ -199,7 +200,7 @@ def build(config: Config) -> Appliance:
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
         executor=executor, rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
-        blobs=blobs, documents=files, uploads=Uploads(files, blobs, config.limits.document_mb << 20),
+        blobs=blobs, documents=files, uploads=Uploads(files, incoming, config.limits.document_mb << 20),
         publications=Publications(exits), shares=Shares(exits, sealer),
         webapps=apps, publishing=Publishing(apps, presence.instance, presence.is_alive),
         webhooks=webhooks.Webhooks(sealer, egress), certificates=Certificates(sealer), domains=own_domains,
@@ -268,6 +269,8 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("domains", 2.0, services.domains.checker.check_due),
         Periodic("step-cache", 60.0, caching.purge),
         Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
+        Periodic("overdue-documents", 3600.0, lambda: delete_overdue(services.documents)),
+        Periodic("quarantine", 300.0, lambda: services.documents.scan_again(services.config.data)),
         Periodic("uploads", 3600.0, forget_expired),
         Periodic("publishing", 2.0, services.publishing.resume),
         Periodic("blobs", 3600.0, services.blobs.collect),
@@ -286,27 +289,6 @@ def _reloading(services: Services) -> list[Periodic]:
             services.integrations.registry = registry
 
     return [Periodic("connectors", 1.0, look)]
-
-
-def delete_expired(config: Config) -> None:
-    """Delete what is older than the retention settings say."""
-    now, day = clock.now_ms(), 86_400_000
-    keep = config.retention
-    db.write(idempotency.purge)
-    webapp_visits.purge(now)
-    executions.purge(now - keep.executions_days * day)
-    triggers.purge(now - keep.executions_days * day)
-    history.purge_calls(keep.executions_days * day)
-    failures.purge(now - keep.executions_days * day)
-    log_lines.purge(now - keep.logs_days * day)
-    webhooks.purge(now - keep.logs_days * day)
-    datapool.forget_history(now - keep.audit_days * day)
-    llm_usage.settle_lost()
-    llm_usage.purge(now - keep.audit_days * day)
-    audit.purge(now - keep.audit_days * day)
-    tally.purge(now - keep.audit_days * day)
-    tally.compact()
-    downloads.purge(now - keep.audit_days * day)
 
 
 def _gauges(services: Services) -> None:

@@ -21,6 +21,7 @@ from . import (
     processes,
     publishing,
     replay,
+    retention,
     retry_plan,
     shares,
     solutions,
@@ -37,7 +38,7 @@ from .routing import ROUTES
 
 DOMAINS = (
     actions, approvals, bulk, calls, datapool, delivery, document_uploads, documents, domains, dry_runs, executions,
-    integrations, keys, kill_switches, llm, logs, oauth, processes, publishing, replay, retry_plan, shares, solutions,
+    integrations, keys, kill_switches, llm, logs, oauth, processes, publishing, replay, retention, retry_plan, shares, solutions,
     tenants, triggers, version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 

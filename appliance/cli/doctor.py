@@ -2,11 +2,15 @@
 
 import argparse
 import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from appliance.core import db, migrations
 from appliance.core.config import Config
+from appliance.core.errors import ConfigInvalid
+from appliance.documents.scanning import Scanner, check_command, eicar
 from appliance.tenants import service
 from appliance.webapps.domains.operating import is_public_suffix, list_every_domain
 
@@ -37,6 +41,7 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
     yield from _runtimes(config)
     yield from _exposure(config)
     yield from check_domains(config)
+    yield from _scanner(config)
 
 
 def _storage(config: Config) -> Iterator[tuple[str, str]]:
@@ -95,3 +100,26 @@ def check_domains(config: Config) -> Iterator[tuple[str, str]]:
         domain = each.domain
         if domain.state == "failed" or domain.failing_since is not None:
             yield "FAIL", f"the domain {domain.host} of {each.tenant} is {domain.state}: {domain.error or 'see its page'}"
+
+
+def _scanner(config: Config) -> Iterator[tuple[str, str]]:
+    """The scanner must know the harmless file that stands for malware, and nothing against a file that is none."""
+    if not config.scan.command:
+        yield "note", "no scanner looks at documents for malware (scan.command); set one where strangers may upload"
+        return
+    try:
+        check_command(config.scan.command)
+    except ConfigInvalid as error:
+        yield "FAIL", error.message
+        return
+    scanner = Scanner(config.scan.command, config.scan.timeout_s)
+    with tempfile.TemporaryDirectory(prefix="doctor-", dir=config.data) as folder:
+        for name, content, wanted in (("harmless", b"nothing but text\n", "clean"), ("eicar", eicar(), "infected")):
+            path = Path(folder) / name
+            path.write_bytes(content)
+            verdict = scanner.look_at(path)
+            if verdict.state != wanted:
+                told = f"{verdict.state} ({verdict.finding})" if verdict.finding else verdict.state
+                yield "FAIL", f"the scanner calls a file that is {wanted} {told}: see scan.command; may it read our files?"
+                return
+    yield "ok", "the scanner knows malware from what is none"

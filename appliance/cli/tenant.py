@@ -24,6 +24,7 @@ def add_commands(commands: Any) -> None:
     delete = what.add_parser("delete", help="delete a tenant with everything it holds")
     delete.add_argument("id")
     delete.add_argument("--yes", action="store_true", help="do not ask")
+    delete.add_argument("--force", action="store_true", help="also when documents are retained or under a legal hold")
     add_json(delete)
     delete.set_defaults(run=run_delete)
     secret = commands.add_parser("secret", help="set, list or delete a tenant's secrets")
@@ -59,7 +60,7 @@ def run_delete(args: argparse.Namespace) -> int:
         print("gos: nothing deleted; type the tenant's id, or say --yes", file=sys.stderr)
         return 1
     with opened_store(args.load()):
-        service.delete_tenant(args.id)
+        service.delete_tenant(args.id, force=args.force)
     say(args, f"tenant {args.id} deleted", deleted=args.id)
     return 0
 

@@ -25,6 +25,7 @@ from .sections import (
     Queue,
     Retention,
     Sandbox,
+    Scan,
     Server,
     Storage,
     Tls,
@@ -43,6 +44,7 @@ class Config:
     storage: Storage = dataclasses.field(default_factory=Storage)
     sandbox: Sandbox = dataclasses.field(default_factory=Sandbox)
     formats: Formats = dataclasses.field(default_factory=Formats)
+    scan: Scan = dataclasses.field(default_factory=Scan)
     queue: Queue = dataclasses.field(default_factory=Queue)
     limits: Limits = dataclasses.field(default_factory=Limits)
     retention: Retention = dataclasses.field(default_factory=Retention)

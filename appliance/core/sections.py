@@ -189,3 +189,19 @@ class Tls:
         "Tell browsers to come by https only (HSTS) on WebApps' own domains, from their second day with a certificate from "
         "outside: for a day, after a week for a week, after a month for a year.",
     )
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The scanner that looks at every content before it becomes a document."""
+
+    command: tuple[str, ...] = setting(
+        [],
+        "Program and arguments, the program with its whole path; the file's path comes last, or in the place of {file}. It ends "
+        "with 0: clean, 1: malware, anything else: it could not say. Empty for none. Example: /usr/bin/clamdscan, --fdpass, "
+        "--no-summary",
+    )
+    timeout_s: int = setting(60, "How long it may take.")
+    on_error: Literal["refuse", "quarantine"] = setting(
+        "refuse", "What it could not judge is refused, or kept and given to nobody until it is found clean."
+    )

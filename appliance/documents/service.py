@@ -6,6 +6,7 @@ Bytes before rows: `keep_content` makes them durable outside of any transaction 
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from appliance.blobs.receiving import Received, Receiver
@@ -17,12 +18,14 @@ from appliance.core.scope import TenantScope
 
 from . import folders
 from .folders import Folder
+from .keeping import refuse_kept
 from .lists import chosen, shown
 from .media_types import settle_media_type
 from .metadata import check_metadata, merge, read_metadata, set_metadata
 from .models import DocumentRevision, DocumentRow, DocumentTag
 from .naming import check_comment, check_folder, check_name, check_tags, clean_name
 from .records import Changes, Content, Document, Event, Listener, NewDocument, Revision, Wanted
+from .scanning import ScannedBlobs, refuse_kept_back
 
 __all__ = [
     "HOLDER", "HOLDERS", "Changes", "Content", "Document", "Documents", "Event", "Folder", "Listener", "NewDocument", "Revision",
@@ -64,6 +67,10 @@ class Documents:
     def keep_content(self, scope: TenantScope, source: bytes | BinaryIO | Iterable[bytes]) -> StoredBlob:
         """Make bytes durable, streamed; to be handed to `create_document` or `add_revision` within a day."""
         return self._blobs.put(scope, source)
+
+    def scan_again(self, folder: Path) -> int:
+        """Have the scanner look again at what is in quarantine; answers how many contents may be read now."""
+        return self._blobs.scan_again(folder) if isinstance(self._blobs, ScannedBlobs) else 0
 
     def usage(self, scope: TenantScope) -> Usage:
         """What the tenant has stored, equal contents counted once."""
@@ -147,6 +154,8 @@ class Documents:
             row = _at_version(scope, document_id, if_version)
             before = shown(scope, [row])[0]
             wanted: dict[str, Any] = {"name": name or row.name, "folder": row.folder if folder is None else folder}
+            if wanted["folder"] != row.folder:
+                refuse_kept(scope, document_id, "moved")
             if changes.metadata is not None:
                 wanted["metadata"] = check_metadata(merge(row.metadata, changes.metadata))
             if changes.media_type is not None:
@@ -184,6 +193,7 @@ class Documents:
         def move() -> int:
             moved = folders.moved_rows(scope, check_folder(source, "/from"), check_folder(target, "/to"))
             for row, folder in moved:
+                refuse_kept(scope, row.id, "moved")
                 _change(scope, row, {"folder": folder})
                 self._told(scope, "updated", row.id)
             return len(moved)
@@ -195,6 +205,7 @@ class Documents:
 
         def delete() -> None:
             _at_version(scope, document_id, if_version)
+            refuse_kept(scope, document_id, "deleted")
             gone = self.get_document(scope, document_id)
             held = scope.select(DocumentRevision, DocumentRevision.sha256).where(DocumentRevision.document_id == document_id)
             for sha256 in {row.sha256 for row in held}:
@@ -218,11 +229,12 @@ class Documents:
         return _revision(scope.get(DocumentRevision, document_id=document_id, number=number))
 
     def open_content(self, scope: TenantScope, document_id: str, revision: int | None = None) -> Content:
-        """A content to be read, the newest unless told; NotFound."""
+        """A content to be read, the newest unless told; NotFound, Quarantined."""
         with db.snapshot():
             row = scope.get(DocumentRow, id=document_id)
             found = self.get_revision(scope, document_id, row.revision if revision is None else revision)
         blobs, sha256 = self._blobs, found.sha256
+        refuse_kept_back(scope, sha256)
         return Content(
             document_id, found.number, row.name, found.media_type, found.size, sha256, found.created_at,
             pieces=partial(blobs.read, scope, sha256), read=partial(blobs.read_whole, scope, sha256),

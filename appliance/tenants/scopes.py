@@ -21,6 +21,7 @@ SCOPES: dict[str, str] = {
     "documents.write": "upload and change documents",
     "documents.review": "decide reviews",
     "documents.share": "publish documents and make shares",
+    "documents.retain": "retain documents, put them under legal holds and release them, set rules of folders",
     "logs.read": "read logs, analytics, queues, failures and the audit trail",
     "agents.run": "run agents",
     "agents.write": "define agents and policies",

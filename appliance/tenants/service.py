@@ -73,12 +73,14 @@ def tenant_exists(tenant_id: str) -> bool:
     return False
 
 
-def delete_tenant(tenant_id: str) -> None:
-    """Delete a tenant with everything it holds."""
+def delete_tenant(tenant_id: str, *, force: bool = False) -> None:
+    """Delete a tenant with everything it holds; what must be kept refuses that, unless it is forced."""
     _known.pop(tenant_id, None)
 
     def delete() -> None:
         get_tenant(tenant_id)
+        for check in () if force else _before_delete:
+            check(system_scope(tenant_id))
         for clean in _on_delete:
             clean(system_scope(tenant_id))
         Tenant.delete().where(Tenant.id == tenant_id).execute()
@@ -93,6 +95,15 @@ def on_tenant_delete(clean: OnTenant) -> None:
     """Have `clean` called inside the deleting transaction, for what foreign keys do not reach (physical tables)."""
     if clean not in _on_delete:
         _on_delete.append(clean)
+
+
+_before_delete: list[OnTenant] = []
+
+
+def before_tenant_delete(check: OnTenant) -> None:
+    """Have `check` called first inside the deleting transaction; what it raises keeps the tenant, unless that is forced."""
+    if check not in _before_delete:
+        _before_delete.append(check)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,23 @@ def _to_share(tenant: Resources) -> Example:
     return Example({"document_id": tenant.once("document", tenant.document)}, body)
 
 
+def _held(tenant: Resources) -> Example:
+    """A document of its own: nothing else may find that it cannot be deleted."""
+    document = tenant.document()
+    tenant.ask("PUT", f"/documents/{document}/legal-hold", {"reason": "by a test"})
+    return Example({"document_id": document})
+
+
+def _to_retain(tenant: Resources) -> Example:
+    return Example({"document_id": tenant.document()}, {"retain_until": "2090-01-01T00:00:00Z"})
+
+
+def _ruled(tenant: Resources) -> Example:
+    folder = fresh("folder")
+    tenant.ask("PUT", "/documents/folder-rules", {"folder": folder, "review": "required"})
+    return Example(query={"folder": folder})
+
+
 DELIVERY: dict[str, Callable[[Resources], Example]] = {
     "publish_document": _to_publish,
     "get_publication": _published,
@@ -42,4 +59,11 @@ DELIVERY: dict[str, Callable[[Resources], Example]] = {
     "revoke_share": _share,
     "list_downloads": _document,
     "export_downloads": _document,
+    "get_document_retention": _document,
+    "retain_document": _to_retain,
+    "hold_document": lambda tenant: Example({"document_id": tenant.document()}, {"reason": "by a test"}),
+    "release_document": _held,
+    "list_folder_rules": lambda tenant: Example(),
+    "put_folder_rule": lambda tenant: Example(body={"folder": fresh("folder"), "delete_after_days": 30}),
+    "delete_folder_rule": _ruled,
 }

@@ -1,0 +1,35 @@
+"""Deletes what is older than the settings let it be, in every domain."""
+
+from appliance.core import clock, db
+from appliance.core.config import Config
+from appliance.datapool import service as datapool
+from appliance.documents import downloads
+from appliance.integrations import history
+from appliance.llm import usage as llm_usage
+from appliance.monitor import audit, failures, tally, webhooks
+from appliance.monitor import logs as log_lines
+from appliance.processes import executions
+from appliance.processes.triggers import service as triggers
+from appliance.tenants import idempotency
+from appliance.webapps import visits as webapp_visits
+
+
+def delete_expired(config: Config) -> None:
+    """Delete what is older than the retention settings say."""
+    now, day = clock.now_ms(), 86_400_000
+    keep = config.retention
+    db.write(idempotency.purge)
+    webapp_visits.purge(now)
+    executions.purge(now - keep.executions_days * day)
+    triggers.purge(now - keep.executions_days * day)
+    history.purge_calls(keep.executions_days * day)
+    failures.purge(now - keep.executions_days * day)
+    log_lines.purge(now - keep.logs_days * day)
+    webhooks.purge(now - keep.logs_days * day)
+    datapool.forget_history(now - keep.audit_days * day)
+    llm_usage.settle_lost()
+    llm_usage.purge(now - keep.audit_days * day)
+    audit.purge(now - keep.audit_days * day)
+    tally.purge(now - keep.audit_days * day)
+    tally.compact()
+    downloads.purge(now - keep.audit_days * day)

@@ -1,0 +1,137 @@
+"""What must stay, stays: retained documents and those under a legal hold; what a folder's rule ends, goes."""
+
+from collections.abc import Callable
+
+import pytest
+
+from appliance.core import clock, db
+from appliance.core.errors import NotFound, ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.documents import folder_rules, keeping
+from appliance.documents.folder_rules import FolderRule
+from appliance.documents.keeping import DAY, DocumentKept
+from appliance.documents.service import Changes, Documents, NewDocument, Wanted, forget_tenant
+from appliance.documents.upkeep import delete_overdue
+from appliance.tenants import service as tenants
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Milliseconds by which the clock is ahead."""
+    ahead, now = [0], clock.now_ms
+    monkeypatch.setattr(clock, "now_ms", lambda: now() + ahead[0])
+    return ahead
+
+
+def refused(*attempts: Callable[[], object]) -> None:
+    for attempt in attempts:
+        with pytest.raises(DocumentKept) as found:
+            attempt()
+        assert (found.value.code, found.value.status) == ("document_kept", 409)
+
+
+def test_a_document_stays_where_it_is_until_nothing_keeps_it(
+    documents: Documents, acme: TenantScope, globex: TenantScope, later: list[int]
+) -> None:
+    made = documents.store_document(acme, NewDocument("a.txt", None, "contracts"), b"one").id
+    documents.store_document(acme, NewDocument("b.txt", None, "contracts"), b"two")
+    assert keeping.get_keeping(acme, made).hold is None
+    held = keeping.set_hold(acme, made, "a lawsuit")
+    assert held.hold is not None
+    assert (held.hold.reason, held.hold.held_by) == ("a lawsuit", "key:acme")
+    attempts: tuple[Callable[[], object], ...] = (
+        lambda: documents.delete_document(acme, made),
+        lambda: documents.update_document(acme, made, Changes(folder="elsewhere")),
+        lambda: documents.move_folder(acme, "contracts", "elsewhere"),
+    )
+    refused(*attempts)
+    assert {each.folder for each in documents.list_documents(acme, Wanted(), PageRequest()).items} == {"contracts"}
+    documents.update_document(acme, made, Changes(name="renamed.txt", folder="contracts"))
+    documents.add_revision(acme, made, documents.keep_content(acme, b"three"))
+    keeping.set_retention(acme, made, clock.now_ms() + DAY)
+    keeping.release_hold(acme, made)
+    refused(*attempts)
+    foreigners: tuple[Callable[[], object], ...] = (
+        lambda: keeping.get_keeping(globex, made),
+        lambda: keeping.set_hold(globex, made, "ours"),
+        lambda: keeping.set_retention(globex, made, None),
+        lambda: keeping.release_hold(globex, made),
+        lambda: keeping.release_hold(acme, made),
+    )
+    for foreign in foreigners:
+        with pytest.raises(NotFound):
+            foreign()
+    wrongs: tuple[Callable[[], object], ...] = (
+        lambda: keeping.set_hold(acme, made, " "),
+        lambda: keeping.set_retention(acme, made, clock.now_ms() - 1),
+        lambda: keeping.set_retention(acme, made, clock.now_ms() + 40_000 * DAY),
+    )
+    for wrong in wrongs:
+        with pytest.raises(ValidationFailed):
+            wrong()
+    later[0] = DAY + 1
+    for attempt in reversed(attempts[:2]):
+        attempt()
+    actions = [row[0] for row in db.rows("SELECT action FROM audit_entry WHERE tenant_id = 'acme' ORDER BY seq")]
+    assert actions == ["document.hold", "document.retain", "document.release"]
+
+
+def test_a_tenant_stays_while_a_document_of_it_must(documents: Documents, acme: TenantScope) -> None:
+    tenants.before_tenant_delete(keeping.refuse_tenant_with_kept)
+    tenants.on_tenant_delete(forget_tenant)
+    made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
+    keeping.set_hold(acme, made, "a lawsuit")
+    refused(lambda: tenants.delete_tenant("acme"))
+    keeping.release_hold(acme, made)
+    keeping.set_retention(acme, made, clock.now_ms() + DAY)
+    refused(lambda: tenants.delete_tenant("acme"))
+    assert documents.get_document(acme, made).name == "a.txt"
+    tenants.delete_tenant("globex")
+    tenants.delete_tenant("acme", force=True)
+    assert db.rows("SELECT count(*) FROM document") == [(0,)]
+
+
+def test_the_nearest_rule_of_a_folder_ends_its_documents(
+    documents: Documents, acme: TenantScope, globex: TenantScope, later: list[int]
+) -> None:
+    def store(scope: TenantScope, folder: str) -> str:
+        return documents.store_document(scope, NewDocument("a.txt", None, folder), folder.encode()).id
+
+    in_root, short, long, beside, held = (store(acme, name) for name in ("", "tmp", "tmp/keep/it", "tmp2", "tmp/held"))
+    foreign = store(globex, "tmp")
+    folder_rules.put_rule(acme, FolderRule("tmp", delete_after_days=1))
+    folder_rules.put_rule(acme, FolderRule("tmp/keep", delete_after_days=10))
+    folder_rules.put_rule(acme, FolderRule("tmp/keep/it", "required"))
+    keeping.set_hold(acme, held, "a lawsuit")
+
+    def left() -> set[str]:
+        return {row[0] for row in db.rows("SELECT id FROM document")}
+
+    assert delete_overdue(documents) == 0
+    later[0] = DAY + 1
+    assert delete_overdue(documents) == 1
+    assert left() == {in_root, long, beside, held, foreign}
+    later[0] = 10 * DAY + 1
+    documents.add_revision(acme, beside, documents.keep_content(acme, b"new"))
+    folder_rules.put_rule(acme, FolderRule("", delete_after_days=5))
+    assert delete_overdue(documents) == 2
+    assert left() == {beside, held, foreign}
+    keeping.release_hold(acme, held)
+    assert delete_overdue(documents) == 1
+    expired = db.rows("SELECT subject FROM audit_entry WHERE action = 'document.expire' ORDER BY seq")
+    assert {row[0] for row in expired} == {short, long, in_root, held}
+
+
+def test_a_rule_says_what_it_can(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
+    made = folder_rules.put_rule(acme, FolderRule("/a/b/", "required", 3))
+    assert (made.folder, made.review, made.delete_after_days, made.updated_by) == ("a/b", "required", 3, "key:acme")
+    assert folder_rules.put_rule(acme, FolderRule("a/b", "none")).delete_after_days is None
+    assert len(folder_rules.list_rules(acme)) == 1
+    assert folder_rules.list_rules(globex) == []
+    for wrong in (FolderRule("../a"), FolderRule("a", "none", 0)):
+        with pytest.raises(ValidationFailed):
+            folder_rules.put_rule(acme, wrong)
+    with pytest.raises(NotFound):
+        folder_rules.delete_rule(globex, "a/b")
+    folder_rules.delete_rule(acme, "a/b")

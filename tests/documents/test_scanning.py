@@ -1,0 +1,152 @@
+"""What becomes a document is looked at by the scanner first, whichever way it comes."""
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.blobs.local import LocalPlaces
+from appliance.blobs.service import Blobs
+from appliance.cli import doctor
+from appliance.connectors.contract import Rejected
+from appliance.core import clock, db, migrations
+from appliance.core.errors import ConfigInvalid
+from appliance.core.scope import TenantScope
+from appliance.core.sections import Scan
+from appliance.documents.scanning import (
+    Infected,
+    Quarantined,
+    ScanFailed,
+    ScannedBlobs,
+    Scanner,
+    eicar,
+    incoming_blobs,
+)  # fmt: skip
+from appliance.documents.service import HOLDERS, Documents, NewDocument
+from appliance.documents.uploads import NewUpload, Uploads
+from appliance.governance.documents import DocumentDoor
+from appliance.monitor import audit
+from appliance.tenants import service as tenants
+from appliance.testing.running import make_config
+from tests.documents.scanner import command_of
+
+ACME = TenantScope("acme", "key:acme")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A database of this module's own, and the folder of its blobs."""
+    folder = tmp_path_factory.mktemp("scanning")
+    db.open_database(f"sqlite:///{folder}/gos.db")
+    migrations.migrate()
+    tenants.create_tenant("acme", "Acme")
+    yield folder
+    db.close_database()
+
+
+def incoming(store: Path, **settings: object) -> Blobs:
+    scan = Scan(**{"command": tuple(command_of(store)), "timeout_s": 30, **settings})  # type: ignore[arg-type]
+    return incoming_blobs(scan, LocalPlaces(store / "blobs"), HOLDERS)
+
+
+def lying_about(store: Path) -> list[Path]:
+    return [path for path in (store / "blobs").rglob("*") if path.is_file() and b"EICAR" in path.read_bytes()]
+
+
+def test_malware_is_kept_in_no_way_it_may_come(store: Path) -> None:
+    documents = Documents(incoming(store))
+    made = documents.store_document(ACME, NewDocument("a.txt"), b"harmless")
+    received = documents.receiver()
+    received.write(eicar())
+    call = DocumentDoor(documents, 1 << 20).of_call(ACME, frozenset({"write"})).until(clock.monotonic() + 60)
+    for attempt in (
+        lambda: documents.keep_content(ACME, eicar()),
+        lambda: documents.keep_content(ACME, io.BytesIO(b"x" * 300_000 + eicar())),
+        lambda: documents.keep_received(ACME, received.finish()),
+        lambda: documents.store_document(ACME, NewDocument("b.txt"), [eicar()[:30], eicar()[30:]]),
+    ):
+        with pytest.raises(Infected, match="Test-Signature FOUND"):
+            attempt()
+    with pytest.raises(Rejected, match="Test-Signature"):
+        call.create("c.txt", [eicar()])
+    assert documents.open_content(ACME, made.id).read(100) == b"harmless"
+    assert lying_about(store) == []
+    found = db.rows("SELECT count(*) FROM audit_entry WHERE action = 'document.infected'")
+    assert found == [(5,)]
+    assert audit.verify(ACME).intact
+
+
+def test_parts_of_an_upload_are_looked_at_together(store: Path) -> None:
+    blobs = incoming(store)
+    uploads = Uploads(Documents(blobs), blobs, 1 << 20)
+    half = 30
+    upload = uploads.open_upload(ACME, NewUpload(len(eicar()), new=NewDocument("a.txt")))
+    for begins, piece in ((0, eicar()[:half]), (half, eicar()[half:])):
+        part = uploads.begin_part(ACME, upload.id, begins)
+        part.write(piece)
+        part.keep()
+    with pytest.raises(Infected):
+        uploads.finish_upload(ACME, upload.id)
+    assert db.rows("SELECT count(*) FROM document WHERE name = 'a.txt' AND size = ?", (len(eicar()),)) == [(0,)]
+
+
+@pytest.mark.parametrize("content", [b"strange", b"slow"])
+def test_what_cannot_be_judged_is_refused(store: Path, content: bytes) -> None:
+    documents = Documents(incoming(store, timeout_s=1))
+    with pytest.raises(ScanFailed) as refused:
+        documents.keep_content(ACME, content)
+    assert refused.value.status == 503
+    assert not list((store / "blobs" / "incoming").glob("*"))
+
+
+def test_what_is_in_quarantine_is_given_to_nobody_until_it_is_clean(store: Path) -> None:
+    script = store / "scanner.py"
+    documents = Documents(incoming(store, on_error="quarantine"))
+    good, bad = (documents.store_document(ACME, NewDocument("a.txt"), b"strange " + text) for text in (b"one", b"EICAR"))
+    for each in (good, bad):
+        with pytest.raises(Quarantined, match="could not be scanned"):
+            documents.open_content(ACME, each.id)
+    assert documents.scan_again(store) == 0
+    script.write_text(script.read_text("utf-8").replace('b"strange"', 'b"never"'), "utf-8")
+    assert documents.scan_again(store) == 1
+    assert documents.open_content(ACME, good.id).read(100) == b"strange one"
+    with pytest.raises(Quarantined, match="is malware"):
+        documents.open_content(ACME, bad.id)
+    assert documents.scan_again(store) == 0
+    documents.delete_document(ACME, bad.id)
+    assert not list(store.glob("scan-*"))
+
+
+def test_the_scanner_gets_nothing_of_ours(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOS_API_KEY", "secret")
+    program = store / "environment.sh"
+    program.write_text("#!/bin/sh\ncat\nenv | sort | tr '\\n' ' '\nexit 3\n", "utf-8")
+    program.chmod(0o700)
+    verdict = Scanner([str(program), "; touch {file}.x"], 30).look_at(store / "file")
+    assert verdict.state == "unknown"
+    assert verdict.finding.startswith("LANG=C.UTF-8 PATH=/usr/local/sbin")
+    assert "GOS" not in verdict.finding
+    assert not os.path.lexists(f"{store}/file.x")
+    assert Scanner([str(store / "missing")], 30).look_at(store / "file").state == "unknown"
+
+
+def test_a_command_that_cannot_run_is_said_at_the_start(store: Path) -> None:
+    for command in (("clamdscan",), (str(store / "missing"),)):
+        with pytest.raises(ConfigInvalid, match=r"scan\.command"):
+            incoming(store, command=command)
+    assert not isinstance(incoming(store, command=()), ScannedBlobs)
+
+
+def test_the_doctor_tries_the_scanner(tmp_path: Path) -> None:
+    def said(**settings: object) -> list[tuple[str, str]]:
+        return list(doctor._scanner(make_config(tmp_path, **settings)))
+
+    assert said()[0][0] == "note"
+    assert said(scan__command=command_of(tmp_path / "scanner")) == [("ok", "the scanner knows malware from what is none")]
+    assert said(scan__command=["/bin/true"]) == [
+        ("FAIL", "the scanner calls a file that is infected clean: see scan.command; may it read our files?")
+    ]
+    assert said(scan__command=["/bin/false"])[0][0] == "FAIL"
+    assert said(scan__command=["nothing"])[0][0] == "FAIL"
