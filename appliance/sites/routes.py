@@ -17,6 +17,7 @@ from appliance.webapps.visitors import Visitor
 
 from .answers import Exchange, answer
 from .buckets import Allowance, Buckets
+from .entity_routes import EntityRoutes
 from .following import PREFIX, Following
 from .origins import refuse_foreign
 from .process_routes import ProcessRoutes
@@ -48,6 +49,7 @@ class Routes:
         self._buckets = Buckets()
         self._following = Following(tickets, self._buckets, sender)
         self._processes = ProcessRoutes(services, sender, tickets)
+        self._entities = EntityRoutes(services, sender)
         self._everybody = Allowance(services.config.limits.route_calls, 60)
         self._most = max(1, services.config.server.max_in_flight // 2)  # the other half is for everything else
         self._under_way = 0
@@ -96,7 +98,7 @@ class Routes:
             raise Overloaded("the appliance is busy; try again in a moment", headers={"Retry-After": "1"})
         self._under_way += 1
         try:
-            reply = await self._processes.run(call, match)
+            reply = await (self._processes if route.process else self._entities).run(call, match)
         finally:
             self._under_way -= 1
         return reply.adding(*((name.lower(), value) for name, value in limits.items()))

@@ -1,0 +1,52 @@
+"""Rate limits of visitors: what is used up comes back evenly, and no crowd fills the memory."""
+
+import pytest
+
+from appliance.core import clock
+from appliance.core.errors import RateLimited
+from appliance.sites.buckets import Allowance, Buckets, caller_of
+
+ADA, BOB = ("route", "ada"), ("route", "bob")
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time; tests move it on."""
+    time = [1000.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: time[0])
+    return time
+
+
+def test_what_is_used_up_comes_back_evenly(now: list[float]) -> None:
+    buckets, few = Buckets(), Allowance(3, 60)
+    assert [buckets.take(ADA, few).remaining for _ in range(3)] == [2, 1, 0]
+    with pytest.raises(RateLimited) as refused:
+        buckets.take(ADA, few)
+    assert refused.value.headers["Retry-After"] == "20"
+    assert buckets.take(BOB, few).remaining == 2
+    now[0] += 19.5
+    with pytest.raises(RateLimited) as refused:
+        buckets.take(ADA, few)
+    assert refused.value.headers["Retry-After"] == "1"
+    now[0] += 0.5
+    assert buckets.take(ADA, few).remaining == 0
+    now[0] += 10_000
+    assert [buckets.take(ADA, few).remaining for _ in range(3)] == [2, 1, 0]
+
+
+def test_who_has_not_called_for_longest_is_forgotten(now: list[float]) -> None:
+    buckets, one = Buckets(most=2), Allowance(1, 60)
+    for key in (ADA, BOB):
+        buckets.take(key, one)
+    with pytest.raises(RateLimited):
+        buckets.take(ADA, one)
+    buckets.take(("route", "eve"), one)
+    with pytest.raises(RateLimited):
+        buckets.take(ADA, one)
+    assert buckets.take(BOB, one).remaining == 0
+
+
+def test_a_network_of_its_own_is_one_caller() -> None:
+    assert caller_of("2001:db8:1:2:aaaa::1") == caller_of("2001:db8:1:2::ffff") != caller_of("2001:db8:1:3::1")
+    assert caller_of("::ffff:192.0.2.1") == caller_of("192.0.2.1") != caller_of("192.0.2.2")
+    assert caller_of("somewhere") == "somewhere"

@@ -1,0 +1,181 @@
+"""Routes that reach a collection, for visitors who may see some of it."""
+
+import asyncio
+import json
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.core.scope import TenantScope
+from appliance.sites.answers import Exchange
+from appliance.sites.routes import Asked, Routes
+from appliance.sites.sending import Sender
+from appliance.testing.running import Running
+from appliance.webapps.route_table import RouteTable
+from appliance.webapps.routes import parse_routes
+from appliance.webapps.visitors import ANONYMOUS, Visitor
+from tests.sites.route_shop import ROUTES, deploy
+
+ADA, BOB = Visitor("user", "usr_ada", "ada@acme.example", "s-ada"), Visitor("user", "usr_bob", "bob@acme.example", "s-bob")
+ALL = ["list", "view", "create", "update", "delete"]
+NOTES = {"path": "/api/notes", "entities": "route-notes", "operations": ALL, "access": "signed_in"}
+OPEN = {"path": "/api/open", "entities": "route-notes", "operations": ["list", "create"], "access": "public"}
+STAFF = {"path": "/api/staff", "entities": "route-staff", "operations": ["list", "view"], "access": "member"}
+OWN = {"owner": "$actor.id"}
+
+
+@dataclass
+class Shop:
+    """The routes as they are served to whoever the gate lets in."""
+
+    running: Running
+    table: RouteTable
+    tenant: str = "acme"
+    routes: Routes = field(init=False)
+
+    def __post_init__(self) -> None:
+        services = self.running.services
+        self.routes = Routes(services, Sender(services.blobs, services.threads))
+
+    def ask(self, visitor: Visitor, method: str, path: str, body: Any = None, **more: str) -> httpx.Response:
+        """The answer to a request of a browser."""
+        raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        address, _, query = path.partition("?")
+        headers = {"host": "shop--acme.content.localhost", "sec-fetch-site": "same-origin"} | more
+        headers |= {} if body is None or "content-type" in more else {"content-type": "application/json"}
+        scope = {
+            "type": "http", "method": method, "path": address, "query_string": query.encode(), "scheme": "http",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()], "gos.request_id": "req_test",
+            "gos.address": "192.0.2.1",
+        }  # fmt: skip
+        sent: list[MutableMapping[str, Any]] = []
+
+        async def receive() -> MutableMapping[str, Any]:
+            return {"type": "http.request", "body": raw, "more_body": False}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            sent.append(message)
+
+        exchange = Exchange(scope, receive, send)
+        asked = Asked(exchange, TenantScope(self.tenant, "site"), "shop", self.table, False, visitor)
+        assert asyncio.run(self.routes.answer(asked))
+        return httpx.Response(sent[0]["status"], headers=sent[0]["headers"], content=sent[1]["body"])
+
+
+@pytest.fixture(scope="module")
+def shop(running: Running, acme: httpx.Client, globex: httpx.Client, route_shop: httpx.Client) -> Shop:
+    fields = [
+        {"name": "title", "type": "text", "required": True},
+        {"name": "owner", "type": "text"},
+        {"name": "n", "type": "integer"},
+    ]
+    access = {"list": {"_or": [OWN, {"owner": "everybody"}]}, "view": OWN, "create": OWN, "update": OWN, "delete": OWN}
+    for api in (acme, globex):
+        for name, rules in (("route-notes", access), ("route-staff", {"list": {"$actor.roles": {"_contains": "builder"}}})):
+            api.post("/api/v1/datapool", json={"name": name, "fields": fields, "access": rules}).raise_for_status()
+    return Shop(running, RouteTable(parse_routes([NOTES, OPEN, STAFF, *ROUTES])))
+
+
+def data(answer: httpx.Response, status: int = 200) -> Any:
+    assert answer.status_code == status, answer.text
+    return answer.json()["data"]
+
+
+def code(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def test_a_visitor_works_with_what_is_theirs(shop: Shop, acme: httpx.Client) -> None:
+    made = shop.ask(ADA, "POST", "/api/notes", {"title": "mine", "owner": ADA.id, "n": 7})
+    note = data(made, 201)
+    assert (note["title"], note["n"], made.headers["etag"]) == ("mine", 7, '"1"')
+    here = f"/api/notes/{note['id']}"
+    assert data(shop.ask(ADA, "GET", f"{here}?fields=title"))["title"] == "mine"
+    changed = shop.ask(ADA, "PATCH", here, {"title": "still mine"}, **{"if-match": '"1"'})
+    assert (data(changed)["title"], changed.headers["etag"]) == ("still mine", '"2"')
+    assert code(shop.ask(ADA, "PATCH", here, {"title": "late"}, **{"if-match": '"1"'})) == (412, "version_conflict")
+    history = acme.get(f"/api/v1/datapool/route-notes/entities/{note['id']}/history").raise_for_status().json()["data"]
+    assert {each["actor"] for each in history} == {"webapp:shop"}
+    for method, body in (("GET", None), ("PATCH", {"title": "x"}), ("DELETE", None)):
+        assert code(shop.ask(BOB, method, here, body)) == (404, "not_found")
+        assert code(shop.ask(ANONYMOUS, method, here, body)) == (401, "sign_in_required")
+    assert [each["id"] for each in data(shop.ask(BOB, "GET", "/api/notes"))] == []
+    assert data(shop.ask(ADA, "DELETE", here)) == {"deleted": note["id"]}
+    assert code(shop.ask(ADA, "GET", here)) == (404, "not_found")
+
+
+def test_what_the_rules_forbid_is_refused_without_their_words(shop: Shop) -> None:
+    for visitor, path in ((BOB, "/api/notes"), (ANONYMOUS, "/api/open")):
+        refused = shop.ask(visitor, "POST", path, {"title": "theirs", "owner": ADA.id})
+        assert code(refused) == (403, "policy_denied")
+        assert "route-notes" not in refused.text
+    assert code(shop.ask(ADA, "POST", "/api/notes", {"owner": ADA.id})) == (422, "validation_failed")
+    assert code(shop.ask(ADA, "POST", "/api/notes", [1])) == (422, "validation_failed")
+
+
+def test_a_list_is_what_may_be_seen_a_page_at_a_time(shop: Shop, acme: httpx.Client, globex: httpx.Client) -> None:
+    for api in (acme, globex):
+        for number in range(5):
+            note = {"title": f"for all {number}", "owner": "everybody", "n": number}
+            api.post("/api/v1/datapool/route-notes/entities", json=note).raise_for_status()
+    acme.post("/api/v1/datapool/route-notes/entities", json={"title": "hidden", "owner": "somebody"}).raise_for_status()
+    first = shop.ask(ANONYMOUS, "GET", "/api/open?sort=-n&limit=3&fields=n,title&count=exact")
+    assert [each["n"] for each in data(first)] == [4, 3, 2]
+    meta = first.json()["meta"]
+    assert meta["total"] == 5
+    rest = data(shop.ask(ANONYMOUS, "GET", f"/api/open?sort=-n&limit=3&fields=n,title&cursor={meta['next_cursor']}"))
+    assert [each["n"] for each in rest] == [1, 0]
+    found = data(shop.ask(ANONYMOUS, "GET", '/api/open?filter={"n":{"_gt":3}}'))
+    assert [each["title"] for each in found] == ["for all 4"]
+    for query, wrong in (
+        ("limit=101", "invalid_request"), ("limit=x", "invalid_request"), ("group=n", "invalid_request"),
+        ("x=1", "invalid_request"),
+        ("sort=n&sort=n", "invalid_request"), ("filter={", "invalid_filter"), ("cursor=x", "invalid_cursor"),
+    ):  # fmt: skip
+        assert code(shop.ask(ANONYMOUS, "GET", f"/api/open?{query}")) == (400, wrong), query
+
+
+def test_a_form_may_make_an_entity(shop: Shop) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    made = data(shop.ask(ADA, "POST", "/api/notes", b"title=8&owner=usr_ada&n=12", **form), 201)
+    assert (made["title"], made["n"]) == ("8", 12)
+
+
+def test_members_come_with_their_role(shop: Shop, running: Running) -> None:
+    builder, viewer = (
+        Visitor("member", running.user(f"route-{role}", "a long password", "acme", role), "", f"s-{role}")
+        for role in ("builder", "viewer")
+    )
+    assert data(shop.ask(builder, "GET", "/api/staff")) == []
+    stranger = Visitor("member", "usr_nobody", "", "s")
+    for visitor in (viewer, stranger):
+        answer = shop.ask(visitor, "GET", "/api/staff")
+        assert answer.status_code == 403 or data(answer) == []
+    assert code(shop.ask(ADA, "GET", "/api/staff")) == (403, "policy_denied")
+    assert code(shop.ask(builder, "GET", "/api/staff/ent_1")) == (403, "policy_denied")
+
+
+def test_another_tenants_entities_are_not_there(shop: Shop, running: Running) -> None:
+    made = data(shop.ask(ADA, "POST", "/api/notes", {"title": "acme's", "owner": ADA.id}), 201)
+    elsewhere = Shop(running, shop.table, "globex")
+    assert code(elsewhere.ask(ADA, "GET", f"/api/notes/{made['id']}")) == (404, "not_found")
+    assert [each["title"] for each in data(elsewhere.ask(ADA, "GET", "/api/notes")) if each["title"] == "acme's"] == []
+
+
+def test_a_process_knows_who_asks_and_only_they_may_follow(shop: Shop) -> None:
+    asked = shop.ask(ADA, "PUT", "/api/orders/7", {"name": "Ada"})
+    assert data(asked)["input"]["by"] == ADA.email
+    slow = shop.ask(ADA, "POST", "/api/slow", {})
+    follow = data(slow, 202)["follow"]
+    assert "set-cookie" not in slow.headers
+    assert data(shop.ask(ADA, "GET", follow))["status"] in ("running", "waiting")
+    for visitor in (BOB, ANONYMOUS, Visitor("user", ADA.id, ADA.email, "another session")):
+        assert code(shop.ask(visitor, "GET", follow)) == (404, "not_found")
+
+
+def test_routes_are_published_with_their_collection(acme: httpx.Client, shop: Shop) -> None:
+    assert deploy(acme, "route-notes", [NOTES]).status_code == 200
+    acme.delete("/api/v1/webapps/route-notes", params={"force": "true"}).raise_for_status()
