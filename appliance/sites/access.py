@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from appliance.connectors.egress import Egress
-from appliance.core.errors import ApplianceError, NotFound, PayloadTooLarge
+from appliance.core.errors import ApplianceError, NotFound, PayloadTooLarge, SignInRequired
 from appliance.core.scope import TenantScope
 from appliance.solutions.services import Services
 from appliance.webapps.access import Access
@@ -32,7 +32,6 @@ from .visiting import (
     Foreign,
     Page,
     Redirect,
-    SignInRequired,
     as_target,
     read_cookies,
     wants_page,
@@ -42,6 +41,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 WHO = "/_gos/visit"
+FOLLOWED = "/_gos/executions/"  # whoever called an open route follows it; a ticket is good for its browser alone
 MOST_FORM = 16 << 10
 MOST_FIELDS = 20
 NOT_SET_UP = "the sign-in of this app is not set up; tell whoever runs it"
@@ -83,7 +83,7 @@ class AccessGate:
             if self._sign_in.has(asked.path):
                 form = await _read_form(exchange.receive) if asked.method == "POST" else {}
                 await self._show(await self._ask(replace(asked, form=form, visitor=visitor)), asked, send)
-            elif access.is_open(asked.path):
+            elif access.is_open(asked.path) or asked.path.startswith(FOLLOWED):
                 return Admitted(visitor or ANONYMOUS, exchange if visitor is None else private(exchange), access)
             elif visitor is None:
                 await self._turn_away(asked, scope, send)

@@ -33,7 +33,7 @@ from .route_bodies import Body, BodyLimits, FileLimits, Intake, read_fields
 from .route_calls import RouteCall
 from .route_files import keep_files, undo_files
 from .sending import Sender
-from .tickets import Tickets, holder_of, new_visit, visit_cookie
+from .tickets import Tickets, browser_cookie, holder_of, new_browser
 
 log = logging.getLogger(__name__)
 _OF_SENDER = (ValidationFailed, InvalidRequest, UnsupportedMediaType)
@@ -102,12 +102,12 @@ class ProcessRoutes:
             return refused(failure_of(row.error), call.request_id, as_page=call.wants_page)
         if plain_form and route.then:
             return _leading_to(route.then)
-        visit = call.visit or new_visit()
-        holder = call.holder or holder_of(call.visitor, visit)
+        browser = call.browser or new_browser()
+        holder = call.holder or holder_of(call.visitor, browser)
         follow = PREFIX + self._tickets.issue(call.tenant, call.app, holder, row.id)
         told = {"success": True, "data": {"status": "running", "follow": follow}}
         reply = as_json(202, told, ("location", follow), ("retry-after", "1"))
-        return reply if holder == call.holder else reply.adding(("set-cookie", visit_cookie(visit)))
+        return reply if holder == call.holder else reply.adding(("set-cookie", browser_cookie(browser)))
 
 
 async def _wait(row: Execution, seconds: float, over: asyncio.Event) -> None:

@@ -11,7 +11,7 @@ from appliance.webapps.visitors import Visitor
 
 from .answers import Exchange
 from .buckets import caller_of
-from .tickets import holder_of, visit_of
+from .tickets import browser_of, holder_of
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class RouteCall:
         return f"{self.exchange.scope['scheme']}://{self.headers.get('host', '')}"
 
     @cached_property
-    def visit(self) -> str:
-        return visit_of(self.headers.get("cookie", ""))
+    def browser(self) -> str:
+        return browser_of(self.headers.get("cookie", ""))
 
     @property
     def holder(self) -> str:
         """See `tickets.holder_of`."""
-        return holder_of(self.visitor, self.visit)
+        return holder_of(self.visitor, self.browser)
 
     @property
     def address(self) -> str:

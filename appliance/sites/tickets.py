@@ -13,31 +13,31 @@ from appliance.core.scope import TenantScope
 from appliance.webapps.visitors import Visitor
 
 LIFETIME_MS = 24 * 3_600_000
-COOKIE = "__Host-gos-visit"
+COOKIE = "__Host-gos_browser"
 _COOKIE = re.compile(rf"(?:^|;)\s*{COOKIE}=([A-Za-z0-9_-]{{32}})\s*(?=;|$)")
 _TICKET = re.compile(r"[A-Za-z0-9_-]{40,400}")
 
 
-def new_visit() -> str:
-    """A name for the visit of a browser that has none."""
+def new_browser() -> str:
+    """A name for a browser that has none."""
     return secrets.token_urlsafe(24)
 
 
-def visit_of(cookie: str) -> str:
+def browser_of(cookie: str) -> str:
     """The name in a Cookie header; empty when there is none, or several."""
     found = set(_COOKIE.findall(cookie))
     return found.pop() if len(found) == 1 else ""
 
 
-def visit_cookie(name: str) -> str:
+def browser_cookie(name: str) -> str:
     return f"{COOKIE}={name}; Path=/; Max-Age={LIFETIME_MS // 1000}; HttpOnly; Secure; SameSite=Lax"
 
 
-def holder_of(visitor: Visitor, visit: str) -> str:
-    """Whom a ticket is good for: a session, or the visit of a browser; empty when neither is known."""
+def holder_of(visitor: Visitor, browser: str) -> str:
+    """Whom a ticket is good for: a session, or a browser without one; empty when neither is known."""
     if visitor.session:
         return f"session {visitor.kind} {visitor.id} {visitor.session}"
-    return f"visit {visit}" if visit else ""
+    return f"browser {browser}" if browser else ""
 
 
 class Tickets:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from appliance.core import clock
 from appliance.core.crypto import Sealer
-from appliance.core.errors import ApplianceError, ConfigInvalid
+from appliance.core.errors import ConfigInvalid
 from appliance.core.scope import TenantScope
 from appliance.tenants.hosts import split_host
 from appliance.webapps.access import Access
@@ -23,12 +23,6 @@ ASK_COOKIE = "__Host-gos_ask"
 SIGN_IN = "/_gos/sign-in"
 ASK_MS = 600_000
 LONGEST_TARGET = 2000
-
-
-class SignInRequired(ApplianceError):
-    """The app is not open to everybody, and this request comes without a visit that holds."""
-
-    code, status = "sign_in_required", 401
 
 
 @dataclass(frozen=True)

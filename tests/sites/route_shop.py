@@ -58,10 +58,10 @@ ROUTES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def deploy(api: httpx.Client, app: str, routes: list[dict[str, Any]], *, publish: bool = True) -> httpx.Response:
+def deploy(api: httpx.Client, app: str, routes: list[dict[str, Any]], **settings: Any) -> httpx.Response:
     """A new app with these routes; the answer to publishing it."""
     api.post("/api/v1/webapps", json={"id": app}).raise_for_status()
-    files = {"app.yaml": json.dumps({"routes": routes, "spa": True}).encode(), "public/index.html": b"<h1>Shop</h1>"}
+    files = {"app.yaml": json.dumps({"routes": routes, "spa": True, **settings}).encode(), "public/index.html": b"<h1>Shop</h1>"}
     path = f"/api/v1/webapps/{app}/versions"
     api.post(path, content=write_zip(files), headers={"Content-Type": "application/zip"}).raise_for_status()
     return api.post(f"{path}/1/publish", json={})

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from appliance.testing.running import Running
-from tests.sites.route_shop import SAME, deploy, executions, wait_for
+from tests.sites.route_shop import ROUTES, SAME, deploy, executions, wait_for
 
 
 def go_on(acme: httpx.Client, execution_id: str, word: str) -> None:
@@ -34,7 +34,7 @@ def begin_slow(route_shop: httpx.Client, acme: httpx.Client, headers: dict[str, 
 def cookie_of(answer: httpx.Response) -> str:
     """As a browser on `localhost` would send it back: it is Secure."""
     cookie = answer.headers["set-cookie"]
-    assert re.fullmatch(r"__Host-gos-visit=[\w-]{32}; Path=/; Max-Age=86400; HttpOnly; Secure; SameSite=Lax", cookie)
+    assert re.fullmatch(r"__Host-gos_browser=[\w-]{32}; Path=/; Max-Age=86400; HttpOnly; Secure; SameSite=Lax", cookie)
     return str(cookie.partition(";")[0])
 
 
@@ -103,3 +103,18 @@ def test_progress_is_streamed_until_the_end_and_resumed(route_shop: httpx.Client
     assert [event for event, _ in told if event != "running"] == ["succeeded"]
     assert told[-1][1]["output"] == {"said": "go"}
     assert route_shop.get(follow, headers={**asked, "Last-Event-ID": "succeeded"}).status_code == 204
+
+
+def test_an_open_route_of_a_closed_app_is_followed_by_its_browser_alone(running: Running, acme: httpx.Client) -> None:
+    acme.put("/api/v1/secrets/ROUTE_DOOR", json={"value": "let me in"}).raise_for_status()
+    access = {"password": {"secret": "ROUTE_DOOR"}, "paths": {"public": ["/api/slow"]}}
+    routes = [each for each in ROUTES if each["path"] in ("/api/slow", "/api/orders")]
+    deploy(acme, "route-gated", routes, access=access).raise_for_status()
+    with running.client("route-gated--acme.content.localhost", SAME) as browser:
+        assert browser.post("/api/orders", json={"name": "x"}).status_code == 401
+        answer, execution_id = begin_slow(browser, acme)
+        follow = answer.json()["data"]["follow"]
+        assert browser.get(follow).status_code == 404
+        go_on(acme, execution_id, "in")
+        mine = {"Cookie": cookie_of(answer)}
+        wait_for(lambda: browser.get(follow, headers=mine).json()["data"].get("output") == {"said": "in"})

@@ -113,7 +113,7 @@ FOREIGN: list[tuple[dict[str, str], str, int]] = [
     ({}, FORM, 403),
     ({}, "text/plain", 403),
     ({}, "application/json", 200),
-    ({"Cookie": "__Host-gos-visit=x"}, "application/json", 403),
+    ({"Cookie": "__Host-gos_browser=x"}, "application/json", 403),
     ({"Cookie": "from=a sibling"}, "application/json", 403),
 ]  # fmt: skip
 
