@@ -327,8 +327,8 @@ def make_asgi(appliance: Appliance) -> Any:
     on_domains = DomainRedirects(webapp_sites, services.domains.table, appliance.config)
     sites: dict[str, App] = {"webapp": on_domains, "preview": preview_sites, "cdn": cdn}
     services.publishing.check_through(Probing(sites, appliance.config))
-    permission = Permission(StaticFiles(cast(App, quart), folders), appliance.config, services.webapps, services.threads)
-    return Front(permission, sites, appliance.config, appliance.is_ready)
+    front = Front(StaticFiles(cast(App, quart), folders), sites, appliance.config, appliance.is_ready)
+    return Permission(front, appliance.config, services.webapps, services.threads)
 
 
 async def _refuse(error: Exception) -> Response:

@@ -7,13 +7,12 @@ from functools import partial
 from urllib.parse import parse_qs, quote
 
 from appliance.core.config import Config
-from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
-from appliance.tenants.hosts import CustomHosts, HostMatch, match_host
+from appliance.tenants.hosts import CustomHosts, HostMatch, match_host, split_host
 from appliance.webapps.domains.table import HostTable
 from appliance.webapps.service import WebApps
 
-from .answers import App, Receive, Scope, Send, answer, refuse
+from .answers import App, Receive, Scope, Send, answer
 
 CHALLENGES = "/.well-known/acme-challenge/"
 PERMITTED = "/domains/permitted"
@@ -64,10 +63,10 @@ class DomainRedirects:
 
 
 class Permission:
-    """Answers a proxy that asks whether to get a certificate for a name (`on_demand_tls` of Caddy): 200 or 404.
+    """Answers a proxy that asks whether to get a certificate for a name (`on_demand_tls` of Caddy): 200, or no such page.
 
     Only a proxy of the trusted networks or of this machine is answered, and only for itself: what came from further away
-    finds nothing here.
+    finds nothing here.  It stands before the host table, so that a proxy may ask by a loopback address.
     """
 
     def __init__(self, app: App, config: Config, webapps: WebApps, threads: Executor) -> None:
@@ -78,14 +77,12 @@ class Permission:
         self._trusted = [ipaddress.ip_network(network) for network in config.server.trusted_proxies]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != PERMITTED or scope["gos.host"].kind != "base":
-            await self._app(scope, receive, send)
-            return
-        asked = parse_qs(scope["query_string"].decode("latin1")).get("domain", [""])[0]
-        if self._is_proxy(scope) and await self._is_permitted(match_host(asked, self._config.domains)):
-            await answer(send, 200, b"", [(b"cache-control", b"no-store")])
-        else:
-            await refuse(send, NotFound("this name is not served here"), scope["gos.request_id"])
+        if scope["type"] == "http" and scope["path"] == PERMITTED and self._is_proxy(scope):
+            asked = parse_qs(scope["query_string"].decode("latin1")).get("domain", [""])[0]
+            if await self._is_permitted(match_host(asked, self._config.domains)):
+                await answer(send, 200, b"", [(b"cache-control", b"no-store")])
+                return
+        await self._app(scope, receive, send)
 
     async def _is_permitted(self, match: HostMatch) -> bool:
         """Names that exist; a WebApp's host only with its app, or anybody could have certificates made for invented ones."""
@@ -95,7 +92,11 @@ class Permission:
         return await asyncio.get_running_loop().run_in_executor(self._threads, ask) is not None
 
     def _is_proxy(self, scope: Scope) -> bool:
-        if scope["method"] not in ("GET", "HEAD") or any(name.lower() in _FORWARDED for name, _ in scope["headers"]):
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        host = split_host(headers.get(b"host", b"").decode("latin1"))
+        if scope["method"] not in ("GET", "HEAD") or any(name in headers for name in _FORWARDED):
+            return False
+        if host not in (self._config.domains.base, "localhost", "127.0.0.1", "[::1]"):
             return False
         try:
             peer = ipaddress.ip_address((scope.get("client") or ("",))[0])

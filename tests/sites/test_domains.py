@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from appliance.sites.answers import Receive, Scope, Send, answer
 from appliance.sites.domains import Permission
-from appliance.tenants.hosts import HostMatch
 from appliance.testing.running import Running, make_config
 from tests.sites.test_webapps import deploy, new_app
 from tests.webapps.name_server import NameServer
@@ -105,23 +105,26 @@ def test_nobody_else_is_told_which_names_exist(running: Running, home: str) -> N
 
 
 def test_what_comes_from_further_away_is_no_proxy(running: Running, home: str) -> None:
-    seen = []
-    for address, trusted in (("203.0.113.9", ()), ("203.0.113.9", ("203.0.113.0/24",)), ("::1", ()), ("", ())):
-        config = make_config(running.config.data, server__trusted_proxies=list(trusted))
-        permission = Permission(unexpected, config, running.services.webapps, running.services.threads)
-        scope: dict[str, Any] = {
-            "type": "http", "path": "/domains/permitted", "query_string": b"domain=home.test", "method": "GET", "headers": [],
-            "client": (address, 1) if address else None, "gos.host": HostMatch("base"), "gos.request_id": "r",
-        }  # fmt: skip
-        seen.append(asyncio.run(status_of(permission, scope)))
-    assert seen == [404, 200, 200, 404]
+    far, near = "203.0.113.9", "203.0.113.0/24"
+    seen = [
+        asked_by(running, far), asked_by(running, far, trusted=near), asked_by(running, "::1"), asked_by(running, None),
+        asked_by(running, "127.0.0.1", base="gos.example"), asked_by(running, far, trusted=near, host=b"127.0.0.1"),
+        asked_by(running, "127.0.0.1", host=b"gos.example"),
+    ]  # fmt: skip
+    assert seen == [404, 200, 200, 404, 200, 200, 404]
 
 
-async def unexpected(*_: object) -> None:
-    raise AssertionError("the question was passed on")
-
-
-async def status_of(app: Permission, scope: dict[str, Any]) -> int:
+def asked_by(
+    running: Running, address: str | None, *, trusted: str = "", base: str = "localhost", host: bytes = b"localhost"
+) -> int:
+    """The status that a proxy at this address gets, of an appliance set up in this way."""
+    networks = [trusted] if trusted else []
+    config = make_config(running.config.data, server__trusted_proxies=networks, domains__base=base)
+    permission = Permission(nothing_here, config, running.services.webapps, running.services.threads)
+    scope = {
+        "type": "http", "path": "/domains/permitted", "query_string": b"domain=home.test", "method": "GET",
+        "headers": [(b"Host", host)], "client": (address, 1) if address else None,
+    }  # fmt: skip
     sent: list[MutableMapping[str, Any]] = []
 
     async def send(message: MutableMapping[str, Any]) -> None:
@@ -130,8 +133,12 @@ async def status_of(app: Permission, scope: dict[str, Any]) -> int:
     async def receive() -> MutableMapping[str, Any]:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    await app(scope, receive, send)
+    asyncio.run(permission(scope, receive, send))
     return int(sent[0]["status"])
+
+
+async def nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
+    await answer(send, 404, b"", [])
 
 
 def test_a_domain_is_proven_over_the_api(
