@@ -31,7 +31,7 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.documents import service as documents
 from appliance.documents.keeping import refuse_tenant_with_kept
-from appliance.documents.leaving import Exits, NothingReviewed
+from appliance.documents.leaving import Exits
 from appliance.documents.publications import Publications
 from appliance.documents.scanning import incoming_blobs
 from appliance.documents.shares import Shares
@@ -191,7 +191,7 @@ def build(config: Config) -> Appliance:
     ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach)
     flow = ProcessFlow(config, presence, pool, queue, ports)
     own_domains, visits = domains.of_config(config, egress), Visits(sealer)
-    exits = Exits(blobs, NothingReviewed())
+    exits = Exits(blobs, reviews)
     withdraw = (
         approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile), own_domains.table.watch(),
         on_other_host(custom_hosts(own_domains.table)), people.on_new_password(visits.forget_person),
@@ -272,6 +272,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("overdue-documents", 3600.0, lambda: delete_overdue(services.documents)),
         Periodic("quarantine", 300.0, lambda: services.documents.scan_again(services.config.data)),
         Periodic("uploads", 3600.0, forget_expired),
+        Periodic("reviews", 60.0, reviews.expire_reviews),
         Periodic("publishing", 2.0, services.publishing.resume),
         Periodic("blobs", 3600.0, services.blobs.collect),
         Periodic("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use())),

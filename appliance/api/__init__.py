@@ -23,6 +23,7 @@ from . import (
     replay,
     retention,
     retry_plan,
+    reviews,
     shares,
     solutions,
     tenants,
@@ -38,8 +39,8 @@ from .routing import ROUTES
 
 DOMAINS = (
     actions, approvals, bulk, calls, datapool, delivery, document_uploads, documents, domains, dry_runs, executions,
-    integrations, keys, kill_switches, llm, logs, oauth, processes, publishing, replay, retention, retry_plan, shares, solutions,
-    tenants, triggers, version_diff, visits, webapps, webhooks,
+    integrations, keys, kill_switches, llm, logs, oauth, processes, publishing, replay, retention, retry_plan, reviews, shares,
+    solutions, tenants, triggers, version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

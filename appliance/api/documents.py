@@ -33,6 +33,8 @@ class DocumentView(View):
     created_by: str
     updated_at: str
     metadata: dict[str, Any]
+    review: Literal["none", "pending", "approved", "rejected"]
+    approved_revision: int | None = None
 
 
 class FolderView(View):
@@ -127,6 +129,7 @@ def document_view(document: Document) -> DocumentView:
         size=document.size, sha256=document.sha256, revision=document.revision, version=document.version,
         created_at=clock.rfc3339(document.created_at), created_by=document.created_by,
         updated_at=clock.rfc3339(document.updated_at), metadata=dict(document.metadata),
+        review=document.review, approved_revision=document.approved_revision,
     )  # fmt: skip
 
 

@@ -123,8 +123,9 @@ def create_webhook(call: Call) -> Answer:
     """Tell an address of events.
 
     Messages are signed by Standard Webhooks with the `secret` of this answer, which is given nowhere else. Events are
-    `execution.succeeded`, `execution.failed`, `execution.waiting`, `approval.requested`, `integration.failing` and
-    `webapp.published`. A message is sent at least once, under one `webhook-id`, and tried for three days; no order is promised.
+    `execution.succeeded`, `execution.failed`, `execution.waiting`, `approval.requested`, `integration.failing`,
+    `webapp.published` and `document.approved`. A message is sent at least once, under one `webhook-id`, and tried for three
+    days; no order is promised.
     """
     body: CreateWebhook = call.body
     return _told_once(*call.services.webhooks.create_webhook(call.scope, Spec(body.url, body.events, body.description)))

@@ -14,6 +14,7 @@ from . import (
     approvals,
     connecting,
     datapool,
+    documents,
     domains,
     dry_runs,
     executions,
@@ -33,8 +34,8 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, approvals, connecting, datapool, domains, dry_runs, executions, failures, integrations, keys, logs, processes, replay,
-    retry_plan, sign_in, visiting, webapps,
+    about, approvals, connecting, datapool, documents, domains, dry_runs, executions, failures, integrations, keys, logs, processes,
+    replay, retry_plan, sign_in, visiting, webapps,
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from appliance.solutions.services import Services
 
 from . import csrf, session
 from .rendering import Renderer
-from .routing import Answer, Arrival, Asked, BaseRoute, Download, Form, Later, Page, PageRoute, Redirect, Visit
+from .routing import Answer, Arrival, Asked, BaseRoute, Download, File, Form, Later, Page, PageRoute, Redirect, Visit
 
 log = logging.getLogger(__name__)
 
@@ -110,17 +110,23 @@ class Edge:
             log.exception("unhandled error in the console")
             return self._send(_problem_page(ApplianceError(INTERNAL)), asked, visit)
 
-    def _send(self, answer: Page | Redirect | Download, asked: Asked, visit: Visit | None) -> Response:
+    def _send(self, answer: Page | Redirect | Download | File, asked: Asked, visit: Visit | None) -> Response:
         response = self._response(answer, asked, visit)
         response.headers["Cache-Control"] = "no-store"
-        response.headers["Content-Security-Policy"] = self._policy
+        response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox" if isinstance(answer, File) else self._policy
         return response
 
-    def _response(self, answer: Page | Redirect | Download, asked: Asked, visit: Visit | None) -> Response:
+    def _response(self, answer: Page | Redirect | Download | File, asked: Asked, visit: Visit | None) -> Response:
         if isinstance(answer, Redirect):
             response = Response(b"", 303, {"Location": answer.url})
             for name, value in answer.cookies.items():
                 response.set_cookie(name, value, max_age=None if value else 0, secure=True, httponly=True, samesite="Lax", path="/")
+            return response
+        if isinstance(answer, File):
+            response = Response(self._pieces(answer.pieces), 200, content_type=answer.media)
+            response.headers.set("Content-Disposition", "attachment", filename=answer.name)
+            response.headers["Content-Length"] = str(answer.size)
+            response.timeout = None
             return response
         if isinstance(answer, Download):
             response = Response(answer.content, 200, content_type=answer.media)
@@ -128,6 +134,12 @@ class Edge:
             return response
         html = self._renderer.render(answer, asked, visit)
         return Response(html, answer.status, content_type="text/html; charset=utf-8")
+
+    async def _pieces(self, source: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """Each piece read in a thread; the reader of the answer sets the pace."""
+        loop = asyncio.get_running_loop()
+        while piece := await loop.run_in_executor(self._services.threads, next, source, b""):
+            yield piece
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ MENU = (
     ("logs", "Logs", "logs.read", "log"),
     ("datapool", "DataPool", "entities.read", "collection"),
     ("integrations", "Integrations", "integrations.read", "integration"),
+    ("documents", "Documents", "documents.read", "document"),
     ("webapps", "WebApps", "webapps.read", "webapp"),
     ("keys", "API keys", "keys.read", "key"),
     ("about", "About", None, "about"),

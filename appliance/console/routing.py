@@ -1,6 +1,6 @@
 """Pages declared once: method, path, host and scope; handlers take a visit and answer a page, a redirect or a file."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -41,6 +41,16 @@ class Download:
 
 
 @dataclass(frozen=True)
+class File:
+    """A file of any size for the visitor to save, sent a piece at a time; no browser shows or runs it."""
+
+    name: str
+    media: str
+    pieces: Iterator[bytes]
+    size: int
+
+
+@dataclass(frozen=True)
 class Later:
     """What `then` answers once `work` is done, well or badly; nobody holds a thread meanwhile."""
 
@@ -48,7 +58,7 @@ class Later:
     then: "Callable[[], Answer]"
 
 
-Answer = Page | Redirect | Download | Later
+Answer = Page | Redirect | Download | File | Later
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from appliance.core.scope import TenantScope
 
-from . import metadata
+from . import metadata, reviews
 from .models import DocumentRow, DocumentTag
 from .naming import check_folder
 from .records import Document, Wanted
@@ -29,15 +29,17 @@ def chosen(scope: TenantScope, wanted: Wanted) -> Any:
 
 
 def shown(scope: TenantScope, rows: Iterable[DocumentRow]) -> list[Document]:
-    """The rows with their tags."""
+    """The rows with their tags and what reviews say of them."""
     rows = list(rows)
     tags: dict[str, list[str]] = {row.id: [] for row in rows}
     for each in scope.select(DocumentTag).where(DocumentTag.document_id.in_(list(tags))).order_by(DocumentTag.tag):
         tags[each.document_id].append(each.tag)
+    standing = reviews.standings(scope, rows)
     return [
         Document(
             row.id, row.name, row.folder, tuple(sorted(tags[row.id])), row.media_type, row.size, row.sha256, row.revision,
-            row.version, row.created_at, row.created_by, row.updated_at, row.metadata,
+            row.version, row.created_at, row.created_by, row.updated_at, row.metadata, standing[row.id].review,
+            standing[row.id].approved_revision,
         )
         for row in rows
     ]  # fmt: skip

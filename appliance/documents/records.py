@@ -12,7 +12,7 @@ Event = Literal["created", "updated", "deleted"]
 
 @dataclass(frozen=True)
 class Document:
-    """A document; size, sha256 and media_type are of its newest revision.  Times in milliseconds."""
+    """A document; size, sha256 and media_type and review are of its newest revision.  Times in milliseconds."""
 
     id: str
     name: str
@@ -27,6 +27,8 @@ class Document:
     created_by: str
     updated_at: int
     metadata: Mapping[str, Any]
+    review: Literal["none", "pending", "approved", "rejected"] = "none"
+    approved_revision: int | None = None
 
 
 @dataclass(frozen=True)

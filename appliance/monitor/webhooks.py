@@ -26,7 +26,7 @@ __all__ = ["EVENTS", "Change", "DeliveryRow", "Spec", "WebhookRow", "Webhooks", 
 
 EVENTS = (
     "execution.succeeded", "execution.failed", "execution.waiting", "approval.requested", "integration.failing", "webapp.published",
-    "webapp.publish_failed", "domain.failing",
+    "webapp.publish_failed", "domain.failing", "document.approved",
 )
 TEST_EVENT = "webhook.test"
 KEEP_TRYING_MS = 3 * 86_400_000

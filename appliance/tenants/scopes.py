@@ -19,7 +19,7 @@ SCOPES: dict[str, str] = {
     "webapps.publish": "publish, roll back and unpublish WebApps",
     "documents.read": "read documents",
     "documents.write": "upload and change documents",
-    "documents.review": "decide reviews",
+    "documents.review": "ask for reviews of documents",
     "documents.share": "publish documents and make shares",
     "documents.retain": "retain documents, put them under legal holds and release them, set rules of folders",
     "logs.read": "read logs, analytics, queues, failures and the audit trail",

@@ -1,7 +1,9 @@
 """One valid request for every route of documents."""
 
 from collections.abc import Callable
+from typing import Any
 
+from appliance.core import clock
 from tests.api.example import Example
 from tests.api.resources import Resources, fresh
 
@@ -28,6 +30,24 @@ def _moved(tenant: Resources) -> Example:
     return Example(body={"from": folder, "to": f"archive/{folder}"})
 
 
+def _asked(tenant: Resources) -> dict[str, Any]:
+    """What a review is asked with: somebody who has sent nothing."""
+    return {"reviewers": [tenant.once("reviewer", lambda: _member(tenant))], "needed": 1}
+
+
+def _member(tenant: Resources) -> str:
+    """Somebody of their own: other examples take members away."""
+    login = f"{fresh('reviewer')}@{tenant.tenant}.test"
+    tenant.running.user(login, "a long enough password")
+    tenant.ask("POST", "/members", {"login": login, "role": "viewer"})
+    return login
+
+
+def _review(tenant: Resources) -> dict[str, str]:
+    document = tenant.document()
+    return {"document_id": document, "review_id": str(tenant.ask("POST", f"/documents/{document}/reviews", _asked(tenant))["id"])}
+
+
 DOCUMENTS: dict[str, Callable[[Resources], Example]] = {
     "list_documents": lambda tenant: Example(query={"metadata": '{"customer": "ACME"}'}),
     "create_document": lambda tenant: Example(
@@ -42,6 +62,10 @@ DOCUMENTS: dict[str, Callable[[Resources], Example]] = {
     ),
     "delete_document": lambda tenant: Example(_made(tenant)),
     "add_revision": lambda tenant: Example(_made(tenant), b"number\n10249\n", {"comment": "corrected"}, media=STREAM),
+    "request_review": lambda tenant: Example(_made(tenant), {**_asked(tenant), "due": clock.rfc3339(clock.now_ms() + 86_400_000)}),
+    "list_reviews": lambda tenant: Example(_document(tenant)),
+    "get_review": lambda tenant: Example(_review(tenant)),
+    "withdraw_review": lambda tenant: Example(_review(tenant)),
     "list_folders": lambda tenant: Example(query={"under": "inbox"}),
     "move_folder": _moved,
     "open_upload": lambda tenant: Example(body={"name": "in-parts.txt", "size": 7, "folder": "inbox"}),

@@ -15,7 +15,9 @@ from appliance.testing.running import Running
 from tests.console.browser import Browser
 
 INLINE = re.compile(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=|javascript:", re.IGNORECASE)
-LISTS = ["processes", "executions", "approvals", "failures", "logs", "datapool", "integrations", "webapps", "keys", "about"]
+LISTS = [
+    "processes", "executions", "approvals", "failures", "logs", "datapool", "integrations", "documents", "webapps", "keys", "about",
+]  # fmt: skip
 
 
 def path_of(route: PageRoute) -> str:

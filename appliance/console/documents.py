@@ -1,0 +1,140 @@
+"""Pages of documents: the list, and one with its contents, its text and its reviews, which people decide here."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, NotFound, PolicyDenied, ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.documents import reviews
+from appliance.documents.reviews import Decision, NewReview, Review
+from appliance.documents.service import Wanted
+from appliance.tenants import people
+
+from .people import Names
+from .routing import Answer, File, Page, Redirect, Visit, page
+
+MOST_FOLDERS = 200
+DUE_DAYS = (("1", "in 1 day"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A review as this visitor sees it: `refusal` says why they do not decide; `is_own` that they sent the content."""
+
+    review: Review
+    refusal: str | None
+    is_own: bool
+
+
+@page("GET", "/documents", scope="documents.read")
+def list_documents(visit: Visit) -> Answer:
+    """The tenant's documents, newest first, and what waits for this visitor's review."""
+    args = visit.asked.args
+    name, folder = args.get("name", "").strip()[:200], args.get("folder") or None
+    found = visit.services.documents.list_documents(
+        visit.scope, Wanted(name=name or None, folder=folder), visit.page(count=True)
+    )  # fmt: skip
+    folders = visit.services.documents.list_folders(visit.scope, "", PageRequest(MOST_FOLDERS))
+    values = {
+        "rows": found.items, "next_cursor": found.next_cursor, "total": found.total, "name": name, "folder": folder,
+        "folders": [each.path for each in folders.items], "mine": _mine(visit), "names": Names(visit),
+    }  # fmt: skip
+    return Page("documents.html", values)
+
+
+def _mine(visit: Visit) -> list[tuple[Review, str]]:
+    """The reviews that wait for this visitor, each with the name of its document."""
+    documents = visit.services.documents
+    waiting = reviews.waiting_for(visit.scope, visit.person.user_id)
+    return [(each, documents.get_document(visit.scope, each.document_id).name) for each in waiting]
+
+
+@page("GET", "/documents/<document_id>", scope="documents.read")
+def show_document(visit: Visit, document_id: str) -> Answer:
+    """One document."""
+    return _document_page(visit, document_id)
+
+
+def _document_page(visit: Visit, document_id: str, problem: ApplianceError | None = None) -> Page:
+    documents = visit.services.documents
+    document = documents.get_document(visit.scope, document_id)
+    revisions = documents.list_revisions(visit.scope, document_id, PageRequest(20))
+    asked = reviews.list_reviews(visit.scope, document_id, PageRequest(20))
+    may_ask = visit.may("documents.review")
+    values = {
+        "document": document, "revisions": revisions.items, "reviews": [_asked(visit, each) for each in asked.items],
+        "names": Names(visit), "problem": problem, "comment": visit.asked.field("comment"), "days": DUE_DAYS,
+        "members": people.list_members(visit.scope) if may_ask else [], "chosen": visit.asked.form.get("reviewers", []),
+        "note": visit.asked.field("note"),
+    }  # fmt: skip
+    return Page("document.html", values, problem.status if problem else 200)
+
+
+def _asked(visit: Visit, review: Review) -> Asked:
+    try:
+        own = reviews.check_reviewer(visit.scope, visit.person, review)
+    except PolicyDenied as error:
+        return Asked(review, error.message, is_own=False)
+    voted = any(vote.login == visit.person.login for vote in review.votes)
+    return Asked(review, "you have decided already; the others have not" if voted else None, own)
+
+
+@page("POST", "/documents/<document_id>/reviews", scope="documents.review")
+def request_review(visit: Visit, document_id: str) -> Answer:
+    """Ask the chosen members to review the newest revision, or the one that the page showed."""
+    asked = visit.asked
+    try:
+        days = asked.field("days")
+        if days not in dict(DUE_DAYS):
+            raise ValidationFailed("choose until when the review is wanted", pointer="/due")
+        wanted = NewReview(
+            asked.form.get("reviewers", []), _number(asked.field("revision")), _number(asked.field("needed")),
+            clock.now_ms() + int(days) * 86_400_000, asked.field("note").replace("\r\n", "\n"),
+        )  # fmt: skip
+        reviews.request_review(visit.scope, document_id, wanted)
+    except NotFound:
+        raise
+    except ApplianceError as refusal:
+        return _document_page(visit, document_id, refusal)
+    return Redirect(f"/console/documents/{document_id}")
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ValidationFailed("this form is not one of this page; open the document and send it again")
+    return int(text)
+
+
+@page("POST", "/documents/<document_id>/reviews/<review_id>", scope="documents.read")
+def decide_review(visit: Visit, document_id: str, review_id: str) -> Answer:
+    """Approve or reject in the visitor's own name."""
+    comment = visit.asked.field("comment").replace("\r\n", "\n")
+    try:
+        decision = cast(Decision, visit.asked.field("decision"))
+        reviews.decide_review(visit.scope, visit.person, document_id, review_id, decision, comment)
+    except NotFound:
+        raise
+    except ApplianceError as refusal:
+        return _document_page(visit, document_id, refusal)
+    return Redirect(f"/console/documents/{document_id}")
+
+
+@page("POST", "/documents/<document_id>/reviews/<review_id>/withdraw", scope="documents.review")
+def withdraw_review(visit: Visit, document_id: str, review_id: str) -> Answer:
+    """Ask for a review no longer."""
+    try:
+        reviews.withdraw_review(visit.scope, document_id, review_id)
+    except NotFound:
+        raise
+    except ApplianceError as refusal:
+        return _document_page(visit, document_id, refusal)
+    return Redirect(f"/console/documents/{document_id}")
+
+
+@page("GET", "/documents/<document_id>/content", scope="documents.read")
+def download_document(visit: Visit, document_id: str) -> Answer:
+    """A content to be saved, never shown: the newest, or the `revision` asked for."""
+    revision = visit.asked.args.get("revision")
+    content = visit.services.documents.open_content(visit.scope, document_id, None if revision is None else _number(revision))
+    return File(content.name, content.media_type, content.pieces(0, content.size), content.size)

@@ -1,0 +1,43 @@
+"""The rows of reviews."""
+
+from peewee import BigIntegerField, CompositeKey, IntegerField, TextField
+
+from appliance.core.db import JsonField, TenantModel
+
+
+class ReviewRow(TenantModel):
+    """A review of one content; `reviewers` are `[user id, login]` as they were when it was asked for."""
+
+    label = "review"
+    id = TextField()
+    document_id = TextField()
+    revision = IntegerField()
+    sha256 = TextField()
+    needed = IntegerField()
+    reviewers = JsonField()
+    note = TextField()
+    status = TextField()  # pending | approved | rejected | expired | withdrawn
+    due_at = BigIntegerField()
+    requested_by = TextField()
+    created_at = BigIntegerField()
+    closed_at = BigIntegerField(null=True)
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "id")
+        table_name = "document_review"
+
+
+class VoteRow(TenantModel):
+    """What one reviewer said."""
+
+    label = "vote"
+    review_id = TextField()
+    user_id = TextField()
+    login = TextField()
+    decision = TextField()  # approve | reject
+    comment = TextField()
+    at = BigIntegerField()
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "review_id", "user_id")
+        table_name = "document_vote"

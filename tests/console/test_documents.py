@@ -1,0 +1,119 @@
+"""Documents in the console: what people see of them, and how they decide about a content."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.console.browser import Browser
+
+SignedIn = Callable[[str], Browser]
+HOSTILE = "<script>alert(1)<script> & 'x'"
+
+
+@pytest.fixture
+def made(acme: httpx.Client, signed_in: SignedIn) -> dict[str, Any]:
+    """A document of two revisions whose every text is hostile."""
+    form = {
+        "name": "_script_alert(1)&'.txt",
+        "folder": "in",
+        "tags": HOSTILE,
+        "metadata": '{"<b>": "<img src=x onerror=alert(1)>"}',
+    }
+    answer = acme.post("/api/v1/documents", files={"file": ("a.txt", b"<script>alert(1)</script>")}, data=form)
+    assert answer.status_code == 201, answer.text
+    document: dict[str, Any] = answer.json()["data"]
+    path = f"/api/v1/documents/{document['id']}/revisions"
+    acme.post(path, params={"comment": HOSTILE}, content=b"two <b>").raise_for_status()
+    return document
+
+
+def ask(acme: httpx.Client, document: dict[str, Any], *logins: str, **more: Any) -> str:
+    answer = acme.post(f"/api/v1/documents/{document['id']}/reviews", json={"reviewers": list(logins), **more})
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["data"]["review_url"].endswith(f"/console/documents/{document['id']}")
+    return str(answer.json()["data"]["id"])
+
+
+def shown(browser: Browser, path: str, status: int = 200) -> str:
+    page = browser.get(browser.at("acme", f"/console/documents{path}"))
+    assert page.status_code == status
+    return page.text
+
+
+def test_what_is_hostile_is_shown_as_text(signed_in: SignedIn, acme: httpx.Client, made: dict[str, Any]) -> None:
+    ask(acme, made, "viewer@acme.test", note=HOSTILE)
+    viewer = signed_in("viewer@acme.test")
+    for text in (shown(viewer, ""), shown(viewer, f"/{made['id']}"), shown(viewer, f"?name={HOSTILE}")):
+        assert "<script>alert" not in text
+        assert "<img src=x" not in text
+        assert "&lt;script&gt;alert(1)" in text
+    assert "&lt;img src=x onerror=alert(1)&gt;" in shown(viewer, f"/{made['id']}")
+
+
+def test_a_content_is_saved_and_never_shown(signed_in: SignedIn, made: dict[str, Any]) -> None:
+    viewer = signed_in("viewer@acme.test")
+    address = viewer.at("acme", f"/console/documents/{made['id']}/content")
+    for query, data in (("", b"two <b>"), ("?revision=1", b"<script>alert(1)</script>")):
+        answer = viewer.get(address + query)
+        assert (answer.status_code, answer.content) == (200, data)
+        assert answer.headers["content-disposition"].startswith("attachment;")
+        assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    for query, status in (("?revision=3", 404), ("?revision=x", 422)):
+        assert viewer.get(address + query).status_code == status
+
+
+def test_the_named_decide_and_the_others_read(signed_in: SignedIn, acme: httpx.Client, made: dict[str, Any]) -> None:
+    review = ask(acme, made, "viewer@acme.test", "operator@acme.test", needed=2, note="the price")
+    viewer, operator, builder = (signed_in(f"{role}@acme.test") for role in ("viewer", "operator", "builder"))
+    path = f"/{made['id']}/reviews/{review}"
+    assert made["id"] in shown(viewer, "").split("Documents, newest first")[0]
+    assert "this is decided by" in shown(builder, f"/{made['id']}").lower()
+    assert f'action="/console/documents{path}"' not in shown(builder, f"/{made['id']}")
+    address = viewer.at("acme", f"/console/documents{path}")
+    refused = builder.post(address, {"decision": "approve"})
+    assert (refused.status_code, "ask one of them" in refused.text) == (403, True)
+    assert viewer.post(address, {"decision": "maybe", "comment": "kept"}).status_code == 422
+    assert viewer.post(address, {"decision": "approve", "comment": "good"}).status_code == 200
+    assert viewer.post(address, {"decision": "approve"}).status_code == 409
+    assert "you have decided already" in shown(viewer, f"/{made['id']}").lower()
+    assert acme.get(f"/api/v1/documents/{made['id']}").json()["data"]["review"] == "pending"
+    operator.post(address, {"decision": "approve"})
+    document = acme.get(f"/api/v1/documents/{made['id']}").json()["data"]
+    assert (document["review"], document["approved_revision"]) == ("approved", 2)
+    told = acme.get(f"/api/v1/documents/{made['id']}/reviews/{review}").json()["data"]
+    assert [(each["reviewer"], each["decision"], each["comment"]) for each in told["decisions"]] == [
+        ("viewer@acme.test", "approve", "good"), ("operator@acme.test", "approve", ""),
+    ]  # fmt: skip
+
+
+def test_a_review_is_asked_for_on_the_page(signed_in: SignedIn, acme: httpx.Client, made: dict[str, Any]) -> None:
+    builder = signed_in("builder@acme.test")
+    address = builder.at("acme", f"/console/documents/{made['id']}/reviews")
+    form: dict[str, str | list[str]] = {"revision": "2", "needed": "1", "days": "7", "note": "look"}
+    assert builder.post(address, form).status_code == 422
+    assert builder.post(address, {**form, "reviewers": ["viewer@acme.test"], "days": "9"}).status_code == 422
+    assert builder.post(address, {**form, "reviewers": ["viewer@acme.test", "operator@acme.test"]}).status_code == 200
+    (review,) = acme.get(f"/api/v1/documents/{made['id']}/reviews").json()["data"]
+    assert (review["status"], review["reviewers"], review["note"]) == (
+        "pending",
+        ["viewer@acme.test", "operator@acme.test"],
+        "look",
+    )
+    assert "Ask for a review" not in shown(builder, f"/{made['id']}")
+    assert builder.post(f"{address}/{review['id']}/withdraw", {}).status_code == 200
+    assert acme.get(f"/api/v1/documents/{made['id']}/reviews/{review['id']}").json()["data"]["status"] == "withdrawn"
+
+
+def test_documents_of_others_are_not_there(signed_in: SignedIn, acme: httpx.Client, made: dict[str, Any]) -> None:
+    review = ask(acme, made, "viewer@acme.test")
+    stranger = signed_in("owner@globex.test")
+    for path in ("", "/content"):
+        pages = [stranger.get(stranger.at("globex", f"/console/documents/{name}{path}")) for name in (made["id"], "doc_0")]
+        assert [page.status_code for page in pages] == [404, 404]
+    for path in ("reviews", f"reviews/{review}", f"reviews/{review}/withdraw"):
+        form = {"decision": "approve", "revision": "1", "needed": "1", "days": "7", "reviewers": "owner@globex.test"}
+        assert stranger.post(stranger.at("globex", f"/console/documents/{made['id']}/{path}"), form).status_code == 404
+    assert acme.get(f"/api/v1/documents/{made['id']}").json()["data"]["review"] == "pending"

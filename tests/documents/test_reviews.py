@@ -1,0 +1,218 @@
+"""A content is approved by the people who were named, by nobody else, and no other content with it."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from appliance.core import clock, db
+from appliance.core.errors import ApplianceError, Conflict, NotFound, PolicyDenied, ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.documents import reviews
+from appliance.documents.reviews import NewReview, Review
+from appliance.documents.service import Document, Documents, NewDocument
+from appliance.monitor import audit
+from appliance.tenants import people
+from appliance.tenants import service as tenants
+from appliance.tenants.people import SignedIn
+
+Sign = Callable[..., SignedIn]
+DAY = 86_400_000
+
+
+@pytest.fixture
+def sign(documents: Documents) -> Sign:
+    """A person with a role in a tenant, signed in."""
+
+    def make(login: str, tenant: str = "acme", role: str = "viewer") -> SignedIn:
+        person = people.create_user(login, "correct horse battery")
+        people.add_member(tenants.system_scope(tenant), login, role)
+        return SignedIn(person.id, login, role, TenantScope(tenant, f"user:{person.id}"))
+
+    return make
+
+
+@pytest.fixture
+def made(documents: Documents, acme: TenantScope) -> Document:
+    return documents.store_document(acme, NewDocument("contract.txt"), b"one")
+
+
+def ask(scope: TenantScope, document: Document, *logins: str, **more: Any) -> Review:
+    return reviews.request_review(scope, document.id, NewReview(logins, **more))
+
+
+def decide(person: SignedIn, review: Review, decision: Any = "approve", comment: str = "") -> Review:
+    assert person.scope is not None
+    return reviews.decide_review(person.scope, person, review.document_id, review.id, decision, comment)
+
+
+def refused(kind: type[ApplianceError], act: Callable[[], object]) -> ApplianceError:
+    with pytest.raises(kind) as caught:
+        act()
+    return caught.value
+
+
+def test_so_many_of_the_named_approve(documents: Documents, acme: TenantScope, sign: Sign, made: Document) -> None:
+    ada, bob, eve = (sign(f"{name}@acme.test") for name in ("ada", "bob", "eve"))
+    review = ask(acme, made, "ada@acme.test", "BOB@acme.test", needed=2, note="the price")
+    assert (review.status, review.revision, review.sha256, review.note) == ("pending", 1, made.sha256, "the price")
+    assert documents.get_document(acme, made.id).review == "pending"
+    assert [each.id for each in reviews.waiting_for(acme, ada.user_id)] == [review.id]
+    assert decide(ada, review, comment="good").status == "pending"
+    assert reviews.waiting_for(acme, ada.user_id) == reviews.waiting_for(acme, eve.user_id) == []
+    refused(Conflict, lambda: decide(ada, review))
+    assert "ada@acme.test" in refused(PolicyDenied, lambda: decide(eve, review)).message
+    done = decide(bob, review)
+    assert (done.status, [(vote.login, vote.comment) for vote in done.votes]) == (
+        "approved", [("ada@acme.test", "good"), ("bob@acme.test", "")],
+    )  # fmt: skip
+    shown = documents.get_document(acme, made.id)
+    assert (shown.review, shown.approved_revision) == ("approved", 1)
+    refused(Conflict, lambda: decide(bob, review, "reject"))
+    actions = [entry.action for entry in audit.list_entries(acme, audit.AuditFilter(subject=made.id), PageRequest()).items]
+    assert actions == ["review.approve", "review.approve", "review.request"]
+
+
+def test_it_is_rejected_when_approval_is_out_of_reach(documents: Documents, acme: TenantScope, sign: Sign, made: Document) -> None:
+    ada, bob = sign("ada@acme.test"), sign("bob@acme.test")
+    sign("cyd@acme.test")
+    review = ask(acme, made, "ada@acme.test", "bob@acme.test", "cyd@acme.test", needed=2)
+    assert decide(ada, review, "reject").status == "pending"
+    assert decide(bob, review, "reject").status == "rejected"
+    shown = documents.get_document(acme, made.id)
+    assert (shown.review, shown.approved_revision) == ("rejected", None)
+
+
+def test_another_content_is_not_approved_with_it(documents: Documents, acme: TenantScope, sign: Sign, made: Document) -> None:
+    ada = sign("ada@acme.test")
+    decide(ada, ask(acme, made, "ada@acme.test"))
+    changed = documents.add_revision(acme, made.id, documents.keep_content(acme, b"two"))
+    assert (changed.review, changed.approved_revision) == ("none", 1)
+    assert (reviews.is_approved(acme, made.id, 1), reviews.is_approved(acme, made.id, 2)) == (True, False)
+    assert reviews.latest_approved(acme, made.id) == 1
+    back = documents.add_revision(acme, made.id, documents.keep_content(acme, b"one"))
+    assert (back.revision, back.review, back.approved_revision) == (3, "approved", 3)
+    decide(ada, ask(acme, made, "ada@acme.test"), "reject")
+    assert documents.get_document(acme, made.id).approved_revision is None
+    assert not reviews.is_approved(acme, made.id, 3)
+    other = documents.store_document(acme, NewDocument("copy.txt"), b"one")
+    assert (other.review, reviews.latest_approved(acme, other.id)) == ("none", None)
+    assert reviews.latest_approved(acme, "doc_nowhere") is None
+
+
+def test_a_revision_that_comes_during_a_review_is_not_what_is_reviewed(
+    documents: Documents, acme: TenantScope, sign: Sign, made: Document
+) -> None:
+    ada = sign("ada@acme.test")
+    review = ask(acme, made, "ada@acme.test")
+    documents.add_revision(acme, made.id, documents.keep_content(acme, b"two"))
+    assert decide(ada, review).status == "approved"
+    shown = documents.get_document(acme, made.id)
+    assert (shown.review, shown.approved_revision) == ("none", 1)
+
+
+def test_nobody_decides_about_what_they_sent(documents: Documents, acme: TenantScope, sign: Sign) -> None:
+    ada, bob = sign("ada@acme.test", role="owner"), sign("bob@acme.test")
+    assert ada.scope is not None
+    made = documents.store_document(ada.scope, NewDocument("mine.txt"), b"one")
+    error = refused(ValidationFailed, lambda: ask(acme, made, "bob@acme.test", "ada@acme.test"))
+    assert error.details[0].pointer == "/reviewers/1"
+    review = ask(acme, made, "bob@acme.test")
+    db.write(lambda: db.execute("UPDATE document_review SET reviewers = ?", (db.dump_json([[ada.user_id, ada.login]]),)))
+    assert "sent" in refused(PolicyDenied, lambda: decide(ada, review)).message
+    db.write(lambda: db.execute("UPDATE tenant SET kind = 'sandbox' WHERE id = 'acme'"))
+    assert decide(ada, review).status == "approved"
+    entry = audit.list_entries(acme, audit.AuditFilter(action="review.approve"), PageRequest()).items[0]
+    assert '"self_approved":true' in entry.fields
+    assert bob.user_id != ada.user_id
+
+
+def test_only_a_signed_in_member_decides(acme: TenantScope, sign: Sign, made: Document) -> None:
+    ada = sign("ada@acme.test", role="builder")
+    review = ask(acme, made, "ada@acme.test")
+    for scope in (acme, tenants.system_scope("acme"), TenantScope("acme", "user:usr_other")):
+        refused(PolicyDenied, lambda scope=scope: reviews.decide_review(scope, ada, made.id, review.id, "approve"))  # type: ignore[misc]
+    people.remove_member(tenants.system_scope("acme"), ada.user_id)
+    refused(PolicyDenied, lambda: decide(ada, review))
+
+
+def test_what_belongs_to_others_is_not_there(acme: TenantScope, globex: TenantScope, sign: Sign, made: Document) -> None:
+    stranger = sign("ada@globex.test", "globex")
+    sign("ada@acme.test")
+    review = ask(acme, made, "ada@acme.test")
+    for act in (
+        lambda: reviews.get_review(globex, made.id, review.id),
+        lambda: reviews.list_reviews(globex, made.id, PageRequest()),
+        lambda: reviews.withdraw_review(globex, made.id, review.id),
+        lambda: ask(globex, made, "ada@globex.test"),
+        lambda: decide(stranger, review),
+    ):
+        refused(NotFound, act)
+
+
+@pytest.mark.parametrize(
+    ("given", "pointer"),
+    [
+        ({"reviewers": []}, "/reviewers"),
+        ({"reviewers": ["ada@acme.test", "nobody@acme.test"]}, "/reviewers/1"),
+        ({"reviewers": ["x"] * 21}, "/reviewers"),
+        ({"needed": 2}, "/needed"),
+        ({"needed": 0}, "/needed"),
+        ({"revision": 2}, "/revision"),
+        ({"due_at": 1}, "/due"),
+        ({"due_at": 2**52}, "/due"),
+        ({"note": "x" * 1001}, "/note"),
+    ],
+)
+def test_what_cannot_be_asked_is_named(acme: TenantScope, sign: Sign, made: Document, given: dict[str, Any], pointer: str) -> None:
+    sign("ada@acme.test")
+    wanted = NewReview(**{"reviewers": ["ada@acme.test"], **given})
+    error = refused(ValidationFailed, lambda: reviews.request_review(acme, made.id, wanted))
+    assert error.details[0].pointer == pointer
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    now = clock.now_ms()
+    return lambda days: monkeypatch.setattr(clock, "now_ms", lambda: now + days * DAY)
+
+
+def test_a_review_ends_with_its_time_or_when_it_is_withdrawn(
+    documents: Documents, acme: TenantScope, sign: Sign, made: Document, later: Callable[[int], None]
+) -> None:
+    ada = sign("ada@acme.test")
+    first = ask(acme, made, "ada@acme.test")
+    refused(Conflict, partial(ask, acme, made, "ada@acme.test"))
+    assert reviews.withdraw_review(acme, made.id, first.id).status == "withdrawn"
+    refused(Conflict, lambda: decide(ada, first))
+    second = ask(acme, made, "ada@acme.test", due_at=clock.now_ms() + DAY)
+    later(2)
+    assert reviews.get_review(acme, made.id, second.id).status == "expired"
+    assert documents.get_document(acme, made.id).review == "none"
+    refused(Conflict, lambda: decide(ada, second))
+    assert (reviews.expire_reviews(), reviews.expire_reviews()) == (1, 0)
+    assert reviews.get_review(acme, made.id, second.id).closed_at is not None
+    assert decide(ada, ask(acme, made, "ada@acme.test")).status == "approved"
+    listed = reviews.list_reviews(acme, made.id, PageRequest())
+    assert [each.status for each in listed.items] == ["approved", "expired", "withdrawn"]
+    documents.delete_document(acme, made.id)
+    assert db.rows("SELECT count(*) FROM document_vote") == [(0,)]
+
+
+def test_who_listens_hears_of_an_approval(acme: TenantScope, sign: Sign, made: Document) -> None:
+    ada = sign("ada@acme.test")
+    db.write(
+        lambda: db.execute(
+            "INSERT INTO webhook (tenant_id, id, url, events, description, state, sealed, failed_in_row, created_at, created_by, "
+            "updated_at) VALUES ('acme', 'whk_1', 'http://127.0.0.1:9/', '[\"document.approved\"]', '', 'active', ?, 0, 1, 'x', 1)",
+            (b"x",),
+        )
+    )
+    review = ask(acme, made, "ada@acme.test")
+    assert db.rows("SELECT count(*) FROM webhook_delivery") == [(0,)]
+    decide(ada, review)
+    ((payload,),) = db.rows("SELECT payload FROM webhook_delivery WHERE event = 'document.approved'")
+    for part in (made.id, made.sha256, review.id, '"approved_by":["ada@acme.test"]'):
+        assert part in payload
