@@ -29,6 +29,7 @@ from appliance.core.presence import Presence, open_presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.documents import reviews
 from appliance.documents import service as documents
 from appliance.documents.keeping import refuse_tenant_with_kept
 from appliance.documents.leaving import Exits
