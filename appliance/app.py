@@ -70,15 +70,17 @@ from appliance.sites.bodies import PacedConnection, PacedRequest
 from appliance.sites.cdn import Cdn
 from appliance.sites.demo import make_demo
 from appliance.sites.domains import DomainRedirects, Permission, custom_hosts
-from appliance.sites.front import Front, host_of
+from appliance.sites.front import Front
 from appliance.sites.previews import PreviewSites
 from appliance.sites.probing import Probing
+from appliance.sites.root import make_root
 from appliance.sites.routes import Routes
 from appliance.sites.sending import Sender
 from appliance.sites.share_pages import SharePages
 from appliance.sites.shares import ShareSite
 from appliance.sites.static import StaticFiles
 from appliance.sites.tls import make_server_config
+from appliance.sites.transport import Transport
 from appliance.sites.webapps import WebAppSites
 from appliance.solutions.expiry import delete_expired
 from appliance.solutions.planning import Tools as SolutionTools
@@ -91,14 +93,15 @@ from appliance.tenants import service as tenants
 from appliance.tenants.hosts import on_other_host
 from appliance.tenants.keys import RateLimiter
 from appliance.webapps import service as webapps
+from appliance.webapps.certificates.assembly import certificate_upkeep
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
+from appliance.webapps.certificates.issuing import Worker
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains import service as domains
 from appliance.webapps.publishing import Publishing
 from appliance.webapps.visits import Visits
 
 API_THREADS = 32
-RELOAD_SECONDS = 3.0  # how long a certificate from another process goes unseen
 
 
 def ui_folder() -> Path:
@@ -208,7 +211,8 @@ def build(config: Config) -> Appliance:
         visits=visits,
     )  # fmt: skip
     _gauges(services)
-    return Appliance(config, services, presence, _upkeep(services), Deliverer(egress, sealer), withdraw)
+    orders = certificate_upkeep(config, services.certificates, Worker(presence.instance, presence.is_alive))
+    return Appliance(config, services, presence, [*_upkeep(services), *orders], Deliverer(egress, sealer), withdraw)
 
 
 def make_integrations(config: Config, sealer: Sealer) -> Integrations:
@@ -317,7 +321,7 @@ def make_asgi(appliance: Appliance) -> Any:
     console.register(quart, services)
     if appliance.config.demo.order_system:
         quart.register_blueprint(make_demo())
-    quart.add_url_rule("/metrics", "metrics", _metrics)
+    quart.register_blueprint(make_root(appliance.config))
     assets = services.assets
     folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
     sender = Sender(services.blobs, services.threads)
@@ -342,25 +346,12 @@ async def _refuse(error: Exception) -> Response:
     return Response(body, status, headers)
 
 
-async def _metrics() -> Response:
-    """Of the whole appliance, so on the base host only: a tenant's host says nothing about the others."""
-    if host_of(cast(dict[str, Any], request.scope)).kind != "base":
-        raise NotFound("there is no /metrics here; the base host serves it")
-    return Response(metrics.render(), content_type="text/plain; version=0.0.4; charset=utf-8")
-
-
 async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
     """Serve until `shutdown` (an awaitable function) returns."""
-    certificates = appliance.services.certificates
-    config = make_server_config(appliance.config, certificates)
-    reloading = Periodic("certificates", RELOAD_SECONDS, config.reload)
-    withdraw = certificates.on_change(reloading.hasten)
-    reloading.start()
-    try:
-        await serve(make_asgi(appliance), config, shutdown_trigger=shutdown)
-    finally:
-        withdraw()
-        reloading.stop()
+    config = make_server_config(appliance.config, appliance.services.certificates)
+    asgi = Transport(make_asgi(appliance), appliance.config, config)
+    with config.following():
+        await serve(cast(Any, asgi), config, shutdown_trigger=shutdown)
 
 
 def serve_forever(config: Config, announce: Callable[[], None]) -> None:

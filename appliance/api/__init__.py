@@ -5,6 +5,7 @@ from . import (
     approvals,
     bulk,
     calls,
+    certificates,
     datapool,
     delivery,
     document_uploads,
@@ -38,9 +39,9 @@ from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    actions, approvals, bulk, calls, datapool, delivery, document_uploads, documents, domains, dry_runs, executions,
-    integrations, keys, kill_switches, llm, logs, oauth, processes, publishing, replay, retention, retry_plan, reviews, shares,
-    solutions, tenants, triggers, version_diff, visits, webapps, webhooks,
+    actions, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents, domains, dry_runs,
+    executions, integrations, keys, kill_switches, llm, logs, oauth, processes, publishing, replay, retention, retry_plan,
+    reviews, shares, solutions, tenants, triggers, version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from appliance.core import db, migrations
+from appliance.core import clock, db, migrations
 from appliance.core.config import Config
 from appliance.core.errors import ConfigInvalid
 from appliance.documents.scanning import Scanner, check_command, eicar
 from appliance.tenants import service
+from appliance.webapps.certificates.service import survey
 from appliance.webapps.domains.operating import is_public_suffix, list_every_domain
 
 from .output import add_json, opened_store, show
+
+EXPIRING_DAYS = 14
 
 
 def add_commands(commands: Any) -> None:
@@ -42,6 +45,8 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
     yield from _exposure(config)
     yield from check_domains(config)
     yield from _scanner(config)
+    with opened_store(config):
+        yield from certificate_findings(config)
 
 
 def _storage(config: Config) -> Iterator[tuple[str, str]]:
@@ -123,3 +128,23 @@ def _scanner(config: Config) -> Iterator[tuple[str, str]]:
                 yield "FAIL", f"the scanner calls a file that is {wanted} {told}: see scan.command; may it read our files?"
                 return
     yield "ok", "the scanner knows malware from what is none"
+
+
+def certificate_findings(config: Config) -> Iterator[tuple[str, str]]:
+    """What is wrong, or soon will be, with the certificates of hosts; the store is open."""
+    now = clock.now_ms()
+    for host, not_after, problem, next_try in survey():
+        days = None if not_after is None else (not_after - now) // 86_400_000
+        if problem is not None:
+            told = f"the certificate for {host} could not be got: {problem.detail} ({problem.type})"
+            again = f"; it is tried again at {clock.rfc3339(next_try)}"
+            yield ("note" if days is not None and days >= EXPIRING_DAYS else "FAIL", told + again)
+        elif days is not None and days < 0:
+            yield "FAIL", f"the certificate for {host} has expired; upload another, or set acme.directory"
+        elif days is not None and days < EXPIRING_DAYS:
+            yield "note", f"the certificate for {host} expires in {days} days"
+    if config.acme.directory and not config.acme.dns_hook and config.tls.http_port != 80:
+        yield (
+            "note",
+            f"authorities ask at port 80; see that it leads to port {config.tls.http_port} of this machine (tls.http_port)",
+        )

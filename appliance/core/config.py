@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import ipaddress
 import os
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, Literal
 from . import yaml12
 from .errors import ConfigInvalid
 from .sections import (
+    Acme,
     Connectors,
     Console,
     Demo,
@@ -41,6 +43,7 @@ class Config:
     server: Server = dataclasses.field(default_factory=Server)
     domains: Domains = dataclasses.field(default_factory=Domains)
     tls: Tls = dataclasses.field(default_factory=Tls)
+    acme: Acme = dataclasses.field(default_factory=Acme)
     storage: Storage = dataclasses.field(default_factory=Storage)
     sandbox: Sandbox = dataclasses.field(default_factory=Sandbox)
     formats: Formats = dataclasses.field(default_factory=Formats)
@@ -236,8 +239,28 @@ def _check(config: Config) -> None:
             ipaddress.ip_network(network)
         except ValueError as error:
             raise ConfigInvalid(f"server.trusted_proxies: {network!r} is not a network such as 10.0.0.0/8") from error
+    if config.tls.http_port and config.tls_mode == "off":
+        raise ConfigInvalid("tls.http_port is the listener beside HTTPS, and server.tls is off: leave it 0, or set server.tls")
+    if config.acme.directory:
+        _check_acme(config)
     if config.domains.base == config.domains.content:
         raise ConfigInvalid("domains.base and domains.content must differ: WebApps must not share the console's host")
+
+
+def _check_acme(config: Config) -> None:
+    acme = config.acme
+    if not re.fullmatch(r"https://\S+|http://(127\.0\.0\.1|\[::1\]|localhost)[:/]\S*", acme.directory):
+        raise ConfigInvalid("acme.directory must be the https address of the authority's directory")
+    if not acme.agree_terms:
+        raise ConfigInvalid("acme.agree_terms: read the authority's terms of service, and set it to true to agree")
+    if config.tls_mode == "off":
+        raise ConfigInvalid("acme.directory is set and server.tls is off: whoever does HTTPS gets the certificates")
+    if not config.tls.http_port and not acme.dns_hook:
+        raise ConfigInvalid("the authority must be able to ask: set tls.http_port to 80 (HTTP-01), or acme.dns_hook (DNS-01)")
+    if bool(acme.eab_key_id) != bool(acme.eab_hmac_key):
+        raise ConfigInvalid("acme.eab_key_id and acme.eab_hmac_key belong together")
+    if acme.own_hosts and (not acme.dns_hook or "." not in config.domains.base):
+        raise ConfigInvalid("acme.own_hosts orders wildcards, which are proven by acme.dns_hook under a public domains.base only")
 
 
 def example() -> str:

@@ -192,6 +192,27 @@ class Tls:
 
 
 @dataclass(frozen=True)
+class Acme:
+    """Certificates from an ACME authority (RFC 8555), ordered and renewed without anybody's doing."""
+
+    directory: str = setting("", "Address of the authority's directory, with https; empty: no ACME.")
+    agree_terms: bool = setting(False, "You agree to the authority's terms of service; needed with a directory.")
+    email: str = setting("", "Where the authority may write to.")
+    eab_key_id: str = setting("", "Key id of an external account binding, where the authority demands one.")
+    eab_hmac_key: str = setting("", "Its HMAC key, in base64url.")
+    ca_file: str = setting("", "PEM file of the authorities that are believed for the directory, instead of the public ones.")
+    dns_hook: tuple[str, ...] = setting(
+        [],
+        "Command that proves names by DNS (DNS-01) instead of HTTP, without a shell: it is called with add or remove, the name of "
+        "a TXT record and its value, and ends with 0 once the name servers answer so.",
+    )
+    hook_seconds: int = setting(120, "How long that command may take.")
+    own_hosts: bool = setting(
+        False, "Order one certificate for the base domain, every tenant and every WebApp too (wildcards: needs dns_hook)."
+    )
+
+
+@dataclass(frozen=True)
 class Scan:
     """The scanner that looks at every content before it becomes a document."""
 

@@ -4,18 +4,21 @@ import logging
 import os
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from hypercorn.config import Config as HypercornConfig
 
 from appliance.core.config import Config
+from appliance.core.periodic import Periodic
 from appliance.webapps.certificates.authority import internal_certificate
 from appliance.webapps.certificates.records import Certificate, Pair
 from appliance.webapps.certificates.service import Certificates
 
 log = logging.getLogger(__name__)
+RELOAD_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,17 @@ class ServerConfig(HypercornConfig):
         """What is offered to a client that asks for this name; None for the fallback."""
         host = name.lower().removesuffix(".")
         return self._offers.get(host) or self._offers.get(f"*.{host.partition('.')[2]}")
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """In the block certificates are taken up as they are stored; those of other processes within RELOAD_SECONDS."""
+        reloading = Periodic("certificates", RELOAD_SECONDS, self.reload)
+        with ExitStack() as ending:
+            if self.certificates is not None:
+                ending.callback(self.certificates.on_change(reloading.hasten))
+            reloading.start()
+            ending.callback(reloading.stop)
+            yield
 
     def reload(self) -> None:
         """Take up what has changed: a fallback that was renewed, certificates of hosts that came, changed or went."""

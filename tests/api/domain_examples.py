@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from tests.api.example import Example
 from tests.api.resources import Resources, fresh
+from tests.sites.signing import Authority, text_of
 
 
 def _webapp(tenant: Resources) -> str:
@@ -21,6 +22,21 @@ def _one(tenant: Resources) -> dict[str, str]:
     return {"app": _webapp(tenant), "host": tenant.once("domain", lambda: _claimed(tenant).path["host"])}
 
 
+def _certified(tenant: Resources) -> Example:
+    """A domain that is proven, with a certificate that was uploaded."""
+    made = _claimed(tenant)
+    tenant.running.services.domains.approve_domain(tenant.scope, made.path["host"])
+    certificate, private_key = AUTHORITY.pair(made.path["host"])
+    body = {"certificate": certificate, "private_key": private_key, "chain": text_of(AUTHORITY.certificate)}
+    tenant.ask("PUT", f"/webapps/{made.path['app']}/domains/{made.path['host']}/certificate", body)
+    return Example(made.path, body)
+
+
+def _without_body(made: Example) -> Example:
+    return Example(made.path)
+
+
+AUTHORITY = Authority()
 DOMAINS: dict[str, Callable[[Resources], Example]] = {
     "list_webapp_domains": lambda tenant: Example({"app": _webapp(tenant)}),
     "claim_webapp_domain": lambda tenant: Example({"app": _webapp(tenant)}, {"host": f"{fresh('new')}.{tenant.tenant}.test"}),
@@ -28,4 +44,7 @@ DOMAINS: dict[str, Callable[[Resources], Example]] = {
     "change_webapp_domain": lambda tenant: Example(_one(tenant), {"primary": True}),
     "verify_webapp_domain": lambda tenant: Example(_one(tenant)),
     "release_webapp_domain": _claimed,
+    "get_domain_certificate": lambda tenant: _without_body(_certified(tenant)),
+    "put_domain_certificate": _certified,
+    "delete_domain_certificate": lambda tenant: _without_body(_certified(tenant)),
 }

@@ -4,6 +4,7 @@ import datetime
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -43,18 +44,17 @@ class Authority:
 
     def __init__(self, name: str = "Authority of the tests", parent: "Authority | None" = None) -> None:
         self.key = new_key()
-        self.parent = parent
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        issuer = parent or self
-        builder = self._builder(self.name, issuer.name, self.key, (-2, 3000))
+        signer = parent or self
+        builder = signer.builder(self.name, self.key.public_key(), (-2, 3000))
         self.certificate = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(
-            issuer.key, hashes.SHA256()
+            signer.key, hashes.SHA256()
         )
 
-    def sign(self, leaf: Leaf) -> x509.Certificate:
-        """The certificate for a leaf's public key."""
+    def sign(self, leaf: Leaf, public: object = None) -> x509.Certificate:
+        """The certificate for a leaf's public key, or for another one."""
         names = x509.SubjectAlternativeName([x509.DNSName(name) for name in leaf.names])
-        builder = self._builder(x509.Name([]), self.name, leaf.key, (leaf.begins, leaf.ends))
+        builder = self.builder(x509.Name([]), public or leaf.key.public_key(), (leaf.begins, leaf.ends))
         builder = builder.add_extension(names, critical=True).add_extension(x509.ExtendedKeyUsage([leaf.usage]), critical=False)
         return builder.sign(self.key, hashes.SHA256())
 
@@ -69,10 +69,10 @@ class Authority:
         context.load_verify_locations(cadata=text_of(self.certificate))
         return context
 
-    def _builder(self, subject: x509.Name, issuer: x509.Name, key: Key, days: tuple[float, float]) -> x509.CertificateBuilder:
+    def builder(self, subject: x509.Name, public: Any, days: tuple[float, float]) -> x509.CertificateBuilder:
+        """A certificate of this authority that is still to be completed and signed."""
         now = datetime.datetime.now(datetime.UTC)
-        signer = self.parent or self
+        begins, ends = (now + datetime.timedelta(days=day) for day in days)
         return x509.CertificateBuilder(
-            issuer, subject, key.public_key(), x509.random_serial_number(), now + datetime.timedelta(days=days[0]),
-            now + datetime.timedelta(days=days[1]),
-        ).add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key()), critical=False)  # fmt: skip
+            self.name, subject, public, x509.random_serial_number(), begins, ends
+        ).add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)  # fmt: skip

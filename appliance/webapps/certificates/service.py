@@ -4,7 +4,7 @@ A host is known by its name alone: who may speak of it is decided where domains 
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.core import clock, db
@@ -13,11 +13,14 @@ from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
-from .checking import check_pair
+from .checking import check_pair, covers
 from .models import CertificateRow, ChallengeRow, OrderRow
 from .records import Certificate, Facts, Ordering, Origin, Pair, Problem, Served
 
-__all__ = ["Certificate", "Certificates", "Facts", "Ordering", "Pair", "Problem", "Served", "to_certificate"]
+__all__ = [
+    "Certificate", "Certificates", "Facts", "Ordering", "Pair", "Problem", "Served", "forget_certificate", "survey",
+    "to_certificate",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 FROM_OUTSIDE: tuple[Origin, ...] = ("acme", "uploaded")
@@ -49,12 +52,16 @@ class Certificates:
 
     # -- verbs
 
-    def upload(self, scope: TenantScope, host: str, pair: tuple[str, str], chain: str = "") -> Certificate:
-        """Take the certificate and key (PEM) that a person brings for a host; ValidationFailed says what is wrong."""
+    def upload(
+        self, scope: TenantScope, host: str, pair: tuple[str, str], chain: str = "", also: Sequence[str] = ()
+    ) -> Certificate:
+        """Take the certificate and key (PEM) that a person brings for a host, and for those of `also` that it names too;
+        ValidationFailed says what is wrong."""
         checked, facts = check_pair(host, *pair, chain)
 
         def put() -> Certificate:
-            self.store(Issued(host, scope.tenant_id, "uploaded", checked, facts))
+            for name in (host, *(name for name in also if covers(facts.names, name))):
+                self.store(Issued(name, scope.tenant_id, "uploaded", checked, facts))
             audit.record(scope, "certificate.upload", host, {"fingerprint": facts.fingerprint, "issuer": facts.issuer})
             return self.get(scope, host)
 
@@ -80,24 +87,18 @@ class Certificates:
         problem = Problem(**row.problem) if row.problem else None
         return Ordering(host, row.order_url is not None, row.failures, row.due_at, problem)
 
-    def delete_uploaded(self, scope: TenantScope, host: str) -> None:
-        """Forget the certificate that was uploaded; NotFound, also for one that was not uploaded."""
+    def delete_uploaded(self, scope: TenantScope, host: str, also: Sequence[str] = ()) -> None:
+        """Forget the certificate that was uploaded, and what was uploaded for `also`; NotFound, also for one that was issued."""
 
         def delete() -> None:
             if self.get(scope, host).origin != "uploaded":
                 raise NotFound(f"no certificate has been uploaded for {host[:80]!r}; the one in use was issued by itself")
-            CertificateRow.delete().where(CertificateRow.host == host).execute()
+            mine = (CertificateRow.tenant_id == scope.tenant_id) & (CertificateRow.origin == "uploaded")
+            CertificateRow.delete().where(mine, CertificateRow.host.in_([host, *also])).execute()
             audit.record(scope, "certificate.delete", host)
             self._told()
 
         db.write(delete)
-
-    def forget(self, host: str) -> None:
-        """Inside a write: drop all that is known of a host that is not served any more."""
-        CertificateRow.delete().where(CertificateRow.host == host).execute()
-        OrderRow.delete().where(OrderRow.host == host).execute()
-        ChallengeRow.delete().where(ChallengeRow.order_host == host).execute()
-        self._told()
 
     # -- for those that issue and serve
 
@@ -149,6 +150,23 @@ class Certificates:
     def _told(self) -> None:
         for listener in self._listeners:
             db.after_commit(listener)
+
+
+def forget_certificate(tenant_id: str | None, host: str) -> None:
+    """Inside a write: drop the tenant's certificate of a host that it does not serve any more; not that of another tenant."""
+    CertificateRow.delete().where(CertificateRow.host == host, CertificateRow.tenant_id == tenant_id).execute()
+
+
+def survey() -> list[tuple[str, int | None, Problem | None, int]]:
+    """Every host with a certificate or an order: until when it has one, why the last order failed, and when the next begins."""
+    held = {row.host: row.not_after for row in CertificateRow.select(CertificateRow.host, CertificateRow.not_after)}
+    orders = {row.host: row for row in OrderRow.select(OrderRow.host, OrderRow.due_at, OrderRow.problem)}
+    found = []
+    for host in sorted({*held, *orders}):
+        order = orders.get(host)
+        problem = Problem(**order.problem) if order is not None and order.problem else None
+        found.append((host, held.get(host), problem, order.due_at if order is not None else 0))
+    return found
 
 
 def to_certificate(row: CertificateRow) -> Certificate:

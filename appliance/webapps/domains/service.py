@@ -13,6 +13,7 @@ from appliance.core.errors import AlreadyExists, Conflict, NotFound, ValidationF
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
+from appliance.webapps.certificates.service import forget_certificate
 from appliance.webapps.models import WebAppRow
 
 from . import holding
@@ -165,6 +166,8 @@ def find_row(scope: TenantScope, app_id: str, host: str) -> DomainRow:
 def release_row(scope: TenantScope, row: DomainRow) -> None:
     """Inside a write: delete the claim, and bury what was held."""
     held = holding.release(scope, row.host)
+    for name in holding.names_of(row):
+        forget_certificate(scope.tenant_id, name)
     scope.delete(DomainRow).where(DomainRow.host == row.host).execute()
     audit.record(scope, "domain.release", row.host, {"webapp": row.app_id, "held": held})
     note_change()

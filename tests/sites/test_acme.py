@@ -1,0 +1,374 @@
+"""Certificates by ACME: issued, renewed, taken up without a restart; what goes wrong is explained and never asked for ever."""
+
+import ssl
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.core import clock, db, migrations
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer
+from appliance.core.scope import TenantScope
+from appliance.sites.tls import ServerConfig, make_server_config
+from appliance.sites.transport import Transport
+from appliance.tenants import service as tenants
+from appliance.testing.running import free_port, make_config
+from appliance.webapps.certificates.client import Registration
+from appliance.webapps.certificates.issuing import Issuer, Standing, Wish, Worker
+from appliance.webapps.certificates.models import OrderRow
+from appliance.webapps.certificates.ordering import Authority, Ordering
+from appliance.webapps.certificates.schedule import DAY, HOUR, MOST_TRIES
+from appliance.webapps.certificates.service import Certificates
+from tests.sites.acme_server import AcmeServer, Problem, acme_server
+from tests.sites.served import fingerprint, peer, serving
+
+HOST = "shop.example.com"
+ACME = TenantScope("acme", "key:acme")
+
+
+@dataclass
+class Wanted:
+    """Hosts that want certificates, and what was told about them."""
+
+    hosts: list[Wish] = field(default_factory=list)
+    told: dict[str, Standing] = field(default_factory=dict)
+
+    def wishes(self) -> list[Wish]:
+        return self.hosts
+
+    def note(self, wish: Wish, standing: Standing) -> None:
+        self.told[wish.host] = standing
+
+
+class World:
+    """An appliance's listeners, its orders, and an authority that reaches them."""
+
+    def __init__(self, authority: AcmeServer, certificates: Certificates, server: ServerConfig) -> None:
+        self.authority, self.certificates, self.server = authority, certificates, server
+        self.domains = Wanted([Wish(HOST, "acme", (HOST,))])
+        self.port = int(server.bind[0].rpartition(":")[2])
+
+    def issuer(self, instance: str = "wrk_1", **more: Any) -> Issuer:
+        """A process that looks after the orders; every other one is dead."""
+        ordering = Ordering(Authority(f"{self.authority.url}/directory", **more), self.certificates)
+        return Issuer(self.certificates, self.domains, Worker(instance, lambda name: name == instance), ordering)
+
+    def rounds(self, issuer: Issuer, count: int = 8) -> Standing:
+        """As many rounds, none of which waits for the next."""
+        for _ in range(count):
+            issuer.look()
+            db.write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
+        return self.domains.told[HOST]
+
+    def order(self) -> OrderRow:
+        row: OrderRow = OrderRow.get(OrderRow.host == HOST)
+        return row
+
+    def later(self, ms: int) -> None:
+        """As if so much time had passed since the last try."""
+        row = self.order()
+        tries = [at - ms for at in row.tries]
+        mine = OrderRow.host == HOST
+        db.write(lambda: OrderRow.update(due_at=row.due_at - ms, tries=tries).where(mine).execute())
+
+
+@pytest.fixture(scope="module")
+def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Certificates, ServerConfig]]:
+    folder = tmp_path_factory.mktemp("acme")
+    db.open_database(f"sqlite:///{folder}/gos.db")
+    migrations.migrate()
+    for name in ("acme", "globex"):
+        tenants.create_tenant(name, name)
+    certificates = Certificates(Sealer(b"k" * 32))
+    config: Config = make_config(folder, server__tls="internal", tls__http_port=free_port())
+    server = make_server_config(config, certificates)
+    withdraw = certificates.on_change(server.reload)
+    with serving(server, Transport(nothing_else, config, server)):
+        yield certificates, server
+    withdraw()
+    db.close_database()
+
+
+async def nothing_else(scope: Any, receive: Any, send: Any) -> None:
+    """The rest of the appliance, which no test here asks."""
+
+
+@pytest.fixture
+def world(listening: tuple[Certificates, ServerConfig]) -> Iterator[World]:
+    for table in ("certificate", "certificate_order", "acme_account", "acme_challenge"):
+        db.write(lambda table=table: db.execute(f"DELETE FROM {table}"))  # type: ignore[misc]  # noqa: S608
+    listening[1].reload()
+    with acme_server() as authority:
+        authority.port = int(listening[1].insecure_bind[0].rpartition(":")[2])
+        yield World(authority, *listening)
+
+
+def leaf_print(chain: str) -> str:
+    return fingerprint(ssl.PEM_cert_to_DER_cert(chain[: chain.index("-----END")] + "-----END CERTIFICATE-----\n"))
+
+
+def test_a_certificate_is_issued_and_served_without_a_restart(world: World) -> None:
+    before = peer(world.port, HOST)[0]
+    standing = world.rounds(world.issuer())
+    (order,) = world.authority.orders
+    assert peer(world.port, HOST) == (leaf_print(order.chain), "h2")
+    assert before != leaf_print(order.chain)
+    held = world.certificates.get(ACME, HOST)
+    assert (standing.state, standing.error, standing.not_after) == ("active", None, held.facts.not_after)
+    assert (held.origin, held.facts.names, held.facts.issuer) == ("acme", (HOST,), "Loopback authority")
+    assert db.rows("SELECT count(*) FROM acme_challenge")[0][0] == 0
+    assert world.order().order_url is None
+
+
+def test_it_is_renewed_at_two_thirds_of_its_life_by_the_same_account(world: World) -> None:
+    issuer = world.issuer()
+    world.rounds(issuer)
+    held = world.certificates.get(ACME, HOST)
+    life = held.facts.not_after - held.facts.not_before
+    assert held.facts.not_before + life * 0.6 < world.order().due_at <= held.facts.not_before + life * 2 // 3
+    world.rounds(issuer)
+    assert len(world.authority.orders) == 1, "nothing is asked before that time"
+    world.later(62 * DAY)
+    world.rounds(issuer)
+    assert len(world.authority.orders) == 2
+    assert len(world.authority.accounts) == 1
+    assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[1].chain)
+
+
+@pytest.mark.parametrize("resource", ["account", "order", "challenge", "finalize", "certificate"])
+def test_a_nonce_that_is_not_taken_is_no_obstacle(world: World, resource: str) -> None:
+    world.authority.faults[resource].append(Problem(400, "badNonce", "too old"))
+    assert world.rounds(world.issuer()).state == "active"
+
+
+@pytest.mark.parametrize("resource", ["authz", "finalize", "certificate"])
+def test_an_authority_that_stumbles_on_the_way_is_asked_again(world: World, resource: str) -> None:
+    world.authority.faults[resource] += [Problem(500, "serverInternal", "try again"), Problem(503, "about:blank", "maintenance")]
+    assert world.rounds(world.issuer(), 12).state in ("active", "failed")
+    assert len(world.authority.orders) == 1
+
+
+def test_a_slow_authority_is_waited_for(world: World) -> None:
+    world.authority.pause = 5
+    issuer = world.issuer()
+    assert world.rounds(issuer, 5).state == "pending"
+    assert world.rounds(issuer, 8).state == "active"
+    assert world.authority.seen.count("finalize") == 1
+
+
+def test_what_the_authority_says_is_told(world: World) -> None:
+    world.authority.port = free_port()  # nobody listens where it asks
+    standing = world.rounds(world.issuer())
+    assert standing.state == "failed"
+    assert standing.error is not None
+    assert "urn:ietf:params:acme:error:connection" in standing.error
+    assert HOST in standing.error
+    assert standing.next_try is not None
+    assert standing.next_try > clock.now_ms()
+
+
+def test_a_limit_of_the_authority_is_kept(world: World) -> None:
+    world.authority.faults["order"].append(Problem(429, "rateLimited", "too many certificates", {"Retry-After": "90000"}))
+    standing = world.rounds(world.issuer())
+    assert standing.error == "too many certificates (urn:ietf:params:acme:error:rateLimited)"
+    assert standing.next_try is not None
+    assert standing.next_try >= clock.now_ms() + 24 * HOUR
+    assert world.authority.seen.count("order") == 1
+
+
+def test_it_is_never_asked_more_than_five_times_a_day(world: World) -> None:
+    issuer = world.issuer()
+    world.authority.port = free_port()
+    for _ in range(12):
+        world.rounds(issuer, 4)
+        due_at = world.order().due_at
+        db.write(lambda: OrderRow.update(due_at=0).where(OrderRow.host == HOST).execute())
+    assert len(world.authority.orders) == MOST_TRIES
+    assert due_at > clock.now_ms() + 20 * HOUR
+
+
+def test_coming_and_going_does_not_ask_for_more(world: World) -> None:
+    issuer = world.issuer()
+    for _ in range(8):
+        world.rounds(issuer, 2)
+        hosts, world.domains.hosts = world.domains.hosts, []
+        issuer.look()
+        world.domains.hosts = hosts
+    assert len(world.authority.orders) <= MOST_TRIES
+
+
+def test_after_a_failure_a_later_try_succeeds(world: World) -> None:
+    port, world.authority.port = world.authority.port, free_port()
+    issuer = world.issuer()
+    assert world.rounds(issuer).state == "failed"
+    world.authority.port = port
+    world.later(2 * HOUR)
+    assert world.rounds(issuer) == Standing("active", None, None, world.certificates.get(ACME, HOST).facts.not_after)
+
+
+def test_a_failing_renewal_keeps_the_certificate_and_says_so(world: World) -> None:
+    issuer = world.issuer()
+    world.rounds(issuer)
+    world.authority.port = free_port()
+    world.later(62 * DAY)
+    standing = world.rounds(issuer)
+    assert standing.state == "active"
+    assert standing.error is not None
+    assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[0].chain)
+
+
+def test_an_unreachable_authority_is_told_and_left_alone(world: World) -> None:
+    source = Ordering(Authority(f"http://127.0.0.1:{free_port()}/directory"), world.certificates)
+    issuer = Issuer(world.certificates, world.domains, Worker("wrk_1", lambda _: False), source)
+    standing = world.rounds(issuer)
+    assert (standing.state, standing.error) == ("failed", "the authority cannot be asked: it accepts no connection (unreachable)")
+    assert len(world.order().tries) == 1
+
+
+def test_a_certificate_for_another_key_is_not_taken(world: World) -> None:
+    issuer = world.issuer()
+    world.authority.pause = 6
+    world.rounds(issuer, 4)
+    assert world.authority.orders[0].status == "processing"
+    world.authority.orders[0].chain = world.authority.signer.pair(HOST)[0]
+    standing = world.rounds(issuer)
+    assert standing.error is not None
+    assert "bad_certificate" in standing.error
+    assert world.certificates.find(ACME, HOST) is None
+
+
+def test_names_are_proven_by_the_operators_command(world: World, tmp_path: Path) -> None:
+    records = tmp_path / "records"
+    records.mkdir()
+    world.authority.records = records
+    script = tmp_path / "hook"
+    script.write_text(f'#!/bin/sh\ncase "$1" in add) echo "$3" >>"{records}/$2";; remove) rm -f "{records}/$2";; esac\n')
+    script.chmod(stat.S_IRWXU)
+    names = ("gos.example.com", "*.gos.example.com")
+    world.domains.hosts = [Wish("gos.example.com", None, names)]
+    issuer = world.issuer(dns_hook=(str(script),), hook_seconds=60)
+    for _ in range(8):
+        issuer.look()
+        db.write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
+    assert world.domains.told["gos.example.com"].state == "active"
+    shown = leaf_print(world.authority.orders[0].chain)
+    assert [peer(world.port, name)[0] for name in ("gos.example.com", "demo.gos.example.com")] == [shown, shown]
+    assert list(records.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [(("/bin/sh", "-c", "echo no such zone; exit 3"), "no such zone"), (("/nowhere/hook",), "cannot be started")],
+)
+def test_a_command_that_fails_is_told(world: World, command: tuple[str, ...], said: str) -> None:
+    standing = world.rounds(world.issuer(dns_hook=command, hook_seconds=60))
+    assert standing.error is not None
+    assert said in standing.error
+    assert "dns_hook_failed" in standing.error
+
+
+def test_a_command_that_hangs_is_ended(world: World) -> None:
+    standing = world.rounds(world.issuer(dns_hook=("/bin/sh", "-c", "sleep 600 & sleep 600"), hook_seconds=0.2), 3)
+    assert standing.error is not None
+    assert "has not ended within 0.2 s" in standing.error
+
+
+def test_an_account_is_bound_where_the_authority_demands_it(world: World) -> None:
+    world.authority.eab = ("kid-1", b"0123456789abcdef")
+    assert "externalAccountRequired" in (world.rounds(world.issuer()).error or "")
+    world.later(2 * HOUR)
+    registration = Registration("ops@example.com", "kid-1", "MDEyMzQ1Njc4OWFiY2RlZg")
+    assert world.rounds(world.issuer(registration=registration)).state == "active"
+
+
+def test_the_authority_may_wish_an_earlier_renewal(world: World) -> None:
+    issuer = world.issuer()
+    world.authority.window = {"start": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z"}
+    world.rounds(issuer)
+    assert len(world.authority.orders) == 1
+    issuer.ask_renewals()
+    issuer.ask_renewals()
+    assert world.authority.seen.count("renewal") == 1
+    world.rounds(issuer)
+    assert len(world.authority.orders) == 2
+
+
+def test_an_uploaded_certificate_is_left_alone_until_it_expires(world: World) -> None:
+    issuer = world.issuer()
+    world.certificates.upload(ACME, HOST, world.authority.signer.pair(HOST))
+    assert world.rounds(issuer).state == "active"
+    assert world.authority.orders == []
+    db.write(lambda: db.execute("UPDATE certificate SET not_after = 1"))
+    assert world.rounds(issuer).state == "active"
+    assert world.certificates.get(ACME, HOST).origin == "acme"
+
+
+def test_a_host_that_goes_to_another_tenant_gets_another_certificate(world: World) -> None:
+    issuer = world.issuer()
+    world.rounds(issuer)
+    world.domains.hosts = [Wish(HOST, "globex", (HOST,))]
+    assert world.rounds(issuer).state == "active"
+    assert world.certificates.find(ACME, HOST) is None
+    assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[1].chain)
+
+
+class Died(BaseException):
+    """The process, in the middle of it."""
+
+
+@pytest.mark.parametrize("point", range(14))
+def test_a_process_may_die_at_every_write(world: World, point: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = point
+    write = db.write
+
+    def dying(fn: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == -1:
+            raise Died
+        return write(fn)
+
+    first = world.issuer("wrk_first")
+    with monkeypatch.context() as patch:
+        patch.setattr(db, "write", dying)
+        try:
+            for _ in range(8):
+                first.look()
+                write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
+        except Died:
+            pass
+    write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE owner IS NOT NULL"))
+    assert world.rounds(world.issuer("wrk_second")).state == "active"
+    assert len(world.authority.orders) <= 2
+    assert len(world.authority.accounts) == 1
+    assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[-1].chain)
+
+
+def test_an_order_of_a_living_process_is_its_own(world: World) -> None:
+    first = world.issuer("wrk_first")
+    first.look()
+    db.write(lambda: db.execute("UPDATE certificate_order SET owner = 'wrk_first', due_at = 0"))
+    source = Ordering(Authority(f"{world.authority.url}/directory"), world.certificates)
+    second = Issuer(world.certificates, world.domains, Worker("wrk_second", lambda _: True), source)
+    world.rounds(second)
+    assert world.certificates.find(ACME, HOST) is None
+
+
+def test_the_plain_listener_answers_questions_and_sends_browsers_on(world: World) -> None:
+    write = "INSERT INTO acme_challenge (token, host, order_host, answer) VALUES (?, ?, ?, ?)"
+    db.write(lambda: db.execute(write, ("t" * 20, HOST, HOST, "t.key")))
+    with httpx.Client(base_url=f"http://127.0.0.1:{world.authority.port}", trust_env=False, timeout=30) as client:
+        path = "/.well-known/acme-challenge/"
+        assert client.get(f"{path}{'t' * 20}", headers={"Host": HOST}).text == "t.key"
+        for host, token in (("other.example.com", "t" * 20), (HOST, "u" * 20), (HOST, "..%2f..%2fetc%2fpasswd"), (HOST, "")):
+            assert client.get(f"{path}{token}", headers={"Host": host}).status_code == 404
+        moved = client.get("/a%20b?c=d", headers={"Host": "localhost"})
+        assert (moved.status_code, moved.headers["location"]) == (308, f"https://localhost:{world.port}/a%20b?c=d")
+        assert client.get("/", headers={"Host": "unknown.example.com"}).status_code == 421
+        assert client.post("/", headers={"Host": "localhost"}).status_code == 400
+        assert client.get("/", headers={"Host": "localhost", "X-API-Key": "secret"}).status_code == 400

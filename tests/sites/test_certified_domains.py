@@ -1,0 +1,234 @@
+"""From a proven domain to its certificate, by the configuration alone; and what browsers and operators are told about it."""
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.cli.doctor import certificate_findings
+from appliance.connectors.egress import Egress
+from appliance.core import clock, db, migrations
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer
+from appliance.core.errors import ConfigInvalid
+from appliance.core.scope import TenantScope
+from appliance.sites import tls
+from appliance.sites.answers import answer
+from appliance.sites.tls import ServerConfig, make_server_config
+from appliance.sites.transport import Transport
+from appliance.tenants import service as tenants
+from appliance.testing.running import free_port, make_config
+from appliance.webapps.certificates.assembly import make_issuer
+from appliance.webapps.certificates.authority import ca_certificate
+from appliance.webapps.certificates.issuing import Issuer, Worker
+from appliance.webapps.certificates.service import Certificates
+from appliance.webapps.domains.looking import Outside
+from appliance.webapps.domains.lookups import Lookups
+from appliance.webapps.domains.service import Domains, NewDomain, Settings
+from appliance.webapps.models import WebAppRow
+from tests.sites.acme_server import AcmeServer, acme_server
+from tests.sites.served import await_that, peer, serving
+from tests.sites.signing import Authority
+
+ACME = TenantScope("acme", "key:acme")
+HOST, PARTNER = "shop.example.com", "www.shop.example.com"
+DAY = 86_400_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A tenant with an app."""
+    db.open_database(f"sqlite:///{tmp_path}/gos.db")
+    migrations.migrate()
+    tenants.create_tenant("acme", "Acme")
+    now = clock.now_ms()
+    row = {"id": "shop", "name": "Shop", "description": "", "last_version": 0, "created_at": now, "updated_at": now}
+    db.write(lambda: ACME.insert(WebAppRow, **row))
+    yield tmp_path
+    db.close_database()
+
+
+@pytest.fixture
+def domains() -> Domains:
+    settings = Settings("localhost", "content.localhost", certificates=True)
+    return Domains(settings, Outside(settings, Lookups(["127.0.0.1:9"]), Egress()))
+
+
+@pytest.fixture
+def certificates(folder: Path) -> Certificates:
+    return Certificates(Sealer(b"k" * 32))
+
+
+def prove(domains: Domains, **more: Any) -> None:
+    domains.claim_domain(ACME, "shop", NewDomain(HOST, **more))
+    domains.approve_domain(ACME, HOST)
+
+
+def issuer_of(config: Config, certificates: Certificates) -> Issuer:
+    return make_issuer(config, certificates, Worker("wrk_1", lambda name: name == "wrk_1"))
+
+
+def rounds(issuer: Issuer, count: int = 8) -> None:
+    for _ in range(count):
+        issuer.look()
+        db.write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
+
+
+def acme_config(folder: Path, authority: AcmeServer) -> Config:
+    directory = f"{authority.url}/directory"
+    authority.port = free_port()
+    return make_config(
+        folder, server__tls="internal", tls__http_port=authority.port, acme__directory=directory, acme__agree_terms=True
+    )
+
+
+def test_a_domain_gets_a_certificate_by_acme_and_becomes_active(folder: Path, domains: Domains, certificates: Certificates) -> None:
+    with acme_server() as authority:
+        config = acme_config(folder, authority)
+        server = make_server_config(config, certificates)
+        with serving(server, Transport(page, config, server)):
+            prove(domains, redirect_from="www")
+            assert domains.get_domain(ACME, "shop", HOST).state == "cert_pending"
+            rounds(issuer_of(config, certificates))
+    domain = domains.get_domain(ACME, "shop", HOST)
+    held = certificates.get(ACME, HOST)
+    assert domain.state == "active"
+    assert domain.certificate is not None
+    assert (domain.certificate.state, domain.certificate.not_after) == ("active", held.facts.not_after)
+    assert certificates.get(ACME, PARTNER).facts.names == (PARTNER,)
+
+
+def test_why_there_is_no_certificate_stands_on_the_domain(folder: Path, domains: Domains, certificates: Certificates) -> None:
+    with acme_server() as authority:
+        config = acme_config(folder, authority)  # nobody listens where the authority asks
+        prove(domains)
+        rounds(issuer_of(config, certificates))
+    domain = domains.get_domain(ACME, "shop", HOST)
+    assert domain.state == "failed"
+    assert domain.certificate is not None
+    assert "urn:ietf:params:acme:error:connection" in (domain.certificate.error or "")
+    findings = list(certificate_findings(config))
+    assert [level for level, text in findings if HOST in text] == ["FAIL"]
+    assert any("port 80" in text for _, text in findings)
+
+
+def test_the_builtin_authority_signs_where_it_serves_the_appliance(
+    folder: Path, domains: Domains, certificates: Certificates
+) -> None:
+    config = make_config(folder, server__tls="internal")
+    prove(domains)
+    rounds(issuer_of(config, certificates), 2)
+    assert domains.get_domain(ACME, "shop", HOST).state == "active"
+    server = make_server_config(config, certificates)
+    with serving(server, Transport(page, config, server)):
+        found = ask(server, str(ca_certificate(config)))
+    assert found.text == "a page"
+    assert "strict-transport-security" not in found.headers, "a browser that does not trust it must not be locked out"
+
+
+def test_without_any_source_the_domain_says_what_to_do(folder: Path, domains: Domains, certificates: Certificates) -> None:
+    chain, key = folder / "own.pem", folder / "own.key"
+    pair = Authority().pair("gos.example.com")
+    chain.write_text(pair[0])
+    key.write_text(pair[1])
+    config = make_config(folder, server__tls="files", server__certificate=str(chain), server__private_key=str(key))
+    prove(domains)
+    rounds(issuer_of(config, certificates), 1)
+    domain = domains.get_domain(ACME, "shop", HOST)
+    assert domain.certificate is not None
+    assert "upload one" in (domain.certificate.error or "")
+    pair = Authority().pair("*.example.com")
+    chain.write_text(pair[0])
+    key.write_text(pair[1])
+    rounds(issuer_of(config, certificates), 1)
+    assert domains.get_domain(ACME, "shop", HOST).state == "active"
+
+
+def test_a_domain_that_is_given_up_leaves_no_key_behind(folder: Path, domains: Domains, certificates: Certificates) -> None:
+    config = make_config(folder, server__tls="internal")
+    prove(domains, redirect_from="www")
+    issuer = issuer_of(config, certificates)
+    rounds(issuer, 2)
+    assert len(certificates.read_changed({})[0]) == 2
+    domains.release_domain(ACME, "shop", HOST)
+    assert certificates.read_changed({})[0] == {}
+    issuer.look()
+    assert db.rows("SELECT host FROM certificate_order") == []
+
+
+async def page(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        own = [(b"strict-transport-security", b"max-age=1")] if scope["path"] == "/own" else []
+        await answer(send, 200, b"a page", own)
+
+
+def ask(server: ServerConfig, trust: Any, path: str = "/") -> httpx.Response:
+    context = ssl.create_default_context(cafile=trust) if isinstance(trust, str) else trust
+    port = server.bind[0].rpartition(":")[2]
+    with httpx.Client(verify=context, trust_env=False, timeout=30) as client:
+        return client.get(f"https://127.0.0.1:{port}{path}", headers={"Host": HOST}, extensions={"sni_hostname": HOST})
+
+
+def test_browsers_are_bound_to_https_step_by_step(folder: Path, certificates: Certificates) -> None:
+    authority = Authority()
+    certificates.upload(ACME, HOST, authority.pair(HOST))
+    config = make_config(folder, server__tls="internal")
+    server = make_server_config(config, certificates)
+    said = []
+    with serving(server, Transport(page, config, server)):
+        for days in (0, 2, 8, 31):
+            since = clock.now_ms() - days * DAY
+            db.write(lambda since=since: db.execute("UPDATE certificate SET since = ?, fingerprint = ?", (since, str(since))))  # type: ignore[misc]
+            server.reload()
+            said.append(ask(server, authority.trust()).headers.get("strict-transport-security"))
+        assert ask(server, authority.trust(), "/own").headers.get_list("strict-transport-security") == ["max-age=1"]
+    assert said == [None, "max-age=86400", "max-age=604800", "max-age=31536000"]
+    off = make_config(folder, server__tls="internal", tls__hsts=False)
+    server = make_server_config(off, certificates)
+    with serving(server, Transport(page, off, server)):
+        assert "strict-transport-security" not in ask(server, authority.trust()).headers
+
+
+def test_the_doctor_names_certificates_that_expire(folder: Path, certificates: Certificates) -> None:
+    certificates.upload(ACME, HOST, Authority().pair(HOST))
+    config = make_config(folder, server__tls="internal")
+    assert list(certificate_findings(config)) == []
+    soon = clock.now_ms() + 3 * DAY + 60_000
+    db.write(lambda: db.execute("UPDATE certificate SET not_after = ?", (soon,)))
+    assert list(certificate_findings(config)) == [("note", f"the certificate for {HOST} expires in 3 days")]
+    db.write(lambda: db.execute("UPDATE certificate SET not_after = 1"))
+    assert [level for level, _ in certificate_findings(config)] == ["FAIL"]
+
+
+def test_a_change_is_taken_up_when_it_is_stored(folder: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "RELOAD_SECONDS", 3600.0)
+    server = make_server_config(make_config(folder, server__tls="internal"), certificates)
+    with server.following(), serving(server):
+        port = int(server.bind[0].rpartition(":")[2])
+        before = peer(port, HOST)[0]
+        certificates.upload(ACME, HOST, Authority().pair(HOST))
+        await_that(lambda: peer(port, HOST)[0] != before)
+
+
+DIRECTORY = {"acme__directory": "https://ca.example.com/directory", "acme__agree_terms": True}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"acme__directory": "ftp://ca.example.com/"}, "https address"),
+        ({"acme__directory": "http://ca.example.com/directory", "acme__agree_terms": True}, "https address"),
+        ({"acme__directory": "https://ca.example.com/directory"}, "agree_terms"),
+        ({**DIRECTORY, "server__tls": "off"}, "server.tls is off"),
+        ({**DIRECTORY, "server__tls": "internal"}, "tls.http_port"),
+        ({**DIRECTORY, "server__tls": "internal", "tls__http_port": 80, "acme__eab_key_id": "kid"}, "belong together"),
+        ({**DIRECTORY, "server__tls": "internal", "tls__http_port": 80, "acme__own_hosts": True}, "wildcards"),
+        ({"tls__http_port": 80}, "tls.http_port"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigInvalid, match=said):
+        make_config(tmp_path, **settings)
