@@ -109,15 +109,3 @@ def parse_wanted(text: str) -> Wanted:
     if text == "latest":
         return "latest"
     return "latest_approved" if text == "latest_approved" else int(text)
-
-
-class NothingReviewed:
-    """Reviews of a store that has none: nothing is approved."""
-
-    def latest_approved(self, scope: TenantScope, document_id: str) -> int | None:
-        """See Reviews."""
-        return None
-
-    def is_approved(self, scope: TenantScope, document_id: str, revision: int) -> bool:
-        """See Reviews."""
-        return False
