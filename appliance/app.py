@@ -67,21 +67,15 @@ from appliance.sandbox.runtimes import default_folder
 from appliance.sites.access import make_gate
 from appliance.sites.answers import App
 from appliance.sites.bodies import PacedConnection, PacedRequest
-from appliance.sites.cdn import Cdn
 from appliance.sites.demo import make_demo
-from appliance.sites.domains import DomainRedirects, Permission, custom_hosts
+from appliance.sites.domains import Permission, custom_hosts
 from appliance.sites.front import Front
-from appliance.sites.previews import PreviewSites
+from appliance.sites.hosts import make_sites
 from appliance.sites.probing import Probing
 from appliance.sites.root import make_root
-from appliance.sites.routes import Routes
-from appliance.sites.sending import Sender
-from appliance.sites.share_pages import SharePages
-from appliance.sites.shares import ShareSite
 from appliance.sites.static import StaticFiles
 from appliance.sites.tls import make_server_config
 from appliance.sites.transport import Transport
-from appliance.sites.webapps import WebAppSites
 from appliance.solutions.expiry import delete_expired
 from appliance.solutions.planning import Tools as SolutionTools
 from appliance.solutions.route_targets import find_lost
@@ -99,6 +93,8 @@ from appliance.webapps.certificates.issuing import Worker
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains import service as domains
 from appliance.webapps.publishing import Publishing
+from appliance.webapps.traffic import noting as traffic
+from appliance.webapps.traffic.quotas import Quotas
 from appliance.webapps.visits import Visits
 
 API_THREADS = 32
@@ -162,6 +158,7 @@ class Appliance:
         self.services.processes.stop(self.config.server.shutdown_seconds)
         self.services.executor.stop()
         self.services.publishing.stop()
+        self.services.requests.flush()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
         self.services.pool.stop()
         self.services.publications.deliveries.write_down()
@@ -206,7 +203,7 @@ def build(config: Config) -> Appliance:
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
         blobs=blobs, documents=files, uploads=Uploads(files, incoming, config.limits.document_mb << 20),
         publications=Publications(exits), shares=Shares(exits, sealer),
-        webapps=apps, publishing=Publishing(apps, presence.instance, presence.is_alive),
+        webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
         webhooks=webhooks.Webhooks(sealer, egress), certificates=Certificates(sealer), domains=own_domains,
         visits=visits,
     )  # fmt: skip
@@ -231,10 +228,16 @@ def make_language_models(config: Config, sealer: Sealer) -> LanguageModels:
 
 def make_webapps(config: Config, blobs: Blobs) -> webapps.WebApps:
     """WebApps within the configured limits of archives and uploads."""
-    limits = config.limits
-    apps = webapps.WebApps(blobs, webapps.Limits(limits.archive_files, limits.archive_mb << 20, limits.upload_mb << 20))
+    limits, stored = config.limits, config.webapps.stored_mb << 20
+    apps = webapps.WebApps(blobs, webapps.Limits(limits.archive_files, limits.archive_mb << 20, limits.upload_mb << 20, stored))
     apps.find_lost_with(find_lost)
     return apps
+
+
+def make_request_log(config: Config) -> traffic.RequestLog:
+    """The log of requests to WebApps, which also keeps their quotas."""
+    own = config.webapps
+    return traffic.RequestLog(own.addresses, Quotas(own.requests_per_minute, own.egress_mb_per_day << 20))
 
 
 def make_formats(config: Config) -> Formats:
@@ -280,6 +283,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("reviews", 60.0, reviews.expire_reviews),
         Periodic("publishing", 2.0, services.publishing.resume),
         Periodic("blobs", 3600.0, services.blobs.collect),
+        Periodic("requests", 2.0, services.requests.flush),
         Periodic("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use())),
     ]
 
@@ -324,14 +328,8 @@ def make_asgi(appliance: Appliance) -> Any:
     quart.register_blueprint(make_root(appliance.config))
     assets = services.assets
     folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
-    sender = Sender(services.blobs, services.threads)
-    shares = ShareSite(services.shares, sender, SharePages(ui_folder() / "templates" / "sites"))
     gate = make_gate(services, Egress.of(appliance.config.egress.allow, authorities(appliance.config)), ui_folder() / "templates")
-    webapp_sites = WebAppSites(services.webapps, sender, gate, Routes(services, sender))
-    preview_sites = PreviewSites(services.webapps, services.sealer, webapp_sites, sender)
-    cdn = Cdn(services.publications, sender, shares)
-    on_domains = DomainRedirects(webapp_sites, services.domains.table, appliance.config)
-    sites: dict[str, App] = {"webapp": on_domains, "preview": preview_sites, "cdn": cdn}
+    sites = make_sites(services, gate, ui_folder() / "templates" / "sites")
     services.publishing.check_through(Probing(sites, appliance.config))
     front = Front(StaticFiles(cast(App, quart), folders), sites, appliance.config, appliance.is_ready)
     return Permission(front, appliance.config, services.webapps, services.threads)

@@ -28,6 +28,7 @@ from . import (
     shares,
     solutions,
     tenants,
+    traffic,
     triggers,
     version_diff,
     visits,
@@ -41,7 +42,7 @@ from .routing import ROUTES
 DOMAINS = (
     actions, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents, domains, dry_runs,
     executions, integrations, keys, kill_switches, llm, logs, oauth, processes, publishing, replay, retention, retry_plan,
-    reviews, shares, solutions, tenants, triggers, version_diff, visits, webapps, webhooks,
+    reviews, shares, solutions, tenants, traffic, triggers, version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

@@ -25,7 +25,7 @@ Name = Annotated[str, Field(max_length=200)]
 Moment = Annotated[str, Field(max_length=40, description="RFC 3339 time, or a duration such as 24h for that long ago.")]
 
 
-def _moment(text: str | None, name: str) -> int | None:
+def moment(text: str | None, name: str) -> int | None:
     """Epoch milliseconds of a time, or of a duration back from now."""
     if text is None:
         return None
@@ -50,7 +50,7 @@ class LogQuery(ListQuery):
     def wanted(self) -> LineFilter:
         return LineFilter(
             self.text, self.level, self.source, self.execution, self.process,
-            _moment(self.since, "since"), _moment(self.until, "until"),
+            moment(self.since, "since"), moment(self.until, "until"),
         )  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def get_analytics(call: Call) -> AnalyticsView:
     query: AnalyticsQuery = call.query
     now = clock.now_ms()
     window = analytics.Window(
-        _moment(query.since, "since") or 0, _moment(query.until, "until") or now + 1,
+        moment(query.since, "since") or 0, moment(query.until, "until") or now + 1,
         clock.parse_duration(query.bucket, pointer="/bucket") if query.bucket else None, query.kind, query.name,
     )  # fmt: skip
     series = analytics.read_series(call.scope, window)
@@ -333,7 +333,7 @@ def list_audit(call: Call) -> Page[AuditView]:
     """List the audit trail, newest first; each entry is bound to the one before it by its hash."""
     query: AuditQuery = call.query
     wanted = audit.AuditFilter(
-        query.actor, query.action, query.subject, _moment(query.since, "since"), _moment(query.until, "until")
+        query.actor, query.action, query.subject, moment(query.since, "since"), moment(query.until, "until")
     )
     return audit.list_entries(call.scope, wanted, query.page).map(_audit_view)
 

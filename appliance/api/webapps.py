@@ -15,6 +15,7 @@ from .errors import from_pydantic
 from .processes import version_number
 from .routing import Answer, Body, Call, Json, Query, View, route
 from .tenants import DeletedView
+from .traffic import WebAppUsageView, read_usage
 
 LARGEST_MANIFEST = 4 << 20
 MANIFEST = Json(
@@ -38,6 +39,12 @@ class WebAppView(View):
     url: str
     created_at: str
     updated_at: str
+
+
+class WholeWebAppView(WebAppView):
+    """A WebApp with what it uses."""
+
+    usage: WebAppUsageView
 
 
 class WebAppVersionView(View):
@@ -179,10 +186,11 @@ def create_webapp(call: Call) -> Answer:
     return Answer(webapp_view(call, made), 201, {"Location": f"/api/v1/webapps/{made.id}"})
 
 
-@route("GET", "/webapps/{app}", scope="webapps.read", returns=WebAppView)
-def get_webapp(call: Call, app: str) -> WebAppView:
-    """Show a WebApp."""
-    return webapp_view(call, call.services.webapps.get_app(call.scope, app))
+@route("GET", "/webapps/{app}", scope="webapps.read", returns=WholeWebAppView)
+def get_webapp(call: Call, app: str) -> WholeWebAppView:
+    """Show a WebApp and what it uses."""
+    shown = webapp_view(call, call.services.webapps.get_app(call.scope, app))
+    return WholeWebAppView(**shown.model_dump(), usage=read_usage(call, app))
 
 
 @route("PATCH", "/webapps/{app}", scope="webapps.write", body=ChangeWebApp, returns=WebAppView)

@@ -31,6 +31,7 @@ from .sections import (
     Server,
     Storage,
     Tls,
+    WebApps,
 )  # fmt: skip
 
 __all__ = ["Config", "Domains", "environment", "example", "load_config", "setting_names"]
@@ -50,6 +51,7 @@ class Config:
     scan: Scan = dataclasses.field(default_factory=Scan)
     queue: Queue = dataclasses.field(default_factory=Queue)
     limits: Limits = dataclasses.field(default_factory=Limits)
+    webapps: WebApps = dataclasses.field(default_factory=WebApps)
     retention: Retention = dataclasses.field(default_factory=Retention)
     egress: Egress = dataclasses.field(default_factory=Egress)
     folders: Folders = dataclasses.field(default_factory=Folders)

@@ -113,11 +113,23 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class WebApps:
+    """What each WebApp may have, and what is kept of its visitors; 0 is no limit."""
+
+    addresses: Literal["truncated", "full", "none"] = setting(
+        "truncated", "What the log of requests keeps of an address: its network (/24, /48), all of it, or nothing."
+    )
+    stored_mb: int = setting(0, "Contents of all kept versions of an app together, each counted once.")
+    requests_per_minute: int = setting(0, "Requests to one app in a minute, at one process; beyond it everybody gets 429.")
+    egress_mb_per_day: int = setting(0, "What one app may send on a day (UTC); beyond it everybody gets 429.")
+
+
+@dataclass(frozen=True)
 class Retention:
     """How long finished things are kept, in days."""
 
     executions_days: int = setting(30, "Finished executions with their steps and journal.")
-    logs_days: int = setting(30, "Log lines.")
+    logs_days: int = setting(30, "Log lines, and requests to WebApps.")
     audit_days: int = setting(400, "The audit trail.")
 
 

@@ -15,6 +15,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 # Key of the ASGI scope: a `Visitor` whom the appliance itself sends, by which no gate asks who they are.  No request from
 # outside can have it.
 VISITOR = "gos.visitor"
+# Key of the ASGI scope: what the log of requests is told by those who answer, `route` and `execution_id`.
+NOTED = "gos.noted"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from appliance.webapps.route_table import Match, RouteTable
 from appliance.webapps.routes import Route
 from appliance.webapps.visitors import Visitor
 
-from .answers import Exchange, answer
+from .answers import NOTED, Exchange, answer
 from .buckets import Allowance, Buckets
 from .entity_routes import EntityRoutes
 from .following import PREFIX, Following
@@ -67,6 +67,8 @@ class Routes:
         began = clock.monotonic()
         with logs.log_context(request_id=call.request_id):
             reply = await self._perform(call, match, allowed)
+            if match is not None and NOTED in scope:
+                scope[NOTED].update(route=match.route.path, execution_id=reply.execution_id if reply else None)
             if reply is not None:
                 await answer(asked.exchange.send, reply.status, reply.body, reply.encoded())
                 if match is not None and reply.status != RateLimited.status:

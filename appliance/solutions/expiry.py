@@ -12,6 +12,7 @@ from appliance.processes import executions
 from appliance.processes.triggers import service as triggers
 from appliance.tenants import idempotency
 from appliance.webapps import visits as webapp_visits
+from appliance.webapps.traffic import noting as traffic
 
 
 def delete_expired(config: Config) -> None:
@@ -25,6 +26,7 @@ def delete_expired(config: Config) -> None:
     history.purge_calls(keep.executions_days * day)
     failures.purge(now - keep.executions_days * day)
     log_lines.purge(now - keep.logs_days * day)
+    traffic.purge(now - keep.logs_days * day)
     webhooks.purge(now - keep.logs_days * day)
     datapool.forget_history(now - keep.audit_days * day)
     llm_usage.settle_lost()

@@ -23,6 +23,7 @@ from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains.service import Domains
 from appliance.webapps.publishing import Publishing
 from appliance.webapps.service import WebApps
+from appliance.webapps.traffic.noting import RequestLog
 from appliance.webapps.visits import Visits
 
 
@@ -53,6 +54,7 @@ class Services:
     shares: Shares
     webapps: WebApps
     publishing: Publishing
+    requests: RequestLog
     certificates: Certificates
     domains: Domains
     webhooks: Webhooks

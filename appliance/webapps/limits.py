@@ -16,11 +16,12 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one version: most files, most bytes of all, most bytes of one."""
+    """Of one version: most files, most bytes of all, most bytes of one; and most bytes of all versions of an app (0: no limit)."""
 
     files: int
     bytes: int
     file_bytes: int
+    stored_bytes: int = 0
 
 
 def check_words(name: str, description: str) -> tuple[str, str]:

@@ -135,9 +135,16 @@ class WebApps:
             number = versions.insert_version(scope, app_id, new)
             audit.record(scope, "webapp.version", app_id, {"version": number, "files": len(new.files)})
             versions.purge_old(scope, app_id, publications.needed(scope, app_id))
+            most = self._limits.stored_bytes
+            if most and (stored := versions.stored_bytes(scope, app_id)) > most:
+                raise PayloadTooLarge(f"with this version the app would hold {stored >> 20} MiB; it may have {most >> 20} MiB")
             return self.get_version(scope, app_id, number)
 
         return db.write(insert)
+
+    def stored_bytes(self, scope: TenantScope, app_id: str) -> int:
+        """Bytes of the contents of all versions, each counted once."""
+        return versions.stored_bytes(scope, app_id)
 
     def put_content(self, scope: TenantScope, app_id: str, number: int, sha256: str, received: Received) -> Version:
         """Store a content of a version that is being uploaded, again if need be; ValidationFailed when it is another one."""

@@ -62,6 +62,12 @@ def insert_version(scope: TenantScope, app_id: str, new: NewVersion) -> int:
     return number
 
 
+def stored_bytes(scope: TenantScope, app_id: str) -> int:
+    """Bytes of the contents of all versions of an app, each counted once."""
+    sql = "SELECT SUM(size) FROM (SELECT DISTINCT sha256, size FROM webapp_file WHERE tenant_id = ? AND app_id = ?) AS contents"
+    return int(db.rows(sql, (scope.tenant_id, app_id))[0][0] or 0)
+
+
 def hold_contents(scope: TenantScope, app_id: str, number: int) -> None:
     """The contents of the version that are there are not collected before its rows can be seen."""
     db.execute(

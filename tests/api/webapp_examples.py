@@ -60,5 +60,7 @@ WEBAPPS: dict[str, Callable[[Resources], Example]] = {
     "roll_back_webapp": lambda tenant: Example({"app": tenant.webapp()}, {"version": 1}),
     "list_visits": lambda tenant: Example({"app": _webapp(tenant)}),
     "revoke_visit": _visit,
+    "list_webapp_requests": lambda tenant: Example({"app": _webapp(tenant)}, query={"status": "2xx", "path": "/*", "since": "1h"}),
+    "get_webapp_analytics": lambda tenant: Example({"app": _webapp(tenant)}, query={"since": "6h", "bucket": "1h"}),
     "unpublish_webapp": lambda tenant: Example({"app": tenant.webapp()}),
 }

@@ -1,0 +1,64 @@
+"""Around the hosts of WebApps: what an app may not exceed is refused, and every request is noted once it is answered."""
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.errors import RateLimited
+from appliance.webapps.traffic.noting import RequestLog, SeenRequest
+from appliance.webapps.visitors import ANONYMOUS
+
+from .answers import NOTED, VISITOR, App, Receive, Scope, Send, refuse
+
+
+class NotedRequests:
+    """Passes the requests of visitors on; what the appliance itself asks for is not one."""
+
+    def __init__(self, app: App, log: RequestLog) -> None:
+        self._app = app
+        self._log = log
+        self._quotas = log.quotas
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if VISITOR in scope:
+            await self._app(scope, receive, send)
+            return
+        began = clock.monotonic()
+        status, sent = 500, 0
+
+        async def counting(message: MutableMapping[str, Any]) -> None:
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            else:
+                sent += len(message.get("body", b""))
+            await send(message)
+
+        match = scope["gos.host"]
+        scope[NOTED] = {}
+        try:
+            if (refusal := self._refusal(match.tenant, match.app)) is None:
+                await self._app(scope, receive, counting)
+            else:
+                await refuse(counting, refusal, scope["gos.request_id"])
+        finally:
+            self._quotas.add_sent(match.tenant, match.app, sent)
+            self._log.add(_seen(scope, status, sent, (clock.monotonic() - began) * 1000))
+
+    def _refusal(self, tenant: str, app: str) -> RateLimited | None:
+        try:
+            self._quotas.count(tenant, app, clock.now_ms())
+        except RateLimited as error:
+            return error
+        return None
+
+
+def _seen(scope: Scope, status: int, sent: int, ms: float) -> SeenRequest:
+    headers = dict(scope["headers"])
+    match = scope["gos.host"]
+    return SeenRequest(
+        match.tenant, match.app, clock.now_ms(), scope["method"], scope["path"], status, sent, round(ms, 1), scope["gos.address"],
+        headers.get(b"user-agent", b"").decode("latin1"), headers.get(b"referer", b"").decode("latin1"),
+        headers.get(b"host", b"").decode("latin1").rpartition(":")[0] or headers.get(b"host", b"").decode("latin1"),
+        scope.get(VISITOR, ANONYMOUS).kind, **scope[NOTED],
+    )  # fmt: skip

@@ -1,0 +1,68 @@
+"""How much may come to a WebApp: requests in a minute, bytes sent on a day; 0 is no limit."""
+
+import threading
+from collections import Counter
+
+from appliance.core.errors import RateLimited
+
+from .sums import DAY, Stored, traffic_of_day
+
+MINUTE = 60_000
+
+
+class Quotas:
+    """Counts in memory, so that asking costs nothing.
+
+    A minute's requests are those of this process.  A day's bytes are those of all processes as they were stored last,
+    and what this one has sent since.
+    """
+
+    def __init__(self, requests_per_minute: int, bytes_per_day: int) -> None:
+        self._per_minute = requests_per_minute
+        self._per_day = bytes_per_day
+        self._minute = 0
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._day = 0
+        self._stored: dict[tuple[str, str], int] = {}
+        self._sent: Counter[tuple[str, str]] = Counter()
+        self._day_lock = threading.Lock()  # of what is sent on the event loop and stored beside it
+
+    def count(self, tenant: str, app: str, now: int) -> None:
+        """Count a request at `now` (ms); RateLimited when the minute or the day is used up."""
+        self._turn(now)
+        if self._per_minute:
+            self._counts[tenant, app] += 1
+            if self._counts[tenant, app] > self._per_minute:
+                raise _used_up("requests a minute", self._per_minute, MINUTE - now % MINUTE)
+        if self._per_day and self._stored.get((tenant, app), 0) + self._sent[tenant, app] >= self._per_day:
+            raise _used_up("MiB a day", self._per_day >> 20, DAY - now % DAY)
+
+    def add_sent(self, tenant: str, app: str, size: int) -> None:
+        """Count what was sent."""
+        if self._per_day and size:
+            with self._day_lock:
+                self._sent[tenant, app] += size
+
+    def _turn(self, now: int) -> None:
+        if now // MINUTE != self._minute:
+            self._minute = now // MINUTE
+            self._counts.clear()
+        if now // DAY != self._day:
+            with self._day_lock:
+                self._day = now // DAY
+                self._stored, self._sent = {}, Counter()
+
+    def learn(self, stored: Stored) -> None:
+        """Take over what all processes have stored of today, now that this one's part is among it."""
+        for (tenant, app, day), size in stored.items() if self._per_day else ():
+            total = traffic_of_day(tenant, app, day).bytes
+            with self._day_lock:
+                if day == self._day * DAY:
+                    self._sent[tenant, app] -= size
+                    self._stored[tenant, app] = total
+                    self._sent += Counter()  # forgets what is nothing, such as names that are no app
+
+
+def _used_up(what: str, most: int, wait_ms: int) -> RateLimited:
+    seconds = str(-(-wait_ms // 1000))
+    return RateLimited(f"this app may have {most} {what}, which are used up; try again later", headers={"Retry-After": seconds})

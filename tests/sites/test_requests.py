@@ -1,0 +1,113 @@
+"""Requests to WebApps are noted as they were answered, and refused when an app has had too many."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.sites.answers import VISITOR, Receive, Scope, Send, answer
+from appliance.sites.requests import NotedRequests
+from appliance.tenants.hosts import HostMatch
+from appliance.testing.running import Running
+from appliance.webapps.traffic.noting import RequestLog, SeenRequest
+from appliance.webapps.traffic.quotas import Quotas
+from appliance.webapps.visitors import ANONYMOUS, Visitor
+from tests.sites.test_webapps import deploy, new_app, site
+
+
+class Kept(RequestLog):
+    """Shows what was noted."""
+
+    @property
+    def noted(self) -> list[SeenRequest]:
+        return list(self._waiting)
+
+
+def ask(app: Any, log: RequestLog, **more: Any) -> int:
+    """The status a visitor sees."""
+    headers: Iterable[tuple[bytes, bytes]] = [(b"host", b"shop--acme.content.localhost:8080"), (b"user-agent", b"curl/8")]
+    scope = {
+        "type": "http", "method": "GET", "path": "/a", "query_string": b"q=secret", "headers": headers,
+        "gos.address": "203.0.113.7",
+        "gos.request_id": "r", "gos.host": HostMatch("webapp", "acme", "shop"), **more,
+    }  # fmt: skip
+    statuses = []
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    async def receive() -> Any:
+        raise AssertionError("nobody reads")
+
+    asyncio.run(NotedRequests(app, log)(scope, receive, send))
+    return int(statuses[0])
+
+
+async def greet(scope: Scope, receive: Receive, send: Send) -> None:
+    scope.setdefault(VISITOR, Visitor("member", "u-1"))
+    await answer(send, 203, b"hello", [])
+
+
+def test_a_request_is_noted_as_it_was_answered() -> None:
+    log = Kept("none", Quotas(0, 0))
+    assert ask(greet, log) == 203
+    (seen,) = log.noted
+    assert (seen.tenant, seen.app, seen.path, seen.status, seen.bytes) == ("acme", "shop", "/a", 203, 5)
+    assert (seen.agent, seen.host, seen.address, seen.visitor_kind) == (
+        "curl/8", "shop--acme.content.localhost", "203.0.113.7", "member",
+    )  # fmt: skip
+    assert "secret" not in repr(seen)
+
+
+def test_what_the_appliance_asks_itself_is_not_noted() -> None:
+    log = Kept("none", Quotas(0, 0))
+    ask(greet, log, **{VISITOR: ANONYMOUS})
+    assert log.noted == []
+
+
+def test_a_request_that_breaks_is_noted() -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ValueError("no answer")
+
+    log = Kept("none", Quotas(0, 0))
+    with pytest.raises(ValueError, match="no answer"):
+        ask(broken, log)
+    assert [seen.status for seen in log.noted] == [500]
+
+
+def test_beyond_its_requests_everybody_is_refused() -> None:
+    log = Kept("none", Quotas(1, 0))
+    statuses = [ask(greet, log) for _ in range(4)]
+    assert statuses[0] == 203
+    assert 429 in statuses  # unless a minute ended three times in between
+    assert [seen.status for seen in log.noted] == statuses
+
+
+def test_a_day_of_an_app_can_be_looked_at(running: Running, acme: httpx.Client, globex: httpx.Client) -> None:
+    new_app(acme, "site-traffic")
+    deploy(acme, "site-traffic", {"index.html": b"<h1>Hello</h1>"})
+    with site(running, "site-traffic--acme") as visitor:
+        visitor.get(
+            "/", params={"token": "secret"}, headers={"User-Agent": "Firefox/140", "Referer": "https://search.example/?q=x"}
+        )
+        visitor.get("/missing")
+    path = "/api/v1/webapps/site-traffic"
+    ends = time.monotonic() + 30
+    while len(rows := acme.get(f"{path}/requests").json()["data"]) < 2:
+        assert time.monotonic() < ends, "the requests were not stored"
+        time.sleep(0.05)
+    assert [(row["path"], row["status"]) for row in rows] == [("/missing", 404), ("/", 200)]
+    assert {name: rows[1][name] for name in ("address", "agent", "referrer", "visitor_kind", "bytes")} == {
+        "address": "127.0.0.0", "agent": "Firefox", "referrer": "search.example", "visitor_kind": "anonymous", "bytes": 14,
+    }  # fmt: skip
+    shown = acme.get(f"{path}/analytics", params={"since": "2h", "bucket": "1h"}).json()["data"]
+    assert (shown["total"]["requests"], shown["total"]["errors"]) == (2, 0)
+    assert shown["statuses"] == [{"value": "200", "requests": 1}, {"value": "404", "requests": 1}]
+    usage = acme.get(path).json()["data"]["usage"]
+    assert usage["stored_bytes"] == 14
+    assert usage["requests_today"] <= 2  # unless the day has just ended
+    assert globex.get(f"{path}/requests").status_code == 404
