@@ -3,6 +3,7 @@
 import hashlib
 import ipaddress
 import re
+from functools import lru_cache
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ _FAMILIES = (
 )
 
 
+@lru_cache(maxsize=4096)
 def shown_address(address: str, addresses: Addresses) -> str:
     """The address as it is kept: whole, its network (/24, /48), or nothing; nothing where it is no address."""
     if addresses == "none":
@@ -36,11 +38,13 @@ def shown_address(address: str, addresses: Addresses) -> str:
     return str(ipaddress.ip_network(f"{parsed}/{24 if parsed.version == 4 else 48}", strict=False).network_address)
 
 
+@lru_cache(maxsize=4096)
 def agent_family(agent: str) -> str:
     """The kind of browser or program."""
     return next((name for name, pattern in _FAMILIES if pattern.search(agent)), OTHER)
 
 
+@lru_cache(maxsize=4096)
 def referrer_host(referrer: str, own: str) -> str:
     """The host a visitor came from; empty within the app and where there is none."""
     try:
