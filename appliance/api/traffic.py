@@ -68,7 +68,7 @@ class TrafficQuery(Query):
     bucket: Annotated[str, Field(max_length=20, description="Width of a point, such as 5m, 1h or 1d.")] | None = None
 
 
-class TrafficNumbersView(View):
+class WebAppNumbersView(View):
     """`errors` are answers from 500 on; `visitors` are counted anew every day."""
 
     requests: int
@@ -77,29 +77,29 @@ class TrafficNumbersView(View):
     visitors: int
 
 
-class TrafficPointView(TrafficNumbersView):
+class WebAppPointView(WebAppNumbersView):
     at: str
 
 
-class CountedView(View):
+class WebAppCountView(View):
     """A value and how often it came."""
 
     value: str
     requests: int
 
 
-class TrafficView(View):
+class WebAppTrafficView(View):
     """The numbers of a window, and the most frequent paths, referrers, statuses and kinds of browser."""
 
     since: str
     until: str
     bucket_ms: int
-    total: TrafficNumbersView
-    points: list[TrafficPointView]
-    paths: list[CountedView]
-    referrers: list[CountedView]
-    statuses: list[CountedView]
-    agents: list[CountedView]
+    total: WebAppNumbersView
+    points: list[WebAppPointView]
+    paths: list[WebAppCountView]
+    referrers: list[WebAppCountView]
+    statuses: list[WebAppCountView]
+    agents: list[WebAppCountView]
 
 
 @route(
@@ -117,8 +117,8 @@ def _request_view(row: RequestRow) -> WebAppRequestView:
     return WebAppRequestView(at=clock.rfc3339(row.at), **members)
 
 
-@route("GET", "/webapps/{app}/analytics", scope="webapps.read", query=TrafficQuery, returns=TrafficView)
-def get_webapp_analytics(call: Call, app: str) -> TrafficView:
+@route("GET", "/webapps/{app}/analytics", scope="webapps.read", query=TrafficQuery, returns=WebAppTrafficView)
+def get_webapp_analytics(call: Call, app: str) -> WebAppTrafficView:
     """Show how many requests, bytes, errors and visitors a WebApp had over time."""
     query: TrafficQuery = call.query
     window = reading.Window(
@@ -127,20 +127,20 @@ def get_webapp_analytics(call: Call, app: str) -> TrafficView:
     )  # fmt: skip
     traffic = reading.read_traffic(call.scope, app, window)
     counted = {
-        name: [CountedView(value=value, requests=count) for value, count in getattr(traffic, name).items()]
+        name: [WebAppCountView(value=value, requests=count) for value, count in getattr(traffic, name).items()]
         for name in ("paths", "referrers", "statuses", "agents")
     }
-    return TrafficView(
+    return WebAppTrafficView(
         since=clock.rfc3339(traffic.since), until=clock.rfc3339(traffic.until), bucket_ms=traffic.bucket,
         total=_numbers(traffic.total), points=[_point(at, numbers) for at, numbers in traffic.points], **counted,
     )  # fmt: skip
 
 
-def _numbers(numbers: reading.Numbers) -> TrafficNumbersView:
-    return TrafficNumbersView(
+def _numbers(numbers: reading.Numbers) -> WebAppNumbersView:
+    return WebAppNumbersView(
         requests=numbers.requests, bytes=numbers.bytes, errors=numbers.errors, visitors=numbers.visitors
     )  # fmt: skip
 
 
-def _point(at: int, numbers: reading.Numbers) -> TrafficPointView:
-    return TrafficPointView(at=clock.rfc3339(at), **_numbers(numbers).model_dump())
+def _point(at: int, numbers: reading.Numbers) -> WebAppPointView:
+    return WebAppPointView(at=clock.rfc3339(at), **_numbers(numbers).model_dump())
