@@ -3,20 +3,20 @@
 A link that is unknown, has ended or was revoked is answered alike: 404 and the same page.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
 from appliance.blobs.service import BlobDamaged
 from appliance.core import clock
-from appliance.core.errors import MethodNotAllowed, PayloadTooLarge
+from appliance.core.errors import MethodNotAllowed, PayloadTooLarge, RateLimited
 from appliance.core.scope import TenantScope
 from appliance.documents.downloads import Origin
 from appliance.documents.shares import VISIT_MS, OpenShare, Shares
+from appliance.webapps.attempts import Attempts
 
 from .answers import Exchange, Headers, Receive, Scope, Send, answer, refuse
-from .attempts import Attempts
 from .delivery import represent
 from .representation import Plan
 from .sending import Sender
@@ -24,6 +24,7 @@ from .share_pages import SAFE, SharePages, readable_size
 
 PREFIX, FILE = "/s/", "file"
 FORM_BYTES = 4096
+FREE_TRIES, WAIT_SECONDS, LONGEST_WAIT_SECONDS = 5, 30.0, 900.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class ShareSite:
         self._shares = shares
         self._sender = sender
         self._pages = pages
-        self._attempts = Attempts()
+        self._attempts = Attempts(FREE_TRIES, WAIT_SECONDS, LONGEST_WAIT_SECONDS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         token, _, rest = scope["path"].removeprefix(PREFIX).partition("/")
@@ -123,13 +124,17 @@ class ShareSite:
             await self._redirect(asked, ())
             return
         page = {"page": asked.page}
-        if wait := self._attempts.count(asked.opened.share.id, asked.origin.address):
-            problem = f"That was too often. Try again in {wait} seconds."
-            await self._show(asked.exchange, 429, "share_password.html", problem=problem, **page)
+        share, address = (asked.tenant.tenant_id, asked.opened.share.id), asked.exchange.scope["gos.address"]
+        try:
+            self._attempts.begin(share, address)
+        except RateLimited as error:
+            told = f"{error.message[:1].upper()}{error.message[1:]}."
+            await self._show(asked.exchange, 429, "share_password.html", problem=told, **page)
             return
         given = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True).get("password", [""])[0]
         check = partial(self._shares.is_password, asked.tenant, asked.opened, given, asked.origin)
         if await self._sender.in_thread(check):
+            self._attempts.succeed(share, address)
             await self._redirect(asked, [self._cookie(asked, "")])
         else:
             await self._show(asked.exchange, 403, "share_password.html", problem="That is not the password.", **page)
@@ -180,19 +185,11 @@ class ShareSite:
 
     def _visit(self, opened: OpenShare, scope: Scope) -> Visit:
         """What this browser has shown to be its own; without a password every visit is open."""
-        cookies: SimpleCookie = SimpleCookie()
-        try:
-            for name, value in scope["headers"]:
-                if name == b"cookie":
-                    cookies.load(value.decode("latin1"))
-        except CookieError:
-            return Visit(not opened.share.has_password)
-        found = cookies.get(_cookie_name(opened))
-        content = None if found is None else self._shares.read_ticket(opened, found.value)
-        until, _, download_id = (content or "").partition("-")
-        if not until.isdigit() or int(until) <= clock.now_ms():
-            return Visit(not opened.share.has_password)
-        return Visit(True, download_id)
+        for ticket in _cookies(scope, _cookie_name(opened)):
+            until, _, download_id = (self._shares.read_ticket(opened, ticket) or "").partition("-")
+            if until.isdigit() and int(until) > clock.now_ms():
+                return Visit(True, download_id)
+        return Visit(not opened.share.has_password)
 
     def _cookie(self, asked: Asked, download_id: str) -> tuple[bytes, bytes]:
         content = f"{clock.now_ms() + VISIT_MS}-{download_id}"
@@ -202,6 +199,16 @@ class ShareSite:
 
 def _cookie_name(opened: OpenShare) -> str:
     return f"__Host-gos_{opened.share.id}"
+
+
+def _cookies(scope: Scope, wanted: str) -> Iterator[str]:
+    """Every value of the cookie, whatever else stands beside it."""
+    for name, value in scope["headers"]:
+        if name == b"cookie":
+            for part in value.decode("latin1").split(";"):
+                key, _, content = part.strip().partition("=")
+                if key == wanted:
+                    yield content
 
 
 async def _read_form(exchange: Exchange) -> bytes | None:

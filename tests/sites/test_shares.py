@@ -106,7 +106,9 @@ def test_a_password_is_asked_for_before_anything_is_told(acme: httpx.Client, vis
     assert (right.status_code, right.headers["location"]) == (303, path)
     cookie = kept_cookie(right)
     visitor.cookies.clear()
-    assert "Download" in visitor.get(path, headers=cookie).text
+    name = cookie["Cookie"].partition("=")[0]
+    beside = {"Cookie": f'{name}=1-x.0; \x01"[]=,; {cookie["Cookie"]}'}
+    assert "Download" in visitor.get(path, headers=beside).text
     other = share(acme, document, password="a sentence to tell")
     assert visitor.get(path_of(other), headers=cookie).status_code == 403
     name, _, value = cookie["Cookie"].partition("=")
@@ -123,6 +125,7 @@ def test_whoever_guesses_has_to_wait(acme: httpx.Client, visitor: httpx.Client, 
     assert tries == [403] * 5
     late = visitor.post(path, data={"password": "a sentence to tell"})
     assert late.status_code == 429
+    assert "Too many attempts; try again in" in late.text
     assert "set-cookie" not in late.headers
 
 
