@@ -109,3 +109,11 @@ def test_a_publication_belongs_to_its_tenant(acme: httpx.Client, globex: httpx.C
     new_app(globex, app)
     assert globex.get(f"/api/v1/webapps/{app}/versions/{number}/publication").status_code == 404
     assert acme.get(f"/api/v1/webapps/{app}/versions/1/publication").status_code == 404
+
+
+def test_checks_come_past_the_gate_of_an_app_and_nobody_else_does(running: Running, acme: httpx.Client, app: str) -> None:
+    files = {"app.yaml": b"access: members\nsmoke: [{path: /, contains: members}]", "public/index.html": b"<h1>members</h1>"}
+    number = deploy(acme, app, files, publish=False)
+    assert publish(acme, app, number).status_code == 200
+    assert [check["outcome"] for check in publication(acme, app, number)["checks"]] == ["passed", "passed"]
+    assert "<h1>members</h1>" not in page_of(running, app)

@@ -10,6 +10,7 @@ import httpx
 import pytest
 import zstandard
 
+from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
 from appliance.testing.running import Running
 
@@ -234,3 +235,25 @@ def test_a_damaged_content_is_told(running: Running, acme: httpx.Client) -> None
 def test_any_query_is_taken(shop: httpx.Client) -> None:
     assert shop.get("/?" + "a=1&" * 2_000).status_code == 200
     assert shop.get("/?%ff&=&&a=%00").status_code == 200
+
+
+def test_a_lookup_that_was_overtaken_is_not_believed(running: Running, acme: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    new_app(acme, "site-overtaken")
+    deploy(acme, "site-overtaken", {"index.html": b"one"})
+    deploy(acme, "site-overtaken", {"index.html": b"two"}, publish=False)
+    webapps = running.services.webapps
+    look = webapps.published_number
+    looked: list[int | None] = []
+
+    def publish_meanwhile(scope: TenantScope, app: str) -> int | None:
+        found: int | None = look(scope, app)
+        if app == "site-overtaken" and not looked:
+            looked.append(found)
+            webapps.publish_version(scope, app, 2)
+        return found
+
+    monkeypatch.setattr(webapps, "published_number", publish_meanwhile)
+    with site(running, "site-overtaken--acme") as client:
+        client.get("/")
+        assert client.get("/").content == b"two"
+    assert looked == [1]
