@@ -1,5 +1,7 @@
 """What a route answers: the output of a process, what its `$response` says, a refusal without internals; pure."""
 
+import base64
+import hashlib
 import html
 import json
 import math
@@ -23,6 +25,15 @@ _OWN_HEADER = re.compile(r"x-[a-z0-9-]{1,60}")
 _NOT_OWN = ("x-content-type-options", "x-forwarded-", "x-frame-options", "x-request-id", "x-robots-tag", "x-accel-")
 _VALUE = re.compile(r"[\x20-\x7e]{0,2000}")
 _PLACE = re.compile(r"(/(?![/\\])|https?://)[\x21-\x7e]{0,1999}")
+_STYLE = (
+    ":root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}body{margin:0}"
+    "main{max-width:36rem;margin:3rem auto;padding:0 1rem;overflow-wrap:anywhere}h1{font-size:1.5rem;line-height:1.25}"
+)
+_STYLE_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_OF_PAGE = (
+    "content-security-policy",
+    f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; img-src data:; frame-ancestors 'none'",
+)
 FAILED = "this did not work; try again later, and tell the app's owner the request id if it goes on"
 
 
@@ -103,7 +114,7 @@ def refused(error: ApplianceError, request_id: str, *, as_page: bool = False) ->
     status = http_status(error)
     extra = tuple((name.lower(), value) for name, value in error.headers.items())
     if as_page:
-        return Reply(status, _page(error, request_id), (("content-type", "text/html; charset=utf-8"), *CLOSED, *extra))
+        return Reply(status, _page(error, request_id), (("content-type", "text/html; charset=utf-8"), _OF_PAGE, *extra))
     details = [{"pointer": each.pointer, "code": each.code, "message": each.message} for each in error.details]
     told = {"code": error.code, "message": error.message, "status": status, "request_id": request_id, "details": details}
     return as_json(status, {"success": False, "error": told}, *extra)
@@ -111,9 +122,11 @@ def refused(error: ApplianceError, request_id: str, *, as_page: bool = False) ->
 
 def _page(error: ApplianceError, request_id: str) -> bytes:
     said = [error.message, *(f"{each.pointer}: {each.message}" for each in error.details if each.message != error.message)]
-    lines = "".join(f"<p>{html.escape(line)}</p>" for line in said)
+    lines = "".join(f"<p>{html.escape(line[:1].upper() + line[1:])}</p>" for line in said)
     title = "That did not work"
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{title}</title></head><body><h1>{title}</h1>{lines}<p>Request {html.escape(request_id)}</p></body></html>"
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        f"<title>{title}</title><style>{_STYLE}</style></head><body><main><h1>{title}</h1>{lines}"
+        f'<p><a href="/">Back to the app</a></p><p><small>Request {html.escape(request_id)}</small></p></main></body></html>'
     ).encode()

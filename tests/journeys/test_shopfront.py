@@ -1,0 +1,115 @@
+"""A shop whose pages call routes, in Chromium: an order is refused, placed, followed; and no other app can place one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, expect
+
+from appliance.cli import main
+from appliance.solutions.archive import write_zip
+from appliance.solutions.folder import read_folder
+from appliance.testing.running import Running
+from tests.journeys.screen import Watch
+
+pytestmark = pytest.mark.browser
+SHOP = Path(__file__).parent / "shopfront"
+PATIENCE = 30_000
+FORGING = """<!doctype html><html lang="en"><title>Forging</title><link rel="icon" href="data:,">
+<form method="post" action="%s/api/orders"><input name="sku" value="oolong"><input name="name" value="forged">
+<input name="quantity" value="1"><button>Win a prize</button></form></html>"""
+SIMPLE = """async address => {
+  document.cookie = "__Host-gos_browser=forged; Path=/; Domain=content.localhost; Secure";
+  document.cookie = "sibling=forged; Path=/; Domain=content.localhost";
+  const body = JSON.stringify({sku: "oolong", name: "forged", quantity: 1});
+  for (const type of ["text/plain", "application/json"]) {
+    const given = {method: "POST", mode: "no-cors", credentials: "include", headers: {"Content-Type": type}, body};
+    await fetch(`${address}/api/orders`, given).catch(() => {});
+    await fetch(`${address}/api/orders`, {...given, mode: "cors"}).catch(() => {});
+  }
+  const read = await fetch(`${address}/api/products`, {credentials: "include"}).catch(() => null);
+  return [document.cookie, read];
+}"""
+
+
+@pytest.fixture(scope="module")
+def api(running: Running) -> Iterator[httpx.Client]:
+    """The tenant of the shop, with what its routes lead to."""
+    running.tenant("teahouse")
+    with running.api("teahouse") as client:
+        solution = write_zip(read_folder(SHOP / "solution"))
+        client.post("/api/v1/solutions/apply", content=solution, headers={"Content-Type": "application/zip"}).raise_for_status()
+        tea = {"sku": "oolong", "name": "Oolong", "price": 3.5, "stock": 5}
+        client.post("/api/v1/datapool/shop_products/entities", json=tea).raise_for_status()
+        yield client
+
+
+@pytest.fixture
+def shop(running: Running, api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of the shop, deployed as a builder does it."""
+    monkeypatch.setenv("GOS_URL", running.config.tenant_url("teahouse"))
+    monkeypatch.setenv("GOS_API_KEY", running.key("teahouse"))
+    assert main(["deploy", "shop", str(SHOP), "--create", "--publish"]) == 0
+    return running.config.webapp_url("teahouse", "shop").removesuffix("/")
+
+
+@pytest.fixture
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    context = chromium.new_context()
+    context.set_default_timeout(PATIENCE)
+    yield context
+    context.close()
+
+
+def orders(api: httpx.Client) -> list[tuple[str, int]]:
+    found = api.get("/api/v1/datapool/shop_orders/entities").raise_for_status().json()["data"]
+    return sorted((each["name"], each["quantity"]) for each in found)
+
+
+def test_a_form_runs_a_process_and_shows_its_answer(
+    running: Running, api: httpx.Client, shop: str, context: BrowserContext
+) -> None:
+    watch = Watch(context, running.config.server.port)
+    page = context.new_page()
+    page.goto(f"{shop}/")
+    expect(page.locator("html[data-ready=yes]")).to_be_attached(timeout=PATIENCE)
+    page.get_by_label("Your name").fill("Ada")
+    page.get_by_label("Packets").fill("9")
+    page.get_by_role("button", name="Order").click()
+    expect(page.get_by_role("status")).to_have_text("Only 5 packets of Oolong are left.", timeout=PATIENCE)
+    page.get_by_label("Packets").fill("2")
+    page.get_by_role("button", name="Order").click()
+    expect(page.get_by_role("status")).to_have_text("Thank you, Ada: 7 euro", timeout=PATIENCE)
+    assert page.context.cookies() == []
+    page.get_by_role("button", name="Pack it").click()
+    expect(page.locator("#progress li").last).to_have_text("succeeded: ready", timeout=PATIENCE)
+    [cookie] = page.context.cookies()
+    assert (cookie["name"], cookie["httpOnly"], cookie["secure"]) == ("__Host-gos_browser", True, True)
+    page.get_by_label("Packets").fill("1")
+    page.evaluate("document.forms[0].submit()")
+    expect(page.get_by_role("heading")).to_have_text("Thank you", timeout=PATIENCE)
+    assert orders(api) == [("Ada", 1), ("Ada", 2)]
+    assert watch.troubles == []
+
+
+def test_another_app_places_no_order(running: Running, api: httpx.Client, shop: str, context: BrowserContext) -> None:
+    before = orders(api)
+    running.tenant("thief")
+    with running.api("thief") as thief:
+        thief.post("/api/v1/webapps", json={"id": "prize"}).raise_for_status()
+        files = write_zip({"index.html": (FORGING % shop).encode()})
+        path = "/api/v1/webapps/prize/versions"
+        thief.post(path, content=files, headers={"Content-Type": "application/zip"}).raise_for_status()
+        thief.post(f"{path}/1/publish", json={}).raise_for_status()
+    page = context.new_page()
+    page.goto(running.config.webapp_url("thief", "prize"))
+    cookies, read = page.evaluate(SIMPLE, shop)
+    assert "sibling=forged" in cookies
+    assert "__Host-" not in cookies
+    assert read is None
+    with page.expect_navigation() as moved:
+        page.get_by_role("button").click()
+    assert moved.value.status == 403
+    expect(page.locator("body")).to_contain_text("This call comes from another site", timeout=PATIENCE)
+    assert orders(api) == before
