@@ -121,7 +121,7 @@ def refused(error: ApplianceError, request_id: str, *, as_page: bool = False) ->
 
 
 def _page(error: ApplianceError, request_id: str) -> bytes:
-    said = [error.message, *(f"{each.pointer}: {each.message}" for each in error.details if each.message != error.message)]
+    said = [error.message, *(f"{each.pointer}: {each.message}" for each in error.details if each.message not in error.message)]
     lines = "".join(f"<p>{html.escape(line[:1].upper() + line[1:])}</p>" for line in said)
     title = "That did not work"
     return (

@@ -1,6 +1,7 @@
 """Routes of WebApps: the browser calls its own origin, the appliance runs the process as the app."""
 
 import logging
+from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -51,8 +52,10 @@ class Routes:
         self._processes = ProcessRoutes(services, sender, tickets)
         self._entities = EntityRoutes(services, sender)
         self._everybody = Allowance(services.config.limits.route_calls, 60)
-        self._most = max(1, services.config.server.max_in_flight // 2)  # the other half is for everything else
-        self._under_way = 0
+        self._most = max(
+            1, services.config.server.max_in_flight // 2
+        )  # the other half is for everything else; a tenant has half of these
+        self._under_way: Counter[str] = Counter()
 
     async def answer(self, asked: Asked) -> bool:
         """Answer if a route, or a ticket, is what is asked for; False leaves it to the files of the version."""
@@ -96,13 +99,15 @@ class Routes:
         refuse_foreign(call.method, call.origin, call.headers, public=route.access == "public")
         limits = self._count(call, route)
         refuse_strangers(call.visitor, route.access)
-        if self._under_way >= self._most:
+        tenant_id = call.tenant.tenant_id
+        if self._under_way.total() >= self._most or self._under_way[tenant_id] >= (self._most + 1) // 2:
             raise Overloaded("the appliance is busy; try again in a moment", headers={"Retry-After": "1"})
-        self._under_way += 1
+        self._under_way[tenant_id] += 1
         try:
             reply = await (self._processes if route.process else self._entities).run(call, match)
         finally:
-            self._under_way -= 1
+            self._under_way[tenant_id] -= 1
+            self._under_way += Counter()  # without those at nought
         return reply.adding(*((name.lower(), value) for name, value in limits.items()))
 
     def _count(self, call: RouteCall, route: Route) -> dict[str, str]:

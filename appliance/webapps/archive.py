@@ -12,7 +12,7 @@ from appliance.core.scope import TenantScope
 from .access import parse_access
 from .limits import Limits
 from .records import FileSpec, NewVersion, Settings
-from .routes import parse_routes
+from .routes import parse_routes, refuse_unreachable
 from .smoke import parse_smoke
 
 ABOUT = "app.yaml"
@@ -71,7 +71,6 @@ def settings_of(members: Mapping[str, Any]) -> Settings:
             raise ValidationFailed(f"{name} is a text of lines as in the file _{name}", pointer=f"/{name}")
         texts[name] = text
     routes = members.get("routes") or ()
-    parse_routes(routes)
     access = members.get("access") or "public"
-    parse_access(access)
+    refuse_unreachable(parse_routes(routes), parse_access(access).kind)
     return Settings(spa, **texts, routes=tuple(routes), smoke=parse_smoke(members.get("smoke")), access=access)

@@ -24,6 +24,13 @@ OPERATIONS = {
 }  # fmt: skip
 _OF_PROCESS = frozenset({"path", "method", "process", "wait", "input", "access", "rate_limit", "upload", "then"})
 _OF_ENTITIES = frozenset({"path", "entities", "operations", "access", "rate_limit"})
+_WHOM = {"signed_in": "whoever has signed in", "member": "members"}
+_NOBODY, _USERS = "nobody signs in to this app", "no members open this app"
+# Which visitors an app never has, by its kind of access.
+_NEVER = {
+    ("public", "signed_in"): _NOBODY, ("public", "member"): _NOBODY, ("password", "signed_in"): _NOBODY,
+    ("password", "member"): _NOBODY, ("email", "member"): _USERS, ("oidc", "member"): _USERS,
+}  # fmt: skip
 _PART = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*")
 _PLACEHOLDER = re.compile(r":[A-Za-z_][A-Za-z0-9_]{0,49}")
 _COLLECTION = re.compile(r"[a-z]([a-z0-9_-]{0,61}[a-z0-9])?")
@@ -125,6 +132,17 @@ def find_conflicts(routes: Iterable[Route], paths: Iterable[str]) -> list[Detail
                     Detail("/routes", "route_invalid", f"the route {route.path} would hide the file {path}; rename one")
                 )
     return problems
+
+
+def refuse_unreachable(routes: Iterable[Route], kind: str) -> None:
+    """ValidationFailed names the routes that ask for a visitor whom an app with this kind of access never has."""
+    problems = [
+        Detail(f"/routes/{index}/access", "route_invalid", f"the route {route.path} is for {_WHOM[route.access]}, and {told}")
+        for index, route in enumerate(routes)
+        if (told := _NEVER.get((kind, route.access)))
+    ]
+    if problems:
+        raise ValidationFailed(f"{problems[0].message}; change its access, or that of the app", details=problems)
 
 
 def fits(wanted: tuple[str, ...], parts: list[str]) -> dict[str, str] | None:

@@ -53,8 +53,6 @@ ROUTES: list[dict[str, Any]] = [
      "upload": {"folder": "from/visitors", "max_mb": 0.1, "types": ["image/*"]}},
     {"path": "/api/few", "method": "POST", "process": "route-order", "wait": 30, "access": "public",
      "rate_limit": {"requests": 2, "window_s": 600}},
-    {"path": "/api/mine", "method": "GET", "process": "route-order", "access": "signed_in"},
-    {"path": "/api/ours", "method": "POST", "process": "route-order", "access": "member"},
 ]  # fmt: skip
 
 

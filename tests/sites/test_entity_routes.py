@@ -176,5 +176,5 @@ def test_a_process_knows_who_asks_and_only_they_may_follow(shop: Shop) -> None:
 
 
 def test_routes_are_published_with_their_collection(acme: httpx.Client, shop: Shop) -> None:
-    assert deploy(acme, "route-notes", [NOTES]).status_code == 200
+    assert deploy(acme, "route-notes", [NOTES], access="members").status_code == 200
     acme.delete("/api/v1/webapps/route-notes", params={"force": "true"}).raise_for_status()

@@ -151,12 +151,6 @@ def test_other_methods_are_refused_and_files_stay_files(route_shop: httpx.Client
     assert route_shop.get("/somewhere").text == "<h1>Shop</h1>"
 
 
-def test_who_is_not_signed_in_is_told(route_shop: httpx.Client) -> None:
-    for method, path in (("GET", "/api/mine"), ("POST", "/api/ours")):
-        answer = route_shop.request(method, path, json={"name": "x"} if method == "POST" else None)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "sign_in_required")
-
-
 def test_a_rate_limit_holds_and_says_when_to_come_back(route_shop: httpx.Client) -> None:
     first, second, third = (route_shop.post("/api/few", json={"name": "Ada"}) for _ in range(3))
     assert (first.status_code, second.status_code, third.status_code) == (200, 200, 429)

@@ -132,6 +132,21 @@ def test_a_file_that_a_route_would_hide_is_named() -> None:
     assert find_conflicts(asked, ["contact.html", "api.html", "api/a/b.json", "index.html"]) == []
 
 
+@pytest.mark.parametrize(
+    ("access", "wanted", "message"),
+    [
+        ("public", "signed_in", "nobody signs in"), ({"password": {"secret": "DOOR"}}, "member", "nobody signs in"),
+        ({"email": {"integration": "post", "allow": ["a@b.example"]}}, "member", "no members open"),
+    ],
+)  # fmt: skip
+def test_a_route_for_visitors_whom_the_app_never_has_is_refused(access: Any, wanted: str, message: str) -> None:
+    with pytest.raises(ValidationFailed, match=f"the route /api/orders/:id is for .* {message}") as refused:
+        settings_of({"routes": [{**ORDER, "access": wanted}], "access": access})
+    assert refused.value.details[0].pointer == "/routes/0/access"
+    for fine in ("members", {"members": None}):
+        assert settings_of({"routes": [{**ORDER, "access": wanted}], "access": fine}).routes
+
+
 SCHEMA = {
     "type": "object",
     "properties": {
