@@ -166,6 +166,7 @@ def test_a_name_servers_entry_that_is_none_is_refused() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_two_tenants_race_and_the_proof_of_one_is_none_of_the_other(world: World, globex: TenantScope) -> None:
     theirs = world.domains.claim_domain(globex, "shop", NewDomain("corp.example")).records[0]
     assert world.prove("corp.example").state == "verified"
@@ -339,6 +340,7 @@ def test_a_claim_that_nobody_proves_is_looked_at_less_and_less_and_then_given_up
     assert (seen.state, "30 days" in str(seen.error)) == ("failed", True)
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_one_process_looks_and_a_late_look_writes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     time = Time(monkeypatch)
     world.claim("corp.example")

@@ -124,6 +124,7 @@ def test_what_is_held_is_refused_without_telling_whose(domains: Domains, acme: T
     assert answers == {holding.TAKEN}
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_a_released_name_rests_and_then_needs_a_new_record(
     domains: Domains, acme: TenantScope, globex: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +152,7 @@ def test_the_tenant_itself_may_come_back_at_once_and_the_operator_may_lift(
     hold(domains, globex, "corp.example")
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_the_end_of_an_app_or_tenant_buries_its_domains(
     webapps: WebApps, domains: Domains, acme: TenantScope, globex: TenantScope
 ) -> None:

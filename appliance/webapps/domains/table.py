@@ -53,11 +53,11 @@ class HostTable:
             return
         with self._lock:
             self._is_stale, self._seen = False, clock.monotonic()
-            version = int(db.rows("SELECT version FROM domain_table")[0][0])
+            version = _version()
             if version == self._version:
                 return
             with db.snapshot():
-                version = int(db.rows("SELECT version FROM domain_table")[0][0])
+                version = _version()
                 found = db.rows(
                     "SELECT n.name, n.tenant_id, d.app_id, n.host, d.is_primary, d.state, d.failing_since FROM domain_name n "
                     "JOIN domain d ON d.tenant_id = n.tenant_id AND d.host = n.host"
@@ -76,8 +76,14 @@ _watching: list[HostTable] = []
 
 def note_change() -> None:
     """Inside a write that changes what is served: every process reads its table again."""
-    db.execute("UPDATE domain_table SET version = version + 1")
+    db.execute(
+        "INSERT INTO domain_table (id, version) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET version = domain_table.version + 1"
+    )
     db.after_commit(_forget)
+
+
+def _version() -> int:
+    return sum(int(version) for (version,) in db.rows("SELECT version FROM domain_table"))
 
 
 def _forget() -> None:
