@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from appliance.testing.running import Running, make_config, start
+from appliance.webapps.domains import lookups
 from tests.spreading import Spreading
 from tests.store.cluster import Cluster, running_cluster
 from tests.webapps.name_server import NameServer, running_name_server
@@ -37,7 +38,8 @@ def _is_live(item: pytest.Item) -> bool:
 @pytest.fixture(scope="session")
 def name_server() -> Iterator[NameServer]:
     """The DNS as the live appliance sees it; it knows no name but those that a test sets."""
-    with running_name_server() as server:
+    with running_name_server() as server, pytest.MonkeyPatch.context() as patience:
+        patience.setattr(lookups, "SECONDS", 30.0)  # a busy machine answers late
         yield server
 
 

@@ -11,7 +11,7 @@ from appliance.connectors.egress import Egress
 from appliance.core import clock, db
 from appliance.core.errors import ConfigInvalid
 from appliance.core.scope import TenantScope
-from appliance.webapps.domains import checking, lookups
+from appliance.webapps.domains import checking, looking, lookups
 from appliance.webapps.domains.looking import Outside
 from appliance.webapps.domains.lookups import Lookups
 from appliance.webapps.domains.service import Domain, Domains, NewDomain, Settings
@@ -60,7 +60,11 @@ class World:
 
 
 @pytest.fixture
-def world(webapps: WebApps, dns: NameServer, acme: TenantScope, globex: TenantScope) -> Iterator[World]:
+def world(
+    webapps: WebApps, dns: NameServer, acme: TenantScope, globex: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    monkeypatch.setattr(lookups, "SECONDS", 30.0)  # a busy machine proves nothing about the product
+    monkeypatch.setattr(looking, "HTTP_SECONDS", 30.0)
     webapps.create_app(globex, NewApp("shop"))
     dns.records.clear()
     dns.behaviour.clear()
@@ -121,7 +125,7 @@ def test_lies_of_the_dns_prove_nothing_and_break_nothing(world: World, monkeypat
         found = world.verify("shop.corp.example")
         seen[behaviour] = (found.state, found.records[0].finding, found.records[1].finding)
     assert set(seen.values()) == {("pending_dns", "unknown", "unknown")}
-    monkeypatch.undo()
+    monkeypatch.setattr(lookups, "SECONDS", 30.0)
     world.dns.behaviour = {}
     world.dns.set("shop.corp.example", "CNAME", "a.corp.example.")
     world.dns.set("a.corp.example", "CNAME", "shop.corp.example.")
@@ -133,8 +137,11 @@ def test_lies_of_the_dns_prove_nothing_and_break_nothing(world: World, monkeypat
     for number in range(25):
         world.dns.set(f"h{number}.corp.example", "CNAME", f"h{number + 1}.corp.example.")
     world.dns.set("h25.corp.example", "A", OURS)
-    world.dns.set("shop.corp.example", "CNAME", "h0.corp.example.")
-    assert "too far" in world.verify("shop.corp.example").records[1].advice
+    for first in (0, 15):  # more than the library follows, more than we do
+        world.dns.set("shop.corp.example", "CNAME", f"h{first}.corp.example.")
+        assert "too far" in world.verify("shop.corp.example").records[1].advice
+    world.dns.set("shop.corp.example", "CNAME", "h20.corp.example.")
+    assert world.verify("shop.corp.example").records[1].finding == "ok"
 
 
 def test_a_huge_answer_is_read_over_tcp_and_kept_short(world: World) -> None:
