@@ -34,6 +34,7 @@ from appliance.documents import service as documents
 from appliance.documents.keeping import refuse_tenant_with_kept
 from appliance.documents.leaving import Exits
 from appliance.documents.publications import Publications
+from appliance.documents.reading import Reading, TextReader
 from appliance.documents.scanning import incoming_blobs
 from appliance.documents.shares import Shares
 from appliance.documents.upkeep import delete_overdue
@@ -209,7 +210,8 @@ def build(config: Config) -> Appliance:
     )  # fmt: skip
     _gauges(services)
     orders = certificate_upkeep(config, services.certificates, Worker(presence.instance, presence.is_alive))
-    return Appliance(config, services, presence, [*_upkeep(services), *orders], Deliverer(egress, sealer), withdraw)
+    upkeep = [*_upkeep(services), *orders, Reading(TextReader(blobs, formats))]
+    return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), withdraw)
 
 
 def make_integrations(config: Config, sealer: Sealer) -> Integrations:

@@ -1,15 +1,18 @@
 """/api/v1/documents"""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed, VersionConflict
+from appliance.core.full_text import search_words
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
+from appliance.documents import texts
 from appliance.documents.service import Changes, Document, NewDocument, Revision, Wanted, clean_name, read_metadata
 
-from .contents import answer_content
+from .contents import CACHE, answer_content
 from .routing import Answer, Body, Call, Json, ListQuery, Query, Upload, View, route
 from .tenants import DeletedView
 
@@ -35,6 +38,8 @@ class DocumentView(View):
     metadata: dict[str, Any]
     review: Literal["none", "pending", "approved", "rejected"]
     approved_revision: int | None = None
+    text_state: Literal["none", "pending", "ready", "failed"]
+    snippet: str | None = None
 
 
 class FolderView(View):
@@ -63,13 +68,15 @@ class RevisionView(View):
 
 class DocumentListQuery(ListQuery):
     """`name` is a part of it, `folder` exactly the folder, `media_type` like `image/png` or `image/*`; `metadata` is a JSON
-    object whose members the document's metadata has: `{"customer": "ACME"}`."""
+    object whose members the document's metadata has: `{"customer": "ACME"}`; `search` are words that its text has, or a part of
+    its name."""
 
     name: str | None = None
     tag: str | None = None
     folder: str | None = None
     media_type: MediaType | None = None
     metadata: str | None = None
+    search: Annotated[str, StringConstraints(max_length=500)] | None = None
 
 
 class FolderListQuery(Query):
@@ -123,13 +130,13 @@ class MoveFolder(Body):
     target: Annotated[str, Field(alias="to")]
 
 
-def document_view(document: Document) -> DocumentView:
+def document_view(document: Document, snippet: str | None = None) -> DocumentView:
     return DocumentView(
         id=document.id, name=document.name, folder=document.folder, tags=list(document.tags), media_type=document.media_type,
         size=document.size, sha256=document.sha256, revision=document.revision, version=document.version,
         created_at=clock.rfc3339(document.created_at), created_by=document.created_by,
         updated_at=clock.rfc3339(document.updated_at), metadata=dict(document.metadata),
-        review=document.review, approved_revision=document.approved_revision,
+        review=document.review, approved_revision=document.approved_revision, text_state=document.text_state, snippet=snippet,
     )  # fmt: skip
 
 
@@ -175,11 +182,19 @@ def said(call: Call, *names: str) -> dict[str, str]:
 
 @route("GET", "/documents", scope="documents.read", query=DocumentListQuery, returns=DocumentView, listed=True)
 def list_documents(call: Call) -> object:
-    """List documents: filter by name, tag, folder, media type and metadata; newest first unless sorted."""
+    """List documents: filter by name, tag, folder, media type and metadata; newest first unless sorted.
+
+    `search` finds documents whose text has a word that begins so, for each of its words, or whose name holds it; `snippet` is
+    HTML, escaped, with the found words in `<mark>`.
+    """
     query: DocumentListQuery = call.query
     metadata = read_metadata(query.metadata) if query.metadata is not None else {}
-    wanted = Wanted(query.name, query.tag, query.folder, query.media_type, metadata)
-    return call.services.documents.list_documents(call.scope, wanted, query.page).map(document_view)
+    wanted = Wanted(query.name, query.tag, query.folder, query.media_type, metadata, query.search)
+    page = call.services.documents.list_documents(call.scope, wanted, query.page)
+    found: Mapping[str, str] = {}
+    if query.search is not None:
+        found = texts.snippets(call.scope, [each.sha256 for each in page.items], search_words(query.search))
+    return page.map(lambda each: document_view(each, found.get(each.sha256)))
 
 
 @route("POST", "/documents", scope="documents.write", body=FILE, query=UploadQuery, returns=DocumentView, status=201)
@@ -252,6 +267,23 @@ def download_document(call: Call, document_id: str) -> Answer:
     """
     content = call.services.documents.open_content(call.scope, document_id, call.query.revision)
     return answer_content(content, call.headers)
+
+
+@route(
+    "GET", "/documents/{document_id}/text", scope="documents.read", query=ContentQuery, media="*/*", also={202: bytes}
+)  # fmt: skip
+def get_document_text(call: Call, document_id: str) -> Answer:
+    """Show the text of a document's content, as it was extracted or recognised, in UTF-8.
+
+    202 while it is being read, with `Retry-After`; 404 when the content has no text, or none that can be read.
+    """
+    text = call.services.documents.open_text(call.scope, document_id, call.query.revision)
+    headers = {"Cache-Control": CACHE, "Content-Security-Policy": "default-src 'none'; sandbox"}
+    if text.pieces is None:
+        texts.refuse_missing(text)
+        return Answer(b"", 202, {**headers, "Retry-After": "2"})
+    headers["Content-Type"] = "text/plain; charset=utf-8"
+    return Answer(b"".join(text.pieces), 200, headers)
 
 
 @route(

@@ -3,18 +3,20 @@
 from dataclasses import dataclass
 from typing import cast
 
-from appliance.core import clock
+from appliance.core import clock, full_text
 from appliance.core.errors import ApplianceError, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
-from appliance.documents import reviews
+from appliance.documents import reviews, texts
 from appliance.documents.reviews import Decision, NewReview, Review
-from appliance.documents.service import Wanted
+from appliance.documents.service import Document, Wanted
+from appliance.documents.texts import Text
 from appliance.tenants import people
 
 from .people import Names
 from .routing import Answer, File, Page, Redirect, Visit, page
 
 MOST_FOLDERS = 200
+EXCERPT_BYTES = 20_000
 DUE_DAYS = (("1", "in 1 day"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"))
 
 
@@ -31,16 +33,23 @@ class Asked:
 def list_documents(visit: Visit) -> Answer:
     """The tenant's documents, newest first, and what waits for this visitor's review."""
     args = visit.asked.args
-    name, folder = args.get("name", "").strip()[:200], args.get("folder") or None
+    search, folder = args.get("search", "").strip()[:200], args.get("folder") or None
+    words = [word for _, _, word in full_text.words_in(search)][: full_text.MOST_WORDS]
     found = visit.services.documents.list_documents(
-        visit.scope, Wanted(name=name or None, folder=folder), visit.page(count=True)
+        visit.scope, _wanted(search, words, folder), visit.page(count=True)
     )  # fmt: skip
     folders = visit.services.documents.list_folders(visit.scope, "", PageRequest(MOST_FOLDERS))
     values = {
-        "rows": found.items, "next_cursor": found.next_cursor, "total": found.total, "name": name, "folder": folder,
+        "rows": found.items, "next_cursor": found.next_cursor, "total": found.total, "search": search, "folder": folder,
+        "snippets": texts.snippets(visit.scope, [row.sha256 for row in found.items], words) if words else {},
         "folders": [each.path for each in folders.items], "mine": _mine(visit), "names": Names(visit),
     }  # fmt: skip
     return Page("documents.html", values)
+
+
+def _wanted(search: str, words: list[str], folder: str | None) -> Wanted:
+    """By words where there are any; else what was typed may still be a part of a name."""
+    return Wanted(search=" ".join(words), folder=folder) if words else Wanted(name=search or None, folder=folder)
 
 
 def _mine(visit: Visit) -> list[tuple[Review, str]]:
@@ -60,15 +69,30 @@ def _document_page(visit: Visit, document_id: str, problem: ApplianceError | Non
     documents = visit.services.documents
     document = documents.get_document(visit.scope, document_id)
     revisions = documents.list_revisions(visit.scope, document_id, PageRequest(20))
+    excerpt, text = _text(visit, document)
     asked = reviews.list_reviews(visit.scope, document_id, PageRequest(20))
     may_ask = visit.may("documents.review")
     values = {
         "document": document, "revisions": revisions.items, "reviews": [_asked(visit, each) for each in asked.items],
         "names": Names(visit), "problem": problem, "comment": visit.asked.field("comment"), "days": DUE_DAYS,
         "members": people.list_members(visit.scope) if may_ask else [], "chosen": visit.asked.form.get("reviewers", []),
-        "note": visit.asked.field("note"),
+        "note": visit.asked.field("note"), "text": text, "excerpt": excerpt,
     }  # fmt: skip
     return Page("document.html", values, problem.status if problem else 200)
+
+
+def _text(visit: Visit, document: Document) -> tuple[str, Text | None]:
+    """The beginning of the text; nothing of what a scanner holds back."""
+    try:
+        text = visit.services.documents.open_text(visit.scope, document.id)
+    except ApplianceError:
+        return "", None
+    beginning = b""
+    for piece in text.pieces or ():
+        beginning += piece
+        if len(beginning) >= EXCERPT_BYTES:
+            break
+    return beginning[:EXCERPT_BYTES].decode("utf8", "ignore"), text
 
 
 def _asked(visit: Visit, review: Review) -> Asked:

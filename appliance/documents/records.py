@@ -29,6 +29,7 @@ class Document:
     metadata: Mapping[str, Any]
     review: Literal["none", "pending", "approved", "rejected"] = "none"
     approved_revision: int | None = None
+    text_state: Literal["none", "pending", "ready", "failed"] = "none"
 
 
 @dataclass(frozen=True)
@@ -69,13 +70,15 @@ class Changes:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a list shows: a part of the name, a tag, exactly this folder, `image/png` or `image/*`, equal metadata."""
+    """What a list shows: a part of the name, a tag, exactly this folder, `image/png` or `image/*`, equal metadata,
+    words that its text or its name has."""
 
     name: str | None = None
     tag: str | None = None
     folder: str | None = None
     media_type: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    search: str | None = None
 
 
 @dataclass(frozen=True)

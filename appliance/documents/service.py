@@ -16,7 +16,7 @@ from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 
-from . import folders
+from . import folders, texts
 from .folders import Folder
 from .keeping import refuse_kept
 from .lists import chosen, shown
@@ -26,6 +26,7 @@ from .models import DocumentRevision, DocumentRow, DocumentTag
 from .naming import check_comment, check_folder, check_name, check_tags, clean_name
 from .records import Changes, Content, Document, Event, Listener, NewDocument, Revision, Wanted
 from .scanning import ScannedBlobs, refuse_kept_back
+from .texts import Text
 
 __all__ = [
     "HOLDER", "HOLDERS", "Changes", "Content", "Document", "Documents", "Event", "Folder", "Listener", "NewDocument", "Revision",
@@ -33,7 +34,7 @@ __all__ = [
 ]  # fmt: skip
 
 HOLDER = "document_revision"  # the table whose rows are what documents have been
-HOLDERS = (HOLDER, "document_upload_part")  # every table here that refers to blobs
+HOLDERS = (HOLDER, "document_upload_part", "document_text")  # every table here that refers to blobs
 _listeners: list[Listener] = []
 
 
@@ -46,6 +47,7 @@ def on_change(listener: Listener) -> Callable[[], None]:
 def forget_tenant(scope: TenantScope) -> None:
     """Inside the write that deletes the tenant: revisions go before the blobs they refer to."""
     scope.delete(DocumentRow).execute()
+    texts.forget_all(scope)
 
 
 class Documents:
@@ -131,6 +133,7 @@ class Documents:
             DocumentRevision, document_id=document_id, number=number, sha256=content.sha256, size=content.size,
             media_type=media_type, comment=comment, created_at=now, created_by=scope.actor,
         )  # fmt: skip
+        texts.want_text(scope, content.sha256, media_type)
 
     def get_document(self, scope: TenantScope, document_id: str) -> Document:
         """The document; NotFound."""
@@ -208,9 +211,11 @@ class Documents:
             refuse_kept(scope, document_id, "deleted")
             gone = self.get_document(scope, document_id)
             held = scope.select(DocumentRevision, DocumentRevision.sha256).where(DocumentRevision.document_id == document_id)
-            for sha256 in {row.sha256 for row in held}:
+            contents = {row.sha256 for row in held}
+            for sha256 in contents:
                 self._blobs.hold(scope, sha256)  # who has just begun to read it may finish
             scope.delete(DocumentRow).where(DocumentRow.id == document_id).execute()
+            texts.forget_unused(scope, contents)
             _tell(scope, "deleted", gone)
 
         db.write(delete)
@@ -240,6 +245,14 @@ class Documents:
             pieces=partial(blobs.read, scope, sha256), read=partial(blobs.read_whole, scope, sha256),
             copy_to=partial(blobs.copy_to, scope, sha256),
         )  # fmt: skip
+
+    def open_text(self, scope: TenantScope, document_id: str, revision: int | None = None) -> Text:
+        """The text of a content, the newest unless told; `pieces` are there when it is ready.  NotFound."""
+        with db.snapshot():
+            row = scope.get(DocumentRow, id=document_id)
+            found = self.get_revision(scope, document_id, row.revision if revision is None else revision)
+            refuse_kept_back(scope, found.sha256)
+            return texts.get_text(scope, self._blobs, found.sha256)
 
     def _told(self, scope: TenantScope, event: Event, document_id: str) -> Document:
         document = self.get_document(scope, document_id)

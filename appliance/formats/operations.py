@@ -6,6 +6,7 @@ from typing import Any
 
 from . import (
     archives,
+    extraction,
     json_text,
     pdf_pages,
     plain_text,
@@ -45,5 +46,6 @@ OPERATIONS = {
     "convert": Operation(typesetting.load, typesetting.convert, extra_mb=256),
     "zip": Operation(archives.load, archives.pack),
     "unzip": Operation(archives.load, archives.unpack),
+    "extract": Operation(extraction.load, extraction.extract),
     "ocr": Operation(recognition.load, recognition.recognise, extra_mb=1536),
 }

@@ -49,13 +49,14 @@ def _review(tenant: Resources) -> dict[str, str]:
 
 
 DOCUMENTS: dict[str, Callable[[Resources], Example]] = {
-    "list_documents": lambda tenant: Example(query={"metadata": '{"customer": "ACME"}'}),
+    "list_documents": lambda tenant: Example(query={"metadata": '{"customer": "ACME"}', "search": "number"}),
     "create_document": lambda tenant: Example(
         body=b"number\n10248\n", query={"name": "orders.csv", "folder": "inbox", "tags": "new,csv", "metadata": '{"year": 2026}'},
         media=STREAM,
     ),
     "get_document": lambda tenant: Example(_document(tenant)),
     "download_document": lambda tenant: Example(_document(tenant)),
+    "get_document_text": lambda tenant: Example(_document(tenant)),
     "list_revisions": lambda tenant: Example(_document(tenant)),
     "change_document": lambda tenant: Example(
         _made(tenant), {"name": "renamed.csv", "tags": ["done"], "metadata": {"customer": "ACME", "paid": True}}

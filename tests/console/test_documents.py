@@ -45,7 +45,7 @@ def shown(browser: Browser, path: str, status: int = 200) -> str:
 def test_what_is_hostile_is_shown_as_text(signed_in: SignedIn, acme: httpx.Client, made: dict[str, Any]) -> None:
     ask(acme, made, "viewer@acme.test", note=HOSTILE)
     viewer = signed_in("viewer@acme.test")
-    for text in (shown(viewer, ""), shown(viewer, f"/{made['id']}"), shown(viewer, f"?name={HOSTILE}")):
+    for text in (shown(viewer, ""), shown(viewer, f"/{made['id']}"), shown(viewer, f"?search={HOSTILE}")):
         assert "<script>alert" not in text
         assert "<img src=x" not in text
         assert "&lt;script&gt;alert(1)" in text

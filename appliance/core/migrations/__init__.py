@@ -3,6 +3,7 @@
 import importlib
 import logging
 import pkgutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,11 +22,13 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Migration:
-    """One step of the schema: its number, name and statements (`{blob}` and `{serial}` are the dialect's)."""
+    """One step of the schema: its number, name and statements (`{blob}` and `{serial}` are the dialect's), and `more` of
+    them where SQLite is (True) or is not."""
 
     number: int
     name: str
     statements: list[str]
+    more: Mapping[bool, Sequence[str]]
 
 
 def all_migrations() -> list[Migration]:
@@ -33,8 +36,9 @@ def all_migrations() -> list[Migration]:
     found = []
     for module in pkgutil.iter_modules(__path__):
         number, _, name = module.name.removeprefix("m").partition("_")
-        statements = importlib.import_module(f"{__name__}.{module.name}").STATEMENTS
-        found.append(Migration(int(number), name, list(statements)))
+        written = importlib.import_module(f"{__name__}.{module.name}")
+        more = {True: getattr(written, "ON_SQLITE", ()), False: getattr(written, "ON_POSTGRESQL", ())}
+        found.append(Migration(int(number), name, list(written.STATEMENTS), more))
     found.sort(key=lambda m: m.number)
     if [m.number for m in found] != list(range(1, len(found) + 1)):
         raise ConfigInvalid(f"migrations must be numbered without gaps, not {[m.number for m in found]}")
@@ -76,7 +80,7 @@ def _apply(migration: Migration) -> bool:
     """Apply it, unless a process that started at the same time was quicker."""
     if db.rows("SELECT 1 FROM migration WHERE number = ?", (migration.number,)):
         return False
-    for statement in migration.statements:
+    for statement in (*migration.statements, *migration.more[db.is_sqlite()]):
         db.execute(statement.format(**_TYPES[db.is_sqlite()]))
     db.execute(
         "INSERT INTO migration (number, name, applied_at) VALUES (?, ?, ?)",

@@ -1,0 +1,78 @@
+"""Finding rows by words: a part of the dialect seam.
+
+A searched table has the columns `id` (a serial) and `words`: the words of its text as `fold` makes them, with one space
+between.  On SQLite an FTS5 table `<table>_index` over it is kept by `add` and `remove`; on PostgreSQL an index over an
+expression follows by itself.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+from . import db
+from .errors import InvalidRequest
+
+LONGEST_WORD = 60
+MOST_WORDS = 10  # of a search
+_WORD = re.compile(r"[^\W_]+")
+
+
+def statements(table: str) -> tuple[list[str], list[str]]:
+    """The DDL of the index, for SQLite and for PostgreSQL."""
+    vectors = _VECTORS.format(table=table)
+    options = f"content='{table}', content_rowid='id', tokenize='unicode61 remove_diacritics 0'"
+    return (
+        [f"CREATE VIRTUAL TABLE {table}_index USING fts5(words, {options})"],
+        [f"CREATE INDEX {table}_index ON {table} USING gin ({vectors})"],
+    )
+
+
+# No parser of the server comes between: its words depend on its locale.
+_VECTORS = "array_to_tsvector(string_to_array({table}.words, ' '))"
+
+
+def words_in(text: str) -> Iterator[tuple[int, int, str]]:
+    """Where each word of a text begins and ends, and the word as it is compared."""
+    for found in _WORD.finditer(text):
+        yield found.start(), found.end(), fold(found[0])
+
+
+def fold(word: str) -> str:
+    """A word without case and accents, at most 60 characters long; never empty, and without spaces."""
+    plain = unicodedata.normalize("NFKD", word).casefold()
+    kept = "".join(letter for letter in plain if letter.isalnum())
+    return (kept or "".join(letter for letter in word if letter.isalnum()))[:LONGEST_WORD]
+
+
+def search_words(search: str) -> list[str]:
+    """The words that are looked for, as they are compared; InvalidRequest when there are none or too many."""
+    words = list(dict.fromkeys(word for _, _, word in words_in(search[:2000])))
+    if not words or len(words) > MOST_WORDS:
+        raise InvalidRequest(f"search takes 1 to {MOST_WORDS} words of letters and digits", pointer="/search")
+    return words
+
+
+def condition(table: str, words: Sequence[str]) -> tuple[str, str]:
+    """SQL and its one parameter: the row has, for each of these words, one that begins so.  Only folded words are safe."""
+    if any(not word.isalnum() for word in words):
+        raise ValueError("a word that was not folded")
+    if db.is_sqlite():
+        inside = f"SELECT rowid FROM {table}_index WHERE {table}_index MATCH ?"  # noqa: S608  a table of our own
+        return f"{table}.id IN ({inside})", " ".join(f'"{word}"*' for word in words)
+    return f"{_VECTORS.format(table=table)} @@ CAST(? AS tsquery)", " & ".join(f"'{word}':*" for word in words)
+
+
+def add(table: str, row_id: int) -> None:
+    """Inside the write that has given the row its words."""
+    if db.is_sqlite():
+        db.execute(f"INSERT INTO {table}_index (rowid, words) SELECT id, words FROM {table} WHERE id = ?", (row_id,))  # noqa: S608
+
+
+def remove(table: str, where: str, params: tuple[str, ...]) -> None:
+    """Inside the write that deletes these rows, before it does."""
+    if db.is_sqlite():
+        db.execute(
+            f"INSERT INTO {table}_index ({table}_index, rowid, words) "  # noqa: S608  names of our own
+            f"SELECT 'delete', id, words FROM {table} WHERE words IS NOT NULL AND {where}",
+            params,
+        )

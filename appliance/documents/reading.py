@@ -1,0 +1,209 @@
+"""Reading the texts of contents in the background: one at a time, in a worker process, again when that failed."""
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.blobs.service import BlobDamaged, Blobs
+from appliance.core import clock, db
+from appliance.core.errors import NotFound
+from appliance.core.periodic import Periodic
+from appliance.core.scope import TenantScope
+from appliance.formats import Bounds, Cancelled, FormatFailed, Formats, Work
+from appliance.tenants.service import system_scope
+
+from .text_models import TextRow
+from .texts import OFFICE, PICTURES, PLAIN, is_readable, store_text
+
+log = logging.getLogger(__name__)
+
+LARGEST = 64 << 20
+PLAIN_BYTES = 4 << 20
+MOST_CHARACTERS = 4_000_000
+MOST_TRIES = 5
+LEASE_MS = 10 * 60_000
+RETRY_MS = 60_000
+SCANNED_PAGES = 20
+LEAST_CHARACTERS = 8  # of a page that is no scan, on average
+_UNWANTED = {code: None for code in range(32) if code not in (9, 10)} | dict.fromkeys(range(0xD800, 0xE000))
+_TEXT = Bounds(60, 256, 64 << 20)
+_SCAN = Bounds(240, 512, 64 << 20)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A text that this process reads now."""
+
+    scope: TenantScope
+    row_id: int
+    content: str
+    media_type: str
+    tries: int
+
+
+class TextReader:
+    """Reads what is wanted, a text at a time: a flood of documents takes no worker from executions but one."""
+
+    def __init__(self, blobs: Blobs, formats: Formats) -> None:
+        self._blobs, self._formats = blobs, formats
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Give up what is being read; it is read again later."""
+        self._stopped.set()
+
+    def read_all(self) -> int:
+        """Read every text that is due; answers how many."""
+        count = 0
+        while not self._stopped.is_set() and (wish := _claim()) is not None:
+            self._fulfil(wish)
+            count += 1
+        return count
+
+    def _fulfil(self, wish: Wish) -> None:
+        try:
+            text = self._read(wish).translate(_UNWANTED)[:MOST_CHARACTERS]
+            stored = self._blobs.put(wish.scope, text.encode())
+
+            def keep() -> None:
+                self._blobs.hold(wish.scope, stored.sha256)
+                store_text(wish.scope, wish.row_id, (stored.sha256, text))
+
+            db.write(keep)
+        except Cancelled:
+            _settle(wish, next_try_at=clock.now_ms(), tries=wish.tries - 1)
+        except FormatFailed as failed:
+            self._note(wish, failed)
+        except (BlobDamaged, NotFound) as error:
+            _settle(wish, state="failed", reason=error.message)
+        except Exception:
+            log.exception("the text of a content was not read")
+            _again(wish, "the appliance failed to read it; its log has the reason")
+
+    def _note(self, wish: Wish, failed: FormatFailed) -> None:
+        if failed.code == "ocr_not_installed":
+            _settle(wish, state="none", reason=failed.message)
+        elif failed.failure_class == "system":
+            _again(wish, failed.message)
+        else:
+            _settle(wish, state="failed", reason=failed.message)
+
+    def _read(self, wish: Wish) -> str:
+        if wish.media_type in PLAIN:
+            return _decoded(self._beginning(wish))
+        if wish.media_type in OFFICE:
+            return str(next(self._records(wish, "extract", {"kind": OFFICE[wish.media_type]}, _TEXT), ""))
+        if wish.media_type in PICTURES:
+            return _joined(self._records(wish, "ocr", {}, _SCAN))
+        return self._pdf_text(wish)
+
+    def _beginning(self, wish: Wish) -> bytes:
+        return b"".join(self._blobs.read(wish.scope, wish.content, 0, PLAIN_BYTES))
+
+    def _pdf_text(self, wish: Wish) -> str:
+        """The text layer; of pages that have next to none, what can be recognised."""
+        pages = list(self._records(wish, "parse.pdf", {}, _TEXT))
+        text = _joined(iter(pages))
+        if len("".join(text.split())) >= LEAST_CHARACTERS * len(pages):
+            return text
+        chosen = {"pages": f"1-{min(len(pages), SCANNED_PAGES)}"}
+        try:
+            return _joined(self._records(wish, "ocr", chosen, _SCAN))
+        except FormatFailed as failed:
+            if failed.code == "ocr_not_installed" and text.strip():
+                return text
+            raise
+
+    def _records(self, wish: Wish, operation: str, options: dict[str, Any], bounds: Bounds) -> Iterator[Any]:
+        with ExitStack() as stack:
+            content = stack.enter_context(self._formats.scratch())
+            for piece in self._blobs.read_checked(wish.scope, wish.content):
+                content.write(piece)
+            content.flush()
+            work = Work(operation, options, [content])
+            answer = stack.enter_context(self._formats.perform(work, bounds, self._stopped.is_set))
+            yield from answer.records()
+
+
+class Reading(Periodic):
+    """Has a reader read whatever is wanted, soon after it is."""
+
+    def __init__(self, reader: TextReader) -> None:
+        super().__init__("document-texts", 1.0, reader.read_all)
+        self._reader = reader
+
+    def stop(self) -> None:
+        self._reader.stop()
+        super().stop()
+
+
+def _claim() -> Wish | None:
+    """The next text that is due, for this process for as long as its lease lasts."""
+    while True:
+        now = clock.now_ms()
+        due = db.rows(
+            "SELECT tenant_id, id, content, media_type, tries, next_try_at FROM document_text "
+            "WHERE state = 'pending' AND next_try_at <= ? ORDER BY next_try_at, id LIMIT 1",
+            (now,),
+        )
+        if not due:
+            return None
+        tenant_id, row_id, content, media_type, tries, seen = due[0]
+        wish = Wish(system_scope(tenant_id), row_id, content, media_type, tries + 1)
+        refusal = _refusal(wish)
+        changes: dict[str, Any] = {"tries": wish.tries, "next_try_at": now + LEASE_MS, **refusal}
+        if _lease(wish, seen, changes) and not refusal:
+            return wish
+
+
+def _refusal(wish: Wish) -> dict[str, str]:
+    """What becomes of a wish that is not fulfilled; one that has ended every process that tried is given up."""
+    if wish.tries > MOST_TRIES:
+        return {"state": "failed", "reason": "it was tried again and again without an end"}
+    if not is_readable(wish.media_type):
+        return {"state": "none", "reason": "contents of this kind are not read"}
+    if _size(wish) > LARGEST:
+        return {"state": "none", "reason": f"contents of more than {LARGEST >> 20} MiB are not read"}
+    return {}
+
+
+def _lease(wish: Wish, seen: int, changes: Mapping[str, Any]) -> bool:
+    """Whether no other process was quicker."""
+    same = (TextRow.id == wish.row_id) & (TextRow.next_try_at == seen) & (TextRow.state == "pending")
+    return bool(db.write(lambda: wish.scope.update(TextRow, **changes).where(same).execute()))
+
+
+def _size(wish: Wish) -> int:
+    found = db.rows("SELECT size FROM blob WHERE tenant_id = ? AND sha256 = ?", (wish.scope.tenant_id, wish.content))
+    return int(found[0][0]) if found and wish.media_type not in PLAIN else 0
+
+
+def _again(wish: Wish, reason: str) -> None:
+    if wish.tries >= MOST_TRIES:
+        _settle(wish, state="failed", reason=reason)
+    else:
+        _settle(wish, reason=reason, next_try_at=clock.now_ms() + RETRY_MS * 2**wish.tries)
+
+
+def _settle(wish: Wish, **changes: Any) -> None:
+    same = (TextRow.id == wish.row_id) & (TextRow.state == "pending")
+    db.write(lambda: wish.scope.update(TextRow, **changes).where(same).execute())
+
+
+def _decoded(data: bytes) -> str:
+    """The text of bytes that are said to be one: by its mark, else UTF-8, else the old encoding of the West."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16", "replace")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if len(data) == PLAIN_BYTES and error.start >= len(data) - 3:  # cut in the middle of a character
+            return data[: error.start].decode("utf-8-sig")
+        return data.decode("cp1252", "replace")
+
+
+def _joined(records: Iterator[Any]) -> str:
+    return "\n\n".join(str(record["text"]) for record in records)

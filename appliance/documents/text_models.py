@@ -1,0 +1,25 @@
+"""The row of a content's text."""
+
+from peewee import AutoField, BigIntegerField, IntegerField, TextField
+
+from appliance.core.db import TenantModel
+
+
+class TextRow(TenantModel):
+    """What was read from `content`: all of it is the blob `sha256`; its beginning and the words of that are for searching."""
+
+    label = "text"
+    id = AutoField()
+    content = TextField()
+    media_type = TextField()
+    state = TextField()  # none | pending | ready | failed
+    reason = TextField()
+    sha256 = TextField(null=True)
+    size = BigIntegerField()
+    beginning = TextField(null=True)
+    words = TextField(null=True)
+    tries = IntegerField()
+    next_try_at = BigIntegerField()
+
+    class Meta:
+        table_name = "document_text"

@@ -1,0 +1,246 @@
+"""What is written in documents is read in the background and found by its words, in one tenant only."""
+
+import io
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from appliance.blobs.service import GRACE_MS, Blobs
+from appliance.core import clock, db, full_text
+from appliance.core.errors import InvalidRequest
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.documents import reading, service, texts
+from appliance.documents.reading import LEASE_MS, MOST_TRIES, TextReader
+from appliance.documents.service import Documents, NewDocument, Wanted
+from appliance.formats import Bounds, Formats, Settings, Work
+from appliance.tenants import service as tenants
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def formats(tmp_path_factory: pytest.TempPathFactory) -> Formats:
+    return Formats(Settings(tmp_path_factory.mktemp("formats"), processes=2))
+
+
+@pytest.fixture
+def reader(blobs: Blobs, formats: Formats) -> TextReader:
+    return TextReader(blobs, formats)
+
+
+def store(documents: Documents, scope: TenantScope, name: str, data: bytes | str) -> str:
+    return documents.store_document(scope, NewDocument(name), data if isinstance(data, bytes) else data.encode()).id
+
+
+def found(documents: Documents, scope: TenantScope, search: str) -> list[str]:
+    return [each.name for each in documents.list_documents(scope, Wanted(search=search), PageRequest(sort="name")).items]
+
+
+def text_of(documents: Documents, scope: TenantScope, document_id: str) -> str:
+    pieces = documents.open_text(scope, document_id).pieces
+    assert pieces is not None
+    return b"".join(pieces).decode()
+
+
+def state_of(documents: Documents, scope: TenantScope, document_id: str) -> tuple[str, str]:
+    shown, text = documents.get_document(scope, document_id), documents.open_text(scope, document_id)
+    assert shown.text_state == text.state
+    return text.state, text.reason
+
+
+def office(**members: str) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in members.items():
+            archive.writestr(name.replace("__", "/") + ".xml", text)
+    return out.getvalue()
+
+
+def test_texts_are_found_by_their_words(documents: Documents, reader: TextReader, acme: TenantScope, globex: TenantScope) -> None:
+    first = store(documents, acme, "a.txt", "Die Müllabfuhr kommt am Donnerstag. Rechnung 2026-0815 über 100 €.")
+    store(documents, acme, "b.csv", "number;customer\n10248;Vins et alcools Chevalier\n")
+    store(documents, globex, "c.txt", "Rechnung des Nachbarn")
+    assert documents.get_document(acme, first).text_state == "pending"
+    assert found(documents, acme, "Rechnung") == []
+    assert reader.read_all() == 3
+    assert documents.get_document(acme, first).text_state == "ready"
+    for search, names in (
+        ("rechnung", ["a.txt"]), ("RECH", ["a.txt"]), ("mullabfuhr donnerstag", ["a.txt"]), ("0815", ["a.txt"]),
+        ("chevalier vins", ["b.csv"]), ("chevalier rechnung", []), ("echnung", []), ("a.t", ["a.txt"]), ("nachbarn", []),
+        ("10248", ["b.csv"]),
+    ):  # fmt: skip
+        assert found(documents, acme, search) == names, search
+    assert found(documents, globex, "rechnung") == ["c.txt"]
+    assert "€" in text_of(documents, acme, first)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        'x" OR "rechnung', "rechnung'; DROP TABLE document; --", "NEAR(a b)", "words : rechnung", "-rechnung*", "a AND NOT b",
+        "'x' | 'rechnung':*", "!rechnung & (", "\\", "rechnung\x00", "%", "x" * 400,
+    ],
+)  # fmt: skip
+def test_what_looks_like_a_query_is_words(documents: Documents, reader: TextReader, acme: TenantScope, search: str) -> None:
+    store(documents, acme, "a.txt", "Rechnung")
+    reader.read_all()
+    with suppress(InvalidRequest):  # of no words, or too many
+        assert found(documents, acme, search.replace("\x00", "")) in ([], ["a.txt"])
+    assert found(documents, acme, "rechnung") == ["a.txt"]
+
+
+def test_a_snippet_is_escaped_and_marked(documents: Documents, reader: TextReader, acme: TenantScope) -> None:
+    made = store(documents, acme, "a.txt", "filler " * 50 + "<script>alert('x')</script> & Straße " + "end " * 100)
+    reader.read_all()
+    sha256 = documents.get_document(acme, made).sha256
+    shown = texts.snippets(acme, [sha256], full_text.search_words("alert strasse"))[sha256]
+    assert "&lt;script&gt;<mark>alert</mark>(&#x27;x&#x27;)&lt;/script&gt; &amp; <mark>Straße</mark>" in shown
+    assert (shown[0], shown[-1]) == ("…", "…")
+    assert "<script" not in shown
+    assert texts.snippets(acme, [sha256], ["nowhere"]) == {}
+
+
+@on_sqlite
+def test_html_and_office_documents_are_read(documents: Documents, reader: TextReader, acme: TenantScope) -> None:
+    page = "<html><head><title>no</title></head><body><p>Hello <b>bold</b></p><script>var hidden</script><p>second</p>"
+    html = store(documents, acme, "a.html", page)
+    word = f"<w:document {W}><w:body><w:p><w:r><w:t>Dear </w:t></w:r><w:r><w:t>Ada</w:t></w:r></w:p></w:body></w:document>"
+    docx = store(documents, acme, "a.docx", office(word__document=word))
+    odt = store(documents, acme, "a.odt", office(content='<o xmlns:t="t"><t:p>Grace</t:p></o>'))
+    bomb = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><x>&b;</x>'
+    evil = store(documents, acme, "evil.docx", office(word__document=bomb))
+    broken = store(documents, acme, "broken.docx", b"PK\x03\x04 no archive")
+    binary = store(documents, acme, "a.bin", b"\x00\x01\x02")
+    reader.read_all()
+    assert "Hello bold" in text_of(documents, acme, html)
+    assert "hidden" not in text_of(documents, acme, html)
+    assert text_of(documents, acme, docx).strip() == "Dear Ada"
+    assert text_of(documents, acme, odt).strip() == "Grace"
+    assert state_of(documents, acme, evil)[0] == "failed"
+    assert "no office document" in state_of(documents, acme, broken)[1]
+    assert state_of(documents, acme, binary)[0] == "none"
+
+
+@on_sqlite
+def test_pdf_scans_and_bombs(documents: Documents, reader: TextReader, formats: Formats, acme: TenantScope, tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("# Quarterly report\n\nNorthwind Traders")
+    with (tmp_path / "page.md").open("rb") as source:
+        work = Work("convert", {"from": "markdown", "format": "pdf"}, [source])
+        with formats.perform(work, Bounds(60, 256, 32 << 20)) as answer:
+            pdf = store(documents, acme, "report.pdf", answer.output.read())
+    picture = Image.new("L", (900, 200), 250)
+    ImageDraw.Draw(picture).text((40, 60), "Total due 342.00", font=ImageFont.load_default(64), fill=20)
+    scan, bomb = io.BytesIO(), io.BytesIO()
+    picture.save(scan, "PNG")
+    Image.new("1", (30_000, 30_000)).save(bomb, "PNG")
+    scanned, exploding = store(documents, acme, "scan.png", scan.getvalue()), store(documents, acme, "bomb.png", bomb.getvalue())
+    assert reader.read_all() == 3
+    assert "Northwind Traders" in text_of(documents, acme, pdf)
+    assert "342.00" in text_of(documents, acme, scanned)
+    assert found(documents, acme, "total 342") == ["scan.png"]
+    assert "million pixels" in state_of(documents, acme, exploding)[1]
+
+
+Later = Callable[[int], None]
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Later:
+    now = clock.now_ms()
+    return lambda ms: monkeypatch.setattr(clock, "now_ms", lambda: now + ms)
+
+
+def test_what_one_process_reads_no_other_does_until_it_is_lost(
+    documents: Documents, reader: TextReader, acme: TenantScope, later: Later
+) -> None:
+    made = store(documents, acme, "a.txt", "one")
+    for tries in range(1, MOST_TRIES + 1):
+        wish = reading._claim()
+        assert wish is not None
+        assert wish.tries == tries
+        assert reader.read_all() == 0
+        later(tries * 2 * LEASE_MS)
+    assert reader.read_all() == 0
+    assert state_of(documents, acme, made)[0] == "failed"
+
+
+def test_a_failure_of_ours_is_tried_again_and_then_noted(
+    documents: Documents, reader: TextReader, acme: TenantScope, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = store(documents, acme, "a.txt", "one")
+    missing = documents.open_content(acme, made).sha256
+    (path,) = (path for path in Path(reader._blobs._places._folder).rglob(f"{missing}.*"))  # type: ignore[attr-defined]
+    path.unlink()
+    assert reader.read_all() == 1
+    assert state_of(documents, acme, made)[0] == "failed"
+    other = store(documents, acme, "b.txt", "two")
+    with monkeypatch.context() as patched:
+        patched.setattr(TextReader, "_read", lambda self, wish: 1 // 0)
+        assert reader.read_all() == 1
+    assert documents.get_document(acme, other).text_state == "pending"
+    assert reader.read_all() == 0
+    later(LEASE_MS)
+    assert reader.read_all() == 1
+    assert text_of(documents, acme, other) == "two"
+
+
+def test_a_text_goes_with_the_last_document_that_has_it(
+    documents: Documents, reader: TextReader, blobs: Blobs, acme: TenantScope, globex: TenantScope, later: Later
+) -> None:
+    tenants.on_tenant_delete(service.forget_tenant)
+    first, second = store(documents, acme, "a.txt", "rechnung"), store(documents, acme, "b.txt", "rechnung")
+    theirs = store(documents, globex, "c.txt", "rechnung")
+    assert reader.read_all() == 2
+    documents.delete_document(acme, first)
+    assert found(documents, acme, "rechnung") == ["b.txt"]
+    documents.delete_document(acme, second)
+    assert db.rows("SELECT count(*) FROM document_text WHERE tenant_id = 'acme'") == [(0,)]
+    later(2 * GRACE_MS)
+    assert text_of(documents, globex, theirs) == "rechnung"
+    blobs.collect()
+    assert text_of(documents, globex, theirs) == "rechnung", "the blob of a text is referred to"
+    tenants.delete_tenant("globex")
+    assert db.rows("SELECT count(*) FROM document_text") == [(0,)]
+    again = store(documents, acme, "d.txt", "rechnung")
+    reader.read_all()
+    assert found(documents, acme, "rechnung") == ["d.txt"]
+    assert text_of(documents, acme, again) == "rechnung"
+    check_index()
+
+
+def check_index() -> None:
+    """The index holds what the table does, and nothing of what was deleted."""
+    if db.is_sqlite():
+        db.write(lambda: db.execute("INSERT INTO document_text_index (document_text_index) VALUES ('integrity-check')"))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("Grüße".encode(), "Grüße"), ("Grüße".encode("cp1252"), "Grüße"), ("Grüße".encode("utf-16"), "Grüße"),
+        ("\ufeffa\x00b\x1bc".encode(), "abc"), (b"", ""),
+    ],
+)  # fmt: skip
+@on_sqlite
+def test_plain_text_is_decoded(documents: Documents, reader: TextReader, acme: TenantScope, data: bytes, text: str) -> None:
+    made = documents.create_document(acme, NewDocument("a.txt"), documents.keep_content(acme, data))
+    db.write(lambda: db.execute("UPDATE document_text SET media_type = 'text/plain'"))
+    if made.media_type == "text/plain":
+        reader.read_all()
+        assert text_of(documents, acme, made.id) == text
+
+
+def test_a_text_of_nothing_but_words_is_found_at_its_beginning(documents: Documents, reader: TextReader, acme: TenantScope) -> None:
+    """As many different words as there may be: a server takes no index entry of more than a megabyte."""
+    words = " ".join(f"w{number:x}ÿ漢" for number in range(60_000))
+    made: Any = store(documents, acme, "a.txt", words)
+    reader.read_all()
+    assert documents.get_document(acme, made).text_state == "ready"
+    assert found(documents, acme, "w0y") == found(documents, acme, "w1ff") == ["a.txt"]
