@@ -7,7 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
+from appliance.core import db
 from appliance.testing.running import Running
+from appliance.webapps import publications
+from appliance.webapps.models import VersionRow, WebAppRow
 from tests.api.resources import fresh
 from tests.processes.world import wait_until
 from tests.sites.test_webapps import deploy, new_app, site
@@ -117,3 +120,26 @@ def test_checks_come_past_the_gate_of_an_app_and_nobody_else_does(running: Runni
     assert publish(acme, app, number).status_code == 200
     assert [check["outcome"] for check in publication(acme, app, number)["checks"]] == ["passed", "passed"]
     assert "<h1>members</h1>" not in page_of(running, app)
+
+
+def test_a_publication_whose_process_has_died_is_gone_on_with(running: Running, acme: httpx.Client, app: str) -> None:
+    number = deploy_checked(acme, app, "<h1>two</h1>", [{"path": "/"}])
+    scope = running.tenant("acme")
+
+    def leave() -> None:
+        row, of_app = scope.get(VersionRow, app_id=app, number=number), scope.get(WebAppRow, id=app)
+        publications.begin(scope, of_app, row, "wrk_dead")
+
+    db.write(leave)
+    wait_until(lambda: publication(acme, app, number)["state"] == "published", 60)
+    assert page_of(running, app) == "<h1>two</h1>"
+
+
+def test_who_asked_for_it_is_told_how_publishing_went(acme: httpx.Client, app: str) -> None:
+    events = ["webapp.published", "webapp.publish_failed"]
+    webhook = acme.post("/api/v1/webhooks", json={"url": "http://127.0.0.1:9/hook", "events": events}).json()["data"]["id"]
+    for smoke in ({"path": "/gone"}, PREVIEW_ONLY, {"path": "/"}):
+        publish(acme, app, deploy_checked(acme, app, "<h1>new</h1>", [smoke]))
+    sent = acme.get(f"/api/v1/webhooks/{webhook}/deliveries").raise_for_status().json()["data"]
+    acme.delete(f"/api/v1/webhooks/{webhook}").raise_for_status()
+    assert [delivery["event"] for delivery in sent] == ["webapp.published", "webapp.publish_failed", "webapp.publish_failed"]
