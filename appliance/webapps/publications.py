@@ -142,5 +142,11 @@ def needed(scope: TenantScope, app_id: str) -> set[int]:
     return {number for row in rows for number in (row.number, row.previous)}
 
 
+def switched_back(scope: TenantScope, app_id: str) -> list[int]:
+    """The versions that were served for a moment."""
+    rows = scope.select(PublicationRow).where(PublicationRow.app_id == app_id, PublicationRow.state == "switched_back")
+    return [row.number for row in rows]
+
+
 def _of(query: Any, app_id: str, number: int) -> Any:
     return query.where(PublicationRow.app_id == app_id, PublicationRow.number == number)

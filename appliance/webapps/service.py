@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from peewee import fn
+
 from appliance.blobs.receiving import Received
 from appliance.blobs.service import Blobs
 from appliance.core import clock, db, ids
@@ -342,11 +344,11 @@ class WebApps:
         return None if row is None else int(row.created_at)
 
     def recent_numbers(self, scope: TenantScope, app_id: str, most: int) -> list[int]:
-        """The versions that have been published, latest first."""
-        rows = scope.select(VersionRow, VersionRow.number).where(
-            VersionRow.app_id == app_id, VersionRow.state == "ready", VersionRow.published_at.is_null(False)
-        )
-        return [row.number for row in rows.order_by(VersionRow.published_at.desc()).limit(most)]
+        """The versions that have been served, latest first, also those that were switched back: pages of theirs may be open."""
+        served = VersionRow.published_at.is_null(False) | VersionRow.number.in_(publications.switched_back(scope, app_id))
+        rows = scope.select(VersionRow, VersionRow.number).where(VersionRow.app_id == app_id, VersionRow.state == "ready", served)
+        latest = fn.COALESCE(VersionRow.published_at, VersionRow.created_at).desc()
+        return [row.number for row in rows.order_by(latest).limit(most)]
 
     def load_served(self, scope: TenantScope, app_id: str, number: int) -> ServedVersion | None:
         """What serving a version that is ready takes; None when there is none."""

@@ -185,6 +185,7 @@ def test_a_version_that_fails_live_is_switched_back_and_forgotten(
     assert webapps.get_version(acme, "shop", 1).state == "published"
     assert webapps.get_version(acme, "shop", 1).published_at == before
     assert webapps.get_version(acme, "shop", two).state == "ready"
+    assert sorted(webapps.recent_numbers(acme, "shop", 5)) == [1, two]  # a page that was opened meanwhile finds its files
     with pytest.raises(Conflict, match="no other version has been published before"):
         webapps.roll_back(acme, "shop")
     assert actions(acme)[-3:] == ["webapp.check", "webapp.publish", "webapp.publish_failed"]
