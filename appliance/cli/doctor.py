@@ -87,6 +87,9 @@ def _exposure(config: Config) -> Iterator[tuple[str, str]]:
     if "." in config.domains.content and not is_public_suffix(config.domains.content):
         where = f"browsers let a WebApp set cookies for {config.domains.content}, which its siblings then read"
         yield "note", f"{where}; have it put on the Public Suffix List, or give WebApps that sign people in domains of their own"
+    if config.webapps.addresses == "full":
+        kept = f"for {config.retention.logs_days} days"
+        yield "note", f"the addresses of WebApps' visitors are kept whole {kept} (webapps.addresses); say so in your privacy notice"
     for entry in config.egress.allow:
         yield "note", f"connectors may reach {entry} (egress.allow); remove it unless an integration needs it"
     for entry in config.folders.allow:

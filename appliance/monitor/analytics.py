@@ -13,6 +13,7 @@ from .tally import DAY, HOUR, MINUTE, RESOLUTIONS, percentile
 
 Kind = Literal["execution", "step", "integration"]
 MAX_POINTS = 1_000
+WIDEST = 366 * DAY
 _NICE_POINTS = 120
 _BUCKETS = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR, DAY)
 _GOOD = frozenset({"succeeded"})
@@ -116,8 +117,8 @@ def _choose_bucket(window: Window) -> int:
     now = clock.now_ms()
     kept = max((width for age, width in RESOLUTIONS if window.since < now - age), default=MINUTE)
     if window.bucket is not None:
-        if window.bucket < MINUTE or window.bucket % MINUTE:
-            raise InvalidRequest("bucket must be whole minutes, such as 5m, 1h or 1d", pointer="/bucket")
+        if not MINUTE <= window.bucket <= WIDEST or window.bucket % MINUTE:
+            raise InvalidRequest("bucket must be whole minutes, such as 5m, 1h or 1d, and a year at most", pointer="/bucket")
         return max(window.bucket, kept)
     span = window.until - window.since
     return max(kept, next((width for width in _BUCKETS if span <= width * _NICE_POINTS), DAY))

@@ -166,10 +166,13 @@ def test_the_configuration_is_checked(gos: Gos, tmp_path: Path, monkeypatch: pyt
     assert (code, "GOS_SEVER_PORT" in errors) == (1, True)
 
 
-def test_checks_answer_in_json(gos: Gos, acme: str) -> None:
+def test_checks_answer_in_json(gos: Gos, acme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert data(gos("config", "check", "--json"))["good"] is True
     assert data(gos("migrate", "--json")) == {"migrated": True}
-    assert {finding["level"] for finding in json.loads(gos("doctor", "--json")[1])} <= {"ok", "note", "FAIL"}
+    monkeypatch.setenv("GOS_WEBAPPS_ADDRESSES", "full")
+    findings = json.loads(gos("doctor", "--json")[1])
+    assert {finding["level"] for finding in findings} <= {"ok", "note", "FAIL"}
+    assert any("webapps.addresses" in finding["text"] for finding in findings)
 
 
 def test_a_taken_port_is_said_before_anything_starts(gos: Gos, tmp_path: Path) -> None:

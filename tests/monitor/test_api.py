@@ -94,6 +94,7 @@ async def test_log_lines_are_listed_filtered_and_kept_apart(api: Api, acme: Tena
         ("/logs?cursor=x", 400, "invalid_cursor"),
         ("/logs?colour=red", 400, "invalid_request"),
         ("/logs/analytics?bucket=1s", 400, "invalid_request"),
+        ("/logs/analytics?bucket=999999999999d", 400, "invalid_request"),
         ("/logs/analytics?since=999999999999999d", 400, "invalid_request"),
         ("/logs/analytics?since=9999-12-31T23:59:59Z", 400, "invalid_request"),
         ("/logs/failures/fail_none", 404, "not_found"),

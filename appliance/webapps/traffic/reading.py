@@ -17,6 +17,7 @@ from .models import RequestRow
 
 MAX_POINTS = 1_000
 TOP = 20
+WIDEST = 366 * DAY
 _NICE_POINTS = 120
 _BUCKETS = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR, DAY)
 # Of the requests in question: all, bytes, answers from 500 on, and visitors, each counted anew every day.
@@ -120,7 +121,7 @@ def _choose_bucket(window: Window) -> int:
     if window.since >= window.until:
         raise InvalidRequest("since must lie before until", pointer="/since")
     if window.bucket is not None:
-        if window.bucket < MINUTE or window.bucket % MINUTE:
-            raise InvalidRequest("bucket must be whole minutes, such as 5m, 1h or 1d", pointer="/bucket")
+        if not MINUTE <= window.bucket <= WIDEST or window.bucket % MINUTE:
+            raise InvalidRequest("bucket must be whole minutes, such as 5m, 1h or 1d, and a year at most", pointer="/bucket")
         return window.bucket
     return next((width for width in _BUCKETS if window.until - window.since <= width * _NICE_POINTS), DAY)
