@@ -15,6 +15,7 @@ from appliance.testing.running import Running
 from appliance.webapps.traffic.noting import RequestLog, SeenRequest
 from appliance.webapps.traffic.quotas import Quotas
 from appliance.webapps.visitors import ANONYMOUS, Visitor
+from tests.sites.route_shop import executions
 from tests.sites.test_webapps import deploy, new_app, site
 
 
@@ -87,6 +88,26 @@ def test_beyond_its_requests_everybody_is_refused() -> None:
     assert [seen.status for seen in log.noted] == statuses
 
 
+def stored_requests(running: Running, api: httpx.Client, app: str, least: int, **query: str) -> list[dict[str, Any]]:
+    """What the log has, as soon as it has so many."""
+    ends = time.monotonic() + 30
+    while True:
+        running.appliance.services.requests.flush()
+        rows: list[dict[str, Any]] = api.get(f"/api/v1/webapps/{app}/requests", params=query).raise_for_status().json()["data"]
+        if len(rows) >= least:
+            return rows
+        assert time.monotonic() < ends, "the requests were not stored"
+        time.sleep(0.05)  # a request is noted after its answer
+
+
+def test_what_a_route_ran_is_noted(running: Running, route_shop: httpx.Client, acme: httpx.Client) -> None:
+    request = route_shop.put("/api/orders/noted", json={"name": "Ada"})
+    assert request.status_code == 200
+    (row,) = stored_requests(running, acme, "route-shop", 1, path="/api/orders/noted")
+    assert (row["method"], row["status"], row["route"]) == ("PUT", 200, "/api/orders/:id")
+    assert row["execution_id"] in [execution["execution_id"] for execution in executions(acme)]
+
+
 def test_a_day_of_an_app_can_be_looked_at(running: Running, acme: httpx.Client, globex: httpx.Client) -> None:
     new_app(acme, "site-traffic")
     deploy(acme, "site-traffic", {"index.html": b"<h1>Hello</h1>"})
@@ -96,10 +117,7 @@ def test_a_day_of_an_app_can_be_looked_at(running: Running, acme: httpx.Client, 
         )
         visitor.get("/missing")
     path = "/api/v1/webapps/site-traffic"
-    ends = time.monotonic() + 30
-    while len(rows := acme.get(f"{path}/requests").json()["data"]) < 2:
-        assert time.monotonic() < ends, "the requests were not stored"
-        time.sleep(0.05)
+    rows = stored_requests(running, acme, "site-traffic", 2)
     assert [(row["path"], row["status"]) for row in rows] == [("/missing", 404), ("/", 200)]
     assert {name: rows[1][name] for name in ("address", "agent", "referrer", "visitor_kind", "bytes")} == {
         "address": "127.0.0.0", "agent": "Firefox", "referrer": "search.example", "visitor_kind": "anonymous", "bytes": 14,
