@@ -3,7 +3,9 @@
 import argparse
 from typing import Any
 
+from appliance.connectors.egress import Egress
 from appliance.core import config as settings
+from appliance.webapps.domains.service import of_config
 
 from .output import add_json, opened_store, say
 
@@ -23,6 +25,7 @@ def run_config(args: argparse.Namespace) -> int:
         print(settings.example(), end="")
         return 0
     config = args.load()
+    of_config(config, Egress())  # its addresses and name servers
     address = f"{config.server.host}:{config.server.port}"
     sentence = f"good: data in {config.data}, listening on {address}, base host {config.domains.base}"
     say(args, sentence, good=True, data=str(config.data), address=address, base=config.domains.base)

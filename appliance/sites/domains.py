@@ -12,7 +12,7 @@ from appliance.tenants.hosts import CustomHosts, HostMatch, match_host, split_ho
 from appliance.webapps.domains.table import HostTable
 from appliance.webapps.service import WebApps
 
-from .answers import App, Receive, Scope, Send, answer
+from .answers import VISITOR, App, Receive, Scope, Send, answer
 
 CHALLENGES = "/.well-known/acme-challenge/"
 PERMITTED = "/domains/permitted"
@@ -56,8 +56,8 @@ class DomainRedirects:
         keeps_method = scope["method"] not in ("GET", "HEAD")
         if match.custom:
             return (match.canonical, 308 if keeps_method else 301) if match.canonical else None
-        if match.kind != "webapp" or match.tenant is None or match.app is None:
-            return None
+        if match.kind != "webapp" or match.tenant is None or match.app is None or VISITOR in scope:
+            return None  # what we ask ourselves (a smoke check) is about the app, not about its addresses
         primary = self._table.primary_of(match.tenant, match.app)
         return (primary, 307 if keeps_method else 302) if primary else None
 

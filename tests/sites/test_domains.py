@@ -1,6 +1,7 @@
 """Custom domains on the wire: what a request to them gets, however its Host is written."""
 
 import asyncio
+import json
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
@@ -65,6 +66,10 @@ def test_the_apps_own_host_leads_to_its_primary_domain(running: Running, acme: h
     acme.patch(path, json={"primary": True}).raise_for_status()
     answer = ask(running, own, "/a?b=c")
     assert (answer.status_code, answer.headers["location"]) == (302, f"http://home.test{running.config.port_suffix}/a?b=c")
+    check = [{"path": "/", "status": 200}]
+    version = deploy(acme, "own-home", {"index.html": PAGE, "app.yaml": json.dumps({"smoke": check}).encode()})
+    published = acme.get("/api/v1/webapps/own-home").json()["data"]["published_version"]
+    assert published == version  # its checks, which ask the app's own host, are not sent away
     acme.patch(path, json={"primary": False}).raise_for_status()
     assert ask(running, own).content == PAGE
 

@@ -1,6 +1,7 @@
 """Custom domains: how a host name is written, who may claim it, who holds it, and what becomes of it afterwards."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -10,10 +11,11 @@ from appliance.core.errors import AlreadyExists, Conflict, NotFound, ValidationF
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants
-from appliance.webapps.domains import holding
+from appliance.webapps.domains import checking, holding
 from appliance.webapps.domains import service as domain_service
 from appliance.webapps.domains.looking import Outside
 from appliance.webapps.domains.lookups import Lookups
+from appliance.webapps.domains.models import DomainRow
 from appliance.webapps.domains.service import Domains, NewDomain, Settings, hosts_wanting_certificates, note_certificate
 from appliance.webapps.domains.table import CustomHost
 from appliance.webapps.service import NewApp, WebApps
@@ -138,6 +140,27 @@ def test_a_released_name_rests_and_then_needs_a_new_record(
             domains.claim_domain(globex, "shop", NewDomain("corp.example", method="http"))
     assert domains.claim_domain(globex, "shop", NewDomain("corp.example")).method == "txt"
     assert domains.claim_domain(acme, "shop", NewDomain("corp.example", method="http")).state == "pending_dns"
+
+
+def test_a_proof_from_before_anothers_release_counts_no_more(
+    domains: Domains, acme: TenantScope, globex: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    domains.claim_domain(globex, "shop", NewDomain("corp.example"))
+    domains.claim_domain(globex, "shop", NewDomain("other.example", method="http"))
+    for host in ("corp.example", "other.example"):
+        hold(domains, acme, host)
+        domains.release_domain(acme, "shop", host)
+    now = clock.now_ms()
+    monkeypatch.setattr(clock, "now_ms", lambda: now + 31 * DAY)
+    for host in ("corp.example", "other.example"):
+        row = globex.get(DomainRow, host=host)
+        with pytest.raises(AlreadyExists, match="anew"):
+            db.write(partial(checking.prove, globex, row))
+    domains.release_domain(globex, "shop", "corp.example")
+    domains.claim_domain(globex, "shop", NewDomain("corp.example"))
+    row = globex.get(DomainRow, host="corp.example")
+    db.write(lambda: checking.prove(globex, row))
+    assert domains.table.find("corp.example") == CustomHost("globex", "shop", "corp.example")
 
 
 def test_the_tenant_itself_may_come_back_at_once_and_the_operator_may_lift(

@@ -53,6 +53,7 @@ def hold(scope: TenantScope, row: DomainRow) -> None:
     names = names_of(row)
     refuse_taken(scope, names)
     for name in names:
+        _refuse_old_proof(scope, row, name)
         db.execute(
             "INSERT INTO domain_name (name, tenant_id, host) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING",
             (name, scope.tenant_id, row.host),
@@ -61,6 +62,13 @@ def hold(scope: TenantScope, row: DomainRow) -> None:
         if holder != (scope.tenant_id, row.host):
             raise AlreadyExists(TAKEN, pointer="/host")
         db.execute("DELETE FROM domain_tombstone WHERE name = ?", (name,))
+
+
+def _refuse_old_proof(scope: TenantScope, row: DomainRow, name: str) -> None:
+    """A name that another tenant has had takes a TXT record of a claim that was made afterwards, or the operator's word."""
+    before = db.rows("SELECT released_at FROM domain_tombstone WHERE name = ? AND tenant_id <> ?", (name, scope.tenant_id))
+    if row.method != "operator" and any(row.method != "txt" or row.created_at <= released for (released,) in before):
+        raise AlreadyExists("this host name has been used here before: release this claim, and claim it anew by the method txt")
 
 
 def release(scope: TenantScope, host: str) -> bool:
