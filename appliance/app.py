@@ -209,8 +209,7 @@ def build(config: Config) -> Appliance:
         visits=visits,
     )  # fmt: skip
     _gauges(services)
-    orders = certificate_upkeep(config, services.certificates, Worker(presence.instance, presence.is_alive))
-    upkeep = [*_upkeep(services), *orders, Reading(TextReader(blobs, formats))]
+    upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats))]
     return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), withdraw)
 
 
@@ -350,7 +349,8 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
     """Serve until `shutdown` (an awaitable function) returns."""
     config = make_server_config(appliance.config, appliance.services.certificates)
     asgi = Transport(make_asgi(appliance), appliance.config, config)
-    with config.following():
+    worker = Worker(appliance.presence.instance, appliance.presence.is_alive)
+    with config.following(certificate_upkeep(appliance.config, appliance.services.certificates, worker)):
         await serve(cast(Any, asgi), config, shutdown_trigger=shutdown)
 
 

@@ -26,7 +26,9 @@ def run_serve(args: argparse.Namespace) -> int:
 
     args.flags = {"server.host": args.host, "server.port": args.port}
     config: Config = args.load()
-    refuse_taken_address(config.server.host, config.server.port)
+    for port in (config.server.port, config.tls.http_port):
+        if port:
+            refuse_taken_address(config.server.host, port)
     logs.configure_logs(config.logs.level, config.logs.format)
     app.serve_forever(config, lambda: announce(config))
     return 0

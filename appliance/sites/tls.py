@@ -4,7 +4,7 @@ import logging
 import os
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,14 +77,16 @@ class ServerConfig(HypercornConfig):
         return self._offers.get(host) or self._offers.get(f"*.{host.partition('.')[2]}")
 
     @contextmanager
-    def following(self) -> Iterator[None]:
-        """In the block certificates are taken up as they are stored; those of other processes within RELOAD_SECONDS."""
+    def following(self, upkeep: Sequence[Periodic] = ()) -> Iterator[None]:
+        """In the block certificates are taken up as they are stored, those of other processes within RELOAD_SECONDS; and
+        `upkeep` is done, here because only who serves has the built-in authority's key and is asked by others."""
         reloading = Periodic("certificates", RELOAD_SECONDS, self.reload)
         with ExitStack() as ending:
             if self.certificates is not None:
                 ending.callback(self.certificates.on_change(reloading.hasten))
-            reloading.start()
-            ending.callback(reloading.stop)
+            for each in (reloading, *upkeep):
+                each.start()
+                ending.callback(each.stop)
             yield
 
     def reload(self) -> None:

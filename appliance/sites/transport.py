@@ -33,6 +33,8 @@ class Transport:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._config.tls_mode == "off":
             await self._front(scope, receive, send)
+        elif scope["path"].startswith(CHALLENGE):  # by https too: what stands at port 80 may send an authority on
+            await self._challenge(split_host(_host_header(scope)), scope["path"].removeprefix(CHALLENGE), send)
         elif scope["scheme"] == "https":
             await self._front(scope, receive, self._securing(scope, send))
         else:
@@ -44,9 +46,7 @@ class Transport:
             await self._front(scope, receive, send)
             return
         scope["gos.request_id"] = ids.new("req")
-        if path.startswith(CHALLENGE):
-            await self._challenge(split_host(header), path.removeprefix(CHALLENGE), send)
-        elif match_host(header, self._config.domains).kind == "unknown":
+        if match_host(header, self._config.domains).kind == "unknown":
             unknown = UnknownHost("this host name is not served here; check the address")
             await refuse(send, unknown, scope["gos.request_id"])
         elif scope["method"] not in ("GET", "HEAD") or _has(scope, b"x-api-key"):

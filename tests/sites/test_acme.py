@@ -321,7 +321,7 @@ class Died(BaseException):
     """The process, in the middle of it."""
 
 
-@pytest.mark.parametrize("point", range(14))
+@pytest.mark.parametrize("point", range(17))
 def test_a_process_may_die_at_every_write(world: World, point: int, monkeypatch: pytest.MonkeyPatch) -> None:
     left = point
     write = db.write

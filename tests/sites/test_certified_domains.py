@@ -7,22 +7,25 @@ from typing import Any
 
 import httpx
 import pytest
+from quart import Quart
 
 from appliance.cli.doctor import certificate_findings
 from appliance.connectors.egress import Egress
 from appliance.core import clock, db, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
-from appliance.core.errors import ConfigInvalid
+from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.scope import TenantScope
 from appliance.sites import tls
 from appliance.sites.answers import answer
+from appliance.sites.root import make_root
 from appliance.sites.tls import ServerConfig, make_server_config
 from appliance.sites.transport import Transport
 from appliance.tenants import service as tenants
+from appliance.tenants.hosts import match_host
 from appliance.testing.running import free_port, make_config
 from appliance.webapps.certificates.assembly import make_issuer
-from appliance.webapps.certificates.authority import ca_certificate
+from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
 from appliance.webapps.certificates.issuing import Issuer, Worker
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains.looking import Outside
@@ -211,6 +214,21 @@ def test_a_change_is_taken_up_when_it_is_stored(folder: Path, certificates: Cert
         before = peer(port, HOST)[0]
         certificates.upload(ACME, HOST, Authority().pair(HOST))
         await_that(lambda: peer(port, HOST)[0] != before)
+
+
+@pytest.mark.parametrize(
+    ("mode", "host", "status"),
+    [("internal", "localhost", 200), ("internal", "acme.localhost", 404), ("internal", HOST, 404), ("off", "localhost", 404)],
+)
+async def test_the_root_of_the_builtin_authority_is_had_on_the_base_host(folder: Path, mode: str, host: str, status: int) -> None:
+    config = make_config(folder, server__tls=mode)
+    internal_certificate(make_config(folder, server__tls="internal"))
+    app = Quart(__name__)
+    app.register_error_handler(NotFound, lambda error: (error.message, 404))
+    app.register_blueprint(make_root(config))
+    found = await app.test_client().get("/ca.pem", scope_base={"gos.host": match_host(host, config.domains)})
+    said = await found.get_data()
+    assert (found.status_code, b"BEGIN CERTIFICATE" in said, b"PRIVATE" in said) == (status, status == 200, False)
 
 
 DIRECTORY = {"acme__directory": "https://ca.example.com/directory", "acme__agree_terms": True}

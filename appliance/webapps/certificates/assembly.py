@@ -45,7 +45,7 @@ class OwnDomains:
 
 
 def certificate_upkeep(config: Config, certificates: Certificates, worker: Worker) -> list[Periodic]:
-    """What every process does for certificates; nothing where somebody else does HTTPS."""
+    """What a process that serves does for certificates; nothing where somebody else does HTTPS."""
     if config.tls_mode == "off":
         return []
     issuer = make_issuer(config, certificates, worker)

@@ -12,6 +12,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
+from appliance.tenants.service import system_scope
 
 from .checking import check_pair, covers
 from .models import CertificateRow, ChallengeRow, OrderRow
@@ -115,6 +116,9 @@ class Certificates:
             not_after=facts.not_after, since=(since or now) if issued.origin in FROM_OUTSIDE else None,
             renew_at=issued.renew_at, updated_at=now,
         ).execute()  # fmt: skip
+        if issued.tenant is not None and issued.origin != "uploaded":
+            told = {"fingerprint": facts.fingerprint, "issuer": facts.issuer, "origin": issued.origin}
+            audit.record(system_scope(issued.tenant), "certificate.issue", issued.host, told)
         self._told()
 
     def read_changed(self, known: Mapping[str, str]) -> tuple[dict[str, Served], set[str]]:
