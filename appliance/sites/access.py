@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable, MutableMapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
@@ -12,11 +11,13 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from appliance.connectors.egress import Egress
+from appliance.core import clock, db
 from appliance.core.errors import ApplianceError, NotFound, PayloadTooLarge, SignInRequired
 from appliance.core.scope import TenantScope
+from appliance.monitor.logs import Line, write_lines
 from appliance.solutions.services import Services
 from appliance.webapps.access import Access
-from appliance.webapps.oidc import OidcClient
+from appliance.webapps.oidc import OidcClient, ProviderFailed
 from appliance.webapps.visitors import ANONYMOUS, Visitor
 from appliance.webapps.visits import Visits
 
@@ -37,14 +38,13 @@ from .visiting import (
     wants_page,
 )
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 WHO = "/_gos/visit"
 FOLLOWED = "/_gos/executions/"  # whoever called an open route follows it; a ticket is good for its browser alone
 MOST_FORM = 16 << 10
 MOST_FIELDS = 20
 NOT_SET_UP = "the sign-in of this app is not set up; tell whoever runs it"
+NOT_DONE = "the sign-in at the provider did not work; begin again, and if it stays so, tell whoever runs this app"
 
 Submit = Callable[[TenantScope, Callable[[], Page | Redirect]], "Future[Page | Redirect]"]
 
@@ -120,11 +120,11 @@ class AccessGate:
             await refuse(send, SignInRequired(message), scope["gos.request_id"])
 
     async def _explain(self, error: ApplianceError, asked: Asked, scope: Scope, send: Send) -> None:
-        if isinstance(error, NotFound):  # a secret or an integration that the access names
-            log.error("the access of an app is not set up", extra={"fields": {"webapp": asked.app, "problem": error.message}})
-            error = _NotSetUp(NOT_SET_UP)
-        elif error.status >= 500:
-            log.warning("a sign-in failed", extra={"fields": {"webapp": asked.app, "problem": error.message}})
+        if isinstance(error, NotFound | ProviderFailed):  # a secret that is not set, a provider that is not as it must be
+            said = f"nobody can sign in to the app {asked.app}: {error.message}"
+            line = Line(clock.now_ms(), "error", "webapp", said, {"webapp": asked.app}, request_id=scope["gos.request_id"])
+            db.submit(lambda: write_lines(asked.scope, [line]))
+            error = _NotSetUp(NOT_SET_UP) if isinstance(error, NotFound) else ProviderFailed(NOT_DONE)
         if wants_page(asked.headers):
             told = {"title": "Not signed in", "message": error.message}
             await self._show(Page("problem.html", told, error.status, headers=error.headers), asked, send)

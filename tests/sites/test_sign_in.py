@@ -1,0 +1,197 @@
+"""Sign-in by a code that comes by e-mail, and at an OpenID Connect provider, over HTTP."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from aiosmtpd.controller import Controller
+
+from appliance.testing.running import Running, free_port
+from tests.sites.test_access import PAGE, cookie_of, open_app, send
+from tests.webapps.identity_provider import SECRET, IdentityProvider
+
+ANN, EVE = "ann@firma.example", "eve@evil.example"
+EMAIL = {"email": {"integration": "letters", "allow": ["*@firma.example"]}}
+WAIT_SECONDS = 60.0
+
+
+class Post:
+    """Takes e-mails, or refuses them."""
+
+    def __init__(self) -> None:
+        self.letters: list[tuple[list[str], str]] = []
+        self.verdict = "250 taken"
+
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
+        if self.verdict.startswith("2"):
+            self.letters.append((list(envelope.rcpt_tos), envelope.content.decode()))
+        return self.verdict
+
+    def code(self, number: int) -> str:
+        """The code in the letter of this number, once it has come."""
+        wait_for(lambda: len(self.letters) > number)
+        (code,) = re.findall(r"^ +(\d{8})\r?$", self.letters[number][1], re.MULTILINE)
+        return str(code)
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + WAIT_SECONDS
+    while not holds():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def post(acme: httpx.Client) -> Iterator[Post]:
+    """With an integration of acme that sends by it."""
+    found, port = Post(), free_port()
+    controller = Controller(found, hostname="127.0.0.1", port=port)
+    controller.start()
+    settings = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_tls": "off", "from": "shop@firma.example"}
+    acme.post("/api/v1/integrations", json={"slug": "letters", "connector": "email", "settings": settings}).raise_for_status()
+    yield found
+    acme.delete("/api/v1/integrations/letters").raise_for_status()
+    controller.stop()
+
+
+@pytest.fixture
+def visitor(running: Running) -> Iterator[Callable[[str], httpx.Client]]:
+    """Makes a browser on the host of an app of acme."""
+    made: list[httpx.Client] = []
+
+    def make(app: str) -> httpx.Client:
+        made.append(running.client(f"{app}--acme.content.localhost"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def ask(browser: httpx.Client, email: str) -> httpx.Response:
+    answer = send(browser, "/_gos/sign-in", {"email": email, "to": "/report"})
+    browser.headers["Cookie"] = cookie_of(answer)
+    return answer
+
+
+def test_a_code_by_email_lets_in_who_reads_it(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
+    open_app(acme, "mailed", EMAIL)
+    browser = visitor("mailed")
+    assert ask(browser, "Ann@Firma.example").headers["location"] == "/_gos/code"
+    code = post.code(0)
+    assert post.letters[0][0] == [ANN]
+    assert code not in acme.get("/api/v1/integrations/letters/calls").text
+    wrong = send(browser, "/_gos/code", {"code": "12"})
+    assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
+    assert send(visitor("mailed"), "/_gos/code", {"code": code}).status_code == 400  # another browser
+    done = send(browser, "/_gos/code", {"code": code})
+    assert (done.status_code, done.headers["location"]) == (303, "/report")
+    assert send(browser, "/_gos/code", {"code": code}).status_code == 401  # it is used
+    visit = cookie_of(done)
+    who = browser.get("/_gos/visit", headers={"Cookie": visit}).json()["data"]
+    assert who == {"kind": "user", "id": ANN, "email": ANN}
+    open_app(acme, "mailed", {"email": {**EMAIL["email"], "allow": ["bob@firma.example"]}})
+    assert browser.get("/", headers={**PAGE, "Cookie": visit}).status_code == 303
+
+
+def test_nobody_learns_who_is_allowed(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
+    open_app(acme, "secretive", EMAIL)
+    told = []
+    for email in (ANN, EVE):
+        browser = visitor("secretive")
+        asked = ask(browser, email)
+        shown = browser.get("/_gos/code", headers=PAGE)
+        tries = [send(browser, "/_gos/code", {"code": "nonsense"}) for _ in range(6)]
+        bodies = [answer.text.replace(email, "ADDRESS") for answer in (shown, *tries)]
+        names = [each.partition("=")[0] for each in asked.headers.get_list("set-cookie")]
+        told.append((asked.status_code, asked.headers["location"], names, [each.status_code for each in tries], bodies))
+    assert told[0] == told[1]
+    post.code(0)
+    assert [recipients for recipients, _ in post.letters] == [[ANN]]
+
+
+def test_a_letter_that_cannot_be_sent_is_told_and_logged(
+    acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]
+) -> None:
+    open_app(acme, "unsent", EMAIL)
+    post.verdict = "554 not today"
+    browser = visitor("unsent")
+    ask(browser, ANN)
+    wait_for(lambda: "could not be sent just now" in browser.get("/_gos/code", headers=PAGE).text)
+    lines = acme.get("/api/v1/logs", params={"source": "webapp", "text": "unsent"}).json()["data"]
+    assert "could not send the code" in lines[0]["message"]
+
+
+def test_an_address_gets_a_few_codes_an_hour(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
+    open_app(acme, "flooded", EMAIL)
+    answers = [ask(visitor("flooded"), ANN).status_code for _ in range(7)]
+    assert answers[:5] == [303] * 5
+    assert answers[-1] == 429
+    assert ask(visitor("flooded"), "no address").status_code == 422
+
+
+# -- at a provider
+
+
+@pytest.fixture
+def provider(acme: httpx.Client) -> Iterator[IdentityProvider]:
+    acme.put("/api/v1/secrets/CLIENT", json={"value": SECRET}).raise_for_status()
+    found = IdentityProvider()
+    yield found
+    found.close()
+
+
+def leave(browser: httpx.Client) -> httpx.Response:
+    """To the provider; the browser keeps what must come back."""
+    away = browser.get("/_gos/sign-in?to=%2Freport", headers=PAGE)
+    browser.headers["Cookie"] = cookie_of(away)
+    return away
+
+
+def test_who_signs_in_at_the_provider_comes_in(
+    acme: httpx.Client, provider: IdentityProvider, visitor: Callable[[str], httpx.Client]
+) -> None:
+    open_app(acme, "oidc-app", provider.access())
+    browser = visitor("oidc-app")
+    back = provider.sign_in(leave(browser).headers["location"])
+    assert back.startswith(f"http://{browser.headers['Host']}/_gos/oidc?")
+    path = back.partition(browser.headers["Host"])[2]
+    for thief in (visitor("oidc-app"), browser):
+        cookie = "" if thief is browser else thief.headers.get("Cookie", "")
+        assert thief.get(path, headers={**PAGE, "Cookie": cookie}).status_code == 400  # without what the browser keeps
+    spoilt = browser.get(re.sub("state=[^&]*", "state=another", path), headers=PAGE)
+    assert spoilt.status_code == 400
+    done = browser.get(path, headers=PAGE)
+    assert (done.status_code, done.headers["location"]) == (303, "/report")
+    who = browser.get("/_gos/visit", headers={"Cookie": cookie_of(done)}).json()["data"]
+    assert who == {"kind": "user", "id": "u-1", "email": ANN}
+
+
+def test_an_account_that_is_not_allowed_stays_outside(
+    acme: httpx.Client, provider: IdentityProvider, visitor: Callable[[str], httpx.Client]
+) -> None:
+    open_app(acme, "oidc-closed", provider.access())
+    refused = []
+    for claims in ({"email": EVE}, {"email": ANN, "email_verified": False}):
+        provider.claims |= claims
+        browser = visitor("oidc-closed")
+        path = provider.sign_in(leave(browser).headers["location"]).partition(browser.headers["Host"])[2]
+        refused.append(browser.get(path, headers=PAGE))
+    denied = browser.get(re.sub("code=[^&]*&", "error=access_denied&", path), headers=PAGE)
+    assert [(answer.status_code, cookie_of(answer)) for answer in (*refused, denied)] == [(403, "")] * 3
+
+
+def test_a_token_that_is_not_good_is_told_to_the_operator_alone(
+    acme: httpx.Client, provider: IdentityProvider, visitor: Callable[[str], httpx.Client]
+) -> None:
+    open_app(acme, "oidc-bad", provider.access())
+    provider.claims["aud"] = "another-client"
+    browser = visitor("oidc-bad")
+    path = provider.sign_in(leave(browser).headers["location"]).partition(browser.headers["Host"])[2]
+    failed = browser.get(path, headers=PAGE)
+    assert (failed.status_code, cookie_of(failed)) == (502, "")
+    assert "another client" not in failed.text
+    wait_for(lambda: bool(acme.get("/api/v1/logs", params={"source": "webapp", "text": "another client"}).json()["data"]))
