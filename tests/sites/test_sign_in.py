@@ -1,5 +1,6 @@
 """Sign-in by a code that comes by e-mail, and at an OpenID Connect provider, over HTTP."""
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ import httpx
 import pytest
 from aiosmtpd.controller import Controller
 
+from appliance.core import db
 from appliance.testing.running import Running, free_port
 from tests.sites.test_access import PAGE, cookie_of, open_app, send
 from tests.webapps.identity_provider import SECRET, IdentityProvider
@@ -83,7 +85,9 @@ def test_a_code_by_email_lets_in_who_reads_it(acme: httpx.Client, post: Post, vi
     assert ask(browser, "Ann@Firma.example").headers["location"] == "/_gos/code"
     code = post.code(0)
     assert post.letters[0][0] == [ANN]
-    assert code not in acme.get("/api/v1/integrations/letters/calls").text
+    call = acme.get("/api/v1/integrations/letters/executions").json()["data"][0]
+    record = acme.get(f"/api/v1/integrations/letters/executions/{call['execution_id']}").json()["data"]
+    assert (record["input"]["to"], code in json.dumps(record)) == ([ANN], False)
     wrong = send(browser, "/_gos/code", {"code": "12"})
     assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
     assert send(visitor("mailed"), "/_gos/code", {"code": code}).status_code == 400  # another browser
@@ -110,6 +114,7 @@ def test_nobody_learns_who_is_allowed(acme: httpx.Client, post: Post, visitor: C
         told.append((asked.status_code, asked.headers["location"], names, [each.status_code for each in tries], bodies))
     assert told[0] == told[1]
     post.code(0)
+    assert db.rows("SELECT state FROM webapp_sign_in WHERE app_id = 'secretive' AND subject = ?", (EVE,)) == [("none",)]
     assert [recipients for recipients, _ in post.letters] == [[ANN]]
 
 
