@@ -28,6 +28,7 @@ from .sending import Sender
 from .tickets import Tickets
 
 log = logging.getLogger(__name__)
+REFUSED = Allowance(20, 600)  # lines about calls that one address should not have made
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,19 @@ class Routes:
                 scope[NOTED].update(route=match.route.path, execution_id=reply.execution_id if reply else None)
             if reply is not None:
                 await answer(asked.exchange.send, reply.status, reply.body, reply.encoded())
-                if match is not None and reply.status != RateLimited.status:
+                if match is not None and self._is_noted(call, reply.status):
                     _note(call, match.route, reply, round((clock.monotonic() - began) * 1000))
         return True
+
+    def _is_noted(self, call: RouteCall, status: int) -> bool:
+        """Whether the log gets a line: nobody fills it with calls that are refused."""
+        if status not in (401, 403, RateLimited.status):
+            return True
+        try:
+            self._buckets.take(("refused", call.tenant.tenant_id, call.app, call.address), REFUSED)
+        except RateLimited:
+            return False
+        return status != RateLimited.status
 
     async def _perform(self, call: RouteCall, match: Match | None, allowed: list[str]) -> Reply | None:
         try:
@@ -125,7 +136,7 @@ def _note(call: RouteCall, route: Route, reply: Reply, milliseconds: int) -> Non
     """A line in the tenant's log: never what was sent or answered."""
     level = "info" if reply.status < 400 else "warn" if reply.status < 500 else "error"
     fields = {
-        "app": call.app, "route": route.path, "method": call.method, "status": reply.status, "ms": milliseconds,
+        "webapp": call.app, "route": route.path, "method": call.method, "status": reply.status, "ms": milliseconds,
         "visitor": call.visitor.kind,
     }  # fmt: skip
     line = Line(

@@ -49,6 +49,7 @@ ROUTES: list[dict[str, Any]] = [
      "input": {"name": "$body.name", "id": "$path.id", "q": "$query.q", "by": "$visitor.email"}},
     {"path": "/api/find", "method": "GET", "process": "route-order", "wait": 30, "access": "public"},
     {"path": "/api/slow", "method": "POST", "process": "route-slow", "wait": 0.2, "access": "public"},
+    {"path": "/api/patient", "method": "POST", "process": "route-slow", "wait": 30, "access": "public"},
     {"path": "/api/photos", "method": "POST", "process": "route-order", "wait": 30, "access": "public",
      "upload": {"folder": "from/visitors", "max_mb": 0.1, "types": ["image/*"]}},
     {"path": "/api/few", "method": "POST", "process": "route-order", "wait": 30, "access": "public",
@@ -85,3 +86,14 @@ def wait_for(look: Callable[[], Any]) -> Any:
         assert time.monotonic() < ends, "it never came"
         threading.Event().wait(0.05)
     return found
+
+
+def go_on(acme: httpx.Client, execution_id: str, word: str) -> None:
+    """The event that the slow process waits for has come."""
+    path = f"/api/v1/processes/route-slow/executions/{execution_id}"
+
+    def token() -> str:
+        waits = (acme.get(path).raise_for_status().json()["data"].get("waiting_for") or {}).get("waits") or []
+        return waits[0]["token"] if waits else ""
+
+    acme.post(f"{path}/resume", json={"token": wait_for(token), "input": word}).raise_for_status()

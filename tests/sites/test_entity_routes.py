@@ -3,7 +3,8 @@
 import asyncio
 import json
 from collections.abc import MutableMapping
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -17,7 +18,7 @@ from appliance.testing.running import Running
 from appliance.webapps.route_table import RouteTable
 from appliance.webapps.routes import parse_routes
 from appliance.webapps.visitors import ANONYMOUS, Visitor
-from tests.sites.route_shop import ROUTES, deploy
+from tests.sites.route_shop import ROUTES, deploy, executions, go_on, wait_for
 
 ADA, BOB = Visitor("user", "usr_ada", "ada@acme.example", "s-ada"), Visitor("user", "usr_bob", "bob@acme.example", "s-bob")
 ALL = ["list", "view", "create", "update", "delete"]
@@ -77,6 +78,15 @@ def shop(running: Running, acme: httpx.Client, globex: httpx.Client, route_shop:
         for name, rules in (("route-notes", access), ("route-staff", {"list": {"$actor.roles": {"_contains": "builder"}}})):
             api.post("/api/v1/datapool", json={"name": name, "fields": fields, "access": rules}).raise_for_status()
     return Shop(running, RouteTable(parse_routes([NOTES, OPEN, STAFF, *ROUTES])))
+
+
+def small(running: Running, shop: Shop) -> tuple[Shop, Shop]:
+    """The same for two tenants, in an appliance that works on four requests at once."""
+    config = running.services.config
+    services = replace(running.services, config=replace(config, server=replace(config.server, max_in_flight=4)))
+    both = Shop(running, shop.table), Shop(running, shop.table, "globex")
+    both[0].routes = both[1].routes = Routes(services, Sender(services.blobs, services.threads))
+    return both
 
 
 def data(answer: httpx.Response, status: int = 200) -> Any:
@@ -178,3 +188,32 @@ def test_a_process_knows_who_asks_and_only_they_may_follow(shop: Shop) -> None:
 def test_routes_are_published_with_their_collection(acme: httpx.Client, shop: Shop) -> None:
     assert deploy(acme, "route-notes", [NOTES], access="members").status_code == 200
     acme.delete("/api/v1/webapps/route-notes", params={"force": "true"}).raise_for_status()
+
+
+def test_one_tenant_does_not_use_up_the_places_for_routes(running: Running, shop: Shop, acme: httpx.Client) -> None:
+    mine, theirs = small(running, shop)
+    before = {each["execution_id"] for each in executions(acme, "route-slow")}
+    with ThreadPoolExecutor(1) as threads:
+        patient = threads.submit(mine.ask, ADA, "POST", "/api/patient", {})
+        [new] = wait_for(lambda: {each["execution_id"] for each in executions(acme, "route-slow")} - before)
+        busy = mine.ask(BOB, "POST", "/api/orders", {"name": "Bob"})
+        assert code(busy) == (503, "overloaded")
+        assert theirs.ask(BOB, "POST", "/api/orders", {"name": "Bob"}).status_code == 200
+        go_on(acme, new, "done")
+        assert data(patient.result(60)) == {"said": "done"}
+    assert mine.ask(BOB, "POST", "/api/orders", {"name": "Bob"}).status_code == 200
+
+
+def count_refused(acme: httpx.Client) -> int:
+    lines = acme.get("/api/v1/logs", params={"source": "webapp", "limit": 500}).raise_for_status().json()["data"]
+    return len([each for each in lines if (each["fields"].get("webapp"), each["fields"].get("status")) == ("shop", 403)])
+
+
+def test_refused_calls_do_not_fill_the_log(running: Running, shop: Shop, acme: httpx.Client) -> None:
+    fresh = Shop(running, shop.table)
+    before = count_refused(acme)
+    for _ in range(60):
+        foreign = {"sec-fetch-site": "cross-site"}
+        assert code(fresh.ask(ANONYMOUS, "POST", "/api/orders", {"name": "x"}, **foreign)) == (403, "browser_call_refused")
+    assert data(fresh.ask(ANONYMOUS, "POST", "/api/orders", {"name": "x"}))["stored"] == "x"
+    assert 1 <= count_refused(acme) - before <= 21

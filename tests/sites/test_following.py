@@ -8,18 +8,7 @@ from typing import Any
 import httpx
 
 from appliance.testing.running import Running
-from tests.sites.route_shop import ROUTES, SAME, deploy, executions, wait_for
-
-
-def go_on(acme: httpx.Client, execution_id: str, word: str) -> None:
-    """The event that the slow process waits for has come."""
-    path = f"/api/v1/processes/route-slow/executions/{execution_id}"
-
-    def token() -> str:
-        waits = (acme.get(path).raise_for_status().json()["data"].get("waiting_for") or {}).get("waits") or []
-        return waits[0]["token"] if waits else ""
-
-    acme.post(f"{path}/resume", json={"token": wait_for(token), "input": word}).raise_for_status()
+from tests.sites.route_shop import ROUTES, SAME, deploy, executions, go_on, wait_for
 
 
 def begin_slow(route_shop: httpx.Client, acme: httpx.Client, headers: dict[str, str] | None = None) -> tuple[httpx.Response, str]:

@@ -29,7 +29,7 @@ def test_a_route_runs_its_process_as_the_app(running: Running, route_shop: httpx
     lines = wait_for(lambda: [each for each in logged(acme) if each["request_id"] == request_id and each["source"] == "webapp"])
     assert lines[0]["fields"].pop("ms") >= 0
     assert lines[0]["fields"] == {
-        "app": "route-shop", "route": "/api/orders", "method": "POST", "status": 200, "visitor": "anonymous",
+        "webapp": "route-shop", "route": "/api/orders", "method": "POST", "status": 200, "visitor": "anonymous",
     }  # fmt: skip
     [execution] = [each for each in executions(acme) if each["execution_id"] == lines[0]["execution_id"]]
     assert execution["input"] == {"name": "Ada", "quantity": 2}
