@@ -115,12 +115,13 @@ def test_a_wrong_password_is_told_and_soon_has_to_wait(
 ) -> None:
     open_app(acme, "knocked-door", {"password": {"secret": "DOOR"}})
     browser = visitor("knocked-door--acme")
-    answers = [send(browser, "/_gos/sign-in", {"password": f"wrong {number}"}) for number in range(8)]
+    answers = [send(browser, "/_gos/sign-in", {"password": f"wrong {number}"}) for number in range(5)]
+    while answers[-1].status_code == 401 and len(answers) < 20:  # the wait doubles, so that no slow machine outlasts it
+        answers.append(send(browser, "/_gos/sign-in", {"password": "wrong again"}))
     assert [answer.status_code for answer in answers[:5]] == [401] * 5
     assert not any("set-cookie" in answer.headers for answer in answers)
-    waiting = [answer for answer in answers if answer.status_code == 429]
-    assert waiting
-    assert int(waiting[-1].headers["retry-after"]) >= 1
+    assert answers[-1].status_code == 429
+    assert int(answers[-1].headers["retry-after"]) >= 1
 
 
 def test_a_form_from_elsewhere_is_refused(door: str, visitor: Callable[[str], httpx.Client]) -> None:
