@@ -218,7 +218,7 @@ def test_a_text_goes_with_the_last_document_that_has_it(
 def check_index() -> None:
     """The index holds what the table does, and nothing of what was deleted."""
     if db.is_sqlite():
-        db.write(lambda: db.execute("INSERT INTO document_text_index (document_text_index) VALUES ('integrity-check')"))
+        db.write(lambda: db.execute("INSERT INTO document_text_index (document_text_index, rank) VALUES ('integrity-check', 1)"))
 
 
 @pytest.mark.parametrize(
