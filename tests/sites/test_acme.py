@@ -58,7 +58,7 @@ class World:
         ordering = Ordering(Authority(f"{self.authority.url}/directory", **more), self.certificates)
         return Issuer(self.certificates, self.domains, Worker(instance, lambda name: name == instance), ordering)
 
-    def rounds(self, issuer: Issuer, count: int = 8) -> Standing:
+    def rounds(self, issuer: Issuer, count: int = 6) -> Standing:
         """As many rounds, none of which waits for the next."""
         for _ in range(count):
             issuer.look()
@@ -184,8 +184,8 @@ def test_a_limit_of_the_authority_is_kept(world: World) -> None:
 def test_it_is_never_asked_more_than_five_times_a_day(world: World) -> None:
     issuer = world.issuer()
     world.authority.port = free_port()
-    for _ in range(12):
-        world.rounds(issuer, 4)
+    for _ in range(7):
+        world.rounds(issuer, 3)
         due_at = world.order().due_at
         db.write(lambda: OrderRow.update(due_at=0).where(OrderRow.host == HOST).execute())
     assert len(world.authority.orders) == MOST_TRIES
@@ -194,8 +194,8 @@ def test_it_is_never_asked_more_than_five_times_a_day(world: World) -> None:
 
 def test_coming_and_going_does_not_ask_for_more(world: World) -> None:
     issuer = world.issuer()
-    for _ in range(8):
-        world.rounds(issuer, 2)
+    for _ in range(7):
+        world.rounds(issuer, 1)
         hosts, world.domains.hosts = world.domains.hosts, []
         issuer.look()
         world.domains.hosts = hosts
