@@ -215,7 +215,7 @@ def test_a_kill_anywhere_loses_nothing_that_was_acknowledged(
 ) -> None:
     """Killed at one write after the other: the upload is always at an offset it can go on from, and ends as one document."""
     kills = 0
-    for countdown in (3, 6, 10, 15, 21, 30, 200):
+    for countdown in (4, 9, 16, 30, 200):
         upload_id = opened(uploads, acme, name=f"{countdown}.bin")
         send(uploads, acme, upload_id, 0, DATA[:1000])
         command = [sys.executable, "-c", KILLED, store_url, str(tmp_path / "blobs"), upload_id, "1000", str(countdown)]
@@ -228,6 +228,6 @@ def test_a_kill_anywhere_loses_nothing_that_was_acknowledged(
             found = send(uploads, acme, upload_id, found.received, DATA[found.received :])
         assert (found.state, found.received) == ("done", len(DATA))
         assert documents.get_document(acme, str(found.document_id)).sha256 == SHA
-    assert kills >= 4
-    assert len(stored(documents, acme)) == 7
+    assert kills >= 3
+    assert len(stored(documents, acme)) == 5
     assert db.rows("SELECT count(*) FROM document_upload_part") == [(0,)]
