@@ -113,22 +113,28 @@ def floor_hypercorn() -> float:
         process.wait()
 
 
+def set_up(folder: Path, port: int) -> tuple[str, str]:
+    """Make an appliance's data; answers the first tenant and a key of it without a rate limit to speak of."""
+    environment = {"GOS_PORT": str(port), **os.environ}
+    line = [sys.executable, "-m", "appliance", "--data", str(folder)]
+    subprocess.run([*line, "init"], cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+    first = json.loads((folder / "first-run.json").read_text())
+    key = subprocess.run(
+        [*line, "key", "add", "--tenant", "demo", "--name", "bench", "--quiet"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    raise_rate(folder)
+    return first["tenant"], key
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, port = Path(name), free_port()
-        environment = {"GOS_PORT": str(port), **os.environ}
-        line = [sys.executable, "-m", "appliance", "--data", name]
-        subprocess.run([*line, "init"], cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
-        first = json.loads((folder / "first-run.json").read_text())
-        key = subprocess.run(
-            [*line, "key", "add", "--tenant", "demo", "--name", "bench", "--quiet"],
-            cwd=ROOT, capture_output=True, text=True, check=True,
-        ).stdout.strip()  # fmt: skip
-        raise_rate(folder)
+        tenant, key = set_up(folder, port)
         print(f"floor: bare Hypercorn {floor_hypercorn():.2f} ms, one FULL insert {floor_sqlite(folder):.2f} ms")
         with served(folder, port) as ready:
             print(f"ready {ready:.2f} s after the start, {memory_mb(port):.0f} MB idle (PSS, with sandbox processes)")
-            measure(port, first["tenant"], key)
+            measure(port, tenant, key)
 
 
 def raise_rate(folder: Path) -> None:
