@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from appliance.core.config import Config, load_config
 from appliance.core.scope import TenantScope
 from appliance.tenants import keys, people, service
 from appliance.tenants.scopes import SCOPES
+from appliance.webapps.certificates.authority import ca_certificate
 
 START_SECONDS = 30.0
 
@@ -69,8 +71,8 @@ class Running:
     def client(self, host: str, headers: Mapping[str, str] | None = None) -> httpx.Client:
         """An HTTP client that speaks to this appliance as `host`."""
         name = f"{host}{self.config.port_suffix}"
-        base = f"http://127.0.0.1:{self.config.server.port}"
-        return httpx.Client(base_url=base, headers={"Host": name, **(headers or {})}, timeout=90, trust_env=False)
+        told = {"Host": name, **(headers or {})}
+        return httpx.Client(base_url=_loopback(self.config), verify=_trust(self.config), headers=told, timeout=90, trust_env=False)
 
     def api(self, tenant_id: str, scopes: Iterable[str] = tuple(SCOPES)) -> httpx.Client:
         """A client of a tenant's API with a key of these scopes."""
@@ -106,6 +108,15 @@ def start(config: Config) -> Running:
 
 def _wait_ready(config: Config) -> None:
     """Return once the port answers."""
-    transport = httpx.HTTPTransport(retries=20)
+    transport = httpx.HTTPTransport(retries=20, verify=_trust(config))
     with httpx.Client(transport=transport, trust_env=False, timeout=START_SECONDS) as client:
-        client.get(f"http://127.0.0.1:{config.server.port}/readyz").raise_for_status()
+        client.get(f"{_loopback(config)}/readyz").raise_for_status()
+
+
+def _loopback(config: Config) -> str:
+    return f"{config.scheme}://127.0.0.1:{config.server.port}"
+
+
+def _trust(config: Config) -> ssl.SSLContext | bool:
+    """The built-in CA where it signs, else what everybody trusts."""
+    return ssl.create_default_context(cafile=ca_certificate(config)) if config.tls_mode == "internal" else True

@@ -17,7 +17,12 @@ def playwright() -> Iterator[Playwright]:
 
 @pytest.fixture(scope="module")
 def chromium(playwright: Playwright) -> Iterator[Browser]:
-    executable = CHROMIUM if Path(CHROMIUM).exists() else None
-    browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+    browser = launch(playwright)
     yield browser
     browser.close()
+
+
+def launch(playwright: Playwright, *arguments: str) -> Browser:
+    """A Chromium started with these arguments."""
+    executable = CHROMIUM if Path(CHROMIUM).exists() else None
+    return playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu", *arguments])
