@@ -278,11 +278,13 @@ def get_document_text(call: Call, document_id: str) -> Answer:
     202 while it is being read, with `Retry-After`; 404 when the content has no text, or none that can be read.
     """
     text = call.services.documents.open_text(call.scope, document_id, call.query.revision)
-    headers = {"Cache-Control": CACHE, "Content-Security-Policy": "default-src 'none'; sandbox"}
+    headers = {
+        "Cache-Control": CACHE, "Content-Security-Policy": "default-src 'none'; sandbox",
+        "Content-Type": "text/plain; charset=utf-8",
+    }  # fmt: skip
     if text.pieces is None:
         texts.refuse_missing(text)
         return Answer(b"", 202, {**headers, "Retry-After": "2"})
-    headers["Content-Type"] = "text/plain; charset=utf-8"
     return Answer(b"".join(text.pieces), 200, headers)
 
 
