@@ -51,9 +51,11 @@ def test_about_says_how_busy_the_sandbox_is(signed_in: Callable[[str], Browser],
 
 
 def test_no_template_holds_script_or_style() -> None:
+    """But for the frame of the pages on hosts of content, which have no files of ours: its hash stands in their policy."""
     found = [
         f"{path.name}: {match[0]}"
         for path in sorted((ui_folder() / "templates").rglob("*.html"))
+        if path.relative_to(ui_folder()).as_posix() != "templates/sites/frame.html"
         if (match := INLINE.search(path.read_text("utf8")))
     ]
     assert found == []

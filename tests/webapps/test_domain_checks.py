@@ -307,7 +307,7 @@ def test_a_domain_that_is_lost_is_told_once_and_given_up_after_seven_days(world:
     assert (seen.state, seen.next_check_at, "7 days" in str(seen.error)) == ("failed", None, True)
     assert world.domains.table.find("corp.example") is None
     assert world.told("corp.example")[-2:] == ["domain.failing", "domain.disable"]
-    assert db.rows("SELECT name, tenant_id FROM domain_tombstone") == [("corp.example", "acme")]
+    assert db.rows("SELECT name, released_by FROM domain_tombstone") == [("corp.example", "acme")]
     world.dns.set(proof.name, "TXT", f'"{proof.expected[0]}"')
     assert world.verify("corp.example").state == "active"
 

@@ -185,7 +185,7 @@ def test_the_end_of_an_app_or_tenant_buries_its_domains(
     hold(domains, globex, "globex.example")
     tenants.delete_tenant("globex")
     assert domains.table.find("globex.example") is None
-    assert sorted(db.rows("SELECT name, tenant_id FROM domain_tombstone")) == [
+    assert sorted(db.rows("SELECT name, released_by FROM domain_tombstone")) == [
         ("corp.example", "acme"), ("globex.example", ""), ("www.corp.example", "acme"),
     ]  # fmt: skip
     tenants.create_tenant("globex", "globex")

@@ -1,7 +1,8 @@
 """Domains of WebApps: claims of a tenant, the names that are held for the whole appliance, and those released lately.
 
 A claim is a tenant's own; only what it has proven becomes a row of `domain_name`, whose key no second tenant can have.
-`domain_table` counts the changes of what is served, so that every process sees that there is something to read.
+A tombstone outlives its tenant.  `domain_table` counts the changes of what is served, so that every process sees that there
+is something to read.
 """
 
 STATEMENTS = [
@@ -18,7 +19,7 @@ STATEMENTS = [
     """CREATE TABLE domain_name (
         name TEXT PRIMARY KEY, tenant_id TEXT NOT NULL, host TEXT NOT NULL,
         FOREIGN KEY (tenant_id, host) REFERENCES domain (tenant_id, host) ON DELETE CASCADE)""",
-    "CREATE TABLE domain_tombstone (name TEXT PRIMARY KEY, tenant_id TEXT NOT NULL, released_at BIGINT NOT NULL)",
+    "CREATE TABLE domain_tombstone (name TEXT PRIMARY KEY, released_by TEXT NOT NULL, released_at BIGINT NOT NULL)",
     "CREATE TABLE domain_table (id INTEGER PRIMARY KEY, version BIGINT NOT NULL)",
     "INSERT INTO domain_table (id, version) VALUES (1, 0)",
 ]

@@ -49,9 +49,9 @@ def check_pair(host: str, certificate: str, private_key: str, chain: str = "") -
 
 def describe(certificate: x509.Certificate) -> Facts:
     """What a certificate says about itself."""
-    organisation = certificate.issuer.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    legal = certificate.issuer.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
     common = certificate.issuer.get_attributes_for_oid(NameOID.COMMON_NAME)
-    issuer = ", ".join(str(attribute.value) for attribute in (*common[:1], *organisation[:1]))
+    issuer = ", ".join(str(attribute.value) for attribute in (*common[:1], *legal[:1]))
     return Facts(
         names=tuple(_names(certificate)), issuer=issuer[:200] or certificate.issuer.rfc4514_string()[:200],
         fingerprint=certificate.fingerprint(hashes.SHA256()).hex(), key=_kind(certificate),

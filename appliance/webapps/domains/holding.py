@@ -30,7 +30,7 @@ def refuse_taken(scope: TenantScope, names: Iterable[str]) -> None:
     for name in names:
         held = db.rows("SELECT 1 FROM domain_name WHERE name = ? AND tenant_id <> ?", (name, scope.tenant_id))
         resting = db.rows(
-            "SELECT 1 FROM domain_tombstone WHERE name = ? AND tenant_id <> ? AND released_at > ?", (name, scope.tenant_id, since)
+            "SELECT 1 FROM domain_tombstone WHERE name = ? AND released_by <> ? AND released_at > ?", (name, scope.tenant_id, since)
         )
         if held or resting:
             raise AlreadyExists(TAKEN, pointer="/host")
@@ -39,7 +39,7 @@ def refuse_taken(scope: TenantScope, names: Iterable[str]) -> None:
 def needs_fresh_proof(scope: TenantScope, names: Iterable[str]) -> bool:
     """Whether another tenant has had one of the names: DNS may still lead here, so that only a new TXT record proves anything."""
     return any(
-        db.rows("SELECT 1 FROM domain_tombstone WHERE name = ? AND tenant_id <> ?", (name, scope.tenant_id)) for name in names
+        db.rows("SELECT 1 FROM domain_tombstone WHERE name = ? AND released_by <> ?", (name, scope.tenant_id)) for name in names
     )
 
 
@@ -66,7 +66,7 @@ def hold(scope: TenantScope, row: DomainRow) -> None:
 
 def _refuse_old_proof(scope: TenantScope, row: DomainRow, name: str) -> None:
     """A name that another tenant has had takes a TXT record of a claim that was made afterwards, or the operator's word."""
-    before = db.rows("SELECT released_at FROM domain_tombstone WHERE name = ? AND tenant_id <> ?", (name, scope.tenant_id))
+    before = db.rows("SELECT released_at FROM domain_tombstone WHERE name = ? AND released_by <> ?", (name, scope.tenant_id))
     if row.method != "operator" and any(row.method != "txt" or row.created_at <= released for (released,) in before):
         raise AlreadyExists("this host name has been used here before: release this claim, and claim it anew by the method txt")
 
@@ -82,8 +82,8 @@ def release(scope: TenantScope, host: str) -> bool:
 
 def bury(name: str, tenant_id: str) -> None:
     db.execute(
-        "INSERT INTO domain_tombstone (name, tenant_id, released_at) VALUES (?, ?, ?) "
-        "ON CONFLICT (name) DO UPDATE SET tenant_id = excluded.tenant_id, released_at = excluded.released_at",
+        "INSERT INTO domain_tombstone (name, released_by, released_at) VALUES (?, ?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET released_by = excluded.released_by, released_at = excluded.released_at",
         (name, tenant_id, clock.now_ms()),
     )
 
@@ -97,4 +97,4 @@ def forget_tenant(scope: TenantScope) -> None:
     """Inside the deletion of a tenant: its names rest like any other, and are nobody's to take back early."""
     for (name,) in db.rows("SELECT name FROM domain_name WHERE tenant_id = ?", (scope.tenant_id,)):
         bury(name, NOBODY)
-    db.execute("UPDATE domain_tombstone SET tenant_id = ? WHERE tenant_id = ?", (NOBODY, scope.tenant_id))
+    db.execute("UPDATE domain_tombstone SET released_by = ? WHERE released_by = ?", (NOBODY, scope.tenant_id))
