@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 
+import brotli
 import pytest
 import zstandard
 
@@ -118,8 +119,9 @@ def test_a_new_content_is_compressed_once(webapps: WebApps, blobs: Blobs, acme: 
     served = webapps.load_served(acme, "shop", 1)
     assert served is not None
     forms = served.files["a.js"].forms
-    assert set(forms) == {"identity", "gzip", "zstd"}
+    assert set(forms) == {"identity", "gzip", "br", "zstd"}
     assert gzip.decompress(blobs.read_whole(acme, forms["gzip"][0], 1 << 20)) == SCRIPT
+    assert brotli.decompress(blobs.read_whole(acme, forms["br"][0], 1 << 20)) == SCRIPT
     assert zstandard.decompress(blobs.read_whole(acme, forms["zstd"][0], 1 << 20)) == SCRIPT
     assert all(size < len(SCRIPT) for encoding, (_, size) in forms.items() if encoding != "identity")
     assert set(served.files["photo.jpg"].forms) == set(served.files["small.js"].forms) == {"identity"}
@@ -169,7 +171,7 @@ def test_what_a_version_holds_is_kept_and_what_none_holds_is_collected(
     monkeypatch.setattr(versions, "KEPT_VERSIONS", 1)
     deploy(webapps, acme, {"index.html": PAGE})
     later += GRACE_MS + 60_000
-    assert blobs.collect() == 3
+    assert blobs.collect() == 4
     assert blobs.usage(acme).blobs == 1
 
 
