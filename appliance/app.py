@@ -15,7 +15,8 @@ from werkzeug.exceptions import HTTPException
 from appliance import api, console
 from appliance.api.errors import error_body
 from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs.s3 import S3Places, open_bucket
+from appliance.blobs.service import Blobs, Places
 from appliance.connectors.egress import Egress
 from appliance.connectors.folders import AllowedFolders
 from appliance.connectors.registry import CONNECTORS, load_registry
@@ -173,7 +174,7 @@ def build(config: Config) -> Appliance:
     """Wire every part; nothing runs yet."""
     sealer = open_store(config)
     datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
-    stored = LocalPlaces(config.data / "blobs"), [*documents.HOLDERS, *webapps.HOLDERS]
+    stored = make_places(config), [*documents.HOLDERS, *webapps.HOLDERS]
     blobs, incoming = Blobs(*stored), incoming_blobs(config.scan, *stored)
     apps = make_webapps(config, blobs)
     presence = open_presence(config.data / "workers")
@@ -211,6 +212,12 @@ def build(config: Config) -> Appliance:
     _gauges(services)
     upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats))]
     return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), withdraw)
+
+
+def make_places(config: Config) -> Places:
+    """Where contents lie: what arrives always in the data folder, the rest there or in the configured bucket."""
+    folder = config.data / "blobs"
+    return S3Places(open_bucket(config.blobs), folder) if config.blobs.store == "s3" else LocalPlaces(folder)
 
 
 def make_integrations(config: Config, sealer: Sealer) -> Integrations:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from appliance.blobs.s3 import probe
 from appliance.core import clock, db, migrations
 from appliance.core.config import Config
-from appliance.core.errors import ConfigInvalid
+from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.documents.scanning import Scanner, check_command, eicar
 from appliance.tenants import service
 from appliance.webapps.certificates.service import survey
@@ -41,6 +42,7 @@ def run_doctor(args: argparse.Namespace) -> int:
 def checks(config: Config) -> Iterator[tuple[str, str]]:
     """(ok | note | FAIL, sentence) for everything worth knowing."""
     yield from _storage(config)
+    yield from check_bucket(config)
     yield from _runtimes(config)
     yield from _exposure(config)
     yield from check_domains(config)
@@ -59,6 +61,21 @@ def _storage(config: Config) -> Iterator[tuple[str, str]]:
             yield ("ok" if found == "ok" else "FAIL", f"SQLite's quick check says {found}")
     mode = (config.data / "key").stat().st_mode & 0o777
     yield ("ok" if mode == 0o600 else "FAIL", f"the key file has mode {mode:o}" + ("" if mode == 0o600 else "; make it 600"))
+
+
+def check_bucket(config: Config) -> Iterator[tuple[str, str]]:
+    """Whether the bucket of contents takes, gives and deletes, if there is one."""
+    if config.blobs.store != "s3":
+        return
+    try:
+        probe(config.blobs, config.data / "blobs")
+    except ApplianceError as error:
+        cause = f" ({' '.join(str(error.__cause__).split())[:300]})" if error.__cause__ else ""
+        yield "FAIL", f"{error.message}{cause}"
+        return
+    yield "ok", f"the bucket {config.blobs.bucket} takes, gives and deletes contents"
+    if config.blobs.endpoint.startswith("http://"):
+        yield "note", "contents travel to blobs.endpoint in the clear; have it speak https"
 
 
 def _runtimes(config: Config) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from . import yaml12
 from .errors import ConfigInvalid
 from .sections import (
     Acme,
+    Blobs,
     Connectors,
     Console,
     Demo,
@@ -46,6 +47,7 @@ class Config:
     tls: Tls = dataclasses.field(default_factory=Tls)
     acme: Acme = dataclasses.field(default_factory=Acme)
     storage: Storage = dataclasses.field(default_factory=Storage)
+    blobs: Blobs = dataclasses.field(default_factory=Blobs)
     sandbox: Sandbox = dataclasses.field(default_factory=Sandbox)
     formats: Formats = dataclasses.field(default_factory=Formats)
     scan: Scan = dataclasses.field(default_factory=Scan)
@@ -245,6 +247,8 @@ def _check(config: Config) -> None:
         raise ConfigInvalid("tls.http_port is the listener beside HTTPS, and server.tls is off: leave it 0, or set server.tls")
     if config.acme.directory:
         _check_acme(config)
+    if config.blobs.store == "s3":
+        _check_bucket(config)
     if config.domains.base == config.domains.content:
         raise ConfigInvalid("domains.base and domains.content must differ: WebApps must not share the console's host")
 
@@ -263,6 +267,16 @@ def _check_acme(config: Config) -> None:
         raise ConfigInvalid("acme.eab_key_id and acme.eab_hmac_key belong together")
     if acme.own_hosts and (not acme.dns_hook or "." not in config.domains.base):
         raise ConfigInvalid("acme.own_hosts orders wildcards, which are proven by acme.dns_hook under a public domains.base only")
+
+
+def _check_bucket(config: Config) -> None:
+    blobs = config.blobs
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", blobs.bucket):
+        raise ConfigInvalid("blobs.store is s3, so blobs.bucket must be the name of a bucket")
+    if blobs.endpoint and not re.fullmatch(r"https?://[^\s/@?#]+/?", blobs.endpoint):
+        raise ConfigInvalid("blobs.endpoint must be the address of the server, such as https://s3.example.com")
+    if bool(blobs.access_key) != bool(blobs.secret_key):
+        raise ConfigInvalid("blobs.access_key and blobs.secret_key belong together")
 
 
 def example() -> str:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 
-def setting(default: Any, doc: str) -> Any:
-    """A setting with its default and the sentence that documents it."""
+def setting(default: Any, doc: str, *, secret: bool = False) -> Any:
+    """A setting with its default and the sentence that documents it; a `secret` is not shown in what is printed of a section."""
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: tuple(default), metadata={"doc": doc})
-    return dataclasses.field(default=default, metadata={"doc": doc})
+    return dataclasses.field(default=default, metadata={"doc": doc}, repr=not secret)
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,22 @@ class Storage:
 
     data: str = setting("./data", "Folder of the database, the key file and everything else that must be kept.")
     database: str = setting("", "Database URL; empty means SQLite in the data folder.")
+
+
+@dataclass(frozen=True)
+class Blobs:
+    """Where contents of documents and WebApps are kept."""
+
+    store: Literal["local", "s3"] = setting("local", "In the data folder, or in a bucket that speaks S3.")
+    bucket: str = setting(
+        "", "Name of the bucket; with the prefix it belongs to this installation alone, which deletes what it does not know."
+    )
+    prefix: str = setting("", "Folder inside the bucket; empty for all of it.")
+    endpoint: str = setting("", "Address of the server, such as https://s3.example.com; empty means Amazon's in the region.")
+    region: str = setting("us-east-1", "Region of the bucket.")
+    access_key: str = setting("", "Access key; empty for AWS_ACCESS_KEY_ID of the environment, or the role of the machine.")
+    secret_key: str = setting("", "Secret of the access key; better given as GOS_BLOBS_SECRET_KEY.", secret=True)
+    path_style: bool = setting(True, "The bucket stands in the path (most servers); false: in the host name.")
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,51 @@
-"""Blobs of two tenants in a local folder, with the table `holding` whose rows refer to them, on each dialect."""
+"""Blobs of two tenants with the table `holding` whose rows refer to them: in a local folder on each dialect, and in a bucket."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs.service import Blobs, Places
 from appliance.core import db, migrations
 from appliance.core.scope import TenantScope
+from appliance.core.sections import Blobs as Settings
 from appliance.tenants import service as tenants
+from tests.blobs.bucket import running_bucket
+from tests.blobs.shelves import BucketShelf, LocalShelf, Shelf
+
+
+@pytest.fixture(params=[("sqlite", "local"), ("postgresql", "local"), ("sqlite", "bucket")], ids="-".join)
+def way(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Dialect and places: neither is a matter of the other, so that a bucket is tried beside one dialect."""
+    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> LocalPlaces:
-    return LocalPlaces(tmp_path / "blobs")
+def store_url(request: pytest.FixtureRequest, way: tuple[str, str], tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/gos.db" if way[0] == "sqlite" else str(request.getfixturevalue("cluster").emptied())
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[Settings]:
+    """The settings of a bucket on a server of the tests' own."""
+    with running_bucket() as settings:
+        yield settings
 
 
 @pytest.fixture
-def blobs(store_url: str, places: LocalPlaces) -> Iterator[Blobs]:
+def shelf(request: pytest.FixtureRequest, way: tuple[str, str], tmp_path: Path) -> Shelf:
+    if way[1] == "local":
+        return LocalShelf(tmp_path / "blobs")
+    return BucketShelf(request.getfixturevalue("bucket"), tmp_path / "blobs")
+
+
+@pytest.fixture
+def places(shelf: Shelf) -> Places:
+    return shelf.places
+
+
+@pytest.fixture
+def blobs(store_url: str, places: Places) -> Iterator[Blobs]:
     db.open_database(store_url)
     migrations.migrate()
     for name in ("acme", "globex"):

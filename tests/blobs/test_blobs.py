@@ -5,19 +5,15 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import GRACE_MS, BlobDamaged, Blobs, StoredBlob, Usage
+from appliance.blobs.service import GRACE_MS, BlobDamaged, Blobs, Places, StoredBlob, Usage
 from appliance.core import clock, db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge
 from appliance.core.scope import TenantScope
-
-
-def files_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+from tests.blobs.shelves import Shelf
 
 
 def refer(scope: TenantScope, blobs: Blobs, stored: StoredBlob) -> None:
@@ -31,12 +27,6 @@ def refer(scope: TenantScope, blobs: Blobs, stored: StoredBlob) -> None:
 def later(monkeypatch: pytest.MonkeyPatch, ms: int) -> None:
     now = clock.now_ms() + ms
     monkeypatch.setattr(clock, "now_ms", lambda: now)
-
-
-def age(folder: Path) -> None:
-    """As if every file had been written long ago."""
-    for path in files_in(folder):
-        os.utime(path, (0, 0))
 
 
 def test_what_is_read_is_what_was_put(blobs: Blobs, acme: TenantScope, tmp_path: Path) -> None:
@@ -58,34 +48,34 @@ def test_nothing_can_be_put(blobs: Blobs, acme: TenantScope) -> None:
 
 
 def test_equal_contents_are_stored_and_counted_once_per_tenant(
-    blobs: Blobs, acme: TenantScope, globex: TenantScope, tmp_path: Path
+    blobs: Blobs, acme: TenantScope, globex: TenantScope, shelf: Shelf
 ) -> None:
     first = blobs.put(acme, b"abc")
     assert blobs.put(acme, iter([b"a", b"bc"])) == first
     assert blobs.usage(acme) == Usage(1, 3)
-    assert len(files_in(tmp_path / "blobs")) == 1
+    assert len(shelf.names()) == 1
     assert blobs.usage(globex) == Usage(0, 0)
     with pytest.raises(NotFound):
         blobs.read(globex, first.sha256)
     blobs.put(globex, b"abc")
-    assert len(files_in(tmp_path / "blobs")) == 2
+    assert len(shelf.names()) == 2
 
 
-def test_a_source_that_breaks_leaves_nothing(blobs: Blobs, acme: TenantScope, tmp_path: Path) -> None:
+def test_a_source_that_breaks_leaves_nothing(blobs: Blobs, acme: TenantScope, shelf: Shelf) -> None:
     def broken() -> Iterator[bytes]:
         yield b"half"
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
         blobs.put(acme, broken())
-    assert files_in(tmp_path / "blobs") == []
+    assert shelf.names() == []
     assert blobs.usage(acme) == Usage(0, 0)
 
 
-@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"abd"), lambda path: path.unlink()])
-def test_damage_is_noticed_and_mended_by_the_same_bytes(blobs: Blobs, acme: TenantScope, tmp_path: Path, damage: Any) -> None:
+@pytest.mark.parametrize("content", [b"abd", None])
+def test_damage_is_noticed(blobs: Blobs, acme: TenantScope, shelf: Shelf, tmp_path: Path, content: bytes | None) -> None:
     stored = blobs.put(acme, b"abc")
-    damage(files_in(tmp_path / "blobs")[0])
+    shelf.damage(shelf.names()[0], content)
     with pytest.raises(BlobDamaged):
         blobs.read_whole(acme, stored.sha256, 3)
     with pytest.raises(BlobDamaged):
@@ -93,15 +83,15 @@ def test_damage_is_noticed_and_mended_by_the_same_bytes(blobs: Blobs, acme: Tena
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_missing_file_is_replaced_when_the_bytes_come_again(blobs: Blobs, acme: TenantScope, tmp_path: Path) -> None:
+def test_a_missing_file_is_replaced_when_the_bytes_come_again(blobs: Blobs, acme: TenantScope, shelf: Shelf) -> None:
     stored = blobs.put(acme, b"abc")
-    files_in(tmp_path / "blobs")[0].unlink()
+    shelf.damage(shelf.names()[0], None)
     blobs.put(acme, b"abc")
     assert blobs.read_whole(acme, stored.sha256, 3) == b"abc"
 
 
 def test_only_what_nobody_refers_to_and_nobody_put_for_a_day_is_collected(
-    blobs: Blobs, acme: TenantScope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    blobs: Blobs, acme: TenantScope, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, old = blobs.put(acme, b"held"), blobs.put(acme, b"old")
     refer(acme, blobs, held)
@@ -114,7 +104,7 @@ def test_only_what_nobody_refers_to_and_nobody_put_for_a_day_is_collected(
         blobs.read(acme, old.sha256)
     for stored in (held, young, again):
         assert hashlib.sha256(b"".join(blobs.read(acme, stored.sha256))).hexdigest() == stored.sha256
-    assert len(files_in(tmp_path / "blobs")) == 3
+    assert len(shelf.names()) == 3
     with pytest.raises(Conflict, match="send it again"):
         db.write(lambda: blobs.hold(acme, old.sha256))
 
@@ -128,9 +118,10 @@ def test_what_is_put_again_is_not_collected(blobs: Blobs, acme: TenantScope, mon
 
 
 def test_strays_of_a_crash_are_collected_once_they_are_old(
-    blobs: Blobs, places: LocalPlaces, acme: TenantScope, tmp_path: Path
+    blobs: Blobs, places: Places, acme: TenantScope, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = blobs.put(acme, b"kept")
+    refer(acme, blobs, kept)
     receiver = places.receiver()
     receiver.write(b"no row was written")
     places.adopt(receiver.finish().path, "acme/ab/abcd.1")
@@ -138,10 +129,10 @@ def test_strays_of_a_crash_are_collected_once_they_are_old(
     half.write(b"half")
     half.finish()
     assert blobs.collect() == 0
-    assert len(files_in(tmp_path / "blobs")) == 3
-    age(tmp_path / "blobs")
+    assert len(shelf.names()) == 3
+    later(monkeypatch, GRACE_MS + 60_000)
     assert blobs.collect() == 1
-    assert len(files_in(tmp_path / "blobs")) == 1
+    assert len(shelf.names()) == 1
     assert blobs.read_whole(acme, kept.sha256, 4) == b"kept"
 
 
@@ -154,16 +145,17 @@ def test_a_reader_finishes_what_is_collected_meanwhile(blobs: Blobs, acme: Tenan
 
 
 def test_writers_and_a_collector_that_spares_nothing_lose_no_reference(
-    blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
+    blobs: Blobs, places: Places, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With no grace at all a put may find its blob gone, and is told so; what was referred to stays readable."""
     monkeypatch.setattr("appliance.blobs.service.GRACE_MS", -1000)
-    monkeypatch.setattr(LocalPlaces, "forget_incoming", lambda *_: 0)  # what is arriving has its grace always
+    monkeypatch.setattr(type(places), "forget_incoming", lambda *_: 0)  # what is arriving has its grace always
     monkeypatch.setattr(Blobs, "_delete_strays", lambda *_: 0)
     stop, referred, refused = threading.Event(), [], []
+    rounds = 60 if isinstance(places, LocalPlaces) else 12  # each several requests
 
     def put_all(offset: int) -> None:
-        for number in range(60):
+        for number in range(rounds):
             stored = blobs.put(acme, f"{(number + offset) % 20}".encode())
             try:
                 refer(acme, blobs, stored)
@@ -184,7 +176,7 @@ def test_writers_and_a_collector_that_spares_nothing_lose_no_reference(
         writer.join()
     stop.set()
     collector.join()
-    assert len(referred) + len(refused) == 180
+    assert len(referred) + len(refused) == 3 * rounds
     assert referred
     for stored in referred:
         assert hashlib.sha256(blobs.read_whole(acme, stored.sha256, 10)).hexdigest() == stored.sha256

@@ -1,0 +1,125 @@
+"""What is peculiar to a bucket: parts and windows, and a bucket that is gone, closed or not there."""
+
+import hashlib
+import logging
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from appliance.blobs.s3 import PART_BYTES, WINDOW_BYTES, S3Places, open_bucket
+from appliance.blobs.service import Places
+from appliance.cli.doctor import check_bucket
+from appliance.core.config import Config, load_config
+from appliance.core.errors import ConfigInvalid, Gone, Overloaded
+from appliance.core.sections import Blobs as Settings
+from appliance.core.sections import Storage
+from tests.blobs.shelves import BucketShelf, files_in
+
+PLACE = "acme/ab/abcd.1"
+
+
+@pytest.fixture
+def shelf(bucket: Settings, tmp_path: Path) -> BucketShelf:
+    return BucketShelf(bucket, tmp_path / "blobs")
+
+
+@pytest.fixture(scope="module")
+def unreachable() -> str:
+    """The address of a server that is gone."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def give(places: Places, content: bytes) -> None:
+    receiver = places.receiver()
+    receiver.write(content)
+    received = receiver.finish()
+    try:
+        places.adopt(received.path, PLACE)
+    finally:
+        received.discard()
+
+
+def test_what_is_larger_than_a_part_arrives_and_is_read_whole_and_in_ranges(shelf: BucketShelf) -> None:
+    content = os.urandom(2 * PART_BYTES + 12_345)
+    give(shelf.places, content)
+    assert shelf.names() == [PLACE]
+    assert shelf.places.holds(PLACE, len(content))
+    digest = hashlib.sha256()
+    for piece in shelf.places.read(PLACE, 0, len(content)):
+        digest.update(piece)
+    assert digest.digest() == hashlib.sha256(content).digest()
+    ranges = ((WINDOW_BYTES - 1, WINDOW_BYTES + 1), (PART_BYTES - 5, 2 * PART_BYTES + 5), (len(content) - 1, len(content)))
+    for start, end in ranges:
+        assert b"".join(shelf.places.read(PLACE, start, end)) == content[start:end]
+
+
+def test_a_slow_reader_is_told_that_the_content_has_been_deleted(shelf: BucketShelf) -> None:
+    give(shelf.places, bytes(WINDOW_BYTES + 1))
+    pieces = shelf.places.read(PLACE, 0, WINDOW_BYTES + 1)
+    shelf.places.delete(PLACE)
+    with pytest.raises(Gone, match="deleted while it was read"):
+        list(pieces)
+
+
+def test_what_is_not_there_is_deleted_without_complaint_and_not_read(shelf: BucketShelf) -> None:
+    shelf.places.delete(PLACE)
+    for start, end in ((0, 1), (0, 0)):
+        with pytest.raises(FileNotFoundError):
+            shelf.places.read(PLACE, start, end)
+
+
+def test_a_bucket_that_fails_is_said_to_and_its_key_is_not(
+    bucket: Settings, unreachable: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ways = {
+        "cannot be reached": replace(bucket, endpoint=unreachable),
+        "refuses the appliance": replace(bucket, secret_key="canary-of-a-key"),
+        "does not exist": replace(bucket, bucket="another"),
+    }
+    for says, settings in ways.items():
+        places = S3Places(open_bucket(settings), tmp_path / "blobs")
+        with caplog.at_level(logging.ERROR), pytest.raises(Overloaded, match=says) as refused:
+            give(places, b"abc")
+        assert refused.value.headers == {"Retry-After": "30"}
+        with pytest.raises(Overloaded, match=says):
+            places.read(PLACE, 0, 3)
+        with pytest.raises(Overloaded, match=says):
+            list(places.walk())
+    assert files_in(tmp_path / "blobs") == []
+    assert "canary" not in repr(ways)
+    assert "canary" not in caplog.text + "".join(str(record.__dict__) for record in caplog.records)
+
+
+def test_the_doctor_tries_the_bucket(bucket: Settings, unreachable: str, shelf: BucketShelf, tmp_path: Path) -> None:
+    def findings(settings: Settings) -> list[tuple[str, str]]:
+        return list(check_bucket(Config(storage=Storage(data=str(tmp_path)), blobs=settings)))
+
+    assert findings(Settings()) == []
+    assert [level for level, _ in findings(shelf.settings)] == ["ok", "note"]
+    assert shelf.names() == []
+    for settings in (replace(bucket, endpoint=unreachable), replace(bucket, bucket="another"), replace(bucket, secret_key="x")):
+        [(level, text)] = findings(settings)
+        assert (level, "the bucket of the blob store" in text) == ("FAIL", True)
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"bucket": ""}, "blobs.bucket"),
+        ({"bucket": "Not_one"}, "blobs.bucket"),
+        ({"endpoint": "s3.example.com"}, "blobs.endpoint"),
+        ({"endpoint": "https://ann:secret@s3.example.com"}, "blobs.endpoint"),
+        ({"secret_key": ""}, "belong together"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(wrong: dict[str, str], named: str) -> None:
+    flags = {"store": "s3", "bucket": "contents", "access_key": "ann", "secret_key": "x"}
+    assert load_config(environment={}, flags={f"blobs.{name}": value for name, value in flags.items()}).blobs.store == "s3"
+    with pytest.raises(ConfigInvalid, match=named):
+        load_config(environment={}, flags={f"blobs.{name}": value for name, value in (flags | wrong).items()})
