@@ -39,8 +39,8 @@ def open_bucket(settings: Settings) -> S3Store:
     }
     if settings.endpoint:
         config["endpoint"] = settings.endpoint
-    if settings.access_key:
-        config |= {"access_key_id": settings.access_key, "secret_access_key": settings.secret_key}
+    if settings.key_id:
+        config |= {"access_key_id": settings.key_id, "secret_access_key": settings.secret_key}
     return S3Store(
         settings.bucket,
         prefix=settings.prefix.strip("/") or None,

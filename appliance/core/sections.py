@@ -62,8 +62,8 @@ class Blobs:
     prefix: str = setting("", "Folder inside the bucket; empty for all of it.")
     endpoint: str = setting("", "Address of the server, such as https://s3.example.com; empty means Amazon's in the region.")
     region: str = setting("us-east-1", "Region of the bucket.")
-    access_key: str = setting("", "Access key; empty for AWS_ACCESS_KEY_ID of the environment, or the role of the machine.")
-    secret_key: str = setting("", "Secret of the access key; better given as GOS_BLOBS_SECRET_KEY.", secret=True)
+    key_id: str = setting("", "Name of the access key; empty for AWS_ACCESS_KEY_ID of the environment, or the role of the machine.")
+    secret_key: str = setting("", "The access key itself; better given as GOS_BLOBS_SECRET_KEY.", secret=True)
     path_style: bool = setting(True, "The bucket stands in the path (most servers); false: in the host name.")
 
 

@@ -36,7 +36,7 @@ def running_bucket() -> Iterator[Settings]:
         try:
             endpoint = f"http://127.0.0.1:{_port(process, folder)}"
             settings = Settings(
-                store="s3", bucket="contents", endpoint=endpoint, region="eu-central-1", access_key=USER, secret_key=SECRET
+                store="s3", bucket="contents", endpoint=endpoint, region="eu-central-1", key_id=USER, secret_key=SECRET
             )
             _make_bucket(settings)
             yield settings

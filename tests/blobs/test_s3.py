@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.app import make_places
 from appliance.blobs.s3 import PART_BYTES, WINDOW_BYTES, S3Places, open_bucket
 from appliance.blobs.service import Places
 from appliance.cli.doctor import check_bucket
@@ -108,6 +109,13 @@ def test_the_doctor_tries_the_bucket(bucket: Settings, unreachable: str, shelf: 
     assert files_in(tmp_path) == []
 
 
+def test_the_appliance_keeps_contents_where_it_is_told(shelf: BucketShelf, tmp_path: Path) -> None:
+    give(make_places(Config(storage=Storage(data=str(tmp_path)), blobs=shelf.settings)), b"abc")
+    assert (shelf.names(), files_in(tmp_path)) == ([PLACE], [])
+    give(make_places(Config(storage=Storage(data=str(tmp_path)))), b"abc")
+    assert files_in(tmp_path) == [f"blobs/{PLACE}"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
@@ -119,7 +127,7 @@ def test_the_doctor_tries_the_bucket(bucket: Settings, unreachable: str, shelf: 
     ],
 )
 def test_settings_that_cannot_work_are_named(wrong: dict[str, str], named: str) -> None:
-    flags = {"store": "s3", "bucket": "contents", "access_key": "ann", "secret_key": "x"}
+    flags = {"store": "s3", "bucket": "contents", "key_id": "ann", "secret_key": "x"}
     assert load_config(environment={}, flags={f"blobs.{name}": value for name, value in flags.items()}).blobs.store == "s3"
     with pytest.raises(ConfigInvalid, match=named):
         load_config(environment={}, flags={f"blobs.{name}": value for name, value in (flags | wrong).items()})
