@@ -8,6 +8,7 @@ from pydantic import Field
 from appliance.solutions import service
 from appliance.solutions.archive import LARGEST_BYTES, ArchiveLimits, read_archive, write_zip
 from appliance.solutions.definition import Solution, read_solution
+from appliance.solutions.deploying import load_published
 from appliance.solutions.exporting import export_solution as write_solution
 from appliance.solutions.service import ApplyOptions, Change, Tools
 
@@ -33,13 +34,15 @@ class PlannedChangeView(View):
     """One item; `blocked` says what has to be done before the solution can be applied.
 
     `leftover`: the solution brought it once and holds it no more; with `prune` it is deleted.
+    `failed`: a WebApp whose version was made, and why that is not published.
     """
 
-    kind: Literal["connector", "secret", "collection", "integration", "process"]
+    kind: Literal["connector", "secret", "collection", "integration", "process", "webapp"]
     id: str
     action: Literal["create", "update", "unchanged", "missing", "delete", "leftover"]
     summary: str
     blocked: str | None = None
+    failed: str | None = None
 
 
 class PlanView(View):
@@ -52,7 +55,10 @@ class PlanView(View):
 
 
 def plan_view(solution: Solution, changes: list[Change], *, applied: bool) -> PlanView:
-    shown = [PlannedChangeView(kind=c.kind, id=c.id, action=c.action, summary=c.summary, blocked=c.blocked) for c in changes]
+    shown = [
+        PlannedChangeView(kind=c.kind, id=c.id, action=c.action, summary=c.summary, blocked=c.blocked, failed=c.failed)
+        for c in changes
+    ]
     return PlanView(solution=solution.name, applied=applied, blocked=any(c.blocked for c in changes), changes=shown)
 
 
@@ -65,14 +71,16 @@ def read_body(call: Call) -> Solution:
 
 
 def tools_of(call: Call) -> Tools:
-    return Tools(call.services.pool, call.services.integrations)
+    services = call.services
+    return Tools(services.pool, services.integrations, services.webapps, services.publishing)
 
 
 @route("POST", "/solutions/plan", scope="solutions.apply", body=ARCHIVE, query=PlanQuery, returns=PlanView, atomic=False)
 def plan_solution(call: Call) -> PlanView:
     """Say what applying a solution would change, and what stands in its way; changes nothing.
 
-    Needs, besides solutions.apply, the scopes of what the solution holds: processflow.write, datapool.admin, integrations.write.
+    Needs, besides solutions.apply, the scopes of what the solution holds: processflow.write, datapool.admin, integrations.write;
+    and webapps.write and webapps.publish when it changes a WebApp.
     """
     solution = read_body(call)
     options = ApplyOptions(allow_loss=call.query.allow_loss, prune=call.query.prune)
@@ -86,6 +94,7 @@ def apply_solution(call: Call) -> PlanView:
     With `prune` what this solution brought once and holds no more is deleted, where nothing needs it.
 
     Needs, besides solutions.apply, the scopes of what the solution holds. What stands in its way is answered as a conflict.
+    A WebApp with checks is published after everything else is in place; `failed` says that they did not pass.
     """
     solution = read_body(call)
     options = ApplyOptions(call.query.allow_loss, call.query.message, call.query.prune)
@@ -96,8 +105,11 @@ def apply_solution(call: Call) -> PlanView:
 def export_solution(call: Call) -> Answer:
     """Export the tenant as a solution folder (zip): published versions, or drafts; secrets never leave.
 
-    Needs, besides solutions.apply, processflow.read, integrations.read and entities.read.
+    Needs, besides solutions.apply, processflow.read, integrations.read and entities.read, and webapps.read where a WebApp is
+    published. `GOS-Left-Out` names the WebApps that are too large for a solution.
     """
-    files = write_solution(call.scope, call.services.integrations, drafts=call.query.drafts)
+    apps, left_out = load_published(call.scope, call.services.webapps, call.services.blobs)
+    files = write_solution(call.scope, call.services.integrations, apps, drafts=call.query.drafts)
     name = json.dumps(f"{call.scope.tenant_id}.zip")
-    return Answer(write_zip(files), headers={"Content-Disposition": f"attachment; filename={name}"})
+    told = {"GOS-Left-Out": ", ".join(left_out)} if left_out else {}
+    return Answer(write_zip(files), headers={"Content-Disposition": f"attachment; filename={name}", **told})

@@ -64,8 +64,9 @@ def _apply_once(args: argparse.Namespace, caller: Caller) -> int:
                 return 1
         elif not asks:
             _refuse_deleting(plan)
-    _show(args, _send(args, caller, "apply", archive))
-    return 0
+    done = _send(args, caller, "apply", archive)
+    _show(args, done)
+    return 1 if any(change.get("failed") for change in done["changes"]) else 0
 
 
 def _pack(folder: Path) -> bytes:
@@ -107,7 +108,7 @@ def _show(args: argparse.Namespace, plan: Mapping[str, Any]) -> None:
 
 
 def describe(plan: Mapping[str, Any], *, changes_only: bool = False) -> str:
-    """One line per item, a second one for what blocks it, and a count."""
+    """One line per item, a second one for what blocks it or has failed, and a count."""
     lines = []
     for change in plan["changes"]:
         if changes_only and change["action"] == "unchanged":
@@ -115,6 +116,8 @@ def describe(plan: Mapping[str, Any], *, changes_only: bool = False) -> str:
         lines.append(f"{MARKS[change['action']]} {change['kind']} {change['id']}  {change['summary']}".rstrip())
         if change.get("blocked"):
             lines.append(f"    blocked: {change['blocked']}")
+        if change.get("failed"):
+            lines.append(f"    failed: {change['failed']}")
     count = len(_changing(plan))
     done = "changed" if plan["applied"] else "to change"
     left = len(_changing(plan, ("leftover",)))

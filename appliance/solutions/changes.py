@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 from appliance.core.pages import MAX_LIMIT, Page, PageRequest
 
 T = TypeVar("T")
-Kind = Literal["connector", "secret", "collection", "integration", "process"]
+Kind = Literal["connector", "secret", "collection", "integration", "process", "webapp"]
 Action = Literal["create", "update", "unchanged", "missing", "delete", "leftover"]
 
 
@@ -16,7 +16,7 @@ class Change:
     """One item of a plan; `blocked` says what has to be done before it can be applied.
 
     `leftover`: the solution brought it once and holds it no more; a prune deletes it.  `patch` is what a collection is
-    merged with (RFC 7396).
+    merged with (RFC 7396).  `failed` says why what was applied is not served: its checks failed after the commit.
     """
 
     kind: Kind
@@ -25,6 +25,7 @@ class Change:
     summary: str
     blocked: str | None = None
     patch: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    failed: str | None = None
 
 
 def read_all(fetch: Callable[[PageRequest], Page[T]]) -> Iterator[T]:

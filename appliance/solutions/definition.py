@@ -17,6 +17,10 @@ from appliance.processes.nodes import Severity
 from appliance.processes.typings import API_FILE
 from appliance.processes.versions import Draft, check_draft, line_of
 from appliance.solutions.uses import secrets_used
+from appliance.solutions.webapps import FOLDER as WEBAPPS
+from appliance.solutions.webapps import SolutionApp, is_left_out, read_app
+from appliance.webapps.archive import ABOUT
+from appliance.webapps.service import LONGEST_ID
 
 ROOT_FILE = "solution.yaml"
 PROCESS_FILE = "process.yaml"
@@ -24,7 +28,6 @@ EDITOR_FILE = "tsconfig.json"
 IGNORED_FOLDERS = ("docs", "tests", "sample", "__MACOSX")
 _IGNORED_FILE = re.compile(r"(README|LICENSE|CHANGELOG|NOTICE)(\.[A-Za-z]+)?")
 _LATER = {
-    "webapps": "WebApps",
     "SKILLS": "skills",
     "agents": "agents",
     "policies": "policies",
@@ -88,15 +91,17 @@ class Solution:
     collections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     integrations: Mapping[str, SolutionIntegration] = field(default_factory=dict)
     processes: Mapping[str, SolutionProcess] = field(default_factory=dict)
+    webapps: Mapping[str, SolutionApp] = field(default_factory=dict)
 
     def needed_connectors(self) -> list[str]:
         """By `needs` and by the integrations."""
         return sorted({*self.connectors, *(each.spec.connector for each in self.integrations.values())})
 
     def needed_secrets(self) -> list[str]:
-        """By `needs`, by references in the integrations, and by triggers that verify what arrives."""
+        """By `needs`, by references in the integrations, by triggers that verify what arrives, and by who may open a WebApp."""
         found = {name for each in self.integrations.values() for name in each.secrets}
         found |= {name for each in self.processes.values() for name in secrets_used(each.definition)}
+        found |= {each.access.secret for each in self.webapps.values() if each.access.secret}
         return sorted({*self.secrets, *found})
 
 
@@ -106,6 +111,8 @@ def is_ignored(path: str) -> bool:
     parts = path.split("/")
     if parts[0] == "processes" and len(parts) == 3 and parts[2] in (API_FILE, EDITOR_FILE):
         return True
+    if (left_out := is_left_out(parts)) is not None:
+        return left_out
     if any(part.startswith(".") for part in parts) or "__pycache__" in parts:
         return True
     return parts[0] in IGNORED_FOLDERS if len(parts) > 1 else bool(_IGNORED_FILE.fullmatch(path))
@@ -141,13 +148,16 @@ class _Reader:
                 collections[name] = self.collection(path, name)
             elif folder == "integrations" and (name := self.single(path, rest)) is not None:
                 integrations |= {name: read} if (read := self.integration(path, name)) else {}
-            elif folder not in ("collections", "integrations", "processes") and path != ROOT_FILE:
+            elif folder not in ("collections", "integrations", "processes", WEBAPPS) and path != ROOT_FILE:
                 self.unknown(path, folder)
-        for process_id in self.process_ids():
+        process_ids = self.folders("processes", "a process is a folder processes/<id>/ with process.yaml and its files")
+        for process_id in process_ids:
             processes |= {process_id: found} if (found := self.process(process_id)) else {}
+        apps = self.folders(WEBAPPS, "a WebApp is a folder webapps/<app>/ with app.yaml and public/")
+        webapps = {app_id: app for app_id in apps if (app := self.webapp(app_id)) is not None}
         return Solution(
             self.name(root, lines), self.text(root.get("description", ""), "description", lines), *needs,
-            collections, integrations, processes,
+            collections, integrations, processes, webapps,
         )  # fmt: skip
 
     def unknown(self, path: str, folder: str) -> None:
@@ -157,8 +167,8 @@ class _Reader:
         else:
             self.problem(
                 path,
-                "a solution has solution.yaml, processes/, collections/ and integrations/; README, LICENSE, CHANGELOG, NOTICE, "
-                "docs/, tests/, sample/ and hidden files are ignored. Take this one out",
+                "a solution has solution.yaml, processes/, collections/, integrations/ and webapps/; README, LICENSE, CHANGELOG, "
+                "NOTICE, docs/, tests/, sample/ and hidden files are ignored. Take this one out",
                 code="unknown_file",
             )
 
@@ -280,15 +290,27 @@ class _Reader:
             self.coded(path, error, lines)
         return SolutionIntegration(spec, frozenset(names), lines)
 
-    def process_ids(self) -> Iterator[str]:
+    def folders(self, top: str, sentence: str) -> Iterator[str]:
+        """The names of the folders in a folder, in which nothing else belongs."""
         found: dict[str, str] = {}
         for path in sorted(self.files):
             parts = path.split("/")
-            if parts[0] == "processes" and len(parts) < 3:
-                self.problem(path, "a process is a folder processes/<id>/ with process.yaml and its files", code="unknown_file")
-            elif parts[0] == "processes":
+            if parts[0] == top and len(parts) < 3:
+                self.problem(path, sentence, code="unknown_file")
+            elif parts[0] == top:
                 found.setdefault(parts[1], path)
         yield from found
+
+    def webapp(self, app_id: str) -> SolutionApp | None:
+        prefix = f"{WEBAPPS}/{app_id}/"
+        about = prefix + ABOUT
+        if not self.slug(partial(ids.check_slug, app_id, pointer="", longest=LONGEST_ID), about):
+            return None
+        app, problems = read_app({p.removeprefix(prefix): content for p, content in self.files.items() if p.startswith(prefix)})
+        for file, error in problems:
+            placed = prefix + file == about and about in self.files and any(detail.pointer for detail in error.details)
+            self.coded(prefix + file, error, yaml12.load_with_lines(self.files[about].decode("utf8"))[1] if placed else {})
+        return None if problems else app
 
     def process(self, process_id: str) -> SolutionProcess | None:
         prefix = f"processes/{process_id}/"

@@ -1,5 +1,6 @@
 """A tenant written back as the files of a solution folder; secrets never leave."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from appliance.core import db, yaml12
@@ -13,12 +14,16 @@ from appliance.solutions.changes import read_all
 from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE
 from appliance.solutions.models import SolutionItem
 from appliance.solutions.planning import META, without_times
+from appliance.solutions.webapps import SolutionApp, write_app
 
 _READS = ("entities.read", "integrations.read", "processflow.read")
 
 
-def export_solution(scope: TenantScope, integrations: Integrations, *, drafts: bool = False) -> dict[str, bytes]:
-    """The tenant's collections, integrations and processes by path; published versions, or the drafts of all.
+def export_solution(
+    scope: TenantScope, integrations: Integrations, webapps: Mapping[str, SolutionApp] | None = None, *, drafts: bool = False
+) -> dict[str, bytes]:
+    """The tenant's collections, integrations and processes by path; published versions, or the drafts of all;
+    and these WebApps.
 
     A process that was never published is left out unless `drafts`.  ScopeMissing.
     """
@@ -37,8 +42,11 @@ def export_solution(scope: TenantScope, integrations: Integrations, *, drafts: b
             open_settings(integration.settings, {}, secrets.add)
         for process in read_all(lambda page: versions.list_processes(scope, page)):
             files |= _process(scope, process, drafts)
+    apps = dict(webapps or {})
+    secrets |= {app.access.secret for app in apps.values() if app.access.secret}
+    served = {path: content for app_id, app in sorted(apps.items()) for path, content in write_app(app_id, app).items()}
     root = {"name": name_of(scope), "needs": {"connectors": sorted(connectors), "secrets": sorted(secrets)}}
-    return {path: text.encode() for path, text in {ROOT_FILE: yaml12.dump(root), **files}.items()}
+    return {path: text.encode() for path, text in {ROOT_FILE: yaml12.dump(root), **files}.items()} | served
 
 
 def name_of(scope: TenantScope) -> str:

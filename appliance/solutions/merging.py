@@ -4,6 +4,9 @@ from collections.abc import Mapping
 
 from appliance.core import yaml12
 from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE, Solution
+from appliance.solutions.webapps import FOLDER as WEBAPPS
+from appliance.solutions.webapps import comparable
+from appliance.webapps.archive import ABOUT
 
 
 def merge_pulled(own: Solution, pulled: Solution, files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -16,6 +19,11 @@ def merge_pulled(own: Solution, pulled: Solution, files: Mapping[str, bytes]) ->
     for process_id, process in pulled.processes.items():
         if process_id in own.processes and dict(own.processes[process_id].draft.definition) == dict(process.draft.definition):
             same.add(f"processes/{process_id}/{PROCESS_FILE}")
+    same |= {
+        f"{WEBAPPS}/{app_id}/{ABOUT}"
+        for app_id, app in pulled.webapps.items()
+        if app_id in own.webapps and comparable(own.webapps[app_id].settings) == comparable(app.settings)
+    }
     kept = {path: content for path, content in files.items() if path not in same and path != ROOT_FILE}
     return kept | _root(own, pulled)
 

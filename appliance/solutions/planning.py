@@ -14,19 +14,27 @@ from appliance.processes import versions
 from appliance.sandbox import Pool
 from appliance.solutions.changes import Change
 from appliance.solutions.definition import Solution, SolutionIntegration, SolutionProcess
-from appliance.solutions.pruning import PruneOptions, find_leftover
+from appliance.solutions.deploying import plan_app
+from appliance.solutions.pruning import Births, PruneOptions, find_leftover
 from appliance.solutions.uses import names_used
 from appliance.tenants import service as tenants
+from appliance.webapps.publishing import Publishing
+from appliance.webapps.service import WebApps
 
 META = ("created_at", "updated_at", "_version")
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What planning asks: the sandbox to check code with, the integrations; without a pool code counts as checked."""
+    """What planning asks: the sandbox to check code with, the integrations; without a pool code counts as checked.
+
+    A solution with WebApps takes both of `webapps` and `publishing`.
+    """
 
     pool: Pool | None
     integrations: Integrations
+    webapps: WebApps | None = None
+    publishing: Publishing | None = None
 
 
 def make_plan(
@@ -38,7 +46,8 @@ def make_plan(
         *(_collection(scope, solution, name, allow_loss) for name in order_collections(solution)),
         *(_integration(scope, tools, slug, solution.integrations[slug]) for slug in sorted(solution.integrations)),
         *(_process(scope, tools, solution, process_id) for process_id in sorted(solution.processes)),
-        *find_leftover(scope, tools.integrations, solution, PruneOptions(prune, allow_loss)),
+        *(plan_app(scope, tools.webapps, tools.integrations, solution, app_id) for app_id in sorted(solution.webapps)),
+        *find_leftover(scope, Births(scope, tools.integrations, tools.webapps), solution, PruneOptions(prune, allow_loss)),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from appliance.core.errors import NotFound
@@ -17,9 +18,12 @@ from appliance.solutions.changes import Change, Kind, read_all
 from appliance.solutions.definition import Solution
 from appliance.solutions.models import SolutionItem
 from appliance.solutions.uses import Name, names_used
+from appliance.webapps.domains import service as domains
+from appliance.webapps.routes import Route, parse_routes
+from appliance.webapps.service import WebApps
 
 # What uses comes before what it uses.
-_ORDER: Mapping[Kind, int] = {"process": 0, "integration": 1, "collection": 2}
+_ORDER: Mapping[Kind, int] = {"webapp": 0, "process": 1, "integration": 2, "collection": 3}
 
 
 @dataclass(frozen=True)
@@ -30,13 +34,12 @@ class PruneOptions:
     allow_loss: bool = False
 
 
-def note_items(scope: TenantScope, integrations: Integrations, solution: Solution, deleted: Iterable[Change]) -> None:
+def note_items(scope: TenantScope, births: "Births", solution: Solution, deleted: Iterable[Change]) -> None:
     """Inside the write that applies: remember what the solution holds, and forget what it holds no more."""
     for change in deleted:
         rows = scope.delete(SolutionItem)
         rows.where((SolutionItem.kind == change.kind) & (SolutionItem.item_id == change.id)).execute()
     known = {(row.kind, row.item_id): row.born_at for row in _rows(scope, solution)}
-    births = _Births(scope, integrations)
     for kind, name in _held(solution):
         born_at = births.of(kind, name)
         if born_at is None or known.get((kind, name)) == born_at:
@@ -50,10 +53,9 @@ def note_items(scope: TenantScope, integrations: Integrations, solution: Solutio
             scope.insert(SolutionItem, solution=solution.name, kind=kind, item_id=name, born_at=born_at)
 
 
-def find_leftover(scope: TenantScope, integrations: Integrations, solution: Solution, options: PruneOptions) -> list[Change]:
+def find_leftover(scope: TenantScope, births: "Births", solution: Solution, options: PruneOptions) -> list[Change]:
     """A change for everything that this solution alone brought and holds no more, in the order in which it can be deleted."""
     held = set(_held(solution))
-    births = _Births(scope, integrations)
     foreign = {(row.kind, row.item_id) for row in scope.select(SolutionItem).where(SolutionItem.solution != solution.name)}
     names = [
         (row.kind, row.item_id)
@@ -62,7 +64,7 @@ def find_leftover(scope: TenantScope, integrations: Integrations, solution: Solu
     ]
     if not names:
         return []
-    obstacles = _Obstacles(scope, solution, frozenset(names), options)
+    obstacles = _Obstacles(scope, solution, frozenset(names), options, births.webapps)
     ordered = sorted(names, key=lambda each: (_ORDER[each[0]], each[1]))
     return [obstacles.change(kind, name) for kind, name in obstacles.by_relations(ordered)]
 
@@ -75,20 +77,25 @@ def _held(solution: Solution) -> Iterator[tuple[Kind, str]]:
     yield from (("collection", name) for name in solution.collections)
     yield from (("integration", slug) for slug in solution.integrations)
     yield from (("process", process_id) for process_id in solution.processes)
+    yield from (("webapp", app_id) for app_id in solution.webapps)
 
 
-class _Births:
+class Births:
     """When an item of the tenant was made: an item that was deleted and made anew is another one."""
 
-    def __init__(self, scope: TenantScope, integrations: Integrations) -> None:
+    def __init__(self, scope: TenantScope, integrations: Integrations, webapps: WebApps | None) -> None:
+        self.webapps = webapps
         self._find: Mapping[Kind, Callable[[str], Any]] = {
             "collection": lambda name: datapool.get_collection(scope, name)["created_at"],
             "integration": lambda slug: integrations.get_integration(scope, slug).created_at,
             "process": lambda process_id: versions.get_process(scope, process_id).created_at,
+            **({"webapp": lambda app_id: webapps.get_app(scope, app_id).created_at} if webapps is not None else {}),
         }
 
     def of(self, kind: Kind, name: str) -> str | None:
         """None when it is not there."""
+        if kind not in self._find:
+            return None
         try:
             return str(self._find[kind](name))
         except NotFound:
@@ -98,13 +105,18 @@ class _Births:
 class _Obstacles:
     """What of the tenant that stays needs an item, and what the item itself still holds."""
 
-    def __init__(self, scope: TenantScope, solution: Solution, leaving: frozenset[Name], options: PruneOptions) -> None:
+    def __init__(
+        self, scope: TenantScope, solution: Solution, leaving: frozenset[Name], options: PruneOptions, webapps: WebApps | None
+    ) -> None:
         self._scope, self._options, self._leaving = scope, options, leaving
         self._relations = dict(_relations(scope, solution))
         self._users: dict[Name, str] = {}
         for process_id, definition in _staying(scope, solution, leaving):
             for used in names_used(definition):
-                self._users.setdefault(used, process_id)
+                self._users.setdefault(used, f"the process {process_id} uses it")
+        for app_id, route in _routes(scope, solution, leaving, webapps):
+            used = ("process", route.process) if route.process else ("collection", route.entities)
+            self._users.setdefault(used, f"the route {route.path} of the WebApp {app_id} leads to it")
 
     def by_relations(self, names: list[tuple[Kind, str]]) -> list[tuple[Kind, str]]:
         """Collections whose relations lead to others of them before these."""
@@ -123,13 +135,15 @@ class _Obstacles:
 
     def _stands(self, kind: Kind, name: str) -> str | None:
         if user := self._users.get((kind, name)):
-            return f"the process {user} uses it; change that first, or take it out as well"
+            return f"{user}; change that first, or take it out as well"
         if kind == "process":
             for status in OPEN:
                 for found in executions.list_executions(self._scope, ExecutionFilter(name, status), PageRequest(1)).items:
                     return f"the execution {found.id} of it is {status}; cancel it, or wait until it is finished"
         if kind == "collection":
             return self._collection(name)
+        if kind == "webapp" and not self._options.allow_loss and (hosts := domains.hosts_of(self._scope, name)):
+            return f"it is served at {hosts[0]}; release that domain, or allow_loss=true releases it with it"
         return None
 
     def _collection(self, name: str) -> str | None:
@@ -146,6 +160,20 @@ def _relations(scope: TenantScope, solution: Solution) -> Iterator[tuple[str, se
     there = {each["name"]: each for each in read_all(lambda page: datapool.list_collections(scope, page))}
     for name, document in {**there, **solution.collections}.items():
         yield name, {str(each["collection"]) for each in document.get("fields", []) if each.get("type") == "relation"}
+
+
+def _routes(
+    scope: TenantScope, solution: Solution, leaving: frozenset[Name], webapps: WebApps | None
+) -> Iterator[tuple[str, Route]]:
+    """The routes that are served once the solution is applied."""
+    for app_id, wanted in solution.webapps.items():
+        yield from ((app_id, route) for route in wanted.routes)
+    if webapps is None:
+        return
+    for app in read_all(partial(webapps.list_apps, scope)):
+        if app.published_version is not None and app.id not in solution.webapps and ("webapp", app.id) not in leaving:
+            settings = webapps.get_version(scope, app.id, app.published_version).settings
+            yield from ((app.id, route) for route in parse_routes(settings.routes))
 
 
 def _staying(scope: TenantScope, solution: Solution, leaving: frozenset[Name]) -> Iterator[tuple[str, Any]]:

@@ -1,7 +1,7 @@
 """What one can do with solutions: plan, apply as a whole or not at all, and write a tenant back as a folder."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from appliance.core import db
@@ -14,12 +14,16 @@ from appliance.processes.surroundings import look_around
 from appliance.solutions.changes import Change
 from appliance.solutions.checking import Checks, find_problems
 from appliance.solutions.definition import Problem, Solution, refuse
+from appliance.solutions.deploying import is_made, make_app, prepare_apps, publish_apps
 from appliance.solutions.planning import Tools, make_plan
-from appliance.solutions.pruning import note_items
+from appliance.solutions.pruning import Births, note_items
 
 __all__ = ["ApplyOptions", "Change", "Checks", "Tools", "apply_solution", "check_solution", "plan_solution", "required_scopes"]
 
-_SCOPES = {"collection": "datapool.admin", "integration": "integrations.write", "process": "processflow.write"}
+_SCOPES = {
+    "collection": ("datapool.admin",), "integration": ("integrations.write",), "process": ("processflow.write",),
+    "webapp": ("webapps.write", "webapps.publish"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,9 +37,9 @@ class ApplyOptions:
 
 
 def required_scopes(solution: Solution) -> list[str]:
-    """What a key needs, besides solutions.apply, for the kinds of things this solution holds."""
+    """What a key needs, besides solutions.apply, for the kinds of things this solution holds; for WebApps only what it changes."""
     held = {"collection": solution.collections, "integration": solution.integrations, "process": solution.processes}
-    return sorted(_SCOPES[kind] for kind, items in held.items() if items)
+    return sorted(name for kind, items in held.items() if items for name in _SCOPES[kind])
 
 
 def check_solution(checks: Checks, solution: Solution) -> list[Problem]:
@@ -49,8 +53,9 @@ def plan_solution(scope: TenantScope, tools: Tools, solution: Solution, options:
     with db.snapshot():
         changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss, prune=options.prune)
     for change in changes:
-        if change.action == "delete":
-            scope.require(_SCOPES[change.kind])
+        if change.action == "delete" or is_made(change):
+            for name in _SCOPES[change.kind]:
+                scope.require(name)
     checks = Checks(tools.integrations.registry, tools.pool, partial(look_around, scope, tools.integrations.find_actions))
     refuse(find_problems(scope.tenant_id, checks, solution, _changing(changes)))
     return changes
@@ -59,27 +64,39 @@ def plan_solution(scope: TenantScope, tools: Tools, solution: Solution, options:
 def apply_solution(scope: TenantScope, tools: Tools, solution: Solution, options: ApplyOptions = ApplyOptions()) -> list[Change]:
     """Plan and do it, all in one transaction; what is so already stays as it is.
 
-    ScopeMissing, DefinitionInvalid; Conflict names everything that blocks it.
+    ScopeMissing, DefinitionInvalid; Conflict names everything that blocks it.  A version of a WebApp that has checks is part of
+    the transaction; it is published after it, and a change whose checks did not pass says so in `failed`.
     """
-    checked = set(_changing(plan_solution(scope, tools, solution, options)))
+    planned = plan_solution(scope, tools, solution, options)
+    checked = set(_changing(planned))
+    refuse_blocked(planned)
+    prepared = prepare_apps(scope, tools.webapps, solution, planned, options.message)
+    to_check: dict[str, int] = {}
 
     def write() -> list[Change]:
+        to_check.clear()
         changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss, prune=options.prune)
         refuse_blocked(changes)
         if set(_changing(changes)) - checked:
             raise Conflict("a process changed while the solution was being checked; apply it again")
         for change in changes:
             _perform(scope, tools, solution, change, options)
+            if is_made(change) and tools.webapps is not None:
+                number = make_app(scope, tools.webapps, change, solution.webapps[change.id], prepared.get(change.id))
+                to_check.update({} if number is None else {change.id: number})
             if change.action == "delete":
                 _delete(scope, tools, change, options)
-        note_items(scope, tools.integrations, solution, [change for change in changes if change.action == "delete"])
+        births = Births(scope, tools.integrations, tools.webapps)
+        note_items(scope, births, solution, [change for change in changes if change.action == "delete"])
         done = [change for change in changes if change.action in ("create", "update", "delete")]
         if done:
             fields = {"changes": [f"{change.action} {change.kind} {change.id}" for change in done]}
             audit.record(scope, "solution.apply", solution.name, fields)
         return changes
 
-    return db.write(write)
+    changes = db.write(write)
+    failures = publish_apps(scope, tools.publishing, to_check) if tools.publishing is not None else {}
+    return [replace(each, failed=failures.get(each.id)) if each.kind == "webapp" else each for each in changes]
 
 
 def refuse_blocked(changes: Iterable[Change]) -> None:
@@ -122,5 +139,7 @@ def _delete(scope: TenantScope, tools: Tools, change: Change, options: ApplyOpti
         datapool.delete_collection(scope, change.id, allow_loss=options.allow_loss)
     elif change.kind == "integration":
         tools.integrations.delete_integration(scope, change.id)
-    else:
+    elif change.kind == "process":
         versions.delete_process(scope, change.id)
+    elif change.kind == "webapp" and tools.webapps is not None:
+        tools.webapps.delete_app(scope, change.id, force=True)

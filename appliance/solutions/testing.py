@@ -48,6 +48,7 @@ class CaseOutcome:
 
 def set_up(scope: TenantScope, sealer: Sealer, tools: Tools, solution: Solution) -> None:
     """Apply the solution to a tenant that only tests see; every secret it needs is set to a word that is none.
+    Its WebApps stay out: no case asks for a page.
 
     DefinitionInvalid, Conflict as of any apply.
     """
@@ -57,7 +58,7 @@ def set_up(scope: TenantScope, sealer: Sealer, tools: Tools, solution: Solution)
         slug: replace(each, spec=replace(each.spec, settings=_without_markers(each.spec.settings)))
         for slug, each in solution.integrations.items()
     }
-    apply_solution(scope, tools, replace(solution, integrations=integrations))
+    apply_solution(scope, tools, replace(solution, integrations=integrations, webapps={}))
 
 
 def _without_markers(value: Any) -> Any:

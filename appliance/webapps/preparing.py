@@ -1,9 +1,10 @@
 """What happens to new contents before a version is ready: no API key may be in them, and they are compressed once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from appliance.blobs.precompression import LARGEST, compressed_forms, is_worth_a_try
 from appliance.blobs.service import Blobs
@@ -11,7 +12,7 @@ from appliance.core.errors import ApiKeyLeaked
 from appliance.core.scope import TenantScope
 from appliance.tenants.key_leaks import holds_key
 
-from .records import FileSpec
+from .records import FileSpec, NewVersion
 
 IDENTITY = "identity"
 AT_ONCE = 4
@@ -25,6 +26,15 @@ class Form:
     encoding: str
     sha256: str
     size: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A version whose contents are stored, as far as no row tells of it."""
+
+    new: NewVersion
+    rules: Mapping[str, Any]
+    forms: Sequence[Form]
 
 
 def prepare_contents(scope: TenantScope, blobs: Blobs, files: Iterable[tuple[str, FileSpec]]) -> list[Form]:

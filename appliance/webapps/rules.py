@@ -1,15 +1,29 @@
 """The rules of a version, of its settings and of its `_redirects` and `_headers`, parsed once and stored with it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from appliance.core.errors import DefinitionInvalid, Detail
+from appliance.blobs.service import Blobs
+from appliance.core.errors import DefinitionInvalid, Detail, PayloadTooLarge, ValidationFailed
+from appliance.core.scope import TenantScope
 
 from . import headers, redirects
-from .records import Settings
+from .records import FileSpec, Settings
 
 RULE_FILES = ("_redirects", "_headers")
 LARGEST_FILE = 1 << 20
+
+
+def read_rule_file(scope: TenantScope, blobs: Blobs, files: Mapping[str, FileSpec], name: str) -> str:
+    """The text of a rule file of a version, empty when there is none; ValidationFailed."""
+    if name not in files:
+        return ""
+    try:
+        return blobs.read_whole(scope, files[name].sha256, LARGEST_FILE).decode("utf-8-sig")
+    except (UnicodeDecodeError, PayloadTooLarge) as error:
+        raise ValidationFailed(
+            f"{name} must be UTF-8 text of at most {LARGEST_FILE >> 20} MiB", pointer=f"/files/{name}"
+        ) from error
 
 
 def parse_rules(settings: Settings, read: Callable[[str], str]) -> dict[str, Any]:

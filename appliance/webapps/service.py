@@ -23,7 +23,7 @@ from .access import parse_access
 from .domains import service as domains
 from .limits import Limits, check_files, check_words
 from .models import FileRow, FormRow, VersionRow, WebAppRow
-from .preparing import prepare_contents
+from .preparing import Prepared, prepare_contents
 from .records import (
     Difference,
     FileSpec,
@@ -36,7 +36,7 @@ from .records import (
     WebApp,
 )  # fmt: skip
 from .routes import Route, parse_routes
-from .rules import LARGEST_FILE, RULE_FILES, parse_rules
+from .rules import RULE_FILES, parse_rules, read_rule_file
 
 __all__ = [
     "HOLDERS", "Difference", "FileSpec", "Limits", "NewVersion", "ServedFile", "ServedVersion", "Settings", "Source", "Version",
@@ -45,6 +45,7 @@ __all__ = [
 
 HOLDERS = ("webapp_file", "webapp_form")  # the tables that refer to blobs
 MOST_APPS = 200
+LONGEST_ID = 24
 FindLost = Callable[[TenantScope, Sequence[Route]], list[Detail]]
 
 
@@ -76,7 +77,7 @@ class WebApps:
 
     def create_app(self, scope: TenantScope, new: NewApp) -> WebApp:
         """A new WebApp, of which nothing is published; AlreadyExists, ValidationFailed."""
-        ids.check_slug(new.id, pointer="/id", longest=24)
+        ids.check_slug(new.id, pointer="/id", longest=LONGEST_ID)
         name, description = check_words(new.name or new.id, new.description)
         now = clock.now_ms()
 
@@ -173,7 +174,7 @@ class WebApps:
             raise Conflict(f"{len(missing)} contents have not been sent yet, the first is {missing[0]}; send them, then finalize")
         try:
             files = versions.read_files(scope, app_id, number)
-            rules = parse_rules(Settings(**row.settings), lambda name: self._rule_text(scope, files, name))
+            rules = parse_rules(Settings(**row.settings), lambda name: read_rule_file(scope, self._blobs, files, name))
             forms = prepare_contents(scope, self._blobs, versions.new_contents(scope, app_id, number))
         except (ValidationFailed, ApplianceError) as error:
             if error.status == 422:
@@ -187,15 +188,27 @@ class WebApps:
 
         return db.write(ready)
 
-    def _rule_text(self, scope: TenantScope, files: Mapping[str, FileSpec], name: str) -> str:
-        if name not in files:
-            return ""
-        try:
-            return self._blobs.read_whole(scope, files[name].sha256, LARGEST_FILE).decode("utf-8-sig")
-        except (UnicodeDecodeError, PayloadTooLarge) as error:
-            raise ValidationFailed(
-                f"{name} must be UTF-8 text of at most {LARGEST_FILE >> 20} MiB", pointer=f"/files/{name}"
-            ) from error
+    def prepare_version(self, scope: TenantScope, files: Mapping[str, bytes], settings: Settings, message: str = "") -> Prepared:
+        """Everything of a version but its rows, which `add_version` makes: contents nothing refers to are collected some day.
+        Takes its time; refuses what `create_version` and `finalize_version` refuse."""
+        stored = {path: self._blobs.put(scope, content) for path, content in files.items()}
+        new = NewVersion({path: FileSpec(each.sha256, each.size) for path, each in stored.items()}, settings, message)
+        check_files(new, self._limits)
+        rules = parse_rules(settings, lambda name: read_rule_file(scope, self._blobs, new.files, name))
+        contents = {spec.sha256: (path, spec) for path, spec in new.files.items()}
+        return Prepared(new, rules, prepare_contents(scope, self._blobs, contents.values()))
+
+    def add_version(self, scope: TenantScope, app_id: str, prepared: Prepared) -> Version:
+        """The version that was prepared, ready; Conflict when its contents were collected since."""
+
+        def add() -> Version:
+            number = self.create_version(scope, app_id, prepared.new).number
+            if versions.missing_contents(scope, app_id, number):
+                raise Conflict(f"contents of the WebApp {app_id} were collected meanwhile; try again")
+            versions.make_ready(scope, self._blobs, versions.get_row(scope, app_id, number), prepared.rules, prepared.forms)
+            return self.get_version(scope, app_id, number)
+
+        return db.write(add)
 
     def _fail(self, scope: TenantScope, row: VersionRow, reason: str) -> None:
         of_this = (VersionRow.app_id == row.app_id, VersionRow.number == row.number)

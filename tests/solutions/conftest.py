@@ -30,7 +30,8 @@ class Place:
 
     @property
     def tools(self) -> Tools:
-        return Tools(self.running.services.pool, self.running.services.integrations)
+        services = self.running.services
+        return Tools(services.pool, services.integrations, services.webapps, services.publishing)
 
     @property
     def demo(self) -> str:

@@ -81,8 +81,8 @@ def test_a_pulled_tenant_has_the_name_of_its_solution(gos: Gos, folder: Path, tm
 
 
 def test_check_finds_what_only_the_sandbox_sees(gos: Gos, folder: Path) -> None:
-    assert gos("check", folder)[:2] == (0, "small: 1 processes, 1 collections, 1 integrations, no error found\n")
-    counts = {"processes": 1, "collections": 1, "integrations": 1}
+    assert gos("check", folder)[:2] == (0, "small: 1 processes, 1 collections, 1 integrations, 0 webapps, no error found\n")
+    counts = {"processes": 1, "collections": 1, "integrations": 1, "webapps": 0}
     assert json.loads(gos("check", folder, "--json")[1]) == {"solution": "small"} | counts
     assert gos("check", starter_folder())[0] == 0
     (folder / "processes/add/steps/sum.ts").write_text("export default () => {\n  let 1;\n}\n")

@@ -71,7 +71,7 @@ def test_every_problem_is_named_with_its_file_and_line() -> None:
     assert found["collections/things.yaml"].startswith("collections/things.yaml:3: /fields/1/type must be one of")
     assert found["integrations/erp.yaml"].startswith("integrations/erp.yaml:3: ")
     assert found["processes/add/process.yaml"].startswith("processes/add/process.yaml:4: /steps/0/code/language")
-    assert "does not know WebApps yet" in found["webapps/shop/app.yaml"]
+    assert "a version holds at least one file" in found["webapps/shop/app.yaml"]
     assert "does not know skills yet" in found["SKILLS/greet/SKILL.md"]
     assert "Take this one out" in found["notes.txt"]
 

@@ -173,6 +173,11 @@ def release_row(scope: TenantScope, row: DomainRow) -> None:
     note_change()
 
 
+def hosts_of(scope: TenantScope, app_id: str) -> list[str]:
+    """The names an app is served at beside its own."""
+    return sorted(row.host for row in scope.select(DomainRow).where(DomainRow.app_id == app_id))
+
+
 def release_all(scope: TenantScope, app_id: str) -> None:
     """Inside the deletion of an app: give up its domains."""
     for row in scope.select(DomainRow).where(DomainRow.app_id == app_id):

@@ -1,0 +1,185 @@
+"""The WebApps of a solution in a tenant: compared with what is served, made, published, and loaded to be written back.
+
+Contents are stored and prepared before the write of an apply, which then makes the app and its version, and publishes one without
+checks; one with checks is published by `Publishing` after the commit, so that a check asks what everybody can see.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import wait
+
+from appliance.blobs.service import Blobs
+from appliance.core.errors import Conflict, NotFound
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.integrations.service import Integrations
+from appliance.solutions.changes import Change, read_all
+from appliance.solutions.definition import Solution
+from appliance.solutions.route_targets import find_lost
+from appliance.solutions.webapps import SolutionApp, comparable
+from appliance.webapps.preparing import Prepared
+from appliance.webapps.publishing import Publishing
+from appliance.webapps.service import NewApp, Version, WebApps
+
+LONGEST_WAIT_S = 45.0  # for the checks of all WebApps of an apply: its sender waits
+MOST_PULLED_BYTES = 12 << 20  # what an export carries of WebApps; it has to fit into a solution beside everything else
+MOST_PULLED_FILES = 5_000
+
+
+def plan_app(scope: TenantScope, webapps: WebApps | None, integrations: Integrations, solution: Solution, app_id: str) -> Change:
+    """What an apply would do with this WebApp."""
+    wanted = solution.webapps[app_id]
+    if webapps is None:
+        return Change("webapp", app_id, "create", _count(len(wanted.files)), "no WebApps are kept here")
+    blocked = _missing_part(scope, integrations, solution, wanted)
+    try:
+        app = webapps.get_app(scope, app_id)
+    except NotFound:
+        return Change("webapp", app_id, "create", _count(len(wanted.files)), blocked)
+    ready = find_same(scope, webapps, app_id, wanted)
+    if ready is not None and ready == app.published_version:
+        return Change("webapp", app_id, "unchanged", f"version {ready}", blocked)
+    if ready is not None:
+        return Change("webapp", app_id, "update", f"version {ready} has this, and is published", blocked)
+    told = "; ".join(_changed(scope, webapps, (app_id, app.published_version), wanted)) or _count(len(wanted.files))
+    return Change("webapp", app_id, "update", f"{told}; published as the next version", blocked)
+
+
+def _count(files: int) -> str:
+    return f"{files} file{'s' * (files != 1)}"
+
+
+def find_same(scope: TenantScope, webapps: WebApps, app_id: str, wanted: SolutionApp) -> int | None:
+    """The version that holds just this: the published one, or else the latest where that is ready."""
+    published = webapps.get_app(scope, app_id).published_version
+    candidates = [webapps.get_version(scope, app_id, published)] if published is not None else []
+    candidates += webapps.list_versions(scope, app_id, PageRequest(1)).items
+    for version in candidates:
+        if version.state not in ("uploading", "failed") and _is_same(scope, webapps, version, wanted):
+            return version.number
+    return None
+
+
+def _is_same(scope: TenantScope, webapps: WebApps, version: Version, wanted: SolutionApp) -> bool:
+    same = comparable(version.settings) == comparable(wanted.settings)
+    return same and webapps.list_files(scope, version.app, version.number) == wanted.specs
+
+
+def _changed(scope: TenantScope, webapps: WebApps, published: tuple[str, int | None], wanted: SolutionApp) -> Iterator[str]:
+    app_id, number = published
+    if number is None:
+        return
+    before, after = webapps.list_files(scope, app_id, number), wanted.specs
+    counts = (
+        ("added", len(after.keys() - before.keys())),
+        ("changed", sum(before[path] != after[path] for path in before.keys() & after.keys())),
+        ("removed", len(before.keys() - after.keys())),
+    )
+    yield from (f"{_count(count)} {what}" for what, count in counts if count)
+    if comparable(webapps.get_version(scope, app_id, number).settings) != comparable(wanted.settings):
+        yield "app.yaml changed"
+
+
+def _missing_part(scope: TenantScope, integrations: Integrations, solution: Solution, wanted: SolutionApp) -> str | None:
+    """The first thing a route or the access names that is neither in the tenant nor in the solution."""
+    for route in wanted.routes:
+        if route.process not in solution.processes and route.entities not in solution.collections and find_lost(scope, [route]):
+            folder = f"processes/{route.process}/" if route.process else f"collections/{route.entities}.yaml"
+            return f"its route {route.path} leads to the {route.target}, which is neither here nor in the solution; add {folder}"
+    slug = wanted.access.integration
+    if slug and slug not in solution.integrations:
+        try:
+            integrations.get_integration(scope, slug)
+        except NotFound:
+            return f"its access uses the integration {slug}, which is neither here nor in the solution"
+    return None
+
+
+# -- applying
+
+
+def prepare_apps(
+    scope: TenantScope, webapps: WebApps | None, solution: Solution, changes: Iterable[Change], message: str
+) -> dict[str, Prepared]:
+    """Before the write: the contents of every WebApp that an apply changes, stored; ApiKeyLeaked, PayloadTooLarge."""
+    if webapps is None:
+        return {}
+    prepared = {}
+    for change in changes:
+        if is_made(change):
+            app = solution.webapps[change.id]
+            prepared[change.id] = webapps.prepare_version(scope, app.files, app.settings, message)
+    return prepared
+
+
+def is_made(change: Change) -> bool:
+    """Whether an apply makes or publishes a version of a WebApp."""
+    return change.kind == "webapp" and change.action in ("create", "update")
+
+
+def make_app(scope: TenantScope, webapps: WebApps, change: Change, wanted: SolutionApp, prepared: Prepared | None) -> int | None:
+    """Inside the write: the app and the version, served where it has no checks; answers the number of one that has some."""
+    if change.action == "create":
+        webapps.create_app(scope, NewApp(change.id))
+    number = find_same(scope, webapps, change.id, wanted)
+    if number is None:
+        if prepared is None:
+            raise Conflict(f"the WebApp {change.id} changed while the solution was being applied; apply it again")
+        number = webapps.add_version(scope, change.id, prepared).number
+    if wanted.settings.smoke:
+        return number
+    webapps.publish_version(scope, change.id, number)
+    return None
+
+
+def publish_apps(scope: TenantScope, publishing: Publishing, numbers: Mapping[str, int]) -> dict[str, str]:
+    """After the commit: publish versions that have checks; answers by app why one is not published (yet)."""
+    failures: dict[str, str] = {}
+    running = []
+    for app_id, number in numbers.items():
+        try:
+            started = publishing.publish_version(scope, app_id, number)
+        except Conflict as error:
+            failures[app_id] = error.message
+            continue
+        running += [started.over] if started.over is not None else []
+    wait(running, LONGEST_WAIT_S)
+    for app_id, number in numbers.items():
+        if app_id not in failures and (reason := _reason(scope, publishing, app_id, number)):
+            failures[app_id] = reason
+    return failures
+
+
+def _reason(scope: TenantScope, publishing: Publishing, app_id: str, number: int) -> str | None:
+    try:
+        found = publishing.get_publication(scope, app_id, number)
+    except NotFound:
+        return None  # it was served already
+    if found.is_running:
+        return f"version {number} is still being checked; GET /api/v1/webapps/{app_id}/versions/{number}/publication tells the end"
+    if found.state == "published":
+        return None
+    seen = next((str(check["seen"]) for check in found.checks if check["outcome"] == "failed"), "")
+    return f"{found.reason}{f'; it answered: {seen}' if seen else ''}"
+
+
+# -- writing back
+
+
+def load_published(scope: TenantScope, webapps: WebApps, blobs: Blobs) -> tuple[dict[str, SolutionApp], list[str]]:
+    """The WebApps as they are served, and the names of those that are too large for a solution.  ScopeMissing."""
+    served = [app for app in read_all(lambda page: webapps.list_apps(scope, page)) if app.published_version is not None]
+    if served:
+        scope.require("webapps.read")
+    found: dict[str, SolutionApp] = {}
+    left_out: list[str] = []
+    size = count = 0
+    for app in served:
+        version = webapps.get_version(scope, app.id, app.published_version or 0)
+        if size + version.bytes > MOST_PULLED_BYTES or count + version.files > MOST_PULLED_FILES:
+            left_out.append(app.id)
+            continue
+        size, count = size + version.bytes, count + version.files
+        specs = webapps.list_files(scope, app.id, version.number)
+        files = {path: blobs.read_whole(scope, spec.sha256, MOST_PULLED_BYTES) for path, spec in specs.items()}
+        found[app.id] = SolutionApp(version.settings, files)
+    return found, left_out
