@@ -61,14 +61,13 @@ def ask(port: int, host: str, path: str, seconds: float) -> float:
     for _ in range(CONNECTIONS):
         connection = socket.create_connection(("127.0.0.1", port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        selector.register(connection, selectors.EVENT_READ)
+        selector.register(connection, selectors.EVENT_READ, connection)
         missing[connection] = -1
         connection.sendall(request)
     count, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
         for key, _ in selector.select():
-            connection = key.fileobj
-            assert isinstance(connection, socket.socket)
+            connection = key.data
             piece = connection.recv(1 << 20)
             if not piece:
                 raise SystemExit(f"the server has closed the connection with {missing[connection]} bytes of {path} to come")
