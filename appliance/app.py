@@ -34,6 +34,7 @@ from appliance.documents import reviews
 from appliance.documents import service as documents
 from appliance.documents.keeping import refuse_tenant_with_kept
 from appliance.documents.leaving import Exits
+from appliance.documents.previews import Previews
 from appliance.documents.publications import Publications
 from appliance.documents.reading import Reading, TextReader
 from appliance.documents.scanning import incoming_blobs
@@ -204,7 +205,7 @@ def build(config: Config) -> Appliance:
         executor=executor, rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
         instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
         blobs=blobs, documents=files, uploads=Uploads(files, incoming, config.limits.document_mb << 20),
-        publications=Publications(exits), shares=Shares(exits, sealer),
+        previews=Previews(blobs, formats, files), publications=Publications(exits), shares=Shares(exits, sealer),
         webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
         webhooks=webhooks.Webhooks(sealer, egress), certificates=Certificates(sealer), domains=own_domains,
         visits=visits,

@@ -19,6 +19,7 @@ from . import (
     llm,
     logs,
     oauth,
+    previews,
     processes,
     publishing,
     replay,
@@ -41,8 +42,8 @@ from .routing import ROUTES
 
 DOMAINS = (
     actions, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents, domains, dry_runs,
-    executions, integrations, keys, kill_switches, llm, logs, oauth, processes, publishing, replay, retention, retry_plan,
-    reviews, shares, solutions, tenants, traffic, triggers, version_diff, visits, webapps, webhooks,
+    executions, integrations, keys, kill_switches, llm, logs, oauth, previews, processes, publishing, replay, retention,
+    retry_plan, reviews, shares, solutions, tenants, traffic, triggers, version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

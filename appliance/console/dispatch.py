@@ -18,11 +18,12 @@ from appliance.solutions.services import Services
 
 from . import csrf, session
 from .rendering import Renderer
-from .routing import Answer, Arrival, Asked, BaseRoute, Download, File, Form, Later, Page, PageRoute, Redirect, Visit
+from .routing import Answer, Arrival, Asked, BaseRoute, Download, File, Form, Later, Page, PageRoute, Picture, Redirect, Visit
 
 log = logging.getLogger(__name__)
 
 MAX_FIELDS = 5000
+LASTING = "private, max-age=86400, immutable"
 INTERNAL = "something went wrong in the appliance; tell its operator the request id, the log has the rest"
 FOREIGN = "this form was sent from another site or by a program; open the page here and send it again"
 NO_PAGE = "there is no such page here; the menu shows what there is"
@@ -110,13 +111,14 @@ class Edge:
             log.exception("unhandled error in the console")
             return self._send(_problem_page(ApplianceError(INTERNAL)), asked, visit)
 
-    def _send(self, answer: Page | Redirect | Download | File, asked: Asked, visit: Visit | None) -> Response:
+    def _send(self, answer: Page | Redirect | Download | File | Picture, asked: Asked, visit: Visit | None) -> Response:
         response = self._response(answer, asked, visit)
-        response.headers["Cache-Control"] = "no-store"
-        response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox" if isinstance(answer, File) else self._policy
+        response.headers["Cache-Control"] = LASTING if isinstance(answer, Picture) else "no-store"
+        is_foreign = isinstance(answer, File | Picture)
+        response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox" if is_foreign else self._policy
         return response
 
-    def _response(self, answer: Page | Redirect | Download | File, asked: Asked, visit: Visit | None) -> Response:
+    def _response(self, answer: Page | Redirect | Download | File | Picture, asked: Asked, visit: Visit | None) -> Response:
         if isinstance(answer, Redirect):
             response = Response(b"", 303, {"Location": answer.url})
             for name, value in answer.cookies.items():
@@ -132,6 +134,8 @@ class Edge:
             response = Response(answer.content, 200, content_type=answer.media)
             response.headers.set("Content-Disposition", "attachment", filename=answer.name)
             return response
+        if isinstance(answer, Picture):
+            return Response(answer.content, 200, content_type=answer.media)
         html = self._renderer.render(answer, asked, visit)
         return Response(html, answer.status, content_type="text/html; charset=utf-8")
 

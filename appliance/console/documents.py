@@ -6,17 +6,18 @@ from typing import cast
 from appliance.core import clock, full_text
 from appliance.core.errors import ApplianceError, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
-from appliance.documents import reviews, texts
+from appliance.documents import previews, reviews, texts
 from appliance.documents.reviews import Decision, NewReview, Review
 from appliance.documents.service import Document, Wanted
 from appliance.documents.texts import Text
 from appliance.tenants import people
 
 from .people import Names
-from .routing import Answer, File, Page, Redirect, Visit, page
+from .routing import Answer, File, Page, Picture, Redirect, Visit, page
 
 MOST_FOLDERS = 200
 EXCERPT_BYTES = 20_000
+PREVIEW_WIDTH = 640
 DUE_DAYS = (("1", "in 1 day"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"))
 
 
@@ -77,6 +78,7 @@ def _document_page(visit: Visit, document_id: str, problem: ApplianceError | Non
         "names": Names(visit), "problem": problem, "comment": visit.asked.field("comment"), "days": DUE_DAYS,
         "members": people.list_members(visit.scope) if may_ask else [], "chosen": visit.asked.form.get("reviewers", []),
         "note": visit.asked.field("note"), "text": text, "excerpt": excerpt,
+        "preview": text is not None and previews.has_preview(document.media_type),
     }  # fmt: skip
     return Page("document.html", values, problem.status if problem else 200)
 
@@ -162,3 +164,11 @@ def download_document(visit: Visit, document_id: str) -> Answer:
     revision = visit.asked.args.get("revision")
     content = visit.services.documents.open_content(visit.scope, document_id, None if revision is None else _number(revision))
     return File(content.name, content.media_type, content.pieces(0, content.size), content.size)
+
+
+@page("GET", "/documents/<document_id>/preview", scope="documents.read")
+def show_preview(visit: Visit, document_id: str) -> Answer:
+    """The first page of the `revision` asked for, as a picture on the page of its document."""
+    revision = _number(visit.asked.args.get("revision", ""))
+    found = visit.services.previews.get_preview(visit.scope, document_id, 1, PREVIEW_WIDTH, revision)
+    return Picture(previews.MEDIA_TYPE, found.data)

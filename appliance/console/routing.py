@@ -51,6 +51,14 @@ class File:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A picture that stands on a page of ours, at an address that always shows the same."""
+
+    media: str
+    content: bytes
+
+
+@dataclass(frozen=True)
 class Later:
     """What `then` answers once `work` is done, well or badly; nobody holds a thread meanwhile."""
 
@@ -58,7 +66,7 @@ class Later:
     then: "Callable[[], Answer]"
 
 
-Answer = Page | Redirect | Download | File | Later
+Answer = Page | Redirect | Download | File | Picture | Later
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ _TEXTS = {
 }
 # What a content of the sniffed type may be called: by the extension of its name, or by its sender.
 _REFINED = {"application/zip": _OFFICE, "application/x-ole-storage": _OLD_OFFICE, TEXT: _TEXTS, "application/xml": _TEXTS}
+_BITMAP_HEADERS = (12, 40, 52, 56, 64, 108, 124)  # two letters alone would take many a text for a picture
 _MARKUP = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(!doctype\s+html|html|head|body|script|\?xml|svg)\b", re.IGNORECASE | re.DOTALL)
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
@@ -76,6 +77,8 @@ def sniff(head: bytes) -> str:
     for offset, signature, media_type in _SIGNATURES:
         if head[offset : offset + len(signature)] == signature and (offset != 8 or head[:4] == b"RIFF"):
             return media_type
+    if head[:2] == b"BM" and head[6:10] == bytes(4) and int.from_bytes(head[14:18], "little") in _BITMAP_HEADERS:
+        return "image/bmp"
     bare = head.removeprefix(b"\xef\xbb\xbf")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return TEXT  # UTF-16 with its mark

@@ -16,7 +16,7 @@ from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 
-from . import folders, texts
+from . import folders, preview_rows, texts
 from .folders import Folder
 from .keeping import refuse_kept
 from .lists import chosen, shown
@@ -34,7 +34,7 @@ __all__ = [
 ]  # fmt: skip
 
 HOLDER = "document_revision"  # the table whose rows are what documents have been
-HOLDERS = (HOLDER, "document_upload_part", "document_text")  # every table here that refers to blobs
+HOLDERS = (HOLDER, "document_upload_part", "document_text", "document_preview")  # every table here that refers to blobs
 _listeners: list[Listener] = []
 
 
@@ -48,6 +48,7 @@ def forget_tenant(scope: TenantScope) -> None:
     """Inside the write that deletes the tenant: revisions go before the blobs they refer to."""
     scope.delete(DocumentRow).execute()
     texts.forget_all(scope)
+    preview_rows.forget_all(scope)
 
 
 class Documents:
@@ -216,6 +217,7 @@ class Documents:
                 self._blobs.hold(scope, sha256)  # who has just begun to read it may finish
             scope.delete(DocumentRow).where(DocumentRow.id == document_id).execute()
             texts.forget_unused(scope, contents)
+            preview_rows.forget_unused(scope, contents)
             _tell(scope, "deleted", gone)
 
         db.write(delete)

@@ -10,6 +10,7 @@ from . import (
     json_text,
     pdf_pages,
     plain_text,
+    previews,
     recognition,
     separated,
     typesetting,
@@ -47,5 +48,6 @@ OPERATIONS = {
     "zip": Operation(archives.load, archives.pack),
     "unzip": Operation(archives.load, archives.unpack),
     "extract": Operation(extraction.load, extraction.extract),
+    "preview": Operation(previews.load, previews.preview, extra_mb=64),
     "ocr": Operation(recognition.load, recognition.recognise, extra_mb=1536),
 }

@@ -8,6 +8,7 @@ from appliance.blobs.service import Blobs
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.queue import TaskQueue
+from appliance.documents.previews import Previews
 from appliance.documents.publications import Publications
 from appliance.documents.service import Documents
 from appliance.documents.shares import Shares
@@ -50,6 +51,7 @@ class Services:
     blobs: Blobs
     documents: Documents
     uploads: Uploads
+    previews: Previews
     publications: Publications
     shares: Shares
     webapps: WebApps

@@ -1,5 +1,6 @@
 """One valid request for every route of documents."""
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,12 @@ def _review(tenant: Resources) -> dict[str, str]:
     return {"document_id": document, "review_id": str(tenant.ask("POST", f"/documents/{document}/reviews", _asked(tenant))["id"])}
 
 
+def _picture(tenant: Resources) -> str:
+    """A document that is a picture."""
+    pixels = base64.b64decode("Qk06AAAAAAAAADYAAAAoAAAAAQAAAAEAAAABABgAAAAAAAQAAAAAAAAAAAAAAAAAAAAAAAAA/wAAAA==")
+    return str(tenant.ask("POST", "/documents", None, params={"name": "pixel.bmp"}, content=pixels)["id"])
+
+
 DOCUMENTS: dict[str, Callable[[Resources], Example]] = {
     "list_documents": lambda tenant: Example(query={"metadata": '{"customer": "ACME"}', "search": "number"}),
     "create_document": lambda tenant: Example(
@@ -56,6 +63,7 @@ DOCUMENTS: dict[str, Callable[[Resources], Example]] = {
     ),
     "get_document": lambda tenant: Example(_document(tenant)),
     "download_document": lambda tenant: Example(_document(tenant)),
+    "get_document_preview": lambda tenant: Example({"document_id": _picture(tenant)}, query={"page": "1", "width": "160"}),
     "get_document_text": lambda tenant: Example(_document(tenant)),
     "list_revisions": lambda tenant: Example(_document(tenant)),
     "change_document": lambda tenant: Example(

@@ -1,10 +1,12 @@
 """Documents in the console: what people see of them, and how they decide about a content."""
 
+import io
 from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 
 from tests.console.browser import Browser
 
@@ -117,3 +119,23 @@ def test_documents_of_others_are_not_there(signed_in: SignedIn, acme: httpx.Clie
         form = {"decision": "approve", "revision": "1", "needed": "1", "days": "7", "reviewers": "owner@globex.test"}
         assert stranger.post(stranger.at("globex", f"/console/documents/{made['id']}/{path}"), form).status_code == 404
     assert acme.get(f"/api/v1/documents/{made['id']}").json()["data"]["review"] == "pending"
+
+
+def test_a_picture_is_shown_on_its_page(signed_in: SignedIn, acme: httpx.Client, made: dict[str, Any]) -> None:
+    out = io.BytesIO()
+    Image.new("RGB", (1000, 500), "red").save(out, "PNG")
+    answer = acme.post("/api/v1/documents", params={"name": "red.png"}, content=out.getvalue())
+    picture = answer.json()["data"]["id"]
+    viewer = signed_in("viewer@acme.test")
+    address = f"/console/documents/{picture}/preview?revision=1"
+    (found,) = (line for line in shown(viewer, f"/{picture}").splitlines() if 'class="preview"' in line)
+    for part in (f'src="{address}"', 'alt="Preview of red.png"', 'width="640" height="320"'):
+        assert part in found
+    preview = viewer.get(viewer.at("acme", address))
+    assert (preview.status_code, preview.headers["content-type"]) == (200, "image/webp")
+    assert preview.headers["cache-control"] == "private, max-age=86400, immutable"
+    assert preview.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    assert Image.open(io.BytesIO(preview.content)).size == (640, 320)
+    assert 'class="preview"' not in shown(viewer, f"/{made['id']}")
+    for wrong, status in ((f"/{made['id']}/preview?revision=1", 404), (f"/{picture}/preview", 422)):
+        shown(viewer, wrong, status)

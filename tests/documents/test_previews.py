@@ -1,0 +1,155 @@
+"""Previews are painted once for each content, page and width, kept while a document has the content, and given to nobody else."""
+
+import io
+import threading
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from appliance.blobs.service import GRACE_MS, Blobs
+from appliance.core import clock, db
+from appliance.core.errors import NotFound, Overloaded
+from appliance.core.scope import TenantScope
+from appliance.documents import previews, scanning, service
+from appliance.documents.previews import PreviewFailed, Previews
+from appliance.documents.scanning import Quarantined
+from appliance.documents.service import Documents, NewDocument
+from appliance.formats import Formats, Settings
+from appliance.tenants import service as tenants
+
+on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def formats(tmp_path_factory: pytest.TempPathFactory) -> Formats:
+    return Formats(Settings(tmp_path_factory.mktemp("formats"), processes=2))
+
+
+@pytest.fixture
+def painter(blobs: Blobs, formats: Formats, documents: Documents) -> Previews:
+    return Previews(blobs, formats, documents)
+
+
+@pytest.fixture
+def idle(blobs: Blobs, documents: Documents, tmp_path: Path) -> Previews:
+    """One whose worker cannot start: what it answers was kept."""
+    (tmp_path / "blocked").write_bytes(b"")
+    return Previews(blobs, Formats(Settings(tmp_path / "blocked")), documents)
+
+
+def png(width: int = 400, height: int = 200) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (width, height), "red").save(out, "PNG")
+    return out.getvalue()
+
+
+def store(documents: Documents, scope: TenantScope, name: str, data: bytes) -> str:
+    return documents.store_document(scope, NewDocument(name), data).id
+
+
+def rows() -> int:
+    return int(db.rows("SELECT count(*) FROM document_preview")[0][0])
+
+
+def test_a_preview_is_kept_and_goes_with_its_last_document(
+    documents: Documents, painter: Previews, idle: Previews, blobs: Blobs, acme: TenantScope, globex: TenantScope,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    tenants.on_tenant_delete(service.forget_tenant)
+    first, second = store(documents, acme, "a.png", png()), store(documents, acme, "b.png", png())
+    made = painter.get_preview(acme, first, 1, 160)
+    assert Image.open(io.BytesIO(made.data)).size == (160, 80)
+    assert idle.get_preview(acme, second, 1, 160) == made
+    with pytest.raises(NotFound):
+        painter.get_preview(globex, first, 1, 160)
+    theirs = store(documents, globex, "c.png", png())
+    with pytest.raises(FileExistsError):
+        idle.get_preview(globex, theirs, 1, 160)
+    painter.get_preview(globex, theirs, 1, 160)
+    later = clock.now_ms() + 2 * GRACE_MS
+    monkeypatch.setattr(clock, "now_ms", lambda: later)
+    blobs.collect()
+    documents.delete_document(acme, first)
+    assert idle.get_preview(acme, second, 1, 160) == made, "its blob is referred to"
+    documents.delete_document(acme, second)
+    assert rows() == 1
+    tenants.delete_tenant("globex")
+    assert rows() == 0
+    monkeypatch.setattr(clock, "now_ms", lambda: later + 2 * GRACE_MS)
+    blobs.collect()
+    assert db.rows("SELECT count(*) FROM blob") == [(0,)]
+
+
+@on_sqlite
+def test_what_is_never_painted(documents: Documents, idle: Previews, acme: TenantScope) -> None:
+    for name, data in (
+        ("a.svg", b"<svg xmlns='http://www.w3.org/2000/svg'/>"), ("a.html", b"<html><script>1</script>"), ("a.txt", b"plain"),
+        ("a.png", b"<svg onload='alert(1)'/>"), ("a.bin", b"\x00\x01"), ("a.bmp", b"BMW and other cars"),
+    ):  # fmt: skip
+        with pytest.raises(NotFound, match="have no preview"):
+            idle.get_preview(acme, store(documents, acme, name, data), 1, 160)
+    picture = store(documents, acme, "b.png", png())
+    for page, revision in ((2, 1), (0, 1), (1, 2)):
+        with pytest.raises(NotFound):
+            idle.get_preview(acme, picture, page, 160, revision)
+
+
+@on_sqlite
+def test_a_refusal_is_kept_and_a_missing_page_is_not(
+    documents: Documents, painter: Previews, idle: Previews, acme: TenantScope
+) -> None:
+    broken = store(documents, acme, "a.pdf", b"%PDF-1.7 nothing")
+    for each in (painter, idle):
+        with pytest.raises(PreviewFailed, match="no PDF that can be read") as caught:
+            each.get_preview(acme, broken, 1, 160)
+        assert caught.value.extra == {"reason": "content_invalid"}
+    out = io.BytesIO()
+    Image.new("RGB", (30, 40)).save(out, "PDF")
+    whole = store(documents, acme, "b.pdf", out.getvalue())
+    with pytest.raises(NotFound, match="no page 2"):
+        painter.get_preview(acme, whole, 2, 160)
+    assert rows() == 1
+    painter.get_preview(acme, whole, 1, 160)
+
+
+@on_sqlite
+def test_quarantine_holds_for_a_preview_that_was_made_before(documents: Documents, painter: Previews, acme: TenantScope) -> None:
+    made = store(documents, acme, "a.png", png())
+    painter.get_preview(acme, made, 1, 160)
+    sha256 = documents.get_document(acme, made).sha256
+    db.write(lambda: scanning._set_state(acme, sha256, "quarantined", "strange"))
+    with pytest.raises(Quarantined):
+        painter.get_preview(acme, made, 1, 160)
+
+
+@on_sqlite
+def test_one_is_painted_at_a_time_and_few_wait(
+    documents: Documents, painter: Previews, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = store(documents, acme, "a.png", png())
+    monkeypatch.setattr(previews, "PATIENCE_SECONDS", 0.01)
+    with painter._turn, pytest.raises(Overloaded):
+        painter.get_preview(acme, made, 1, 160)
+    painter._waiting = threading.BoundedSemaphore(1)
+    with painter._waiting, pytest.raises(Overloaded):
+        painter.get_preview(acme, made, 1, 160)
+    painter.get_preview(acme, made, 1, 160)
+
+
+@on_sqlite
+def test_a_document_deleted_meanwhile_leaves_nothing(
+    documents: Documents, painter: Previews, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = store(documents, acme, "a.png", png())
+    painted = Previews._perform
+
+    def perform(self: Previews, *given: object) -> bytes:
+        data = painted(self, *given)  # type: ignore[arg-type]
+        documents.delete_document(acme, made)
+        return data
+
+    monkeypatch.setattr(Previews, "_perform", perform)
+    with pytest.raises(NotFound):
+        painter.get_preview(acme, made, 1, 160)
+    assert rows() == 0
