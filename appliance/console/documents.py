@@ -169,6 +169,7 @@ def download_document(visit: Visit, document_id: str) -> Answer:
 @page("GET", "/documents/<document_id>/preview", scope="documents.read")
 def show_preview(visit: Visit, document_id: str) -> Answer:
     """The first page of the `revision` asked for, as a picture on the page of its document."""
+    visit.services.documents.get_document(visit.scope, document_id)  # what is not there is so whatever else is asked
     revision = _number(visit.asked.args.get("revision", ""))
     found = visit.services.previews.get_preview(visit.scope, document_id, 1, PREVIEW_WIDTH, revision)
     return Picture(previews.MEDIA_TYPE, found.data)
