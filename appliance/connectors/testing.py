@@ -18,10 +18,12 @@ A plugin's test file:
 
 import json
 import logging
+import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -37,11 +39,24 @@ from appliance.connectors.oauth import ClientTokens
 from appliance.connectors.registry import Installed, check_declaration, check_discovered
 from appliance.connectors.schemas import compile_schema
 
+_PORTS = range(20_000, 32_000)
 LOOPBACK = ("127.0.0.0/8", "::1")
 """Egress rules that open loopback, where a plugin's own test server listens."""
 
 _PIECE = 64 * 1024
 _log = logging.getLogger(__name__)
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on right now, for a server of a test.
+
+    It lies below the ports that the system gives to callers: of those, one may be taken before the server is there.
+    """
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _sink(level: Level, message: str, fields: Json) -> None:

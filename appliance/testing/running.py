@@ -1,7 +1,6 @@
 """A running appliance inside the test's own process: real server, real database, real sandbox."""
 
 import asyncio
-import socket
 import ssl
 import threading
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,8 @@ from typing import Any
 import httpx
 
 from appliance import app
+from appliance.connectors.testing import free_port
+from appliance.core import clock
 from appliance.core.config import Config, load_config
 from appliance.core.scope import TenantScope
 from appliance.tenants import keys, people, service
@@ -19,13 +20,6 @@ from appliance.tenants.scopes import SCOPES
 from appliance.webapps.certificates.authority import ca_certificate
 
 START_SECONDS = 30.0
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def make_config(folder: Path, **settings: Any) -> Config:
@@ -102,15 +96,24 @@ def start(config: Config) -> Running:
     if not ready.wait(START_SECONDS):
         raise TimeoutError("the server did not start")
     running = Running(appliance, config, box["loop"], box["stop"], thread)
-    _wait_ready(config)
+    _wait_ready(config, thread)
     return running
 
 
-def _wait_ready(config: Config) -> None:
-    """Return once the port answers."""
-    transport = httpx.HTTPTransport(retries=20, verify=_trust(config))
-    with httpx.Client(transport=transport, trust_env=False, timeout=START_SECONDS) as client:
-        client.get(f"{_loopback(config)}/readyz").raise_for_status()
+def _wait_ready(config: Config, server: threading.Thread) -> None:
+    """Return once the port answers; TimeoutError when it does not, RuntimeError when the server has ended."""
+    until = clock.monotonic() + START_SECONDS
+    with httpx.Client(verify=_trust(config), trust_env=False, timeout=START_SECONDS) as client:
+        while True:
+            try:
+                client.get(f"{_loopback(config)}/readyz").raise_for_status()
+                return
+            except httpx.TransportError as error:
+                if clock.monotonic() > until:
+                    raise TimeoutError("the server did not answer in time") from error
+            server.join(0.02)
+            if not server.is_alive():
+                raise RuntimeError("the server ended before it answered; its port may have been taken")
 
 
 def _loopback(config: Config) -> str:

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -12,6 +11,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from appliance.connectors.testing import free_port
 from tests.architecture.source_tree import ROOT
 
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
@@ -85,13 +85,6 @@ class Reader:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def is_ready(port: int) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import httpx
 
-from appliance.testing.running import free_port
+from appliance.connectors.testing import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 ONE_CODE_STEP = {

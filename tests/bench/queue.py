@@ -17,12 +17,12 @@ from typing import Any
 import httpx
 
 from appliance.app import open_store
+from appliance.connectors.testing import free_port
 from appliance.core import db
 from appliance.core.config import load_config
 from appliance.processes import executions
 from appliance.processes.executions import Birth, StartRequest
 from appliance.tenants import keys, service
-from appliance.testing.running import free_port
 
 from .executions import served
 

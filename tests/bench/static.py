@@ -22,7 +22,7 @@ from pathlib import Path
 
 import httpx
 
-from appliance.testing.running import free_port
+from appliance.connectors.testing import free_port
 from tests.bench.executions import ROOT, served, set_up
 
 SIZES = {"1 KB": 1 << 10, "20 KB": 20 << 10, "1 MB": 1 << 20}

@@ -19,8 +19,8 @@ from typing import Any, LiteralString
 import httpx
 import psycopg
 
+from appliance.connectors.testing import free_port
 from appliance.core.config import load_config
-from appliance.testing.running import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 ITEMS = 3

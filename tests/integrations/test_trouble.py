@@ -11,11 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.connectors.testing import Answer, LoopbackServer
+from appliance.connectors.testing import Answer, LoopbackServer, free_port
 from appliance.core import clock
 from appliance.integrations import gate
 from appliance.integrations.circuit import FAILURES, LONGEST_OPEN_MS
-from appliance.testing.running import free_port
 
 API = "/api/v1"
 METADATA = b"""<edmx:Edmx Version="4.0" xmlns:edmx="http://docs.oasis-open.org/odata/ns/edmx">

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from appliance.connectors.testing import free_port
 from appliance.core import clock, db, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
@@ -17,7 +18,7 @@ from appliance.core.scope import TenantScope
 from appliance.sites.tls import ServerConfig, make_server_config
 from appliance.sites.transport import Transport
 from appliance.tenants import service as tenants
-from appliance.testing.running import free_port, make_config
+from appliance.testing.running import make_config
 from appliance.webapps.certificates.client import Registration
 from appliance.webapps.certificates.issuing import Issuer, Standing, Wish, Worker
 from appliance.webapps.certificates.models import OrderRow

@@ -11,6 +11,7 @@ from quart import Quart
 
 from appliance.cli.doctor import certificate_findings
 from appliance.connectors.egress import Egress
+from appliance.connectors.testing import free_port
 from appliance.core import clock, db, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
@@ -23,7 +24,7 @@ from appliance.sites.tls import ServerConfig, make_server_config
 from appliance.sites.transport import Transport
 from appliance.tenants import service as tenants
 from appliance.tenants.hosts import match_host
-from appliance.testing.running import free_port, make_config
+from appliance.testing.running import make_config
 from appliance.webapps.certificates.assembly import make_issuer
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
 from appliance.webapps.certificates.issuing import Issuer, Worker

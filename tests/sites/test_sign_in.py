@@ -10,8 +10,9 @@ import httpx
 import pytest
 from aiosmtpd.controller import Controller
 
+from appliance.connectors.testing import free_port
 from appliance.core import db
-from appliance.testing.running import Running, free_port
+from appliance.testing.running import Running
 from tests.sites.test_access import PAGE, cookie_of, open_app, send
 from tests.webapps.identity_provider import SECRET, IdentityProvider
 

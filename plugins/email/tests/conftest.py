@@ -27,6 +27,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from appliance.connectors.testing import free_port
+
 PASSWORD = "sésame-'\"x"
 START_SECONDS = 60
 
@@ -126,7 +128,7 @@ def mailbox(dovecot: dict[str, int], certified: Certified) -> Mailbox:
 @pytest.fixture(scope="session")
 def dovecot(folder: Path, certified: Certified) -> Iterator[dict[str, int]]:
     """Its ports by encryption."""
-    ports = {"tls": _free_port(), "starttls": _free_port()}
+    ports = {"tls": free_port(), "starttls": free_port()}
     account = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
     (folder / "conf").write_text(_configuration(folder, certified, ports, account), encoding="utf-8")
     options: dict[str, Any] = {}
@@ -194,12 +196,6 @@ namespace inbox {{
 """
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 def _wait(process: subprocess.Popen[bytes], folder: Path, port: int) -> None:
     until = time.monotonic() + START_SECONDS
     while True:
@@ -257,7 +253,7 @@ def posting(certified: Certified, tls: str, **options: Any) -> Iterator[Post]:
     wanted = kinds[tls]
     if tls != "off":
         wanted |= {"auth_required": True, "authenticator": _let_in, "auth_require_tls": tls == "starttls"}
-    port = _free_port()
+    port = free_port()
     controller = Controller(post, hostname="127.0.0.1", port=port, **{**wanted, **options})
     controller.start()
     post.settings["smtp_port"] = port

@@ -1,7 +1,6 @@
 """Real servers on free ports of loopback, each with a folder of its own: OpenSSH, Apache, Swift and ProFTPD."""
 
 import base64
-import contextlib
 import grp
 import hashlib
 import os
@@ -20,7 +19,7 @@ from typing import Any
 import pytest
 
 from appliance.connectors.contract import Context
-from appliance.connectors.testing import open_context
+from appliance.connectors.testing import free_port, open_context
 
 START_SECONDS = 60
 PASSPHRASE = "sésame-canary"
@@ -77,12 +76,6 @@ def unprivileged(folder: Path) -> dict[str, Any]:
     own(folder)
     user = server_user()
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": folder} if os.geteuid() == 0 else {}
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @contextmanager
@@ -259,7 +252,7 @@ def proftpd() -> Iterator[dict[str, Place]]:
         certify(folder)
         (folder / "users").write_text(f"ann:{HASH}:{user.pw_uid}:{user.pw_gid}::{folder}/root:/bin/sh\n")
         (folder / "users").chmod(0o600)
-        ports = dict(zip(("explicit", "implicit", "clear", "old"), free_ports(4), strict=True))
+        ports = dict(zip(("explicit", "implicit", "clear", "old"), [free_port() for _ in range(4)], strict=True))
         names = {"user": user.pw_name, "group": grp.getgrgid(user.pw_gid).gr_name, "folder": folder}
         (folder / "config").write_text(Path(__file__).with_name("proftpd.conf").read_text().format(**names, **ports))
         options = unprivileged(folder)
@@ -269,11 +262,3 @@ def proftpd() -> Iterator[dict[str, Place]]:
             usual = {"host": "127.0.0.1", "user": "ann", "password": "sésame", "ca": ca, "root": str(root)}
             ways = {"explicit": "explicit", "implicit": "implicit", "clear": "off", "old": "off"}
             yield {name: Place({**usual, "port": ports[name], "tls": tls}, root, process) for name, tls in ways.items()}
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        found = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in found]

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from appliance.connectors.contract import Context
-from appliance.connectors.testing import open_context
+from appliance.connectors.testing import free_port, open_context
 
 PASSWORD = "sésame-'\"%s\\2a"
 START_SECONDS = 60
@@ -50,7 +50,7 @@ def directory() -> Iterator[Directory]:
     folder = Path(tempfile.mkdtemp(prefix="gos-ldap-"))
     try:
         ca = _certify(folder)
-        plain, tls = _free_port(), _free_port()
+        plain, tls = free_port(), free_port()
         _write(folder)
         account = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
         options: dict[str, Any] = {}
@@ -161,12 +161,6 @@ def _certify(folder: Path) -> str:
     )
     (folder / "key").write_bytes(private)
     return ca.decode("ascii")
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:

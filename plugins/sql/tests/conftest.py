@@ -5,7 +5,6 @@ import ipaddress
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+from appliance.connectors.testing import free_port
 
 PASSWORD = "sésame-'\"%s"
 START_SECONDS = 60
@@ -65,12 +66,6 @@ def _unprivileged(folder: Path) -> dict[str, Any]:
     for path in (folder, *folder.rglob("*")):
         os.chown(path, nobody.pw_uid, nobody.pw_gid)
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": [], "cwd": folder}
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _certificate(folder: Path) -> str:
@@ -133,7 +128,7 @@ def _serving(
 @contextmanager
 def _postgresql(folder: Path) -> Iterator[Server]:
     programs = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
-    port = _free_port()
+    port = free_port()
     ca = _certificate(folder)
     (folder / "password").write_text(PASSWORD)
     options = _unprivileged(folder)
@@ -168,7 +163,7 @@ def _postgresql(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def _mariadb(folder: Path) -> Iterator[Server]:
-    port = _free_port()
+    port = free_port()
     ca = _certificate(folder)
     (folder / "data").mkdir()
     options = _unprivileged(folder)

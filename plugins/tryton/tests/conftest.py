@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from appliance.connectors.testing import free_port
+
 PASSWORD = "sésame-'\"%s"
 START_SECONDS = 90
 
@@ -22,9 +24,7 @@ def tryton() -> Iterator[dict[str, Any]]:
     programs = Path(sys.executable).parent
     with tempfile.TemporaryDirectory(prefix="gos-tryton-") as made:
         folder = Path(made)
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            port = int(found.getsockname()[1])
+        port = free_port()
         (folder / "gos.sqlite").touch()
         (folder / "password").write_text(PASSWORD)
         (folder / "conf").write_text(f"[database]\nuri = sqlite://\npath = {folder}\n[web]\nlisten = 127.0.0.1:{port}\n")
