@@ -117,7 +117,8 @@ def _wait_ready(config: Config, server: threading.Thread) -> None:
 
 
 def _loopback(config: Config) -> str:
-    return f"{config.scheme}://127.0.0.1:{config.server.port}"
+    """Where it listens itself, without any proxy."""
+    return f"{'http' if config.tls_mode == 'off' else 'https'}://127.0.0.1:{config.server.port}"
 
 
 def _trust(config: Config) -> ssl.SSLContext | bool:
