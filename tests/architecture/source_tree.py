@@ -47,12 +47,12 @@ def name_of(path: Path) -> str:
 
 
 def imported_modules(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and dotted name of everything imported; `from a import b` gives `a.b`."""
+    """Line and dotted name of everything imported; `from a import b` gives `a.b`, `from .a import b` gives `.a.b`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+            yield from ((node.lineno, f"{'.' * node.level}{node.module}.{alias.name}") for alias in node.names)
 
 
 def dotted_name(node: ast.AST) -> str:

@@ -249,7 +249,7 @@ def test_no_secret_comes_out_of_a_whole_run(running: Running, server: LoopbackSe
             seen.may_show.clear()
             profile = {"slug": "model", "kind": "openai", "model": "small", "base_url": f"{server.url}/v1", "api_key": MODEL_KEY}
             api.post(f"{API}/llm-profiles", json=profile).raise_for_status()
-            paper = api.post(f"{API}/documents", files={"file": ("paper.txt", PAPER.encode(), "text/plain")})
+            paper = api.post(f"{API}/documents", files={"file": ("paper.bin", b"\0\1" + PAPER.encode(), None)})
             assert paper.status_code == 201, paper.text
             taken = fail_everywhere(api, server.url, port, registry)
             assert {"http", "odata", "postgresql", "mysql", "sftp", "webdav", "tryton"} <= taken

@@ -319,7 +319,7 @@ def test_an_address_inside_is_refused_when_it_is_given_and_when_a_name_leads_the
     [
         Spec("ftp://a.example/", [FAILED]), Spec("https://u:p@a.example/", [FAILED]), Spec("https://", [FAILED]),
         Spec("https://a.example:99999/", [FAILED]), Spec("https://a b.example/", [FAILED]), Spec("http://①.example/", [FAILED]),
-        Spec("https://a.example/", []), Spec("https://a.example/", [FAILED, "document.approved"]),
+        Spec("https://a.example/", []), Spec("https://a.example/", [FAILED, "document.shredded"]),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused(post: Post, acme: TenantScope, spec: Spec) -> None:
