@@ -74,7 +74,8 @@ def test_a_wrong_key_and_a_foreign_key_look_alike(stranger: httpx.Client, theirs
     answers = []
     for key in keys:
         answer = send(stranger, route, placeholder(route), **{"X-API-Key": key, "X-Request-Id": "same"})
-        answers.append((answer.status_code, answer.content, sorted(set(answer.headers) - {"date"})))
+        # The thousandth answer on a connection says that it is the last one, whatever was asked.
+        answers.append((answer.status_code, answer.content, sorted(set(answer.headers) - {"date", "connection"})))
     assert answers[0][0] == 401
     assert json.loads(answers[0][1])["error"]["code"] == "invalid_api_key"
     assert all(answer == answers[0] for answer in answers)
