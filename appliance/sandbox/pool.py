@@ -184,11 +184,16 @@ class Pool:
     def compile(self, program: Program) -> list[Failure]:
         """Every syntax error of the files that the entry reaches; empty when the program can run. Kept for `run`."""
         try:
-            lane = self._lanes.of(program)
-            with lane.slot(self.settings.queue_seconds, program.namespace) as slot:
-                return self._compile(lane, slot, program).failures
+            for _ in range(2):
+                # As with questions: most likely the process was dead before, and compiling does nothing twice.
+                lane = self._lanes.of(program)
+                with lane.slot(self.settings.queue_seconds, program.namespace) as slot:
+                    failures = self._compile(lane, slot, program).failures
+                if not any(map(was_lost, failures)):
+                    break
         except (Busy, StartFailed, RuntimesMissing) as refusal:
             return [busy(refusal)]
+        return failures
 
     def _compile_near(self, lane: AnyLane, slot: Slot, program: Program) -> Compiled:
         """In the slot's own process; one of a former template cannot compile, and takes no more than sources and maps."""

@@ -59,6 +59,13 @@ def test_a_process_killed_while_idle_costs_no_attempt(small: Pool, make_program:
     assert small.run(make_program("export default () => 1"), {}).output == 1
 
 
+def test_a_process_killed_while_idle_refuses_no_program(small: Pool, make_program: Make) -> None:
+    (victim,) = small.process_ids()
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: state_of(victim) == "Z")
+    assert small.compile(make_program("export default () => 'compiled after a kill'")) == []
+
+
 def test_a_process_that_does_not_answer_is_ended_in_time(small: Pool, make_program: Make) -> None:
     step = make_program("export default () => { for (;;); }")
     assert small.compile(step) == []
