@@ -1,10 +1,10 @@
 """How a step fails: one exception that carries the error object of CONTRACT § 17."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from appliance.core.db import dump_json
-from appliance.core.errors import ApplianceError
+from appliance.core.errors import ApplianceError, Overloaded
 from appliance.sandbox import Failure, LogLine
 
 from .faults import failure_class_of
@@ -23,6 +23,12 @@ NEXT = {
 
 # The place to run was lost or not to be had, which is not the attempt's fault: it runs again.
 LOST_CODES = ("sandbox_lost", "sandbox_busy", "formats_busy")
+
+
+def refuse_unchecked(codes: Iterable[str]) -> None:
+    """Overloaded when one of the problems is that nobody could look: what has not been looked at is not wrong."""
+    if any(code in LOST_CODES for code in codes):
+        raise Overloaded("the sandbox has no room to check the code just now; try again", headers={"Retry-After": "5"})
 
 
 class StepFailed(Exception):

@@ -27,6 +27,7 @@ from . import ending
 from .compiled import make_program
 from .decisions import decision_problems
 from .definition import Definition, DefinitionProblems, Problem, Step, parse_definition
+from .failing import refuse_unchecked
 from .models import Execution, Process, ProcessVersion
 from .rule_tests import table_problems
 from .store import OPEN
@@ -194,10 +195,14 @@ def _step_problems(pool: Pool, tenant_id: str, definition: Definition, step: Ste
 
 
 def refuse(problems: list[Problem], lines: Mapping[str, int] | None = None) -> None:
-    """DefinitionInvalid that lists every error, with lines where they are known; nothing when there is none."""
+    """DefinitionInvalid that lists every error, with lines where they are known; nothing when there is none.
+
+    Overloaded when the sandbox could not look: what nobody has looked at is not wrong.
+    """
     problems = [problem for problem in problems if problem.severity == "error"]
     if not problems:
         return
+    refuse_unchecked(problem.code for problem in problems)
     details = [Detail(p.pointer, p.code, describe(p, lines or {})) for p in problems]
     count = f"{len(problems)} problems, the first: " if len(problems) > 1 else ""
     raise DefinitionInvalid(f"the definition is not valid; {count}{details[0].message}", details=details)

@@ -13,6 +13,7 @@ from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE
 from appliance.integrations.service import Spec
 from appliance.integrations.settings import open_settings
 from appliance.processes.definition import Definition, DefinitionProblems, parse_definition
+from appliance.processes.failing import refuse_unchecked
 from appliance.processes.nodes import Severity
 from appliance.processes.typings import API_FILE
 from appliance.processes.versions import Draft, check_draft, line_of
@@ -53,10 +54,11 @@ class Problem:
 
 
 def refuse(problems: list[Problem]) -> None:
-    """DefinitionInvalid that lists every error; nothing when there is none."""
+    """DefinitionInvalid that lists every error; nothing when there is none, Overloaded when nobody could look."""
     problems = [problem for problem in problems if problem.severity == "error"]
     if not problems:
         return
+    refuse_unchecked(problem.code for problem in problems)
     details = [Detail(f"/{problem.file}", problem.code, problem.describe()) for problem in problems]
     count = f"{len(problems)} problems, the first: " if len(problems) > 1 else ""
     raise DefinitionInvalid(f"the solution is not valid; {count}{details[0].message}", details=details)

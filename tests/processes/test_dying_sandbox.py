@@ -3,9 +3,16 @@
 import os
 import signal
 
+import pytest
+
+from appliance.core.errors import Overloaded
 from appliance.processes import executions, versions
 from appliance.processes.executions import Execution, StartRequest
+from appliance.processes.surroundings import know_nothing
 from appliance.processes.versions import Draft, PublishRequest
+from appliance.sandbox import Pool, Settings
+from appliance.solutions.definition import Problem as SolutionProblem
+from appliance.solutions.definition import refuse
 
 from .world import Bell, World, code, wait_until
 
@@ -36,3 +43,18 @@ def test_steps_of_two_tenants_go_on_at_once_in_the_same_attempt_and_ring_once(wo
     wait_until(lambda: executions.get_execution(world.other, other.id).status == "succeeded")
     (spun,) = executions.list_steps(world.other, executions.get_execution(world.other, other.id))
     assert (spun.attempt, spun.output) == (1, "done")
+
+
+def test_what_no_sandbox_could_check_is_not_called_wrong(world: World) -> None:
+    stopped = Pool(Settings(processes=1))
+    stopped.start()
+    stopped.stop()
+    world.save("unseen", [code("a", "return 1")])
+    judges = versions.Judges(stopped, know_nothing, thorough=False)
+    with pytest.raises(Overloaded, match="try again"):
+        versions.publish_process(world.scope, judges, "unseen", PublishRequest())
+
+
+def test_nor_is_a_solution_of_which_it_is_a_part() -> None:
+    with pytest.raises(Overloaded, match="try again"):
+        refuse([SolutionProblem("processes/a/process.yaml", "sandbox_lost", "gone")])
