@@ -1,24 +1,20 @@
 """The sign-in of apps under `/_gos/`: by password, as a member, by a code that comes by e-mail, at a provider."""
 
-import logging
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 from urllib.parse import urlencode
 
-from appliance.core import clock, db
 from appliance.core.errors import ApplianceError, PolicyDenied
-from appliance.governance.executor import ActionRequest, GovernedExecutor
-from appliance.monitor.logs import Line, write_lines
+from appliance.governance.executor import GovernedExecutor
 from appliance.tenants import people
 from appliance.tenants import service as tenants
-from appliance.webapps.access import as_email
+from appliance.tenants.email_addresses import as_email
+from appliance.tenants.email_codes import EmailCodes
 from appliance.webapps.attempts import Attempts
-from appliance.webapps.sign_ins import Asked as AskedCode
 from appliance.webapps.sign_ins import SignIns
 from appliance.webapps.visitors import Visitor
 from appliance.webapps.visits import Visits, may_enter
 
+from .code_letters import CodeLetters, Purpose
 from .provider_sign_in import ProviderSignIn
 from .visiting import (
     ASK_COOKIE,
@@ -35,12 +31,9 @@ from .visiting import (
     safe_target,
 )
 
-log = logging.getLogger(__name__)
-
 CODE, ENTER, OIDC, SIGN_OUT, SIGNED_OUT = "/_gos/code", "/_gos/enter", "/_gos/oidc", "/_gos/sign-out", "/_gos/signed-out"
 FOREIGN = "this form was sent from another site; open the page here and send it again"
 OVER = "this code is over: codes last ten minutes and five tries; ask for a new one"
-SEND_SECONDS = 30.0
 
 
 class SignIn:
@@ -49,8 +42,9 @@ class SignIn:
     def __init__(self, visits: Visits, executor: GovernedExecutor, provider: ProviderSignIn, base_url: str) -> None:
         self._visits = visits
         self._sealer = visits.sealer
-        self._codes = SignIns(visits.sealer)
-        self._executor = executor
+        self._members = SignIns(visits.sealer)
+        self._codes = EmailCodes(visits.sealer)
+        self._post = CodeLetters(self._codes, executor)
         self._provider = provider
         self._base_url = base_url
         self._cookie = AskCookie(visits.sealer)
@@ -124,7 +118,7 @@ class SignIn:
 
     def _enter_member(self, asked: Asked) -> Answer:
         told = self._cookie.read(asked, "member") if asked.access.kind == "members" else None
-        user_id = self._codes.take_member_code(asked.place, told["state"], asked.args.get("code", "")) if told else None
+        user_id = self._members.take_member_code(asked.place, told["state"], asked.args.get("code", "")) if told else None
         if told is None or user_id is None:
             return _again("this sign-in was begun in another browser, or too long ago")
         member = people.find_member(asked.scope, user_id)
@@ -142,59 +136,26 @@ class SignIn:
             return Page("email.html", {**values, "problem": wrong, "email": asked.form.get("email", "")[:254]}, 422)
         try:
             self._letters.begin(asked.key, asked.address)
-            made = self._codes.ask_email_code(asked.place, email, allowed=asked.access.allows(email))
+            purpose = Purpose(asked.door, asked.place.host, asked.access.integration)
+            code_id = self._post.ask(purpose, email, allowed=asked.access.allows(email))
         except ApplianceError as error:
             told = {**values, "problem": error.message, "email": email}
             return Page("email.html", told, error.status, headers=error.headers)
-        if made.code:
-            self._submit(asked, made, email)
-        return Redirect(CODE, self._cookie.make(asked, "email", {"id": made.id, "email": email, "to": asked.target}))
-
-    def _submit(self, asked: Asked, made: AskedCode, email: str) -> None:
-        """Have the e-mail sent beside the answer, which comes as soon for an address that gets none."""
-        try:
-            self._executor.submit(asked.scope, partial(self._send, asked, made, email))
-        except ApplianceError as error:
-            self._note_failure(asked, made, error.message)
-
-    def _send(self, asked: Asked, made: AskedCode, email: str) -> None:
-        scope = tenants.system_scope(asked.scope.tenant_id, f"webapp:{asked.app}")
-        request = ActionRequest(
-            asked.access.integration, "send", letter(email, made.code, asked.place.host),
-            idempotency_key=f"visit/{made.id}", seconds=SEND_SECONDS, hidden=(made.code,),
-        )  # fmt: skip
-        try:
-            self._executor.execute(scope, request)
-            self._codes.note_sending(asked.scope, made.id, "sent")
-        except ApplianceError as error:
-            self._note_failure(asked, made, error.message)
-        except Exception:
-            log.exception("the e-mail with a code could not be sent")
-            self._note_failure(asked, made, "something went wrong in the appliance; its log has the rest")
-
-    def _note_failure(self, asked: Asked, made: AskedCode, message: str) -> None:
-        told = f"the app {asked.app} could not send the code of a sign-in by {asked.access.integration}: {message}"
-        line = Line(clock.now_ms(), "error", "webapp", told, {"webapp": asked.app, "integration": asked.access.integration})
-
-        def note() -> None:
-            self._codes.note_sending(asked.scope, made.id, "failed")
-            write_lines(asked.scope, [line])
-
-        db.write(note)
+        return Redirect(CODE, self._cookie.make(asked, "email", {"id": code_id, "email": email, "to": asked.target}))
 
     def _show_code(self, asked: Asked) -> Answer:
         told = self._cookie.read(asked, "email") if asked.access.kind == "email" else None
         return Redirect(SIGN_IN) if told is None else self._code_page(asked, told["email"], "")
 
     def _code_page(self, asked: Asked, email: str, problem: str) -> Page:
-        failing = self._codes.is_failing(asked.scope, asked.app)
+        failing = self._codes.is_failing(asked.door)
         return Page("code.html", {"email": email, "problem": problem, "failing": failing}, 401 if problem else 200)
 
     def _check_code(self, asked: Asked) -> Answer:
         told = self._cookie.read(asked, "email") if asked.access.kind == "email" else None
         if told is None:
             return _again("this sign-in was begun in another browser, or too long ago")
-        checked = self._codes.take_email_code(asked.place, told["id"], asked.form.get("code", ""))
+        checked = self._codes.take(asked.door, told["id"], asked.form.get("code", ""))
         if checked.is_over:
             return self._code_page(asked, told["email"], OVER)
         if not checked.email or not asked.access.allows(checked.email):
@@ -218,15 +179,6 @@ class SignIn:
 
     def _show_signed_out(self, asked: Asked) -> Answer:
         return Page("signed_out.html")
-
-
-def letter(email: str, code: str, host: str) -> dict[str, Any]:
-    """The e-mail that brings a code."""
-    text = (
-        f"Your code for {host}:\n\n    {code}\n\n"
-        "It is valid for ten minutes, in the browser that asked for it. If it was not you who asked, do nothing.\n"
-    )
-    return {"to": [email], "subject": f"Your code for {host}", "text": text}
 
 
 def _again(why: str) -> Page:

@@ -13,6 +13,7 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ConfigInvalid
 from appliance.core.scope import TenantScope
+from appliance.tenants.email_codes import Door
 from appliance.tenants.hosts import split_host
 from appliance.webapps.access import Access
 from appliance.webapps.sign_ins import Place
@@ -82,6 +83,10 @@ class Asked:
     @property
     def place(self) -> Place:
         return Place(self.scope, self.app, split_host(self.host))
+
+    @property
+    def door(self) -> Door:
+        return Door(self.scope, f"webapp:{self.app}", split_host(self.host))
 
     @property
     def key(self) -> tuple[str, str]:

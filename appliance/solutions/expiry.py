@@ -10,7 +10,7 @@ from appliance.monitor import audit, failures, tally, webhooks
 from appliance.monitor import logs as log_lines
 from appliance.processes import executions
 from appliance.processes.triggers import service as triggers
-from appliance.tenants import idempotency
+from appliance.tenants import email_codes, idempotency
 from appliance.webapps import visits as webapp_visits
 from appliance.webapps.traffic import noting as traffic
 
@@ -21,6 +21,7 @@ def delete_expired(config: Config) -> None:
     keep = config.retention
     db.write(idempotency.purge)
     webapp_visits.purge(now)
+    email_codes.purge(now)
     executions.purge(now - keep.executions_days * day)
     triggers.purge(now - keep.executions_days * day)
     history.purge_calls(keep.executions_days * day)

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from appliance.core import ids
 from appliance.core.errors import ValidationFailed
+from appliance.tenants.email_addresses import MOST_LISTED, check_listed, is_listed
 from appliance.tenants.scopes import ROLES
 
 from . import patterns
@@ -15,9 +16,6 @@ from . import patterns
 Kind = Literal["public", "password", "members", "email", "oidc"]
 KINDS = ("public", "password", "members", "email", "oidc")
 EVERYBODY = "*"
-MOST_ENTRIES = 500
-_LABEL = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
-_EMAIL = re.compile(rf"[a-z0-9.!#$%&'+/=?^_`{{|}}~-]{{1,64}}@(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})+")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -48,8 +46,7 @@ class Access:
 
     def allows(self, email: str) -> bool:
         """Whether this address is on the list."""
-        email = email.lower()
-        return bool(email) and any(email == entry or _is_of_domain(email, entry) for entry in self.allow)
+        return is_listed(email, self.allow)
 
     @property
     def allows_everybody(self) -> bool:
@@ -61,17 +58,6 @@ PUBLIC = Access()
 
 def _is_index(file: str) -> bool:
     return file == "index.html" or file.endswith("/index.html")
-
-
-def _is_of_domain(email: str, entry: str) -> bool:
-    local, _, domain = email.rpartition("@")
-    return entry.startswith("*@") and bool(local) and domain == entry[2:]
-
-
-def as_email(text: str) -> str:
-    """An address in small letters; empty when it is none that mail can be sent to."""
-    lower = text.strip().lower()
-    return lower if len(lower) <= 254 and _EMAIL.fullmatch(lower) else ""
 
 
 def parse_access(given: Any, pointer: str = "/access") -> Access:
@@ -123,8 +109,8 @@ def _texts(given: Any, pointer: str) -> tuple[str, ...]:
     if given is None:
         return ()
     fine = isinstance(given, Sequence) and not isinstance(given, str) and all(isinstance(each, str) for each in given)
-    if not fine or len(given) > MOST_ENTRIES:
-        raise ValidationFailed(f"this is a list of at most {MOST_ENTRIES} texts", pointer=pointer)
+    if not fine or len(given) > MOST_LISTED:
+        raise ValidationFailed(f"this is a list of at most {MOST_LISTED} texts", pointer=pointer)
     return tuple(given)
 
 
@@ -205,14 +191,7 @@ def is_loopback(url: str) -> bool:
 
 
 def _allow(read: _Members, *, anybody: bool) -> tuple[str, ...]:
-    pointer = f"{read.pointer}/allow"
-    found = tuple(entry.strip().lower() for entry in read.texts("allow"))
-    if not found:
-        raise ValidationFailed("allow names who may open the app: addresses such as a@b.example, or *@b.example", pointer=pointer)
-    for number, entry in enumerate(found):
-        if not (as_email(entry.replace("*@", "a@", 1) if entry.startswith("*@") else entry) or (anybody and entry == EVERYBODY)):
-            raise ValidationFailed(f"{entry[:80]!r} is neither an address nor *@domain", pointer=f"{pointer}/{number}")
-    return found
+    return check_listed(read.texts("allow"), f"{read.pointer}/allow", *([EVERYBODY] if anybody else []))
 
 
 _READERS = {

@@ -121,15 +121,15 @@ class VisitRow(TenantModel):
 
 
 class SignInRow(TenantModel):
-    """What somebody must bring to get in: the code of an e-mail, or the one that the base host gives a member."""
+    """What a member must bring to get in: the code that the base host gave."""
 
     label = "sign-in"
     id = TextField()
     app_id = TextField()
-    kind = TextField()  # email | member
+    kind = TextField()  # member
     subject = TextField()
     digest = BlobField()
-    state = TextField()  # of an e-mail: sending | sent | failed | none; of a member: given
+    state = TextField()  # given
     tries = IntegerField()
     created_at = BigIntegerField()
     expires_at = BigIntegerField()

@@ -22,8 +22,9 @@ from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.oauth import by_code, consent_address
 from appliance.core import clock
 from appliance.core.errors import ApplianceError
+from appliance.tenants.email_addresses import as_email
 
-from .access import Access, as_email, is_loopback
+from .access import Access, is_loopback
 
 T = TypeVar("T")
 Keys = tuple[RSAKey | ECKey, ...]

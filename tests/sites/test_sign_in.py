@@ -115,7 +115,7 @@ def test_nobody_learns_who_is_allowed(acme: httpx.Client, post: Post, visitor: C
         told.append((asked.status_code, asked.headers["location"], names, [each.status_code for each in tries], bodies))
     assert told[0] == told[1]
     post.code(0)
-    assert db.rows("SELECT state FROM webapp_sign_in WHERE app_id = 'secretive' AND subject = ?", (EVE,)) == [("none",)]
+    assert db.rows("SELECT state FROM email_code WHERE door = 'webapp:secretive' AND email = ?", (EVE,)) == [("none",)]
     assert [recipients for recipients, _ in post.letters] == [[ANN]]
 
 

@@ -1,0 +1,82 @@
+"""The e-mails that bring codes: asked for by whoever wants to get in, sent by an integration of the tenant."""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from appliance.core import clock, db
+from appliance.core.errors import ApplianceError
+from appliance.governance.executor import ActionRequest, GovernedExecutor
+from appliance.monitor.logs import Line, write_lines
+from appliance.tenants import service as tenants
+from appliance.tenants.email_codes import Asked, Door, EmailCodes
+
+log = logging.getLogger(__name__)
+
+SEND_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What a code is for: the door, in words what it opens, and the integration that sends."""
+
+    door: Door
+    opens: str
+    integration: str
+
+
+class CodeLetters:
+    """Sends codes beside the answers, which come as soon for an address that gets none."""
+
+    def __init__(self, codes: EmailCodes, executor: GovernedExecutor) -> None:
+        self._codes = codes
+        self._executor = executor
+
+    def ask(self, purpose: Purpose, email: str, *, allowed: bool) -> str:
+        """The id of a code that is on its way when the address is allowed; RateLimited."""
+        made = self._codes.ask(purpose.door, email, allowed=allowed)
+        try:
+            # Without a code too: what is done here for an address that gets none takes as long.
+            self._executor.submit(purpose.door.scope, partial(self._send, purpose, made, email))
+        except ApplianceError as error:
+            if made.code:
+                self._note_failure(purpose, made, error.message)
+        return made.id
+
+    def _send(self, purpose: Purpose, made: Asked, email: str) -> None:
+        if not made.code:
+            return
+        scope = tenants.system_scope(purpose.door.scope.tenant_id, purpose.door.name)
+        request = ActionRequest(
+            purpose.integration, "send", letter(email, made.code, purpose.opens),
+            idempotency_key=f"visit/{made.id}", seconds=SEND_SECONDS, hidden=(made.code,),
+        )  # fmt: skip
+        try:
+            self._executor.execute(scope, request)
+            self._codes.note_sending(scope, made.id, "sent")
+        except ApplianceError as error:
+            self._note_failure(purpose, made, error.message)
+        except Exception:
+            log.exception("the e-mail with a code could not be sent")
+            self._note_failure(purpose, made, "something went wrong in the appliance; its log has the rest")
+
+    def _note_failure(self, purpose: Purpose, made: Asked, message: str) -> None:
+        kind, _, name = purpose.door.name.partition(":")
+        told = f"the {kind} {name} could not send the code of a sign-in by {purpose.integration}: {message}"
+        line = Line(clock.now_ms(), "error", kind, told, {kind: name, "integration": purpose.integration})
+
+        def note() -> None:
+            self._codes.note_sending(purpose.door.scope, made.id, "failed")
+            write_lines(purpose.door.scope, [line])
+
+        db.write(note)
+
+
+def letter(email: str, code: str, opens: str) -> dict[str, Any]:
+    """The e-mail that brings a code."""
+    text = (
+        f"Your code for {opens}:\n\n    {code}\n\n"
+        "It is valid for ten minutes, in the browser that asked for it. If it was not you who asked, do nothing.\n"
+    )
+    return {"to": [email], "subject": f"Your code for {opens}", "text": text}

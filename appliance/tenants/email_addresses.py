@@ -1,0 +1,41 @@
+"""E-mail addresses, and lists of those that are let in."""
+
+import re
+from collections.abc import Sequence
+
+from appliance.core.errors import ValidationFailed
+
+MOST_LISTED = 500
+_LABEL = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_EMAIL = re.compile(rf"[a-z0-9.!#$%&'+/=?^_`{{|}}~-]{{1,64}}@(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})+")
+
+
+def as_email(text: str) -> str:
+    """An address in small letters; empty when it is none that mail can be sent to."""
+    lower = text.strip().lower()
+    return lower if len(lower) <= 254 and _EMAIL.fullmatch(lower) else ""
+
+
+def is_listed(email: str, listed: Sequence[str]) -> bool:
+    """Whether an address is among `listed`: addresses, and `*@domain` for every address of a domain."""
+    email = email.lower()
+    # Every entry is looked at, whatever was found: the time says nothing about who is on the list.
+    found = [email == entry or _is_of_domain(email, entry) for entry in listed]
+    return bool(email) and any(found)
+
+
+def _is_of_domain(email: str, entry: str) -> bool:
+    local, _, domain = email.rpartition("@")
+    return entry.startswith("*@") and bool(local) and domain == entry[2:]
+
+
+def check_listed(entries: Sequence[str], pointer: str, *others: str) -> tuple[str, ...]:
+    """A list as it is kept, in small letters; `others` may stand on it as they are.  ValidationFailed with the place."""
+    found = tuple(entry.strip().lower() for entry in entries)
+    if not 1 <= len(found) <= MOST_LISTED:
+        told = f"name who is let in: 1 to {MOST_LISTED} addresses such as a@b.example, or *@b.example"
+        raise ValidationFailed(told, pointer=pointer)
+    for number, entry in enumerate(found):
+        if not (as_email(entry.replace("*@", "a@", 1) if entry.startswith("*@") else entry) or entry in others):
+            raise ValidationFailed(f"{entry[:80]!r} is neither an address nor *@domain", pointer=f"{pointer}/{number}")
+    return found

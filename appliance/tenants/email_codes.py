@@ -1,0 +1,133 @@
+"""Codes that an e-mail brings, with which somebody proves that an address is their own.
+
+A code is good for one door (a WebApp, a share), one host and one browser, once; only keyed digests of codes are stored.
+"""
+
+import hmac
+import secrets
+from dataclasses import dataclass
+from typing import Literal
+
+from peewee import BigIntegerField, BlobField, CompositeKey, IntegerField, TextField
+
+from appliance.core import clock, db, ids
+from appliance.core.crypto import Sealer
+from appliance.core.db import TenantModel
+from appliance.core.errors import RateLimited
+from appliance.core.scope import TenantScope
+
+GOOD_MS = 600_000
+DIGITS = 8
+MOST_TRIES = 5
+MOST_PER_ADDRESS, PER_MS = 6, 3_600_000
+KEPT_MS = 3_600_000  # a code that is over still counts among those of its address
+
+Sending = Literal["sending", "sent", "failed"]
+
+
+class EmailCodeRow(TenantModel):
+    """A code that was asked for, also for an address that gets none: then nothing fits its digest."""
+
+    label = "code"
+    id = TextField()
+    door = TextField()
+    email = TextField()
+    digest = BlobField()
+    state = TextField()  # sending | sent | failed | none
+    tries = IntegerField()
+    created_at = BigIntegerField()
+    expires_at = BigIntegerField()
+
+    class Meta:
+        primary_key = CompositeKey("tenant_id", "id")
+        table_name = "email_code"
+
+
+@dataclass(frozen=True)
+class Door:
+    """What a code opens: `webapp:<id>` or `share:<id>`, on one of its hosts."""
+
+    scope: TenantScope
+    name: str
+    host: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A code that was asked for by e-mail; `code` is empty when it must not be sent, which nobody may tell from outside."""
+
+    id: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What became of a code: the address when it fits; `is_over` when it cannot be tried again."""
+
+    email: str = ""
+    is_over: bool = False
+
+
+class EmailCodes:
+    """The codes of every tenant."""
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+
+    def ask(self, door: Door, email: str, *, allowed: bool) -> Asked:
+        """A code for this address.  RateLimited, for an address that is allowed as for any other."""
+        code_id, code = ids.new("sgn"), "".join(secrets.choice("0123456789") for _ in range(DIGITS))
+        digest = self._digest(door, code_id, code if allowed else secrets.token_urlsafe())
+        scope, now = door.scope, clock.now_ms()
+
+        def insert() -> None:
+            mine = scope.select(EmailCodeRow).where(EmailCodeRow.door == door.name, EmailCodeRow.email == email)
+            if mine.where(EmailCodeRow.created_at > now - PER_MS).count() >= MOST_PER_ADDRESS:
+                raise RateLimited(f"{MOST_PER_ADDRESS} codes were asked for this address within an hour; try again later")
+            scope.insert(
+                EmailCodeRow, id=code_id, door=door.name, email=email, digest=digest, state="sending" if allowed else "none",
+                tries=0, created_at=now, expires_at=now + GOOD_MS,
+            )  # fmt: skip
+
+        db.write(insert)
+        return Asked(code_id, code if allowed else "")
+
+    def note_sending(self, scope: TenantScope, code_id: str, state: Sending) -> None:
+        """Remember what became of an e-mail."""
+        db.write(lambda: scope.update(EmailCodeRow, state=state).where(EmailCodeRow.id == code_id).execute())
+
+    def is_failing(self, door: Door) -> bool:
+        """Whether the door's latest e-mail could not be sent; told to everybody alike, whoever it was for."""
+        rows = door.scope.select(EmailCodeRow, EmailCodeRow.state).where(
+            EmailCodeRow.door == door.name, EmailCodeRow.state.in_(("sent", "failed"))
+        )
+        latest = rows.order_by(EmailCodeRow.created_at.desc(), EmailCodeRow.id.desc()).first()
+        return latest is not None and latest.state == "failed"
+
+    def take(self, door: Door, code_id: str, code: str) -> Checked:
+        """The address, once, when the code fits; a code is over after ten minutes or five tries."""
+        scope, digest = door.scope, self._digest(door, code_id, "".join(code.split()))
+
+        def take() -> Checked:
+            row = scope.find(EmailCodeRow, door=door.name, id=code_id)
+            if row is None or row.expires_at <= clock.now_ms() or row.tries >= MOST_TRIES:
+                return Checked(is_over=True)
+            if hmac.compare_digest(bytes(row.digest), digest):
+                # It stays, used up: it counts among the codes of this address.
+                scope.update(EmailCodeRow, tries=MOST_TRIES).where(EmailCodeRow.id == code_id).execute()
+                return Checked(row.email)
+            scope.update(EmailCodeRow, tries=row.tries + 1).where(EmailCodeRow.id == code_id).execute()
+            return Checked(is_over=row.tries + 1 >= MOST_TRIES)
+
+        return db.write(take)
+
+    def _digest(self, door: Door, code_id: str, code: str) -> bytes:
+        parts = (door.scope.tenant_id, door.name, door.host, code_id, code)
+        return self._sealer.digest(b"e-mail code/" + "\0".join(parts).encode("utf-8", "replace"))
+
+
+def purge(now: int, most: int = 5000) -> int:
+    """Delete codes that no longer count; answers how many."""
+    chosen = f"SELECT tenant_id, id FROM email_code WHERE created_at <= ? LIMIT {most}"  # noqa: S608  a number of ours
+    deletion = f"DELETE FROM email_code WHERE (tenant_id, id) IN ({chosen})"  # noqa: S608
+    return db.write(lambda: db.execute(deletion, (now - KEPT_MS,)))
