@@ -127,7 +127,8 @@ class Routes:
         state = self._buckets.take(("all", *app, call.address), self._everybody)
         if route.rate_limit is not None:
             wanted = route.rate_limit
-            per = call.holder if wanted.per == "session" and call.holder else call.address
+            # A browser that only names itself by a cookie could name itself anew for each call.
+            per = call.holder if wanted.per == "session" and call.visitor.session else call.address
             state = self._buckets.take(("route", *app, route.path, call.method, per), Allowance(wanted.requests, wanted.window_s))
         return state.headers()
 

@@ -35,6 +35,7 @@ class Shop:
     running: Running
     table: RouteTable
     tenant: str = "acme"
+    address: str = "192.0.2.1"
     routes: Routes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,7 +51,7 @@ class Shop:
         scope = {
             "type": "http", "method": method, "path": address, "query_string": query.encode(), "scheme": "http",
             "headers": [(name.encode(), value.encode()) for name, value in headers.items()], "gos.request_id": "req_test",
-            "gos.address": "192.0.2.1",
+            "gos.address": self.address,
         }  # fmt: skip
         sent: list[MutableMapping[str, Any]] = []
 

@@ -1,0 +1,109 @@
+"""What a process may say of its answer by `$response`, header by header, and what it may not."""
+
+import json
+from typing import Any
+
+import pytest
+
+from appliance.core.errors import ProcessFailed
+from appliance.sites.route_answers import Reply, output_shown, refused, succeeded
+
+
+def said(**response: Any) -> Reply:
+    return succeeded({"$response": response})
+
+
+def headers_of(reply: Reply) -> dict[str, str]:
+    """As they are sent; none of them twice."""
+    sent = [(name.decode(), value.decode()) for name, value in reply.encoded()]
+    assert len(dict(sent)) == len(sent)
+    return dict(sent)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Set-Cookie", "set-cookie2", "Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Clear-Site-Data",
+        "Content-Encoding", "Content-Length", "Content-Security-Policy", "Connection", "Host", "Link", "Refresh", "Server",
+        "Service-Worker-Allowed", "Strict-Transport-Security", "Transfer-Encoding", "Vary", "WWW-Authenticate", "ETag",
+        "X-Content-Type-Options", "X-Frame-Options", "X-Robots-Tag", "X-Request-Id", "X-Forwarded-For", "X-Forwarded-Host",
+        "X-Accel-Redirect", "X-", "x-a b", "x-a:", "x-ä", "x-a\r\nset-cookie", "", "location ", "\u212aeep-alive",
+    ],
+)  # fmt: skip
+def test_what_reaches_beyond_the_answer_is_refused(name: str) -> None:
+    with pytest.raises(ProcessFailed, match="may not say the header"):
+        said(headers={name: "x"})
+
+
+@pytest.mark.parametrize(
+    "value", ["a\r\nSet-Cookie: b=c", "a\nb", "a\rb", "a\0b", "\x7f", "\t", "é", "x" * 2001, 1, None, ["a"], {"a": "b"}, True]
+)
+@pytest.mark.parametrize("name", ["X-Shop", "Content-Type", "Cache-Control"])
+def test_a_value_is_one_line_of_plain_text(name: str, value: Any) -> None:
+    with pytest.raises(ProcessFailed, match="may not say the header"):
+        said(headers={name: value})
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "//evil.example", "/\\evil.example", "\\\\evil.example", "javascript:alert(1)", "data:text/html,x", "evil.example", "",
+        "ftp://evil.example", " /a", "/a b", "https:evil.example", "?a", "/" + "a" * 2000,
+    ],
+)  # fmt: skip
+def test_a_location_is_a_path_or_a_web_address(place: str) -> None:
+    with pytest.raises(ProcessFailed):
+        said(status=303, headers={"Location": place})
+
+
+@pytest.mark.parametrize("place", ["/", "/thanks?order=1#top", "https://pay.example/x", "http://pay.example"])
+def test_a_location_leads_there(place: str) -> None:
+    assert headers_of(said(status=303, headers={"LOCATION": place}))["location"] == place
+
+
+@pytest.mark.parametrize("status", [199, 100, 600, 0, -200, 200.5, float("nan"), float("inf"), True, "200", None, [200]])
+def test_a_status_is_one_of_an_answer(status: Any) -> None:
+    with pytest.raises(ProcessFailed, match="status"):
+        said(status=status)
+
+
+def test_every_language_may_say_a_status() -> None:
+    assert [said(status=status).status for status in (200, 201.0, 404, 599)] == [200, 201, 404, 599]
+    assert isinstance(said(status=201.0).status, int)
+    assert said().status == 200
+
+
+@pytest.mark.parametrize(
+    "response", [None, "a", [], {"status": 200, "cookies": {}}, {"header": {}}, {"headers": ["a"]}, {"headers": "a: b"}]
+)
+def test_what_is_not_understood_is_not_sent(response: Any) -> None:
+    with pytest.raises(ProcessFailed):
+        succeeded({"$response": response})
+
+
+def test_a_body_is_sent_as_what_it_is() -> None:
+    text = said(body="<script>é")
+    assert (text.body, headers_of(text)["content-type"]) == ("<script>é".encode(), "text/plain; charset=utf-8")
+    for value in ({"a": "é"}, ["a"], 0, False, 1.5):
+        reply = said(body=value)
+        told = headers_of(reply)
+        assert (json.loads(reply.body), told["content-type"]) == (value, "application/json")
+        assert told["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'; sandbox"
+    own = said(body={"a": 1}, headers={"Content-Type": "application/ld+json", "X-Shop": "1"})
+    assert (headers_of(own)["content-type"], headers_of(own)["x-shop"]) == ("application/ld+json", "1")
+    assert said().body == said(body=None).body == b""
+    assert [said(status=status, body="x").body for status in (204, 304)] == [b"", b""]
+
+
+def test_our_own_headers_go_with_every_answer() -> None:
+    for reply in (said(body="a"), said(body={}), said(status=204), succeeded({"a": 1}), refused(ProcessFailed("x"), "req_1")):
+        told = headers_of(reply)
+        assert (told["x-content-type-options"], told["x-frame-options"]) == ("nosniff", "SAMEORIGIN")
+        assert (told["x-robots-tag"], told["cache-control"]) == ("noindex", "no-store")
+        assert (told["cross-origin-resource-policy"], told["referrer-policy"]) == ("same-origin", "strict-origin-when-cross-origin")
+    assert headers_of(said(body="a", headers={"Cache-Control": "private, max-age=60"}))["cache-control"] == "private, max-age=60"
+
+
+def test_who_follows_sees_the_body_alone() -> None:
+    assert output_shown({"$response": {"status": 201, "headers": {"X-Shop": "1"}, "body": {"a": 1}}}) == {"a": 1}
+    assert output_shown({"a": 1}) == {"a": 1}

@@ -1,0 +1,75 @@
+"""How often a route may be called: by address, by visit, each app and each route for itself."""
+
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from appliance.sites.routes import Routes
+from appliance.sites.sending import Sender
+from appliance.testing.running import Running
+from appliance.webapps.route_table import RouteTable
+from appliance.webapps.routes import parse_routes
+from appliance.webapps.visitors import ANONYMOUS, Visitor
+from tests.sites.test_entity_routes import ADA, BOB, Shop
+
+ONCE = {"entities": "limit-notes", "operations": ["list"], "rate_limit": {"requests": 1, "window_s": 3600, "per": "session"}}
+TABLE = RouteTable(
+    parse_routes(
+        [
+            {"path": "/api/once", "access": "public", **ONCE},
+            {"path": "/api/twice", "access": "public", **ONCE},
+            {"path": "/api/free", "access": "public", "entities": "limit-notes", "operations": ["list"]},
+        ]
+    )
+)
+HERE, THERE = "192.0.2.1", "192.0.2.2"
+
+
+@pytest.fixture(scope="module")
+def notes(acme: httpx.Client, globex: httpx.Client) -> None:
+    for api in (acme, globex):
+        given = {"name": "limit-notes", "fields": [{"name": "title", "type": "text"}], "access": {"list": "allow"}}
+        api.post("/api/v1/datapool", json=given).raise_for_status()
+
+
+def shops(running: Running, calls: int, *places: tuple[str, str]) -> list[Shop]:
+    """One appliance, where an address has so many calls a minute, as (tenant, address) sees it."""
+    config = running.services.config
+    services = replace(running.services, config=replace(config, limits=replace(config.limits, route_calls=calls)))
+    made = [Shop(running, TABLE, tenant, address) for tenant, address in places]
+    routes = Routes(services, Sender(services.blobs, services.threads))
+    for shop in made:
+        shop.routes = routes
+    return made
+
+
+def called(shop: Shop, path: str, visitor: Visitor = ANONYMOUS, cookie: str = "") -> int:
+    return shop.ask(visitor, "GET", path, **({"cookie": cookie} if cookie else {})).status_code
+
+
+def test_an_address_has_so_many_calls_to_the_routes_of_an_app(running: Running, notes: None) -> None:
+    here, there, elsewhere = shops(running, 3, ("acme", HERE), ("acme", THERE), ("globex", HERE))
+    asked = [called(here, "/api/free", visitor) for visitor in (ANONYMOUS, ADA, BOB)]
+    assert asked == [200, 200, 200]
+    late = here.ask(ADA, "GET", "/api/free")
+    assert (late.status_code, late.json()["error"]["code"]) == (429, "rate_limited")
+    assert 1 <= int(late.headers["retry-after"]) <= 60
+    assert called(here, "/api/once", cookie=f"__Host-gos_browser={'a' * 32}") == 429
+    assert (called(there, "/api/free"), called(elsewhere, "/api/free")) == (200, 200)
+
+
+def test_a_visit_has_its_own_limit_wherever_it_is(running: Running, notes: None) -> None:
+    here, there = shops(running, 100, ("acme", HERE), ("acme", THERE))
+    assert (called(here, "/api/once", ADA), called(here, "/api/once", ADA), called(there, "/api/once", ADA)) == (200, 429, 429)
+    assert called(here, "/api/once", BOB) == 200
+    assert called(here, "/api/once", replace(ADA, session="s-ada-2")) == 200
+    assert called(here, "/api/twice", ADA) == 200
+
+
+def test_who_has_no_visit_is_counted_by_address_whatever_cookie_comes(running: Running, notes: None) -> None:
+    here, there = shops(running, 100, ("acme", HERE), ("acme", THERE))
+    browsers = [f"__Host-gos_browser={letter * 32}" for letter in "abc"]
+    assert [called(here, "/api/once", cookie=browser) for browser in browsers] == [200, 429, 429]
+    assert called(here, "/api/once") == 429
+    assert (called(there, "/api/once"), called(here, "/api/free")) == (200, 200)
