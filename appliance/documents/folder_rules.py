@@ -1,19 +1,22 @@
 """What holds for a folder and all below it: whether only what was approved may leave, and when documents are deleted."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from appliance.core import clock, db
-from appliance.core.errors import Conflict, NotFound, ValidationFailed
+from appliance.core.errors import Conflict, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
-from .delivery_models import FolderRuleRow
+from .delivery_models import FolderRuleRow, PublicationRow, ShareRow
 from .naming import check_folder
 
 Review = Literal["none", "required"]
 MOST_RULES = 500
 LONGEST_DAYS = 36_500
+SHARING = "documents.share"  # the scope of those who decide what leaves
+LOOKED_UP_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,29 @@ def demands_review(scope: TenantScope, folder: str) -> bool:
     """Whether only approved revisions of the documents in this folder may leave."""
     above = scope.select(FolderRuleRow).where(FolderRuleRow.folder.in_(folders_above(folder)), FolderRuleRow.review == "required")
     return bool(above.exists())
+
+
+def refuse_freeing(scope: TenantScope, moves: Iterable[tuple[str, str, str]]) -> None:
+    """Inside the write that moves documents (document, from, to): ScopeMissing when one that is public or shared would leave
+    the folders that demand a review, and what nobody has approved would be delivered; unless who moves it may share."""
+    if SHARING in scope.scopes:
+        return
+    moves = list(moves)
+    demanding = {folder: demands_review(scope, folder) for folder in {folder for _, *both in moves for folder in both}}
+    freed = [document_id for document_id, source, target in moves if demanding[source] and not demanding[target]]
+    for begin in range(0, len(freed), LOOKED_UP_AT_ONCE):
+        some = freed[begin : begin + LOOKED_UP_AT_ONCE]
+        public = scope.select(PublicationRow, PublicationRow.document_id).where(PublicationRow.document_id.in_(some))
+        live = scope.select(ShareRow, ShareRow.document_id).where(
+            ShareRow.document_id.in_(some), ShareRow.revoked_at.is_null(), ShareRow.expires_at > clock.now_ms()
+        )
+        found = next((row.document_id for query in (public, live) for row in query.limit(1)), None)
+        if found is not None:
+            raise ScopeMissing(
+                f"the document {found} is public or shared, and where it is going nobody demands a review: this needs the scope "
+                f"{SHARING}; or end its publication and its shares first",
+                extra={"scope": SHARING, "document": found},
+            )
 
 
 def folders_above(folder: str) -> list[str]:

@@ -17,6 +17,7 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 
 from . import folders, preview_rows, texts
+from .folder_rules import refuse_freeing
 from .folders import Folder
 from .keeping import refuse_kept
 from .lists import chosen, shown
@@ -149,7 +150,8 @@ class Documents:
             return Page(shown(scope, page.items), page.next_cursor, page.total)
 
     def update_document(self, scope: TenantScope, document_id: str, changes: Changes, *, if_version: int | None = None) -> Document:
-        """Rename, move, tag, describe; the content stays.  NotFound, VersionConflict, ValidationFailed."""
+        """Rename, move, tag, describe; the content stays.  NotFound, VersionConflict, ValidationFailed, DocumentKept;
+        ScopeMissing for a move that would let go what nobody has approved."""
         name = None if changes.name is None else check_name(changes.name)
         folder = None if changes.folder is None else check_folder(changes.folder)
         tags = None if changes.tags is None else check_tags(changes.tags)
@@ -160,6 +162,7 @@ class Documents:
             wanted: dict[str, Any] = {"name": name or row.name, "folder": row.folder if folder is None else folder}
             if wanted["folder"] != row.folder:
                 refuse_kept(scope, document_id, "moved")
+                refuse_freeing(scope, [(document_id, row.folder, wanted["folder"])])
             if changes.metadata is not None:
                 wanted["metadata"] = check_metadata(merge(row.metadata, changes.metadata))
             if changes.media_type is not None:
@@ -191,11 +194,13 @@ class Documents:
     def move_folder(self, scope: TenantScope, source: str, target: str) -> int:
         """Give the folder, with all that is in it, another path, at once or not at all; answers how many documents moved.
 
-        NotFound when nothing is in it, Conflict when it would move into itself, or is too large to be moved at once.
+        NotFound when nothing is in it, Conflict when it would move into itself, or is too large to be moved at once;
+        DocumentKept and ScopeMissing as with one document.
         """
 
         def move() -> int:
             moved = folders.moved_rows(scope, check_folder(source, "/from"), check_folder(target, "/to"))
+            refuse_freeing(scope, [(row.id, row.folder, folder) for row, folder in moved])
             for row, folder in moved:
                 refuse_kept(scope, row.id, "moved")
                 _change(scope, row, {"folder": folder})

@@ -1,6 +1,7 @@
 """Shares end, are counted exactly, keep no secret in the clear, and deliver only what may leave."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from appliance.blobs.service import Blobs
 from appliance.core import clock, db
 from appliance.core.crypto import Sealer
-from appliance.core.errors import ApiKeyLeaked, Conflict, NotFound, ValidationFailed
+from appliance.core.errors import ApiKeyLeaked, Conflict, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.documents import downloads, folder_rules
@@ -21,6 +22,7 @@ from appliance.documents.shares import DAY, VISIT_MS, NewShare, OpenShare, Share
 from appliance.tenants.keys import make_key_text
 
 HERE = Origin("192.0.2.0/24", "Firefox")
+SHARING = TenantScope("acme", "key:other", frozenset({"documents.write", "documents.share"}))
 
 
 @dataclass
@@ -211,7 +213,7 @@ def test_where_a_review_is_demanded_only_what_was_approved_leaves(
     _, pinned = shares.create_share(acme, made, NewShare(1))
     approved.revisions.clear()
     assert shares.open_share(acme, pinned) is None
-    documents.update_document(acme, made, Changes(folder="legalese"))
+    documents.update_document(SHARING, made, Changes(folder="legalese"))
     assert opened(shares, acme, token).leaving.revision == 2
     documents.update_document(acme, made, Changes(folder="legal"))
     assert shares.open_share(acme, token) is None
@@ -219,6 +221,38 @@ def test_where_a_review_is_demanded_only_what_was_approved_leaves(
     assert opened(shares, acme, token).leaving.revision == 2
     with pytest.raises(NotFound):
         folder_rules.delete_rule(acme, "legal")
+
+
+def test_who_may_only_write_moves_nothing_out_of_a_demanded_review(
+    shares: Shares, exits: Exits, documents: Documents, acme: TenantScope, approved: Approved
+) -> None:
+    folder_rules.put_rule(acme, FolderRule("legal", "required"))
+    public, shared, neither = (
+        documents.store_document(acme, NewDocument(name, None, f"legal/{name}"), b"one").id for name in "abc"
+    )
+    Publications(exits).publish(acme, public, NewPublication("a.txt"))
+    share, _ = shares.create_share(acme, shared, NewShare())
+    approved.revisions |= {(public, 1), (shared, 1)}
+    for each in (public, shared):
+        documents.add_revision(acme, each, documents.keep_content(acme, b"two, which nobody has seen"))
+    attempts: tuple[Callable[[], object], ...] = (
+        lambda: documents.update_document(acme, public, Changes(folder="free")),
+        lambda: documents.update_document(acme, shared, Changes(folder="")),
+        lambda: documents.move_folder(acme, "legal/a", "free"),
+        lambda: documents.move_folder(acme, "legal", "free"),
+    )
+    for attempt in attempts:
+        with pytest.raises(ScopeMissing, match=r"documents\.share"):
+            attempt()
+    assert documents.get_document(acme, public).folder == "legal/a"
+    documents.update_document(acme, neither, Changes(folder="free"))
+    documents.update_document(acme, public, Changes(folder="legal/other"))
+    shares.revoke_share(acme, shared, share.id)
+    documents.update_document(acme, shared, Changes(folder="free"))
+    assert documents.move_folder(SHARING, "legal", "free") == 1
+    found = exits.find(acme, public, "latest")
+    assert found is not None
+    assert found.revision == 2
 
 
 def test_an_api_key_is_not_shared(shares: Shares, documents: Documents, acme: TenantScope) -> None:
