@@ -23,7 +23,7 @@ TONES: Mapping[str, str] = {
     "uploading": "busy", "ready": "calm", "published": "good", "superseded": "off", "unpublished": "off",
     "checking": "busy", "switched": "busy", "switched_back": "bad", "refused": "bad", "overtaken": "wait",
     "pending_dns": "wait", "verified": "busy", "cert_pending": "busy", "failing": "bad", "ok": "good", "missing": "wait",
-    "wrong": "bad", "unchecked": "off", "under_review": "wait", "withdrawn": "off",
+    "wrong": "bad", "unchecked": "off", "passed": "good", "under_review": "wait", "withdrawn": "off",
 }  # fmt: skip
 
 NAMES = {

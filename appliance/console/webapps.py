@@ -42,7 +42,7 @@ def _webapp_page(visit: Visit, app_id: str, problem: ApplianceError | None = Non
     found = webapps.list_versions(visit.scope, app_id, visit.page(limit=20))
     values = {
         "app": app, "address": _address(visit, app_id), "versions": found.items, "next_cursor": found.next_cursor,
-        "names": Names(visit), "problem": problem, "preview": preview,
+        "names": Names(visit), "problem": problem, "preview": preview, "before": webapps.version_before(visit.scope, app_id),
         "publications": visit.services.publishing.list_publications(visit.scope, app_id, [row.number for row in found.items]),
     }  # fmt: skip
     return Page("webapp.html", values, problem.status if problem else 200)
@@ -80,9 +80,9 @@ def _number(visit: Visit, name: str) -> int:
 
 @page("POST", "/webapps/<app>/rollback", scope="webapps.publish")
 def roll_back_webapp(visit: Visit, app: str) -> Answer:
-    """Publish the version that was published before."""
+    """Publish the version again that the page named."""
     try:
-        visit.services.webapps.roll_back(visit.scope, app)
+        visit.services.webapps.roll_back(visit.scope, app, _number(visit, "version"))
     except ApplianceError as refusal:
         return _webapp_page(visit, app, refusal)
     return Redirect(f"/console/webapps/{app}")

@@ -289,21 +289,26 @@ class WebApps:
 
         def back() -> Version:
             app = scope.get(WebAppRow, id=app_id)
-            target = number
+            target = self._version_before(scope, app) if number is None else number
             if target is None:
-                rows = scope.select(VersionRow).where(
-                    VersionRow.app_id == app_id, VersionRow.state == "ready", VersionRow.published_at.is_null(False),
-                    VersionRow.number != (app.published_version or 0),
-                )  # fmt: skip
-                before = rows.order_by(VersionRow.published_at.desc()).first()
-                if before is None:
-                    raise Conflict("no other version has been published before; name the one to publish")
-                target = before.number
-            elif versions.get_row(scope, app_id, target).published_at is None:
+                raise Conflict("no other version has been published before; name the one to publish")
+            if versions.get_row(scope, app_id, target).published_at is None:
                 raise Conflict(f"version {target} has never been published; publish it instead")
             return self._publish(scope, app_id, target)
 
         return db.write(back)
+
+    def version_before(self, scope: TenantScope, app_id: str) -> int | None:
+        """The version that `roll_back` leads to; None when no other one has been published before."""
+        return self._version_before(scope, scope.get(WebAppRow, id=app_id))
+
+    def _version_before(self, scope: TenantScope, app: WebAppRow) -> int | None:
+        rows = scope.select(VersionRow).where(
+            VersionRow.app_id == app.id, VersionRow.state == "ready", VersionRow.published_at.is_null(False),
+            VersionRow.number != (app.published_version or 0),
+        )  # fmt: skip
+        before = rows.order_by(VersionRow.published_at.desc()).first()
+        return None if before is None else int(before.number)
 
     def unpublish_app(self, scope: TenantScope, app_id: str) -> WebApp:
         """Serve nothing from now on; the versions stay."""

@@ -36,12 +36,17 @@ def test_a_webapp_is_published_rolled_back_and_unpublished_by_its_page(owner: Br
     page = owner.get(at).text
     assert f"The &lt;b&gt;{shop}&lt;/b&gt;" in page
     assert page.index("made 2") < page.index("made 1")
+    assert "Roll back" not in page
+    assert owner.post(f"{at}/rollback", {"version": "2"}).status_code == 409
     assert owner.post(f"{at}/publish", {"version": "2", "current": "1"}).status_code == 200
+    assert "Roll back to version 1" in owner.get(at).text
     assert published(acme, shop) == 2
     stale = owner.post(f"{at}/publish", {"version": "1", "current": "1"})
     assert (stale.status_code, "Version 2 is published now" in stale.text) == (409, True)
-    owner.post(f"{at}/rollback", {})
+    assert owner.post(f"{at}/rollback", {}).status_code == 422
+    owner.post(f"{at}/rollback", {"version": "1"})
     assert published(acme, shop) == 1
+    assert "Roll back to version 2" in owner.get(at).text
     owner.post(f"{at}/unpublish", {})
     assert published(acme, shop) is None
     assert owner.post(f"{at}/publish", {"version": "x", "current": "0"}).status_code == 422
@@ -77,7 +82,11 @@ def test_what_the_checks_of_a_version_saw_is_shown(owner: Browser, acme: httpx.C
     at = owner.at("acme", f"/console/webapps/{shop}")
     owner.post(f"{at}/publish", {"version": "3", "current": "1"})
     wait_until(lambda: "answered 404 instead of 200" in owner.get(at).text and "refresh" not in owner.get(at).text, 60)
-    assert "&lt;b&gt;nothing &amp; nobody&lt;/b&gt;" in owner.get(at).text
+    page = owner.get(at).text
+    assert "&lt;b&gt;nothing &amp; nobody&lt;/b&gt;" in page
+    evidence = page.partition('<tr><td colspan="6">')[2].partition("</tr>")[0]
+    assert "2 checks, 1 failed" in evidence
+    assert "nothing &amp; nobody" in evidence
     assert published(acme, shop) == 1
 
 
