@@ -17,7 +17,7 @@ from .routing import Answer, File, Page, Picture, Redirect, Visit, page
 
 MOST_FOLDERS = 200
 EXCERPT_BYTES = 20_000
-PREVIEW_WIDTH = 640
+PREVIEW_WIDTH, THUMBNAIL_WIDTH = 640, 160
 DUE_DAYS = (("1", "in 1 day"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"))
 
 
@@ -44,6 +44,7 @@ def list_documents(visit: Visit) -> Answer:
         "rows": found.items, "next_cursor": found.next_cursor, "total": found.total, "search": search, "folder": folder,
         "snippets": texts.snippets(visit.scope, [row.sha256 for row in found.items], words) if words else {},
         "folders": [each.path for each in folders.items], "mine": _mine(visit), "names": Names(visit),
+        "pictured": previews.documents_with_preview(visit.scope, found.items, THUMBNAIL_WIDTH), "width": THUMBNAIL_WIDTH,
     }  # fmt: skip
     return Page("documents.html", values)
 
@@ -168,8 +169,11 @@ def download_document(visit: Visit, document_id: str) -> Answer:
 
 @page("GET", "/documents/<document_id>/preview", scope="documents.read")
 def show_preview(visit: Visit, document_id: str) -> Answer:
-    """The first page of the `revision` asked for, as a picture on the page of its document."""
+    """The first page of the `revision` asked for, as a picture on the page of its document, or smaller in the list."""
     visit.services.documents.get_document(visit.scope, document_id)  # what is not there is so whatever else is asked
-    revision = _number(visit.asked.args.get("revision", ""))
-    found = visit.services.previews.get_preview(visit.scope, document_id, 1, PREVIEW_WIDTH, revision)
+    args = visit.asked.args
+    revision, width = _number(args.get("revision", "")), _number(args.get("width", str(PREVIEW_WIDTH)))
+    if width not in (PREVIEW_WIDTH, THUMBNAIL_WIDTH):
+        raise ValidationFailed("pictures are not shown at this width; open the document")
+    found = visit.services.previews.get_preview(visit.scope, document_id, 1, width, revision)
     return Picture(previews.MEDIA_TYPE, found.data)

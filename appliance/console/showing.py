@@ -31,6 +31,16 @@ NAMES = {
     "ok": "as it should be",
 }  # fmt: skip
 
+_OFFICE, _OPEN = "vnd.openxmlformats-officedocument.", "vnd.oasis.opendocument."
+_MARKS = {
+    f"{_OFFICE}wordprocessingml.document": "DOCX", f"{_OFFICE}spreadsheetml.sheet": "XLSX",
+    f"{_OFFICE}presentationml.presentation": "PPTX", f"{_OPEN}text": "ODT", f"{_OPEN}spreadsheet": "ODS",
+    f"{_OPEN}presentation": "ODP", "msword": "DOC", "vnd.ms-excel": "XLS", "vnd.ms-outlook": "MSG", "plain": "TXT", "jpeg": "JPG",
+    "svg+xml": "SVG", "markdown": "MD", "javascript": "JS", "x-ndjson": "JSON", "tab-separated-values": "TSV", "calendar": "ICS",
+    "rfc822": "EML",
+}  # fmt: skip
+_MARKS_OF_KINDS = {"text": "TXT", "image": "IMG", "audio": "AUD", "video": "VID"}
+
 
 def duration(ms: float | None) -> str:
     """`12 ms`, `3.4 s`, `2 min 5 s`, `1 h 3 min`; a dash for None."""
@@ -130,6 +140,14 @@ def size(bytes_: int) -> str:
     return f"{bytes_ / 1000:.0f} KB" if bytes_ < 1_000_000 else f"{bytes_ / 1_000_000:.1f} MB"
 
 
+def file_mark(media_type: str) -> str:
+    """`PDF`, `DOCX`, `JSON`; what a content is, in at most four letters."""
+    kind, _, name = media_type.partition("/")
+    if name in _MARKS:
+        return _MARKS[name]
+    return name.upper() if len(name) <= 4 and name.isalnum() else _MARKS_OF_KINDS.get(kind, "FILE")
+
+
 def state_name(state: str) -> str:
     """`timed_out` as people write it."""
     return NAMES.get(state, state.replace("_", " "))
@@ -148,5 +166,5 @@ def tone(state: str) -> str:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "duration": duration, "moment": moment, "clock_time": clock_time, "number": number, "count_of": count, "pretty": pretty,
     "compact": compact, "cell": cell, "members": members, "size": size, "state_name": state_name, "sentence": sentence,
-    "tone": tone,
+    "tone": tone, "file_mark": file_mark,
 }  # fmt: skip

@@ -55,6 +55,14 @@ def find(scope: TenantScope, frame: Frame) -> Outcome | None:
     return None if row is None else Outcome(row.sha256, row.size, row.refusal, row.reason)
 
 
+def refused(scope: TenantScope, contents: Iterable[str], width: int) -> set[str]:
+    """Those of the contents whose first page cannot be painted at this width, as far as it has been tried."""
+    rows = scope.select(PreviewRow).where(
+        PreviewRow.content.in_(list(contents)), PreviewRow.page == 1, PreviewRow.width == width, PreviewRow.sha256.is_null()
+    )
+    return {row.content for row in rows}
+
+
 def keep(scope: TenantScope, frame: Frame, outcome: Outcome) -> None:
     """Inside a write that holds the blob; what was kept first stays.  NotFound when the last document was deleted meanwhile."""
     if not scope.select(DocumentRevision).where(DocumentRevision.sha256 == frame.content).exists():

@@ -4,7 +4,7 @@ Markup is never painted, SVG and HTML least of all: it may fetch and run.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from appliance.formats import Bounds, FormatFailed, Formats, Work
 
 from . import preview_rows
 from .preview_rows import Frame, Outcome
-from .records import Content
+from .records import Content, Document
 from .service import Documents
 
 MEDIA_TYPE = "image/webp"
@@ -53,6 +53,13 @@ class Preview:
 def has_preview(media_type: str) -> bool:
     """Whether contents of this type are painted."""
     return media_type in _KINDS
+
+
+def documents_with_preview(scope: TenantScope, documents: Iterable[Document], width: int) -> set[str]:
+    """The ids of those whose newest content can be shown, as far as anybody knows who has not looked into it."""
+    likely = [each for each in documents if has_preview(each.media_type) and each.size <= LARGEST]
+    refused = preview_rows.refused(scope, [each.sha256 for each in likely], width)
+    return {each.id for each in likely if each.sha256 not in refused}
 
 
 class Previews:

@@ -1,5 +1,6 @@
 """Documents in the console: what people see of them, and how they decide about a content."""
 
+import html
 import io
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +9,7 @@ import httpx
 import pytest
 from PIL import Image
 
+from tests.api.resources import fresh
 from tests.console.browser import Browser
 
 SignedIn = Callable[[str], Browser]
@@ -121,11 +123,40 @@ def test_documents_of_others_are_not_there(signed_in: SignedIn, acme: httpx.Clie
     assert acme.get(f"/api/v1/documents/{made['id']}").json()["data"]["review"] == "pending"
 
 
-def test_a_picture_is_shown_on_its_page(signed_in: SignedIn, acme: httpx.Client, made: dict[str, Any]) -> None:
+def upload(acme: httpx.Client, name: str, content: bytes, folder: str = "") -> str:
+    """The id of a new document."""
+    answer = acme.post("/api/v1/documents", params={"name": name, "folder": folder}, content=content)
+    return str(answer.json()["data"]["id"])
+
+
+def red_png() -> bytes:
     out = io.BytesIO()
     Image.new("RGB", (1000, 500), "red").save(out, "PNG")
-    answer = acme.post("/api/v1/documents", params={"name": "red.png"}, content=out.getvalue())
-    picture = answer.json()["data"]["id"]
+    return out.getvalue()
+
+
+def test_the_list_shows_small_pictures_and_marks(signed_in: SignedIn, acme: httpx.Client, made: dict[str, Any]) -> None:
+    viewer = signed_in("viewer@acme.test")
+    word = fresh("thumb")
+    names = (f"{word} & co.png", f"{word}.html", f"{word}-broken.png")
+    contents = (red_png(), b"<!doctype html><img src=x onerror=alert(1)>", b"\x89PNG\r\n\x1a\nnothing " + word.encode())
+    picture, page, broken = [upload(acme, name, content, word) for name, content in zip(names, contents, strict=True)]
+    small = f"/console/documents/{picture}/preview?revision=1&amp;width=160"
+    told = shown(viewer, f"?folder={word}")
+    assert f'src="{small}" alt="Preview of {html.escape(names[0])}" width="40" height="40" loading="lazy"' in told
+    assert f"/console/documents/{page}/preview" not in told
+    assert (told.count(">PNG</span>"), told.count(">HTML</span>")) == (2, 1)
+    assert f"/console/documents/{broken}/preview" in told
+    shown(viewer, f"/{broken}/preview?revision=1&width=160", 422)
+    assert f"/console/documents/{broken}/preview" not in shown(viewer, f"?folder={word}"), "known to be broken"
+    preview = viewer.get(viewer.at("acme", html.unescape(small)))
+    assert preview.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    assert Image.open(io.BytesIO(preview.content)).size == (160, 80)
+    shown(viewer, f"/{picture}/preview?revision=1&width=1280", 422)
+
+
+def test_a_picture_is_shown_on_its_page(signed_in: SignedIn, acme: httpx.Client, made: dict[str, Any]) -> None:
+    picture = upload(acme, "red.png", red_png())
     viewer = signed_in("viewer@acme.test")
     address = f"/console/documents/{picture}/preview?revision=1"
     (found,) = (line for line in shown(viewer, f"/{picture}").splitlines() if 'class="preview"' in line)

@@ -103,8 +103,25 @@ function chooseScopes(button) {
   }
 }
 
+// Pictures are painted one at a time: one that was not served because too many waited is asked for again, later each time.
+function bePatient(picture) {
+  const tries = Number(picture.dataset.tries || 0);
+  picture.hidden = true; // its mark stands there meanwhile
+  if (tries === 4) return;
+  picture.dataset.tries = tries + 1;
+  setTimeout(() => {
+    picture.loading = "eager"; // what is hidden is never near enough to be loaded lazily
+    picture.src = picture.src; // eslint-disable-line no-self-assign
+  }, 1500 * 2 ** tries * (1 + Math.random()));
+}
+
 function prepare(root) {
   showTimes(root);
+  for (const picture of root.querySelectorAll("img[data-patient]")) {
+    picture.addEventListener("load", () => { picture.hidden = false; });
+    picture.addEventListener("error", () => bePatient(picture));
+    if (picture.complete && picture.currentSrc && !picture.naturalWidth) bePatient(picture); // it failed before this script ran
+  }
   for (const element of root.querySelectorAll("[data-needs-js]")) element.hidden = false;
 }
 
