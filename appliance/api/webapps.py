@@ -25,6 +25,7 @@ MANIFEST = Json(
     "or a zip or tar.gz of the files.",
 )
 CONTENT = Json("archive", "The bytes of the content.")
+CONTENTS = Json("archive", "A zip, tar or tar.gz of contents that are `required`, under any names.")
 Number = Annotated[int, Field(ge=1, le=10**9)]
 Text = Annotated[str, StringConstraints(max_length=500)]
 
@@ -83,6 +84,13 @@ class WebAppContentView(View):
 
     sha256: str
     size: int
+
+
+class WebAppContentsView(View):
+    """How many contents have been stored, and their bytes."""
+
+    contents: int
+    bytes: int
 
 
 class WebAppDifferenceView(View):
@@ -213,9 +221,9 @@ def delete_webapp(call: Call, app: str) -> DeletedView:
 def create_webapp_version(call: Call, app: str) -> Answer:
     """Begin a version, or deploy one in a single call.
 
-    A manifest (JSON) begins it: `required` are the contents to send by `PUT …/blobs/{sha256}`, then `POST …/finalize`. An
-    archive is a whole version, which is ready when this answers: optional `app.yaml` (`spa`, `redirects`, `headers`, `routes`,
-    `access`), content in `public/`, or else everything else.
+    A manifest (JSON) begins it: `required` are the contents to send by `PUT …/blobs/{sha256}`, or many together by `POST …/blobs`,
+    then `POST …/finalize`. An archive is a whole version, which is ready when this answers: optional `app.yaml` (`spa`,
+    `redirects`, `headers`, `routes`, `access`), content in `public/`, or else everything else.
     """
     media = (call.body.media_type or "").partition(";")[0].strip().lower()
     if media == "application/json":
@@ -285,6 +293,20 @@ def put_webapp_content(call: Call, app: str, version: str, sha256: str) -> WebAp
     received = call.body.received
     call.services.webapps.put_content(call.scope, app, version_number(version), sha256, received)
     return WebAppContentView(sha256=received.sha256, size=received.size)
+
+
+@route(
+    "POST", "/webapps/{app}/versions/{version}/blobs", scope="webapps.write", body=CONTENTS, returns=WebAppContentsView,
+    atomic=False,
+)  # fmt: skip
+def put_webapp_contents(call: Call, app: str, version: str) -> WebAppContentsView:
+    """Send many contents of a version that is being uploaded in one archive; sending them again changes nothing.
+
+    A member that is no content of the version is refused; what came before it is stored.
+    """
+    with call.body.received.open() as file:
+        stored = call.services.webapps.put_contents(call.scope, app, version_number(version), file)
+    return WebAppContentsView(contents=len(stored), bytes=sum(spec.size for spec in stored))
 
 
 @route(

@@ -3,7 +3,7 @@
 import argparse
 import json
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,11 @@ SECONDS = 90.0
 
 
 class Refused(InvalidRequest):
-    """What the appliance answered instead of success."""
+    """What the appliance, or a proxy before it, answered instead of success, with this status."""
+
+    def __init__(self, answered: int, message: str, details: Sequence[Detail] = (), headers: Mapping[str, str] | None = None):
+        super().__init__(message, details=details, headers=headers)
+        self.answered = answered
 
 
 def add_connection(parser: argparse.ArgumentParser, *more_names: str) -> None:
@@ -77,9 +81,10 @@ def _refuse(response: httpx.Response) -> None:
         error = response.json()["error"]
         details = [Detail(each["pointer"], each["code"], each["message"]) for each in error.get("details", [])]
         again = {name: response.headers[name] for name in ("Retry-After",) if name in response.headers}
-        raise Refused(error["message"], details=details, headers=again)
+        raise Refused(response.status_code, error["message"], details, again)
     except (ValueError, KeyError, TypeError) as fault:
-        raise Refused(f"{response.url.host} answered {response.status_code}; is it the address of an appliance?") from fault
+        status = response.status_code
+        raise Refused(status, f"{response.url.host} answered {status}; is it the address of an appliance?") from fault
 
 
 @contextmanager

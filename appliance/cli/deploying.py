@@ -12,19 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from appliance.core import clock
-from appliance.core.errors import ConnectorFailed, NotFound, ValidationFailed
+from appliance.core.errors import NotFound, ValidationFailed
 from appliance.webapps.archive import ABOUT, PUBLIC, read_settings
 from appliance.webapps.service import FileSpec, Settings
 
 from .calling import Caller, Refused, add_connection, connected
+from .sending import Content, Progress, gather_contents, repeated, send_contents
 
-AT_ONCE = 8
-TRIES = 5
-CHUNK = 1 << 20
+AT_ONCE = 4
 WAIT_SECONDS, ACCEPTED = 60, 202
-SILENT_SECONDS = 5.0  # where the progress is a log, not a terminal
-BINARY = {"Content-Type": "application/octet-stream"}
 _pause = threading.Event()  # never set: it waits, and Ctrl-C ends the wait
 
 
@@ -46,7 +42,7 @@ def add_commands(commands: Any) -> None:
 def run_deploy(args: argparse.Namespace) -> int:
     files, settings = read_files(args.dir)
     with connected(args) as caller, ThreadPoolExecutor(AT_ONCE) as threads:
-        progress = _Progress(shown=not args.json)
+        progress = Progress(shown=not args.json)
         specs = dict(zip(files, threads.map(partial(_digest, progress), files.values()), strict=True))
         app = _find_app(caller, args)
         path = f"/webapps/{args.app}/versions"
@@ -55,11 +51,12 @@ def run_deploy(args: argparse.Namespace) -> int:
         made = caller.data("POST", path, json={"files": manifest, **about})
         contents = {specs[name].sha256: file for name, file in files.items()}
         sizes = {spec.sha256: spec.size for spec in specs.values()}
-        progress.begin_sending(len(made["required"]), sum(sizes[sha256] for sha256 in made["required"]))
-        send = partial(_send, caller, f"{path}/{made['version']}/blobs", progress)
-        for _ in threads.map(send, [(sha256, contents[sha256]) for sha256 in made["required"]]):
+        missing = [Content(sha256, sizes[sha256], contents[sha256]) for sha256 in made["required"]]
+        progress.begin_sending(len(missing), sum(content.size for content in missing))
+        send = partial(send_contents, caller, f"{path}/{made['version']}/blobs", progress)
+        for _ in threads.map(send, gather_contents(missing)):
             pass
-        version = caller.data("POST", f"{path}/{made['version']}/finalize")
+        version = repeated(partial(caller.data, "POST", f"{path}/{made['version']}/finalize"), "making the version ready")
         version["uploaded"] = len(made["required"])
         if args.publish:
             version |= _publish(caller, f"{path}/{made['version']}", args.if_current)
@@ -124,10 +121,10 @@ def read_files(folder: Path) -> tuple[dict[str, Path], Settings]:
     return files, settings
 
 
-def _digest(progress: "_Progress", path: Path) -> FileSpec:
+def _digest(progress: Progress, path: Path) -> FileSpec:
     with path.open("rb") as file:
         spec = FileSpec(hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size)
-    progress.count(spec.size)
+    progress.count(1, spec.size)
     return spec
 
 
@@ -141,54 +138,3 @@ def _find_app(caller: Caller, args: argparse.Namespace) -> dict[str, Any]:
         raise NotFound(f"there is no WebApp {args.app!r}{near}; --create makes it")
     made: dict[str, Any] = caller.data("POST", "/webapps", json={"id": args.app})
     return made
-
-
-def _send(caller: Caller, path: str, progress: "_Progress", content: tuple[str, Path]) -> None:
-    """Send one content; what was cut off or came too fast is sent again, which changes nothing."""
-    sha256, file = content
-    for attempt in range(1, TRIES + 1):
-        try:
-            with file.open("rb") as opened:
-                sized = {**BINARY, "Content-Length": str(file.stat().st_size)}
-                caller.call("PUT", f"{path}/{sha256}", content=iter(partial(opened.read, CHUNK), b""), headers=sized)
-            progress.count(file.stat().st_size)
-            return
-        except (ConnectorFailed, Refused) as error:
-            wait = error.headers.get("Retry-After", "" if isinstance(error, Refused) else str(attempt))
-            if not wait or (attempt == TRIES and isinstance(error, ConnectorFailed)):
-                raise
-            _pause.wait(float(wait))
-    raise ConnectorFailed(f"{file.name} could not be sent in {TRIES} attempts; deploy again, what has arrived is not sent twice")
-
-
-class _Progress:
-    """How far hashing and then sending are, on standard error: one line that changes on a terminal, else a line now and then
-    and one at the end of each."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self._shown, self._moving = shown, shown and sys.stderr.isatty()
-        self._lock = threading.Lock()
-        self._done, self._bytes = 0, 0
-        self._all: tuple[int, int] | None = None
-        self._said = clock.monotonic()
-
-    def begin_sending(self, contents: int, size: int) -> None:
-        """Everything is hashed; `contents` of together `size` bytes are to be sent."""
-        self._say(final=True)
-        self._done, self._bytes, self._all = 0, 0, (contents, size)
-
-    def count(self, size: int) -> None:
-        """One more file of `size` bytes is done."""
-        with self._lock:
-            self._done, self._bytes = self._done + 1, self._bytes + size
-            self._say(final=self._all is not None and self._done == self._all[0])
-
-    def _say(self, *, final: bool) -> None:
-        if not self._shown or not (final or self._moving or clock.monotonic() - self._said > SILENT_SECONDS):
-            return
-        self._said = clock.monotonic()
-        text = f"{self._done} files hashed, {self._bytes} bytes"
-        if self._all is not None:
-            text = f"{self._done} of {self._all[0]} contents sent, {self._bytes} of {self._all[1]} bytes"
-        before, after = ("\r", "\n" if final else "") if self._moving else ("", "\n")
-        print(f"{before}{text}", end=after, file=sys.stderr, flush=True)

@@ -13,16 +13,16 @@ from peewee import fn
 from appliance.blobs.receiving import Received
 from appliance.blobs.service import Blobs
 from appliance.core import clock, db, ids
-from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, Detail, NotFound, PayloadTooLarge, ValidationFailed
+from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, Detail, PayloadTooLarge, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
 
-from . import archive, publications, versions
+from . import archive, arrivals, publications, versions
 from .access import parse_access
 from .domains import service as domains
 from .limits import Limits, check_files, check_words
-from .models import FileRow, FormRow, VersionRow, WebAppRow
+from .models import FormRow, VersionRow, WebAppRow
 from .preparing import Prepared, prepare_contents
 from .records import (
     Difference,
@@ -150,17 +150,15 @@ class WebApps:
         return versions.stored_bytes(scope, app_id)
 
     def put_content(self, scope: TenantScope, app_id: str, number: int, sha256: str, received: Received) -> Version:
-        """Store a content of a version that is being uploaded, again if need be; ValidationFailed when it is another one."""
+        """Store a content of a version that is being uploaded, again if need be; ValidationFailed when it is another one,
+        ApiKeyLeaked, with which the version has failed."""
         row = versions.get_row(scope, app_id, number)
-        spec = scope.select(FileRow).where(FileRow.app_id == app_id, FileRow.number == number, FileRow.sha256 == sha256).first()
-        if spec is None:
-            raise NotFound(f"no file of version {number} has the content {sha256[:80]!r}; send what it lists as required")
-        if (received.sha256, received.size) != (spec.sha256, spec.size):
-            raise ValidationFailed(
-                f"{received.size} bytes came with the sha256 {received.sha256}; expected are {spec.size} bytes: send it again"
-            )
-        self._blobs.put_received(scope, received)
+        arrivals.put_content(scope, self._blobs, row, sha256, received)
         return versions.show(row, None)
+
+    def put_contents(self, scope: TenantScope, app_id: str, number: int, file: BinaryIO) -> list[FileSpec]:
+        """Store many contents of a version, the members of an archive, likewise; those before a wrong one stay."""
+        return arrivals.put_contents(scope, self._blobs, versions.get_row(scope, app_id, number), file, self._limits)
 
     def finalize_version(self, scope: TenantScope, app_id: str, number: int) -> Version:
         """Make the version ready, again if need be; Conflict while contents are missing, DefinitionInvalid for its rules,
@@ -178,7 +176,7 @@ class WebApps:
             forms = prepare_contents(scope, self._blobs, versions.new_contents(scope, app_id, number))
         except (ValidationFailed, ApplianceError) as error:
             if error.status == 422:
-                self._fail(scope, row, error.message)
+                versions.fail(scope, row, error.message)
             raise
 
         def ready() -> Version:
@@ -209,10 +207,6 @@ class WebApps:
             return self.get_version(scope, app_id, number)
 
         return db.write(add)
-
-    def _fail(self, scope: TenantScope, row: VersionRow, reason: str) -> None:
-        of_this = (VersionRow.app_id == row.app_id, VersionRow.number == row.number)
-        db.write(lambda: scope.update(VersionRow, state="failed", reason=reason[:500]).where(*of_this).execute())
 
     def deploy_archive(self, scope: TenantScope, app_id: str, file: BinaryIO, message: str = "") -> Version:
         """A version of what is in the archive, ready; its `app.yaml` says how it is served."""

@@ -87,13 +87,23 @@ def missing_contents(scope: TenantScope, app_id: str, number: int) -> list[str]:
     return [str(sha256) for (sha256,) in found]
 
 
-def new_contents(scope: TenantScope, app_id: str, number: int) -> list[tuple[str, FileSpec]]:
-    """A path and the content for each content of the version that no version of the app had before."""
+def all_contents(scope: TenantScope, app_id: str, number: int) -> set[FileSpec]:
+    """Every content of the version, whether it has been sent or not."""
+    found = db.rows(
+        "SELECT DISTINCT sha256, size FROM webapp_file WHERE tenant_id = ? AND app_id = ? AND number = ?",
+        (scope.tenant_id, app_id, number),
+    )
+    return {FileSpec(str(sha256), int(size)) for sha256, size in found}
+
+
+def new_contents(scope: TenantScope, app_id: str, number: int, sha256: str | None = None) -> list[tuple[str, FileSpec]]:
+    """A path and the content for each content of the version, or this one, that no version of the app had before."""
     found = db.rows(
         "SELECT min(f.path), f.sha256, min(f.size) FROM webapp_file f WHERE f.tenant_id = ? AND f.app_id = ? AND f.number = ? "
+        "AND f.sha256 = coalesce(?, f.sha256) "
         "AND NOT EXISTS (SELECT 1 FROM webapp_form v WHERE v.tenant_id = f.tenant_id AND v.app_id = f.app_id "
         "AND v.content = f.sha256) GROUP BY f.sha256 ORDER BY 1",
-        (scope.tenant_id, app_id, number),
+        (scope.tenant_id, app_id, number, sha256),
     )
     return [(str(path), FileSpec(str(sha256), int(size))) for path, sha256, size in found]
 
@@ -106,16 +116,27 @@ def read_files(scope: TenantScope, app_id: str, number: int) -> dict[str, FileSp
 
 def make_ready(scope: TenantScope, blobs: Blobs, row: VersionRow, rules: Mapping[str, Any], forms: Iterable[Form]) -> None:
     """The version may be published from now on."""
+    insert_forms(scope, blobs, row.app_id, forms)
+    of_this = (VersionRow.app_id == row.app_id, VersionRow.number == row.number)
+    scope.update(VersionRow, state="ready", rules=dict(rules)).where(*of_this).execute()
+
+
+def insert_forms(scope: TenantScope, blobs: Blobs, app_id: str, forms: Iterable[Form]) -> None:
+    """Contents of the app as they are sent."""
     for form in forms:
         if form.encoding != IDENTITY:
             blobs.hold(scope, form.sha256)
         db.execute(
             "INSERT INTO webapp_form (tenant_id, app_id, content, encoding, sha256, size) VALUES (?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (tenant_id, app_id, content, encoding) DO NOTHING",
-            (scope.tenant_id, row.app_id, form.content, form.encoding, form.sha256, form.size),
+            (scope.tenant_id, app_id, form.content, form.encoding, form.sha256, form.size),
         )
+
+
+def fail(scope: TenantScope, row: VersionRow, reason: str) -> None:
+    """The version can never be served; a write of its own."""
     of_this = (VersionRow.app_id == row.app_id, VersionRow.number == row.number)
-    scope.update(VersionRow, state="ready", rules=dict(rules)).where(*of_this).execute()
+    db.write(lambda: scope.update(VersionRow, state="failed", reason=reason[:500]).where(*of_this).execute())
 
 
 def compare(scope: TenantScope, app_id: str, number: int, against: int) -> Difference:

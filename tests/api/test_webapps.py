@@ -84,6 +84,23 @@ def test_a_content_that_is_another_is_refused(acme: httpx.Client, app: str) -> N
     refused(acme.put(f"{app}/versions/9/blobs/{sha(content)}", content=content), 404, "not_found")
 
 
+def test_many_contents_come_in_one_archive(acme: httpx.Client, globex: httpx.Client, app: str) -> None:
+    first, second, third = (fresh("content").encode() for _ in range(3))
+    data(acme.post(f"{app}/versions", json=manifest(a_html=first, b_html=second, c_html=third)), 201)
+
+    def send(files: dict[str, bytes], client: httpx.Client = acme) -> httpx.Response:
+        return client.post(f"{app}/versions/1/blobs", content=write_zip(files), headers={"Content-Type": "application/zip"})
+
+    refused(send({"any": first}, globex), 404, "not_found")
+    assert data(send({"any": first})) == {"contents": 1, "bytes": len(first)}
+    message = refused(send({"a": second, "b": b"another", "c": third}), 422, "validation_failed")
+    assert "member 'b' is no content of version 1" in message
+    assert data(acme.get(f"{app}/versions/1"))["required"] == [sha(third)]  # what came before the wrong one has been stored
+    assert data(send({"x": first, "y": second, "z": third}))["contents"] == 3
+    assert data(acme.post(f"{app}/versions/1/finalize"))["state"] == "ready"
+    refused(acme.post(f"{app}/versions/1/blobs", content=b"none"), 400, "invalid_request")
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
@@ -114,6 +131,16 @@ def test_a_key_in_a_file_is_refused(acme: httpx.Client, app: str) -> None:
     answer = acme.post(f"{app}/versions", content=archive, headers={"Content-Type": "application/zip"})
     assert acme.headers["x-api-key"] not in answer.text
     assert "index.html" in refused(answer, 422, "api_key_leaked")
+
+
+def test_a_key_in_a_content_that_comes_by_itself_or_with_others_is_refused(acme: httpx.Client, app: str) -> None:
+    leak, fine = f"key = '{acme.headers['x-api-key']}' // {fresh('x')}".encode(), fresh("fine").encode()
+    zipped = write_zip({"a": fine, "b": leak})
+    for number, (method, path, content) in enumerate((("PUT", f"/{sha(leak)}", leak), ("POST", "", zipped)), 1):
+        data(acme.post(f"{app}/versions", json=manifest(a_js=leak, b_js=fine)), 201)
+        answer = acme.request(method, f"{app}/versions/{number}/blobs{path}", content=content)
+        assert "a.js holds an API key" in refused(answer, 422, "api_key_leaked")
+        assert data(acme.get(f"{app}/versions/{number}"))["state"] == "failed"
 
 
 def test_rules_that_are_wrong_are_named_by_line(acme: httpx.Client, app: str) -> None:

@@ -37,6 +37,11 @@ def _content(tenant: Resources) -> Example:
     return Example(path, content, media="application/octet-stream")
 
 
+def _contents(tenant: Resources) -> Example:
+    content = fresh("content").encode()
+    return Example({"app": tenant.uploading(content), "version": "1"}, write_zip({"any": content}), media="application/zip")
+
+
 def _visit(tenant: Resources) -> Example:
     app = _webapp(tenant)
     return Example({"app": app, "visit": tenant.visit(app)})
@@ -53,6 +58,7 @@ WEBAPPS: dict[str, Callable[[Resources], Example]] = {
     "get_webapp_version": _second,
     "get_webapp_diff": _second,
     "put_webapp_content": _content,
+    "put_webapp_contents": _contents,
     "finalize_webapp_version": _second,
     "publish_webapp": lambda tenant: Example({"app": tenant.webapp(), "version": "1"}, {"if_current": 2}),
     "preview_webapp": lambda tenant: Example({"app": _webapp(tenant), "version": "1"}, {"expires_in": "1h"}),

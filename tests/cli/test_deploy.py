@@ -62,6 +62,23 @@ def test_a_folder_becomes_a_version_and_only_what_changed_is_sent(gos: Gos, buil
     assert (code, "version 2 is published now" in errors) == (1, True)
 
 
+def test_hundreds_of_files_take_a_handful_of_requests(
+    gos: Gos, acme: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = f"cli{fresh('d')}"
+    for number in range(400):
+        (tmp_path / f"page{number}.html").write_text(fresh("page"))
+    limit = {"name": "few", "scopes": ["webapps.read", "webapps.write"], "rate_limit": {"requests": 1000, "window_s": 3600}}
+    key = acme.post("/api/v1/keys", json=limit).json()["data"]["key"]
+    monkeypatch.setenv("GOS_API_KEY", key)
+    code, out, errors = gos("deploy", app, tmp_path, "--create")
+    assert (code, out) == (0, f"{app} version 1: 400 files, 400 uploaded, ready; --publish serves it\n"), errors
+    (tmp_path / "page7.html").write_text(fresh("page"))
+    assert ", 1 uploaded," in gos("deploy", app, tmp_path)[1]
+    left = acme.get("/api/v1/webapps", headers={"X-API-Key": key}).headers["RateLimit"]
+    assert 1000 - int(left.partition("r=")[2].partition(";")[0]) <= 14
+
+
 def test_app_yaml_beside_public_says_how_it_is_served(gos: Gos, tmp_path: Path, running: Running) -> None:
     app = f"cli{fresh('d')}"
     (tmp_path / "public").mkdir()

@@ -24,7 +24,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
 from appliance.tenants.keys import make_key_text
-from appliance.webapps import versions
+from appliance.webapps import arrivals, versions
 from appliance.webapps.service import FileSpec, NewApp, NewVersion, Settings, Version, WebApps
 
 PAGE = b"<!doctype html><title>Shop</title><h1>Hello</h1>"
@@ -69,6 +69,30 @@ def test_only_what_is_missing_is_sent(webapps: WebApps, blobs: Blobs, acme: Tena
     assert webapps.finalize_version(acme, "shop", 1).state == "ready"
     again = webapps.create_version(acme, "shop", NewVersion({**files, "new.css": spec(b"h1 {}")}))
     assert (again.number, again.required) == (2, (spec(b"h1 {}").sha256,))
+
+
+@BOTH
+def test_contents_are_compressed_as_they_come(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+    """So that making a version of thousands of files ready takes no longer than a request may."""
+    contents = [SCRIPT + bytes([65 + number]) for number in range(3)]
+    files = {f"{number}.js": spec(content) for number, content in enumerate(contents)}
+    webapps.create_version(acme, "shop", NewVersion(files))
+    send(webapps, blobs, acme, 1, contents[0])
+    assert {new.sha256 for _, new in versions.new_contents(acme, "shop", 1)} == {spec(each).sha256 for each in contents[1:]}
+    webapps.put_contents(acme, "shop", 1, io.BytesIO(write_zip({"b": contents[1], "c": contents[2]})))
+    assert versions.new_contents(acme, "shop", 1) == []
+    webapps.finalize_version(acme, "shop", 1)
+    served = webapps.load_served(acme, "shop", 1)
+    assert served is not None
+    assert [set(file.forms) for file in served.files.values()] == [{"identity", "zstd", "br", "gzip"}] * 3
+
+
+def test_a_version_deleted_while_contents_come_is_not_found(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+    webapps.create_version(acme, "shop", NewVersion({"a.js": spec(SCRIPT)}))
+    row = versions.get_row(acme, "shop", 1)
+    webapps.delete_app(acme, "shop")
+    with pytest.raises(NotFound):
+        arrivals.keep_forms(acme, blobs, row, [])
 
 
 @BOTH

@@ -1,0 +1,136 @@
+"""Contents on their way to a running appliance: small ones many at a time, and each again where the way was cut."""
+
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from appliance.core import clock
+from appliance.core.errors import ConnectorFailed
+
+from .calling import Caller, Refused
+
+MOST_TOGETHER, BYTES_TOGETHER = 100, 1 << 20  # of one request: some seconds of compressing, and little to send again
+TRIES = 5
+CHUNK = 1 << 20
+TOO_LARGE = 413
+SILENT_SECONDS = 5.0  # where the progress is a log, not a terminal
+T = TypeVar("T")
+_pause = threading.Event()  # never set: it waits, and Ctrl-C ends the wait
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is missing, and the file that has it."""
+
+    sha256: str
+    size: int
+    file: Path
+
+    def pieces(self) -> Iterator[bytes]:
+        with self.file.open("rb") as opened:
+            while piece := opened.read(CHUNK):
+                yield piece
+
+
+def gather_contents(contents: Iterable[Content]) -> Iterator[list[Content]]:
+    """The contents in groups for one request each; one that is large is alone."""
+    group: list[Content] = []
+    size = 0
+    for content in contents:
+        if group and (len(group) == MOST_TOGETHER or size + content.size > BYTES_TOGETHER):
+            yield group
+            group, size = [], 0
+        group.append(content)
+        size += content.size
+    if group:
+        yield group
+
+
+def send_contents(caller: Caller, path: str, progress: "Progress", group: Sequence[Content]) -> None:
+    """Send a group; in halves where the appliance, or a proxy before it, does not take that much at once."""
+    try:
+        repeated(partial(_send, caller, path, group), f"sending {group[0].file.name}")
+    except Refused as error:
+        if error.answered != TOO_LARGE or len(group) == 1:
+            raise
+        half = len(group) // 2
+        send_contents(caller, path, progress, group[:half])
+        send_contents(caller, path, progress, group[half:])
+    else:
+        progress.count(len(group), sum(content.size for content in group))
+
+
+def repeated(call: Callable[[], T], what: str) -> T:
+    """What a call answers that changes nothing when it is made again: after it was cut off, and when calls come too fast."""
+    for attempt in range(1, TRIES + 1):
+        try:
+            return call()
+        except (ConnectorFailed, Refused) as error:
+            wait = error.headers.get("Retry-After", "" if isinstance(error, Refused) else str(attempt))
+            if not wait or (attempt == TRIES and isinstance(error, ConnectorFailed)):
+                raise
+            _pause.wait(float(wait))
+    raise ConnectorFailed(f"{what} failed in {TRIES} attempts; deploy again, what has arrived is not sent twice")
+
+
+def _send(caller: Caller, path: str, group: Sequence[Content]) -> None:
+    if len(group) == 1:
+        sized = {"Content-Type": "application/octet-stream", "Content-Length": str(group[0].size)}
+        caller.call("PUT", f"{path}/{group[0].sha256}", content=group[0].pieces(), headers=sized)
+        return
+    length = sum(_blocks(content.size) + tarfile.BLOCKSIZE for content in group) + 2 * tarfile.BLOCKSIZE
+    sized = {"Content-Type": "application/x-tar", "Content-Length": str(length)}
+    caller.call("POST", path, content=_tar(group), headers=sized)
+
+
+def _tar(group: Iterable[Content]) -> Iterator[bytes]:
+    """The contents as a tar, each by its sha256, as they are read."""
+    for content in group:
+        header = tarfile.TarInfo(content.sha256)
+        header.size = content.size
+        yield header.tobuf(tarfile.USTAR_FORMAT)
+        yield from content.pieces()
+        yield bytes(_blocks(content.size) - content.size)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _blocks(size: int) -> int:
+    return size + -size % tarfile.BLOCKSIZE
+
+
+class Progress:
+    """How far hashing and then sending are, on standard error: one line that changes on a terminal, else a line now and then
+    and one at the end of each."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown, self._moving = shown, shown and sys.stderr.isatty()
+        self._lock = threading.Lock()
+        self._done, self._bytes = 0, 0
+        self._all: tuple[int, int] | None = None
+        self._said = clock.monotonic()
+
+    def begin_sending(self, contents: int, size: int) -> None:
+        """Everything is hashed; `contents` of together `size` bytes are to be sent."""
+        self._say(final=True)
+        self._done, self._bytes, self._all = 0, 0, (contents, size)
+
+    def count(self, files: int, size: int) -> None:
+        """So many more files of together `size` bytes are done."""
+        with self._lock:
+            self._done, self._bytes = self._done + files, self._bytes + size
+            self._say(final=self._all is not None and self._done == self._all[0])
+
+    def _say(self, *, final: bool) -> None:
+        if not self._shown or not (final or self._moving or clock.monotonic() - self._said > SILENT_SECONDS):
+            return
+        self._said = clock.monotonic()
+        text = f"{self._done} files hashed, {self._bytes} bytes"
+        if self._all is not None:
+            text = f"{self._done} of {self._all[0]} contents sent, {self._bytes} of {self._all[1]} bytes"
+        before, after = ("\r", "\n" if final else "") if self._moving else ("", "\n")
+        print(f"{before}{text}", end=after, file=sys.stderr, flush=True)

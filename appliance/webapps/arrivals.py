@@ -1,0 +1,75 @@
+"""Contents of a version that is being uploaded: what comes is compared with what was said, stored, and compressed at once.
+
+Compressing takes longest: done as contents come, in requests of a bounded size, it leaves `finalize_version` little to do.
+"""
+
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from appliance.blobs.archives import ArchiveLimits, read_members
+from appliance.blobs.receiving import Received
+from appliance.blobs.service import Blobs
+from appliance.core import db
+from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.core.scope import TenantScope
+
+from . import versions
+from .limits import Limits
+from .models import FileRow, VersionRow
+from .preparing import Form, prepare_contents
+from .records import FileSpec
+
+
+def put_content(scope: TenantScope, blobs: Blobs, row: VersionRow, sha256: str, received: Received) -> None:
+    """One content; NotFound when the version has none of that sha256, ValidationFailed when something else came."""
+    of_this = (FileRow.app_id == row.app_id, FileRow.number == row.number, FileRow.sha256 == sha256)
+    spec = scope.select(FileRow).where(*of_this).first()
+    if spec is None:
+        raise NotFound(f"no file of version {row.number} has the content {sha256[:80]!r}; send what it lists as required")
+    if (received.sha256, received.size) != (spec.sha256, spec.size):
+        raise ValidationFailed(
+            f"{received.size} bytes came with the sha256 {received.sha256}; expected are {spec.size} bytes: send it again"
+        )
+    blobs.put_received(scope, received)
+    _prepare(scope, blobs, row, versions.new_contents(scope, row.app_id, row.number, sha256))
+
+
+def put_contents(scope: TenantScope, blobs: Blobs, row: VersionRow, file: BinaryIO, limits: Limits) -> list[FileSpec]:
+    """The members of an archive; ValidationFailed at the first that is no content of the version, whatever it is called."""
+    expected = versions.all_contents(scope, row.app_id, row.number)
+    stored = []
+    for member in read_members(file, ArchiveLimits(limits.files, limits.bytes)):
+        receiver = blobs.receiver()
+        try:
+            for piece in member.pieces:
+                receiver.write(piece)
+            received = receiver.finish()
+        except BaseException:
+            receiver.discard()
+            raise
+        spec = FileSpec(received.sha256, received.size)
+        if spec not in expected:
+            received.discard()
+            text = f"the archive member {member.path[:100]!r} is no content of version {row.number}"
+            raise ValidationFailed(f"{text}: {spec.size} bytes came with the sha256 {spec.sha256}; send it again")
+        blobs.put_received(scope, received)
+        stored.append(spec)
+    come = set(stored)
+    _prepare(scope, blobs, row, [new for new in versions.new_contents(scope, row.app_id, row.number) if new[1] in come])
+    return stored
+
+
+def _prepare(scope: TenantScope, blobs: Blobs, row: VersionRow, contents: Sequence[tuple[str, FileSpec]]) -> None:
+    try:
+        forms = prepare_contents(scope, blobs, contents)
+    except ApplianceError as error:
+        if error.status == 422:
+            versions.fail(scope, row, error.message)
+        raise
+    db.write(lambda: keep_forms(scope, blobs, row, forms))
+
+
+def keep_forms(scope: TenantScope, blobs: Blobs, row: VersionRow, forms: Sequence[Form]) -> None:
+    """Inside a write; NotFound when the version has been deleted since its contents came."""
+    versions.get_row(scope, row.app_id, row.number)
+    versions.insert_forms(scope, blobs, row.app_id, forms)
