@@ -31,7 +31,8 @@ _KNOWN_AGENTS = [(family, re.compile(pattern, re.IGNORECASE)) for family, patter
 class Download:
     """One download through a share; without `share_id` the `count` deliveries of one minute from the public path.
 
-    `outcome` is `started` (also when the appliance ended before it knew), `complete`, `broken_off` or `wrong_password`.
+    `outcome` is `started` (also when the appliance ended before it knew), `complete`, `broken_off`,
+    `failed` (before its first byte, and then it was not counted) or `wrong_password`.
     """
 
     id: str

@@ -90,7 +90,7 @@ class Publications:
 
     def find_public(self, scope: TenantScope, path: str) -> tuple[Leaving, str | int] | None:
         """What is delivered at a path, and for how long others may keep it; None for nothing."""
-        row = scope.find(PublicationRow, path=path)
+        row = None if "\0" in path else scope.find(PublicationRow, path=path)  # which a server takes in no text
         found = None if row is None else self._exits.find(scope, row.document_id, parse_wanted(row.revision))
         return None if row is None or found is None else (found, _cache(row.cache))
 

@@ -188,6 +188,18 @@ class Shares:
 
         db.write(end)
 
+    def give_back(self, scope: TenantScope, download_id: str) -> None:
+        """Count a download no longer that failed before its first byte; the log says so."""
+
+        def give() -> None:
+            row = scope.find(DownloadRow, id=download_id, outcome="started")
+            if row is not None:
+                scope.update(DownloadRow, outcome="failed").where(DownloadRow.id == download_id).execute()
+                counted = scope.update(ShareRow, downloads=ShareRow.downloads - 1)
+                counted.where(ShareRow.id == row.share_id, ShareRow.downloads > 0).execute()
+
+        db.write(give)
+
     def seal_ticket(self, opened: OpenShare, content: str) -> str:
         """`content` signed for this share, to be kept by the browser that shows it again."""
         return f"{content}.{self._sign(opened, content)}"

@@ -28,6 +28,18 @@ class Exchange:
     send: Send
 
 
+class Answering:
+    """A way to answer that knows whether the answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        self.begun = True
+        await self._send(message)
+
+
 async def answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
     """A whole response."""
     length = (b"content-length", str(len(body)).encode())

@@ -4,7 +4,6 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
 
-from appliance.blobs.service import BlobDamaged
 from appliance.core import clock
 from appliance.core.errors import MethodNotAllowed
 from appliance.core.scope import TenantScope
@@ -48,18 +47,15 @@ class Cdn:
             await refuse(send, error, scope["gos.request_id"])
             return
         tenant = TenantScope(scope["gos.host"].tenant, "site")
-        try:
-            known = await self._look(tenant, scope["path"].removeprefix("/"))
-            if known is None:
-                await answer(send, 404, b"not found", MISSING)
-            else:
-                plan = known.forms.plan(scope["method"], 200, dict(scope["headers"]))
-                sent = await self._sender.send(tenant, plan, Exchange(scope, receive, send))
-                if sent and plan.start == 0:
-                    found = known.leaving
-                    self._publications.deliveries.count(tenant.tenant_id, found.document_id, found.revision, sent)
-        except BlobDamaged as error:  # found before anything was sent
-            await refuse(send, error, scope["gos.request_id"])
+        known = await self._look(tenant, scope["path"].removeprefix("/"))
+        if known is None:
+            await answer(send, 404, b"not found", MISSING)
+            return
+        plan = known.forms.plan(scope["method"], 200, dict(scope["headers"]))
+        sent = await self._sender.send(tenant, plan, Exchange(scope, receive, send))
+        if sent and plan.start == 0:
+            found = known.leaving
+            self._publications.deliveries.count(tenant.tenant_id, found.document_id, found.revision, sent)
 
     async def _look(self, tenant: TenantScope, path: str) -> Known | None:
         key = (tenant.tenant_id, path)

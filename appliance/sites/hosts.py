@@ -7,6 +7,7 @@ from appliance.solutions.services import Services
 from .access import AccessGate
 from .answers import App
 from .cdn import Cdn
+from .coded_errors import CodedErrors
 from .domains import DomainRedirects
 from .previews import PreviewSites
 from .requests import NotedRequests
@@ -23,7 +24,7 @@ def make_sites(services: Services, gate: AccessGate, templates: Path) -> dict[st
     shares = ShareSite(services.shares, sender, SharePages(templates))
     apps = WebAppSites(services.webapps, sender, gate, Routes(services, sender))
     return {
-        "webapp": NotedRequests(DomainRedirects(apps, services.domains.table, services.config), services.requests),
-        "preview": PreviewSites(services.webapps, services.sealer, apps, sender),
-        "cdn": Cdn(services.publications, sender, shares),
+        "webapp": NotedRequests(CodedErrors(DomainRedirects(apps, services.domains.table, services.config)), services.requests),
+        "preview": CodedErrors(PreviewSites(services.webapps, services.sealer, apps, sender)),
+        "cdn": CodedErrors(Cdn(services.publications, sender, shares)),
     }

@@ -4,11 +4,10 @@ A link that is unknown, has ended or was revoked is answered alike: 404 and the 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import parse_qs
 
-from appliance.blobs.service import BlobDamaged
 from appliance.core import clock
 from appliance.core.errors import MethodNotAllowed, PayloadTooLarge, RateLimited
 from appliance.core.scope import TenantScope
@@ -16,7 +15,7 @@ from appliance.documents.downloads import Origin
 from appliance.documents.shares import VISIT_MS, OpenShare, Shares
 from appliance.webapps.attempts import Attempts
 
-from .answers import Exchange, Headers, Receive, Scope, Send, answer, refuse
+from .answers import Answering, Exchange, Headers, Receive, Scope, Send, answer, refuse
 from .delivery import represent
 from .representation import Plan
 from .sending import Sender
@@ -147,27 +146,27 @@ class ShareSite:
     async def _deliver(self, asked: Asked) -> None:
         scope, opened = asked.exchange.scope, asked.opened
         plan = represent(opened.leaving, public=False).plan(scope["method"], 200, dict(scope["headers"]))
-        try:
-            if scope["method"] == "HEAD" or plan.status not in (200, 206):
-                gone = opened.share.state != "active" and not await self._is_continued(asked)
-                if gone:
-                    await self._show(asked.exchange, 404, "share_missing.html")
-                else:
-                    await self._sender.send(asked.tenant, plan, asked.exchange)
-                return
-            download_id = await self._count(asked, plan)
-            if download_id is None:
+        if scope["method"] == "HEAD" or plan.status not in (200, 206):
+            gone = opened.share.state != "active" and not await self._is_continued(asked)
+            if gone:
                 await self._show(asked.exchange, 404, "share_missing.html")
-                return
-            sent = 0
-            try:
-                sent = await self._sender.send(asked.tenant, plan, asked.exchange, [self._cookie(asked, download_id)])
-            finally:
-                complete = sent == plan.end - plan.start and plan.end == opened.leaving.size
-                ended = partial(self._shares.end_download, asked.tenant, download_id, sent, complete=complete)
-                await self._sender.in_thread(ended)
-        except BlobDamaged as error:  # found before anything was sent
-            await refuse(asked.exchange.send, error, scope["gos.request_id"])
+            else:
+                await self._sender.send(asked.tenant, plan, asked.exchange)
+            return
+        download_id = await self._count(asked, plan)
+        if download_id is None:
+            await self._show(asked.exchange, 404, "share_missing.html")
+            return
+        sent, answering = 0, Answering(asked.exchange.send)
+        exchange = replace(asked.exchange, send=answering)
+        try:
+            sent = await self._sender.send(asked.tenant, plan, exchange, [self._cookie(asked, download_id)])
+        finally:
+            complete = sent == plan.end - plan.start and plan.end == opened.leaving.size
+            ended = partial(self._shares.end_download, asked.tenant, download_id, sent, complete=complete)
+            if not answering.begun and download_id != asked.visit.download_id:
+                ended = partial(self._shares.give_back, asked.tenant, download_id)
+            await self._sender.in_thread(ended)
 
     async def _count(self, asked: Asked, plan: Plan) -> str | None:
         """The download this answer belongs to: one of this visit that goes on behind its first byte, or a new one."""

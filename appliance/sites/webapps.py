@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import parse_qsl
 
-from appliance.blobs.service import BlobDamaged
 from appliance.core import clock
 from appliance.core.errors import MethodNotAllowed, NotFound, UnknownHost
 from appliance.core.scope import TenantScope
@@ -105,10 +104,7 @@ class WebAppSites:
         elif site.index is None:
             await refuse(send, NotFound("nothing is published here yet; publish a version"), scope["gos.request_id"])
         else:
-            try:
-                await self._serve(tenant, app, site, exchange, hides)
-            except BlobDamaged as error:  # found before anything was sent
-                await refuse(send, error, scope["gos.request_id"])
+            await self._serve(tenant, app, site, exchange, hides)
 
     # -- what is published
 

@@ -261,6 +261,13 @@ def test_an_api_key_is_not_shared(shares: Shares, documents: Documents, acme: Te
         shares.create_share(acme, made, NewShare())
 
 
+def test_no_path_holds_a_character_that_no_text_may(exits: Exits, acme: TenantScope, document: str) -> None:
+    published = Publications(exits)
+    published.publish(acme, document, NewPublication("a.txt"))
+    assert published.find_public(acme, "a.txt") is not None
+    assert published.find_public(acme, "a.txt\0") is None
+
+
 def test_public_deliveries_are_counted_by_the_minute(documents: Documents, acme: TenantScope, document: str) -> None:
     counted = PublicDeliveries()
     for _ in range(3):
