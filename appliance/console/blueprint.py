@@ -24,7 +24,9 @@ from . import (
     logs,
     processes,
     replay,
+    retention,
     retry_plan,
+    shares,
     sign_in,
     visiting,
     webapps,
@@ -35,7 +37,7 @@ from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
     about, approvals, connecting, datapool, documents, domains, dry_runs, executions, failures, integrations, keys, logs, processes,
-    replay, retry_plan, sign_in, visiting, webapps,
+    replay, retention, retry_plan, shares, sign_in, visiting, webapps,
 )  # fmt: skip
 
 

@@ -1,21 +1,24 @@
-"""Pages of documents: the list, and one with its contents, its text and its reviews, which people decide here."""
+"""Pages of documents: the list, and one with its contents, its text, its shares and its reviews, which people decide here."""
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 from appliance.core import clock, full_text
 from appliance.core.errors import ApplianceError, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
-from appliance.documents import previews, reviews, texts
+from appliance.documents import downloads, keeping, previews, reviews, texts
 from appliance.documents.reviews import Decision, NewReview, Review
 from appliance.documents.service import Document, Wanted
+from appliance.documents.shares import Share
 from appliance.documents.texts import Text
 from appliance.tenants import people
 
 from .people import Names
 from .routing import Answer, File, Page, Picture, Redirect, Visit, page
+from .sharing import SHARE_DAYS, names_of_shares
 
 MOST_FOLDERS = 200
+SHARES, DOWNLOADS = 10, 10
 EXCERPT_BYTES = 20_000
 PREVIEW_WIDTH, THUMBNAIL_WIDTH = 640, 160
 DUE_DAYS = (("1", "in 1 day"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"))
@@ -28,6 +31,14 @@ class Asked:
     review: Review
     refusal: str | None
     is_own: bool
+
+
+@dataclass(frozen=True)
+class MadeShare:
+    """A share that has just been made, with its link."""
+
+    share: Share
+    url: str
 
 
 @page("GET", "/documents", scope="documents.read")
@@ -64,10 +75,14 @@ def _mine(visit: Visit) -> list[tuple[Review, str]]:
 @page("GET", "/documents/<document_id>", scope="documents.read")
 def show_document(visit: Visit, document_id: str) -> Answer:
     """One document."""
-    return _document_page(visit, document_id)
+    return document_page(visit, document_id)
 
 
-def _document_page(visit: Visit, document_id: str, problem: ApplianceError | None = None) -> Page:
+def document_page(
+    visit: Visit, document_id: str, problem: ApplianceError | None = None, *,
+    of_form: Literal["review", "share", "keeping"] = "review", made: MadeShare | None = None,
+) -> Page:  # fmt: skip
+    """One document; with what was wrong in one of its forms, or with the link of a share that was made."""
     documents = visit.services.documents
     document = documents.get_document(visit.scope, document_id)
     revisions = documents.list_revisions(visit.scope, document_id, PageRequest(20))
@@ -78,10 +93,23 @@ def _document_page(visit: Visit, document_id: str, problem: ApplianceError | Non
         "document": document, "revisions": revisions.items, "reviews": [_asked(visit, each) for each in asked.items],
         "names": Names(visit), "problem": problem, "comment": visit.asked.field("comment"), "days": DUE_DAYS,
         "members": people.list_members(visit.scope) if may_ask else [], "chosen": visit.asked.form.get("reviewers", []),
-        "note": visit.asked.field("note"), "text": text, "excerpt": excerpt,
-        "preview": text is not None and previews.has_preview(document.media_type),
+        "note": visit.asked.field("note") if of_form == "review" else "", "text": text, "excerpt": excerpt,
+        "preview": text is not None and previews.has_preview(document.media_type), **_leaving_and_staying(visit, document_id),
+        "wrong": {"share": None, "keeping": None} | {of_form: problem}, "made": made, "today": clock.rfc3339(clock.now_ms())[:10],
     }  # fmt: skip
-    return Page("document.html", values, problem.status if problem else 200)
+    return Page("document.html", values, problem.status if problem else 201 if made else 200)
+
+
+def _leaving_and_staying(visit: Visit, document_id: str) -> dict[str, object]:
+    shares = visit.services.shares.list_shares(visit.scope, document_id, visit.page(limit=SHARES))
+    found = downloads.list_downloads(visit.scope, document_id, PageRequest(DOWNLOADS))
+    kept = keeping.get_keeping(visit.scope, document_id)
+    return {
+        "shares": shares.items, "next_cursor": shares.next_cursor, "share_days": SHARE_DAYS,
+        "share_names": names_of_shares(visit, document_id), "downloads": found.items,
+        "more_downloads": found.next_cursor is not None, "hold": kept.hold,
+        "retained": kept.retain_until if (kept.retain_until or 0) > clock.now_ms() else None,
+    }  # fmt: skip
 
 
 def _text(visit: Visit, document: Document) -> tuple[str, Text | None]:
@@ -116,18 +144,19 @@ def request_review(visit: Visit, document_id: str) -> Answer:
         if days not in dict(DUE_DAYS):
             raise ValidationFailed("choose until when the review is wanted", pointer="/due")
         wanted = NewReview(
-            asked.form.get("reviewers", []), _number(asked.field("revision")), _number(asked.field("needed")),
+            asked.form.get("reviewers", []), number_of(asked.field("revision")), number_of(asked.field("needed")),
             clock.now_ms() + int(days) * 86_400_000, asked.field("note").replace("\r\n", "\n"),
         )  # fmt: skip
         reviews.request_review(visit.scope, document_id, wanted)
     except NotFound:
         raise
     except ApplianceError as refusal:
-        return _document_page(visit, document_id, refusal)
+        return document_page(visit, document_id, refusal)
     return Redirect(f"/console/documents/{document_id}")
 
 
-def _number(text: str) -> int:
+def number_of(text: str) -> int:
+    """A number that a form of ours sends; ValidationFailed."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise ValidationFailed("this form is not one of this page; open the document and send it again")
     return int(text)
@@ -143,7 +172,7 @@ def decide_review(visit: Visit, document_id: str, review_id: str) -> Answer:
     except NotFound:
         raise
     except ApplianceError as refusal:
-        return _document_page(visit, document_id, refusal)
+        return document_page(visit, document_id, refusal)
     return Redirect(f"/console/documents/{document_id}")
 
 
@@ -155,7 +184,7 @@ def withdraw_review(visit: Visit, document_id: str, review_id: str) -> Answer:
     except NotFound:
         raise
     except ApplianceError as refusal:
-        return _document_page(visit, document_id, refusal)
+        return document_page(visit, document_id, refusal)
     return Redirect(f"/console/documents/{document_id}")
 
 
@@ -163,7 +192,7 @@ def withdraw_review(visit: Visit, document_id: str, review_id: str) -> Answer:
 def download_document(visit: Visit, document_id: str) -> Answer:
     """A content to be saved, never shown: the newest, or the `revision` asked for."""
     revision = visit.asked.args.get("revision")
-    content = visit.services.documents.open_content(visit.scope, document_id, None if revision is None else _number(revision))
+    content = visit.services.documents.open_content(visit.scope, document_id, None if revision is None else number_of(revision))
     return File(content.name, content.media_type, content.pieces(0, content.size), content.size)
 
 
@@ -172,7 +201,7 @@ def show_preview(visit: Visit, document_id: str) -> Answer:
     """The first page of the `revision` asked for, as a picture on the page of its document, or smaller in the list."""
     visit.services.documents.get_document(visit.scope, document_id)  # what is not there is so whatever else is asked
     args = visit.asked.args
-    revision, width = _number(args.get("revision", "")), _number(args.get("width", str(PREVIEW_WIDTH)))
+    revision, width = number_of(args.get("revision", "")), number_of(args.get("width", str(PREVIEW_WIDTH)))
     if width not in (PREVIEW_WIDTH, THUMBNAIL_WIDTH):
         raise ValidationFailed("pictures are not shown at this width; open the document")
     found = visit.services.previews.get_preview(visit.scope, document_id, 1, width, revision)

@@ -24,6 +24,8 @@ TONES: Mapping[str, str] = {
     "checking": "busy", "switched": "busy", "switched_back": "bad", "refused": "bad", "overtaken": "wait",
     "pending_dns": "wait", "verified": "busy", "cert_pending": "busy", "failing": "bad", "ok": "good", "missing": "wait",
     "wrong": "bad", "unchecked": "off", "passed": "good", "under_review": "wait", "withdrawn": "off",
+    "legal_hold": "wait", "retained": "calm", "ended": "off", "used_up": "off", "complete": "good", "started": "busy",
+    "broken_off": "wait", "wrong_password": "bad",
 }  # fmt: skip
 
 NAMES = {
@@ -75,6 +77,11 @@ def moment(ms: int | None) -> Markup:
         return Markup("&ndash;")
     exact = clock.rfc3339(ms)
     return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(exact, exact[:19].replace("T", " "), ago(ms))
+
+
+def day(ms: int) -> str:
+    """`2027-01-31`, the day of a time in UTC."""
+    return clock.rfc3339(ms)[:10]
 
 
 def clock_time(ms: int) -> Markup:
@@ -166,5 +173,5 @@ def tone(state: str) -> str:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "duration": duration, "moment": moment, "clock_time": clock_time, "number": number, "count_of": count, "pretty": pretty,
     "compact": compact, "cell": cell, "members": members, "size": size, "state_name": state_name, "sentence": sentence,
-    "tone": tone, "file_mark": file_mark,
+    "tone": tone, "file_mark": file_mark, "day": day,
 }  # fmt: skip
