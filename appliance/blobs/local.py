@@ -5,7 +5,8 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from .receiving import CHUNK, Receiver
+from .pieces import FilePieces, Pieces
+from .receiving import Receiver
 
 INCOMING = "incoming"
 
@@ -41,11 +42,9 @@ class LocalPlaces:
         except FileNotFoundError:
             return False
 
-    def read(self, place: str, start: int, end: int) -> Iterator[bytes]:
+    def read(self, place: str, start: int, end: int) -> Pieces:
         """The bytes from `start` up to `end`, a piece at a time; FileNotFoundError before the first."""
-        pieces = _pieces(self._folder / place, start, end)
-        next(pieces)
-        return pieces
+        return FilePieces(self._folder / place, start, end)
 
     def delete(self, place: str) -> None:
         """The place is empty afterwards; it may be so already."""
@@ -71,16 +70,6 @@ class LocalPlaces:
                 Path(entry.path).unlink(missing_ok=True)
                 count += 1
         return count
-
-
-def _pieces(path: Path, start: int, end: int) -> Iterator[bytes]:
-    """Nothing first, so that who takes that has the file open, then the bytes."""
-    with path.open("rb", buffering=0) as file:
-        yield b""
-        file.seek(start)
-        while start < end and (piece := file.read(min(CHUNK, end - start))):
-            start += len(piece)
-            yield piece
 
 
 def _sync_folder(folder: Path) -> None:

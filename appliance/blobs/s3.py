@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,8 @@ from appliance.core.errors import Gone, Overloaded, StorageFull
 from appliance.core.sections import Blobs as Settings
 
 from .local import LocalPlaces
-from .receiving import CHUNK, Receiver
+from .pieces import Pieces, WindowPieces
+from .receiving import Receiver
 
 if TYPE_CHECKING:  # it exists for type checkers only
     from obstore.store import S3Config
@@ -84,18 +86,15 @@ class S3Places:
         except FileNotFoundError:
             return False
 
-    def read(self, place: str, start: int, end: int) -> Iterator[bytes]:
+    def read(self, place: str, start: int, end: int) -> Pieces:
         """The bytes from `start` up to `end`, a piece at a time; FileNotFoundError before the first."""
-        return self._pieces(place, self._window(place, start, end), start, end)
+        return WindowPieces(partial(self._later_window, place), self._window(place, start, end), start, end)
 
-    def _pieces(self, place: str, window: bytes, start: int, end: int) -> Iterator[bytes]:
-        while window:
-            yield from (window[at : at + CHUNK] for at in range(0, len(window), CHUNK))
-            start += len(window)
-            try:
-                window = self._window(place, start, end) if start < end else b""
-            except FileNotFoundError as error:
-                raise Gone("the content was deleted while it was read") from error
+    def _later_window(self, place: str, start: int, end: int) -> bytes:
+        try:
+            return self._window(place, start, end)
+        except FileNotFoundError as error:
+            raise Gone("the content was deleted while it was read") from error
 
     def _window(self, place: str, start: int, end: int) -> bytes:
         with _remote_errors():

@@ -59,7 +59,7 @@ class Admitted:
 
     def hides(self, file: str) -> bool:
         """Whether this visitor may not read a file that the path leads to."""
-        return self.visitor.kind == "anonymous" and not self.access.shows(file)
+        return self.access.kind != "public" and self.visitor.kind == "anonymous" and not self.access.shows(file)
 
 
 class AccessGate:
@@ -72,12 +72,12 @@ class AccessGate:
         self._threads = threads
         self._submit = submit
 
-    async def admit(self, asked: Asked, exchange: Exchange) -> Admitted | None:
+    async def admit(self, tenant: TenantScope, app: str, access: Access, exchange: Exchange) -> Admitted | None:
         """The visitor of a request that may go on; None when it has been answered."""
-        access = asked.access
         if access.kind == "public":
             return Admitted(ANONYMOUS, exchange, access)
         scope, send = exchange.scope, exchange.send
+        asked = _read_asked(tenant, app, access, scope)
         try:
             visitor = await self._visitor(asked)
             if self._sign_in.has(asked.path):
@@ -184,7 +184,7 @@ def _private_value(name: bytes, value: bytes) -> bytes:
     return b", ".join([b"private", *(part for part in kept if part.lower() != b"private")])
 
 
-def read_asked(tenant: TenantScope, app: str, access: Access, scope: Scope) -> Asked:
+def _read_asked(tenant: TenantScope, app: str, access: Access, scope: Scope) -> Asked:
     """A request as the sign-in sees it."""
     headers = {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
     query = dict(reversed(parse_qsl(scope["query_string"].decode("latin1"), keep_blank_values=True, max_num_fields=None)))

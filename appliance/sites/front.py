@@ -39,7 +39,7 @@ class Incoming:
 
     def __init__(self, receive: Receive, *, has_body: bool) -> None:
         self._receive = receive
-        self._complete = not has_body
+        self.complete = not has_body
         self._size = 0
         self._readers = 0
         self._arrived = asyncio.Event()
@@ -51,7 +51,7 @@ class Incoming:
         finally:
             self._readers -= 1
         self._size += len(message.get("body", b""))
-        self._complete = self._complete or not message.get("more_body", False)
+        self.complete = self.complete or not message.get("more_body", False)
         self._arrived.set()
         return message
 
@@ -60,13 +60,13 @@ class Incoming:
         most = self._size + DRAIN_BYTES
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
-                while not self._complete and self._size < most:
+                while not self.complete and self._size < most:
                     if self._readers:  # the application reads beside its answer
                         self._arrived.clear()
                         await self._arrived.wait()
                     else:
                         await self()
-        return self._complete
+        return self.complete
 
 
 class Front:
@@ -99,7 +99,8 @@ class Front:
                 message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
                 if not _is_site(scope):
                     message["headers"] += _SECURITY
-                if not await incoming.drain() and not any(name.lower() == b"connection" for name, _ in message["headers"]):
+                has_come = incoming.complete or await incoming.drain()
+                if not has_come and not any(name.lower() == b"connection" for name, _ in message["headers"]):
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
+from appliance.blobs.pieces import Pieces
 from appliance.blobs.service import Blobs
 from appliance.core.scope import TenantScope
 
@@ -49,7 +50,7 @@ class Sender:
         sent = 0
         leaving = asyncio.ensure_future(_gone(exchange.receive))
         try:
-            while not leaving.done() and (piece := await self.in_thread(partial(next, pieces, b""))):
+            while sent < plan.end - plan.start and not leaving.done() and (piece := await self._next(pieces)):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
                 sent += len(piece)
         finally:
@@ -58,6 +59,14 @@ class Sender:
                 await leaving
         await send({"type": "http.response.body", "body": b""})
         return sent
+
+    async def _next(self, pieces: Pieces) -> bytes:
+        """The next piece, without a thread when it is in memory; empty at the end."""
+        piece = pieces.at_hand()
+        if piece is None:
+            return await self.in_thread(partial(next, pieces, b""))
+        await asyncio.sleep(0)  # the others' turn, and whether somebody has left is seen
+        return piece
 
     async def _hold(self, tenant: TenantScope, sha256: str) -> bytes:
         """A small content, from memory when it has been asked for lately."""

@@ -28,10 +28,11 @@ class Transport:
     def __init__(self, front: App, config: Config, server: ServerConfig) -> None:
         self._front = front
         self._config = config
+        self._is_plain = config.tls_mode == "off"
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._config.tls_mode == "off":
+        if scope["type"] != "http" or self._is_plain:
             await self._front(scope, receive, send)
         elif scope["path"].startswith(CHALLENGE):  # by https too: what stands at port 80 may send an authority on
             await self._challenge(split_host(_host_header(scope)), scope["path"].removeprefix(CHALLENGE), send)

@@ -14,7 +14,7 @@ from appliance.webapps.routes import parse_routes
 from appliance.webapps.service import ServedVersion, WebApps
 from appliance.webapps.visitors import ANONYMOUS
 
-from .access import AccessGate, read_asked
+from .access import AccessGate
 from .answers import VISITOR, Exchange, Receive, Scope, Send, answer, refuse
 from .representation import Representations
 from .resolution import Found, Moved, Resolver, may_be_fingerprinted
@@ -85,8 +85,8 @@ class WebAppSites:
         elif site.index is None or VISITOR in scope:
             await self.respond(tenant, match.app, site, Exchange(scope, receive, send))
         else:
-            asked = read_asked(tenant, match.app, site.index.version.access, scope)
-            admitted = await self._gate.admit(asked, Exchange(scope, receive, send))
+            access = site.index.version.access
+            admitted = await self._gate.admit(tenant, match.app, access, Exchange(scope, receive, send))
             if admitted is not None:
                 scope[VISITOR] = admitted.visitor
                 await self.respond(tenant, match.app, site, admitted.exchange, admitted.hides)
@@ -141,7 +141,8 @@ class WebAppSites:
         index, path = site.index, scope["path"]
         if index is None:
             raise RuntimeError("a site without a version")
-        query = dict(parse_qsl(scope["query_string"].decode("latin1")))
+        asked = scope["query_string"]
+        query = dict(parse_qsl(asked.decode("latin1"))) if asked else {}
         found = index.resolver.resolve(path, query)
         if found is None and may_be_fingerprinted(path):
             older = await self._older(tenant, app, site, path.removeprefix("/"))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from appliance.blobs.local import LocalPlaces
+from appliance.blobs.pieces import FilePieces
 from appliance.blobs.service import GRACE_MS, BlobDamaged, Blobs, Places, StoredBlob, Usage
 from appliance.core import clock, db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge
@@ -142,6 +143,31 @@ def test_a_reader_finishes_what_is_collected_meanwhile(blobs: Blobs, acme: Tenan
     later(monkeypatch, GRACE_MS + 1)
     assert blobs.collect() == 1
     assert b"".join(pieces) == data
+
+
+@pytest.mark.parametrize("turns", ["at hand first", "waited for", "in turn"])
+def test_pieces_at_hand_and_pieces_waited_for_are_one_content(blobs: Blobs, acme: TenantScope, turns: str) -> None:
+    data = os.urandom(5_000_000)
+    pieces = blobs.read(acme, blobs.put(acme, data).sha256, 1000, 4_900_001)
+    found = []
+    for number in range(1000):
+        asks = turns == "at hand first" or (turns == "in turn" and number % 2 == 0)
+        piece = (pieces.at_hand() if asks else None) or next(pieces, b"")
+        if not piece:
+            break
+        found.append(piece)
+    assert b"".join(found) == data[1000:4_900_001]
+    assert len(found) <= 40, "pieces have a size worth the turn"
+    assert pieces.at_hand() is None
+
+
+def test_a_file_that_is_shorter_than_it_should_be_ends(tmp_path: Path) -> None:
+    (tmp_path / "short").write_bytes(b"abc")
+    pieces = FilePieces(tmp_path / "short", 1, 9)
+    assert (pieces.at_hand() or next(pieces)) == b"bc"
+    assert pieces.at_hand() is None
+    assert list(pieces) == []
+    assert pieces.at_hand() is None
 
 
 def test_writers_and_a_collector_that_spares_nothing_lose_no_reference(
