@@ -142,7 +142,8 @@ class _NotSetUp(ApplianceError):
 
 async def _tell(visitor: Visitor, send: Send) -> None:
     """Who the app's own pages are shown to."""
-    told = {"success": True, "data": {"kind": visitor.kind, "id": visitor.id, "email": visitor.email}}
+    data = {"kind": visitor.kind, "id": visitor.id, "email": visitor.email}
+    told = {"success": True, "data": data | ({"roles": visitor.roles} if visitor.roles else {})}
     headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
     await answer(send, 200, json.dumps(told).encode(), headers)
 

@@ -11,7 +11,6 @@ from appliance.datapool import access
 from appliance.datapool import service as datapool
 from appliance.datapool.access import Requester
 from appliance.solutions.services import Services
-from appliance.tenants import people
 from appliance.webapps.mapping import read_texts
 from appliance.webapps.route_table import Match
 from appliance.webapps.routes import WITH_BODY
@@ -106,10 +105,7 @@ class EntityRoutes:
 
 def _requester(call: RouteCall) -> Requester:
     visitor = call.visitor
-    roles: tuple[str, ...] = ()
-    if visitor.kind == "member" and (member := people.find_member(call.tenant, visitor.id)) is not None:
-        roles = (member.role, "approver") if member.approver else (member.role,)
-    return Requester(visitor.kind, visitor.id, visitor.email, roles, call.app, call.method)
+    return Requester(visitor.kind, visitor.id, visitor.email, visitor.roles, call.app, call.method)
 
 
 def _entity(status: int, entity: Mapping[str, Any]) -> Reply:

@@ -136,6 +136,11 @@ class Member:
     approver: bool
     created_at: int
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The role, and `approver` for whoever has that flag."""
+        return (self.role, "approver") if self.approver else (self.role,)
+
 
 def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = False) -> Member:
     """Give an existing user a role, or change it; neither the new nor the old one may more than the one who gives it."""

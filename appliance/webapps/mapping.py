@@ -12,7 +12,7 @@ from .visitors import ANONYMOUS, Visitor
 
 DEEPEST = 8
 MOST_MEMBERS = 100
-VISITOR = ("id", "email", "kind")
+VISITOR = ("id", "email", "kind", "roles")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 _MISSING = object()
 _TRUTHS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}

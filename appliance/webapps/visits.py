@@ -94,7 +94,8 @@ class Visits:
         now = clock.now_ms()
         if now >= min(row.expires_at, row.seen_at + IDLE_MS) or row.grounds != self._grounds(scope, access):
             return None
-        visitor = Visitor(row.kind, row.subject, row.email, row.id)
+        member = people.find_member(scope, row.subject) if row.kind == "member" else None
+        visitor = Visitor(row.kind, row.subject, row.email, row.id, member.roles if member else ())
         if not may_enter(scope, access, visitor):
             return None
         if now - row.seen_at > SEEN_MS:

@@ -164,7 +164,9 @@ def test_the_input_is_what_the_mapping_says() -> None:
     assert map_input({"e": "$body.deep.er", "no": "$body.none.at", "m": "$body.name.x", "k": "$visitor.kind"}, sent) == {
         "e": [1], "k": "user",
     }  # fmt: skip
-    assert map_input({"by": "$visitor.email", "q": "$query.none"}, Sent()) == {}
+    assert map_input({"by": "$visitor.email", "of": "$visitor.roles", "q": "$query.none"}, Sent()) == {}
+    member = Sent(visitor=Visitor("member", "usr_1", roles=("viewer", "approver")))
+    assert map_input({"of": "$visitor.roles"}, member, {"properties": {"of": {"type": "array"}}}) == {"of": ["viewer", "approver"]}
 
 
 def test_without_a_mapping_what_was_sent_is_handed_on_and_the_path_wins() -> None:
