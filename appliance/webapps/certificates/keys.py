@@ -1,0 +1,103 @@
+"""Private keys that people bring: a library's own checks of a hostile one stop the whole process for minutes, so ours go first."""
+
+import base64
+import binascii
+import re
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+
+from appliance.core.errors import Detail, ValidationFailed
+
+Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+LONGEST = 64 << 10  # characters of one PEM text
+LEAST_RSA, MOST_RSA = 2048, 8192
+_LONGEST_EXPONENT = 64  # bits
+_CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+_POINTER = "/private_key"
+_BLOCK = re.compile(r"-----BEGIN ((?:RSA |EC |DSA )?PRIVATE KEY)-----([^-]*)-----END \1-----")
+_LENGTH = rb"(?:[\x00-\x7f]|\x81.|\x82..|\x83...)"
+_PKCS8 = re.compile(rb"\x30" + _LENGTH + rb"\x02\x01.\x30" + _LENGTH + rb"(\x06.*)", re.DOTALL)
+_SERVED = (bytes.fromhex("06092a864886f70d010101"), bytes.fromhex("06072a8648ce3d0201"))  # rsaEncryption, ecPublicKey
+
+
+def wrong(pointer: str, code: str, message: str) -> ValidationFailed:
+    """What is wrong with one text of a pair, with the code for it."""
+    return ValidationFailed(message, details=[Detail(pointer, code, message)])
+
+
+def to_ascii(text: str) -> bytes:
+    """PEM is ASCII, and not endless; ValueError."""
+    if len(text) > LONGEST:
+        raise ValueError("too long")
+    return text.encode("ascii")
+
+
+def read_private_key(text: str) -> Key:
+    """The first private key of a PEM text, of a kind and size that browsers accept; ValidationFailed with a code."""
+    if "\nProc-Type: 4,ENCRYPTED" in text or "BEGIN ENCRYPTED PRIVATE KEY" in text:
+        raise wrong(_POINTER, "encrypted_key", "the private key is encrypted; send it decrypted, it is sealed here")
+    try:
+        block = _find_block(to_ascii(text).decode("ascii"))
+        # The library would look for primes while every other thread stands still: whether the key works is seen below.
+        key = serialization.load_pem_private_key(block, None, unsafe_skip_rsa_key_validation=True)
+    except (ValueError, TypeError) as error:
+        raise wrong(_POINTER, "unreadable", "the private key is not readable as PEM (PKCS #8, PKCS #1 or SEC 1)") from error
+    except ValidationFailed:
+        raise
+    except Exception as error:
+        raise _unsupported() from error
+    if isinstance(key, rsa.RSAPrivateKey):
+        _check_rsa(key)
+        return key
+    if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, _CURVES):
+        return key
+    raise _unsupported()
+
+
+def _unsupported() -> ValidationFailed:
+    return wrong(_POINTER, "unsupported_key", "browsers accept RSA and the curves P-256, P-384 and P-521; use one of them")
+
+
+def _find_block(text: str) -> bytes:
+    """The key's own block; other kinds than RSA and ECDSA (Diffie-Hellman takes minutes to load) get no further."""
+    found = _BLOCK.search(text)
+    if found is None:
+        raise ValueError("no private key")
+    try:
+        der = base64.b64decode("".join(found[2].split()), validate=True)
+    except binascii.Error as error:
+        raise ValueError("not base64") from error
+    generic = _PKCS8.match(der)
+    if found[1] == "DSA PRIVATE KEY" or (generic is not None and not generic[1].startswith(_SERVED)):
+        raise _unsupported()
+    if found[1] == "PRIVATE KEY" and generic is None:
+        raise ValueError("no PKCS #8")
+    return found[0].encode("ascii")
+
+
+def _check_rsa(key: rsa.RSAPrivateKey) -> None:
+    """Its size before anything is computed with it, then that its numbers belong together, then that it signs."""
+    if not LEAST_RSA <= key.key_size <= MOST_RSA:
+        raise wrong(_POINTER, "weak_key", f"an RSA key has {LEAST_RSA} to {MOST_RSA} bits, this one {key.key_size}")
+    try:
+        if not _fits_itself(key.private_numbers()):
+            raise ValueError("the numbers do not belong together")
+        probe = b"does this key sign?"
+        signature = key.sign(probe, padding.PKCS1v15(), hashes.SHA256())
+        key.public_key().verify(signature, probe, padding.PKCS1v15(), hashes.SHA256())
+    except (ValueError, InvalidSignature) as error:
+        raise wrong(_POINTER, "unreadable", "the private key is damaged: its numbers do not belong together") from error
+
+
+def _fits_itself(key: rsa.RSAPrivateNumbers) -> bool:
+    public, p, q = key.public_numbers, key.p, key.q
+    parts = (p, q, key.d, key.dmp1, key.dmq1, key.iqmp)
+    if max(part.bit_length() for part in parts) > public.n.bit_length() or public.e.bit_length() > _LONGEST_EXPONENT:
+        return False
+    if p < 3 or q < 3 or not p & q & 1 or p * q != public.n:
+        return False
+    inverse = (public.e * key.d - 1) % (p - 1) == 0 == (public.e * key.d - 1) % (q - 1)
+    return inverse and key.dmp1 == key.d % (p - 1) and key.dmq1 == key.d % (q - 1) and key.iqmp * q % p == 1
