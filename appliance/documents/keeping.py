@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.core import clock, db
-from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.core.errors import ApplianceError, Conflict, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.monitor.retention import tenant_ids
@@ -112,9 +112,17 @@ def refuse_tenant_with_kept(scope: TenantScope) -> None:
         raise DocumentKept(f"{count} documents of the tenant are retained or under a legal hold; release them, or use --force")
 
 
-def overdue_documents() -> Iterator[tuple[TenantScope, str, int]]:
-    """(scope, document, days) of every document whose newest content is older than the nearest rule of its folders allows,
-    and which nothing keeps."""
+@dataclass(frozen=True)
+class Overdue:
+    """A document whose newest content was older than `days` when it was at `version`."""
+
+    document_id: str
+    version: int
+    days: int
+
+
+def overdue_documents() -> Iterator[tuple[TenantScope, Overdue]]:
+    """Every document whose newest content is older than the nearest rule of its folders allows, and which nothing keeps."""
     for tenant_id in tenant_ids():
         scope = TenantScope(tenant_id, "system")
         rules = {
@@ -122,25 +130,35 @@ def overdue_documents() -> Iterator[tuple[TenantScope, str, int]]:
             for row in scope.select(FolderRuleRow).where(FolderRuleRow.delete_after_days.is_null(False))
         }
         for folder, days in rules.items():
-            for document_id, its_folder in _older(scope, folder, days):
+            for document_id, its_folder, version in _older(scope, folder, days):
                 nearest = next(above for above in folders_above(its_folder) if above in rules)
                 if nearest == folder:
-                    yield scope, document_id, days
+                    yield scope, Overdue(document_id, version, days)
 
 
-def _older(scope: TenantScope, folder: str, days: int) -> Iterator[tuple[str, str]]:
-    """(document, folder) at and below a folder; `0` is the character after `/`."""
+def refuse_unruled(scope: TenantScope, overdue: Overdue, folder: str) -> None:
+    """Inside the write that deletes what was overdue: Conflict unless the rule of its folder is what it was then."""
+    above = folders_above(folder)
+    ruled = scope.select(FolderRuleRow).where(FolderRuleRow.folder.in_(above), FolderRuleRow.delete_after_days.is_null(False))
+    nearest = max(ruled, key=lambda row: len(row.folder), default=None)
+    if nearest is None or nearest.delete_after_days != overdue.days:
+        raise Conflict(f"the rule over the document {overdue.document_id} has changed")
+
+
+def _older(scope: TenantScope, folder: str, days: int) -> Iterator[tuple[str, str, int]]:
+    """(document, folder, version) at and below a folder; `0` is the character after `/`."""
     now, last = clock.now_ms(), ""
     below = "d.folder = ? OR (d.folder > ? AND d.folder < ?)" if folder else "d.folder = ? OR d.folder > ? OR d.folder < ?"
     while True:
         found = db.rows(
-            "SELECT d.id, d.folder FROM document d JOIN document_revision r ON r.tenant_id = d.tenant_id AND r.document_id = d.id "  # noqa: S608  ours
-            "AND r.number = d.revision LEFT JOIN document_keeping k ON k.tenant_id = d.tenant_id AND k.document_id = d.id "
+            "SELECT d.id, d.folder, d.version FROM document d "  # noqa: S608  ours
+            "JOIN document_revision r ON r.tenant_id = d.tenant_id AND r.document_id = d.id AND r.number = d.revision "
+            "LEFT JOIN document_keeping k ON k.tenant_id = d.tenant_id AND k.document_id = d.id "
             f"WHERE d.tenant_id = ? AND d.id > ? AND ({below}) AND r.created_at < ? AND k.hold_reason IS NULL "
             f"AND (k.retain_until IS NULL OR k.retain_until <= ?) ORDER BY d.id LIMIT {AT_ONCE}",
             (scope.tenant_id, last, folder, f"{folder}/" if folder else "", f"{folder}0" if folder else "", now - days * DAY, now),
         )
-        yield from ((str(document_id), str(its_folder)) for document_id, its_folder in found)
+        yield from ((str(document_id), str(its_folder), int(version)) for document_id, its_folder, version in found)
         if len(found) < AT_ONCE:
             return
         last = str(found[-1][0])

@@ -59,7 +59,7 @@ class Publications:
         self._exits.check(scope, document_id, new.revision)
         values = {"path": path, "revision": str(new.revision), "cache": str(new.cache)}
 
-        def put() -> Publication:
+        def put() -> PublicationRow:
             scope.get(DocumentRow, id=document_id)
             told = {**values, "created_at": clock.now_ms(), "created_by": scope.actor}
             try:
@@ -70,9 +70,9 @@ class Publications:
             except IntegrityError as error:
                 raise AlreadyExists(f"another document is at {path[:100]!r}; choose another path", pointer="/path") from error
             audit.record(scope, "document.publish", document_id, values)
-            return self._shown(scope, scope.get(PublicationRow, document_id=document_id))
+            return scope.get(PublicationRow, document_id=document_id)
 
-        return db.write(put)
+        return self._shown(scope, db.write(put))  # which may read a content: not inside the write
 
     def unpublish(self, scope: TenantScope, document_id: str) -> None:
         """Deliver the document in public no longer; nothing happens when it was not."""

@@ -155,6 +155,7 @@ class Documents:
         name = None if changes.name is None else check_name(changes.name)
         folder = None if changes.folder is None else check_folder(changes.folder)
         tags = None if changes.tags is None else check_tags(changes.tags)
+        begins = None if changes.media_type is None else self._beginning(scope, document_id)
 
         def update() -> Document:
             row = _at_version(scope, document_id, if_version)
@@ -165,11 +166,13 @@ class Documents:
                 refuse_freeing(scope, [(document_id, row.folder, wanted["folder"])])
             if changes.metadata is not None:
                 wanted["metadata"] = check_metadata(merge(row.metadata, changes.metadata))
-            if changes.media_type is not None:
-                wanted["media_type"] = self._retyped(scope, row, wanted["name"], changes.media_type)
+            if begins is not None:
+                wanted["media_type"] = _retyped(row, begins, wanted["name"], changes.media_type or "")
             if (tags is None or tags == before.tags) and all(getattr(row, each) == value for each, value in wanted.items()):
                 return before
             _change(scope, row, wanted)
+            if wanted.get("media_type", row.media_type) != row.media_type:
+                self._retype_revision(scope, row, wanted["media_type"])
             if tags is not None:
                 _set_tags(scope, document_id, tags)
             if "metadata" in wanted:
@@ -178,12 +181,16 @@ class Documents:
 
         return db.write(update)
 
-    def _retyped(self, scope: TenantScope, row: DocumentRow, name: str, media_type: str) -> str:
-        head = b"".join(self._blobs.read(scope, row.sha256, 0, 4096))
-        settled = settle_media_type(head, name, media_type)
-        if settled != media_type:
-            raise ValidationFailed(f"the content is {settled}, not {media_type[:80]!r}", pointer="/media_type")
-        return settled
+    def _beginning(self, scope: TenantScope, document_id: str) -> tuple[str, bytes]:
+        """The sha256 of the newest content and its first bytes, which may come from afar: not inside a write."""
+        sha256 = scope.get(DocumentRow, id=document_id).sha256
+        return sha256, b"".join(self._blobs.read(scope, sha256, 0, 4096))
+
+    def _retype_revision(self, scope: TenantScope, row: DocumentRow, media_type: str) -> None:
+        """What is delivered and shown is a revision, by its own type."""
+        newest = (DocumentRevision.document_id == row.id) & (DocumentRevision.number == row.revision)
+        scope.update(DocumentRevision, media_type=media_type).where(newest).execute()
+        texts.want_text(scope, row.sha256, media_type)
 
     # -- folders
 
@@ -259,7 +266,7 @@ class Documents:
             row = scope.get(DocumentRow, id=document_id)
             found = self.get_revision(scope, document_id, row.revision if revision is None else revision)
             refuse_kept_back(scope, found.sha256)
-            return texts.get_text(scope, self._blobs, found.sha256)
+        return texts.get_text(scope, self._blobs, found.sha256)
 
     def _told(self, scope: TenantScope, event: Event, document_id: str) -> Document:
         document = self.get_document(scope, document_id)
@@ -282,6 +289,15 @@ def _at_version(scope: TenantScope, document_id: str, if_version: int | None) ->
     if if_version is not None and row.version != if_version:
         raise VersionConflict(f"the document is at version {row.version}, not {if_version}: read it again and repeat the change")
     return row
+
+
+def _retyped(row: DocumentRow, begins: tuple[str, bytes], name: str, media_type: str) -> str:
+    if begins[0] != row.sha256:
+        raise VersionConflict("the document got another content at the same moment; read it again and repeat the change")
+    settled = settle_media_type(begins[1], name, media_type)
+    if settled != media_type:
+        raise ValidationFailed(f"the content is {settled}, not {media_type[:80]!r}", pointer="/media_type")
+    return settled
 
 
 def _change(scope: TenantScope, row: DocumentRow, changes: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from appliance.core.scope import TenantScope
 from appliance.documents import folder_rules, keeping
 from appliance.documents.folder_rules import FolderRule
 from appliance.documents.keeping import DAY, DocumentKept
-from appliance.documents.service import Changes, Documents, NewDocument, Wanted, forget_tenant
+from appliance.documents.service import Changes, Document, Documents, NewDocument, Wanted, forget_tenant, on_change
 from appliance.documents.upkeep import delete_overdue
 from appliance.tenants import service as tenants
 
@@ -121,6 +121,34 @@ def test_the_nearest_rule_of_a_folder_ends_its_documents(
     assert delete_overdue(documents) == 1
     expired = db.rows("SELECT subject FROM audit_entry WHERE action = 'document.expire' ORDER BY seq")
     assert {row[0] for row in expired} == {short, long, in_root, held}
+
+
+def test_what_is_overdue_no_longer_stays(documents: Documents, acme: TenantScope, later: list[int]) -> None:
+    """Between the listing and the deletion of a document another is deleted, and whoever hears of that changes the rest."""
+    folders = ("tmp", "tmp", "tmp", "tmp/kept")
+    made = [documents.store_document(acme, NewDocument(f"{n}.txt", None, folder), b"one").id for n, folder in enumerate(folders)]
+    revised, moved, described, ruled = made
+    first = documents.store_document(acme, NewDocument("first.txt", None, "first"), b"one").id
+    folder_rules.put_rule(acme, FolderRule("first", delete_after_days=1))
+    folder_rules.put_rule(acme, FolderRule("tmp", delete_after_days=1))
+    later[0] = DAY + 1
+    content = documents.keep_content(acme, b"new")
+
+    def change(scope: TenantScope, event: str, document: Document) -> None:
+        if document.id == first and event == "deleted":
+            documents.add_revision(acme, revised, content)
+            documents.update_document(acme, moved, Changes(folder="free"))
+            documents.update_document(acme, described, Changes(tags=("seen",)))
+            folder_rules.put_rule(acme, FolderRule("tmp/kept", delete_after_days=1000))
+
+    withdraw = on_change(change)
+    try:
+        assert delete_overdue(documents) == 1
+    finally:
+        withdraw()
+    assert {row[0] for row in db.rows("SELECT id FROM document")} == {revised, moved, described, ruled}
+    assert delete_overdue(documents) == 1
+    assert {row[0] for row in db.rows("SELECT id FROM document")} == {revised, moved, ruled}
 
 
 def test_a_rule_says_what_it_can(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:

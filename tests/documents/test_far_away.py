@@ -1,0 +1,94 @@
+"""Bytes may lie far away: nobody waits for them inside the one writer, nor with a state of the database held open."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.blobs.local import LocalPlaces
+from appliance.blobs.service import Blobs
+from appliance.core import db
+from appliance.core.errors import VersionConflict
+from appliance.core.scope import TenantScope
+from appliance.documents.leaving import Exits
+from appliance.documents.publications import NewPublication, Publications
+from appliance.documents.reading import TextReader
+from appliance.documents.service import HOLDERS, Changes, Documents, NewDocument
+from appliance.formats import Formats, Settings
+from tests.documents.test_shares import Approved
+
+
+class FarPlaces(LocalPlaces):
+    """Notes where each read was asked for; `meanwhile` happens once during the next."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.in_writer: list[bool] = []
+        self.in_snapshot: list[bool] = []
+        self.meanwhile: Callable[[], object] | None = None
+
+    def read(self, place: str, start: int, end: int) -> Iterator[bytes]:
+        self.in_writer.append(threading.current_thread().name == "db-writer")
+        self.in_snapshot.append(bool(db.database.obj.in_transaction()))
+        happens, self.meanwhile = self.meanwhile, None
+        if happens is not None:
+            happens()
+        return super().read(place, start, end)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> FarPlaces:
+    return FarPlaces(tmp_path / "far")
+
+
+@pytest.fixture
+def blobs(places: FarPlaces) -> Blobs:
+    return Blobs(places, HOLDERS)
+
+
+def test_a_media_type_is_settled_before_the_write(documents: Documents, acme: TenantScope, places: FarPlaces) -> None:
+    made = documents.store_document(acme, NewDocument("a.txt"), b"a,b\n").id
+    assert documents.update_document(acme, made, Changes(media_type="text/csv")).media_type == "text/csv"
+    assert places.in_writer == [False]
+    newer = documents.keep_content(acme, b"\x89PNG\r\n\x1a\n")
+    places.meanwhile = lambda: documents.add_revision(acme, made, newer)
+    with pytest.raises(VersionConflict, match="another content"):
+        documents.update_document(acme, made, Changes(media_type="text/plain"))
+    assert documents.get_document(acme, made).media_type == "image/png"
+
+
+def test_a_text_is_opened_behind_the_snapshot(
+    documents: Documents, acme: TenantScope, blobs: Blobs, places: FarPlaces, tmp_path: Path
+) -> None:
+    made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
+    assert TextReader(blobs, Formats(Settings(tmp_path))).read_all() == 1
+    places.in_snapshot.clear()
+    pieces = documents.open_text(acme, made).pieces
+    assert pieces is not None
+    assert b"".join(pieces) == b"one"
+    assert places.in_snapshot == [False]
+
+
+def test_what_is_published_is_looked_at_outside_the_write(
+    documents: Documents, acme: TenantScope, blobs: Blobs, places: FarPlaces
+) -> None:
+    made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
+    newer = documents.keep_content(acme, b"two")
+    places.meanwhile = lambda: documents.add_revision(acme, made, newer)
+    shown = Publications(Exits(blobs, Approved())).publish(acme, made, NewPublication("a.txt"))
+    assert shown.serves == 2
+    assert places.in_writer == [False, False]
+
+
+def test_another_media_type_is_that_of_what_is_delivered(documents: Documents, acme: TenantScope, blobs: Blobs) -> None:
+    made = documents.store_document(acme, NewDocument("a.txt"), b"a,b\n").id
+    documents.add_revision(acme, made, documents.keep_content(acme, b"a,b\n1,2\n"))
+    documents.update_document(acme, made, Changes(media_type="text/csv"))
+    leaving = Exits(blobs, Approved()).find(acme, made, "latest")
+    assert leaving is not None
+    assert leaving.media_type == documents.open_content(acme, made).media_type == "text/csv"
+    assert documents.open_content(acme, made, 1).media_type == "text/plain"
+    style = documents.store_document(acme, NewDocument("a.css"), b"one, two").id
+    assert documents.get_document(acme, style).text_state == "none"
+    assert documents.update_document(acme, style, Changes(media_type="text/csv")).text_state == "pending"
