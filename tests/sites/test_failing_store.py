@@ -1,13 +1,13 @@
 """What visitors of the content hosts are told when the blob store fails, and what of it is counted."""
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
 
+from appliance.blobs.pieces import Pieces
 from appliance.core.errors import ApplianceError, Gone, Overloaded
 from appliance.sites.answers import Receive, Scope, Send
 from appliance.sites.coded_errors import CodedErrors
@@ -27,17 +27,29 @@ class FailingPlaces:
     def __init__(self, places: Any, error: ApplianceError, *, behind: bool = False) -> None:
         self._places, self._error, self._behind = places, error, behind
 
-    def read(self, place: str, start: int, end: int) -> Iterator[bytes]:
+    def read(self, place: str, start: int, end: int) -> Pieces:
         if not self._behind:
             raise self._error
-        return self._breaking(self._places.read(place, start, end))
-
-    def _breaking(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        yield next(pieces)
-        raise self._error
+        return BreakingPieces(self._places.read(place, start, end), self._error)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._places, name)
+
+
+class BreakingPieces(Pieces):
+    """One piece, then the error."""
+
+    def __init__(self, pieces: Pieces, error: ApplianceError) -> None:
+        self._first, self._error = next(pieces), error
+
+    def __next__(self) -> bytes:
+        if (first := self.at_hand()) is None:
+            raise self._error
+        return first
+
+    def at_hand(self) -> bytes | None:
+        first, self._first = self._first, b""
+        return first or None
 
 
 @pytest.fixture
