@@ -7,6 +7,7 @@ from pydantic import Field
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.documents import downloads
+from appliance.documents.audiences import AudienceChange
 from appliance.documents.downloads import Download
 from appliance.documents.shares import NewShare, Share
 
@@ -15,15 +16,42 @@ from .routing import Answer, Body, Call, ListQuery, View, route
 from .tenants import DeletedView
 
 
+class CreateAudience(Body):
+    """`allow` are e-mail addresses and `*@domain`; the action `send` of `integration` brings them their codes."""
+
+    integration: str
+    allow: list[str]
+
+
+class ChangeAudience(Body):
+    """What is left out stays as it is."""
+
+    integration: str = ""
+    allow: list[str] = Field(default_factory=list)
+
+
 class CreateShare(Body):
-    """`expires_at` is at most a year ahead (default: 14 days); `audience` is not served yet."""
+    """`expires_at` is at most a year ahead (default: 14 days); with an `audience` only those people may fetch."""
 
     revision: WantedRevision = "latest"
     expires_at: str | None = None
     password: str | None = None
     max_downloads: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    audience: dict[str, Any] | None = None
+    audience: CreateAudience | None = None
     note: str = ""
+
+
+class UpdateShare(Body):
+    """The audience from now on."""
+
+    audience: ChangeAudience
+
+
+class AudienceView(View):
+    """Who may fetch, and the integration that sends their codes."""
+
+    integration: str
+    allow: list[str]
 
 
 class ShareView(View):
@@ -35,6 +63,7 @@ class ShareView(View):
     state: Literal["active", "expired", "used_up", "revoked"]
     expires_at: str
     has_password: bool
+    audience: AudienceView | None = None
     max_downloads: int | None = None
     downloads: int
     note: str
@@ -51,7 +80,8 @@ class NewShareView(ShareView):
 
 
 class DownloadView(View):
-    """A download through a share; without `share_id` the `count` deliveries of one minute from the public path."""
+    """A download through a share, by the `person` who proved the address where it has an audience; without `share_id` the
+    `count` deliveries of one minute from the public path."""
 
     id: str
     at: str
@@ -62,16 +92,27 @@ class DownloadView(View):
     address: str
     agent: str
     outcome: str
+    person: str | None = None
 
 
 def _members(share: Share) -> dict[str, Any]:
+    found = share.audience
     return {
         "id": share.id, "document_id": share.document_id, "revision": share.revision, "state": share.state,
         "expires_at": clock.rfc3339(share.expires_at), "has_password": share.has_password,
         "max_downloads": share.max_downloads, "downloads": share.downloads, "note": share.note,
         "created_at": clock.rfc3339(share.created_at), "created_by": share.created_by,
         "revoked_at": clock.optional_rfc3339(share.revoked_at),
+        "audience": AudienceView(integration=found.integration, allow=list(found.allow)) if found else None,
     }  # fmt: skip
+
+
+def _sender(call: Call, slug: str) -> str:
+    """An integration that can send e-mails; a mistake is told now, and not to those who wait for a code."""
+    if "send" not in (call.services.integrations.find_actions(call.scope, slug) or ()):
+        told = f"there is no integration {slug[:80]!r} with an action send; make one of the connector email"
+        raise ValidationFailed(told, pointer="/audience/integration")
+    return slug
 
 
 def _view(share: Share) -> ShareView:
@@ -82,6 +123,7 @@ def _download_view(download: Download) -> DownloadView:
     return DownloadView(
         id=download.id, at=clock.rfc3339(download.at), share_id=download.share_id, revision=download.revision,
         count=download.count, bytes=download.bytes, address=download.address, agent=download.agent, outcome=download.outcome,
+        person=download.person or None,
     )  # fmt: skip
 
 
@@ -98,17 +140,17 @@ def list_shares(call: Call, document_id: str) -> object:
 def create_share(call: Call, document_id: str) -> Answer:
     """Make a link to a document.
 
-    It leads to `revision` (a number, `latest` or `latest_approved`), ends at `expires_at`, may ask for a `password` and serve
-    `max_downloads`. `url` and `file_url` are told this once.
+    It leads to `revision` (a number, `latest` or `latest_approved`), ends at `expires_at`, may ask for a `password`, let in
+    an `audience` alone, who prove their e-mail addresses by a code, and serve `max_downloads`. `url` and `file_url` are told
+    this once.
     """
     body: CreateShare = call.body
+    audience = None
     if body.audience is not None:
-        raise ValidationFailed(
-            "audience is not served yet: leave it out, and give the share a password that you tell your audience",
-            pointer="/audience",
-        )
+        call.services.documents.get_document(call.scope, document_id)  # what is not there is told before a mistake in the body
+        audience = AudienceChange(_sender(call, body.audience.integration), body.audience.allow)
     expires_at = None if body.expires_at is None else clock.parse_rfc3339(body.expires_at, pointer="/expires_at")
-    new = NewShare(body.revision, expires_at, body.password, body.max_downloads, body.note)
+    new = NewShare(body.revision, expires_at, body.password, body.max_downloads, body.note, audience)
     share, token = call.services.shares.create_share(call.scope, document_id, new)
     url = f"{call.services.config.cdn_url(call.scope.tenant_id)}/s/{token}"
     told = NewShareView(**_members(share), url=url, file_url=f"{url}/file")
@@ -120,6 +162,18 @@ def create_share(call: Call, document_id: str) -> Answer:
 def get_share(call: Call, document_id: str, share_id: str) -> ShareView:
     """Show a share."""
     return _view(call.services.shares.get_share(call.scope, document_id, share_id))
+
+
+@route(
+    "PATCH", "/documents/{document_id}/shares/{share_id}", scope="documents.share", body=UpdateShare, returns=ShareView
+)  # fmt: skip
+def update_share(call: Call, document_id: str, share_id: str) -> ShareView:
+    """Change the audience of a share: whoever has come in proves the address again, whoever is no longer named is out."""
+    call.services.shares.get_share(call.scope, document_id, share_id)
+    given: ChangeAudience = call.body.audience
+    integration = _sender(call, given.integration) if "integration" in given.model_fields_set else None
+    change = AudienceChange(integration, given.allow if "allow" in given.model_fields_set else None)
+    return _view(call.services.shares.change_audience(call.scope, document_id, share_id, change))
 
 
 @route("DELETE", "/documents/{document_id}/shares/{share_id}", scope="documents.share", returns=DeletedView)

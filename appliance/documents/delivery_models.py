@@ -2,7 +2,7 @@
 
 from peewee import BigIntegerField, BlobField, CompositeKey, IntegerField, TextField
 
-from appliance.core.db import TenantModel
+from appliance.core.db import JsonField, TenantModel
 
 
 class PublicationRow(TenantModel):
@@ -22,7 +22,7 @@ class PublicationRow(TenantModel):
 
 
 class ShareRow(TenantModel):
-    """A governed link; `digest` stands for its token, which is not kept."""
+    """A governed link; `digest` stands for its token, which is not kept, `audience_number` counts the changes of its audience."""
 
     label = "share"
     id = TextField()
@@ -37,6 +37,8 @@ class ShareRow(TenantModel):
     created_at = BigIntegerField()
     created_by = TextField()
     revoked_at = BigIntegerField(null=True)
+    audience = JsonField(null=True)
+    audience_number = IntegerField()
 
     class Meta:
         primary_key = CompositeKey("tenant_id", "id")
@@ -57,6 +59,7 @@ class DownloadRow(TenantModel):
     address = TextField()
     agent = TextField()
     outcome = TextField()
+    person = TextField()
 
     class Meta:
         primary_key = CompositeKey("tenant_id", "id")

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from appliance.core import clock, db, ids
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.formats.separated import FORMULA
 from appliance.monitor.retention import delete_older
 
 from .delivery_models import DownloadRow
 from .models import DocumentRow
 
 MINUTE = 60_000
-COLUMNS = ("at", "share_id", "address", "agent", "revision", "count", "bytes", "outcome")
+COLUMNS = ("at", "share_id", "address", "agent", "revision", "count", "bytes", "outcome", "person")
 MOST_EXPORTED = 100_000
 _AGENTS = (
     ("bot", r"bot\b|crawler|spider|preview|facebookexternalhit|slurp"), ("Edge", r"\bEdg"), ("Firefox", r"\bFirefox/"),
@@ -31,8 +32,9 @@ _KNOWN_AGENTS = [(family, re.compile(pattern, re.IGNORECASE)) for family, patter
 class Download:
     """One download through a share; without `share_id` the `count` deliveries of one minute from the public path.
 
-    `outcome` is `started` (also when the appliance ended before it knew), `complete`, `broken_off`,
-    `failed` (before its first byte, and then it was not counted) or `wrong_password`.
+    `outcome` is `started` (also when the appliance ended before it knew), `complete`, `broken_off`, `failed` (before its first
+    byte, and then it was not counted), `wrong_password` or `wrong_code`; `person` is the address that was proven where the
+    share has an audience.
     """
 
     id: str
@@ -44,14 +46,17 @@ class Download:
     address: str
     agent: str
     outcome: str
+    person: str = ""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Whom a request comes from, as far as it is kept: no whole address, no whole name of a browser."""
+    """Whom a request comes from, as far as it is kept: no whole address, no whole name of a browser, but the person who
+    has proven an e-mail address."""
 
     address: str
     agent: str
+    person: str = ""
 
     @classmethod
     def of(cls, address: str, user_agent: str) -> "Origin":
@@ -79,7 +84,7 @@ def note(scope: TenantScope, document_id: str, share_id: str, what: tuple[int, s
     download_id, (revision, outcome) = ids.new("dwl"), what
     scope.insert(
         DownloadRow, id=download_id, document_id=document_id, share_id=share_id, at=clock.now_ms(), revision=revision,
-        count=1, bytes=0, address=origin.address, agent=origin.agent, outcome=outcome,
+        count=1, bytes=0, address=origin.address, agent=origin.agent, outcome=outcome, person=origin.person,
     )  # fmt: skip
     return download_id
 
@@ -100,7 +105,9 @@ def export_downloads(scope: TenantScope, document_id: str) -> Iterator[str]:
     writer.writerow(COLUMNS)
     for row in query.order_by(DownloadRow.at, DownloadRow.id).limit(MOST_EXPORTED).iterator():
         yield _taken(line)
-        writer.writerow([clock.rfc3339(row.at), *(getattr(row, name) for name in COLUMNS[1:])])
+        # A person may choose an address that a spreadsheet would take for a formula.
+        person = f"'{row.person}" if row.person.startswith(FORMULA) else row.person
+        writer.writerow([clock.rfc3339(row.at), *(getattr(row, name) for name in COLUMNS[1:-1]), person])
     yield _taken(line)
 
 
@@ -158,5 +165,6 @@ def _add(key: tuple[str, str, int, int], count: int, size: int) -> None:
 
 def _download(row: DownloadRow) -> Download:
     return Download(
-        row.id, row.at, row.share_id, row.revision, row.count, row.bytes, row.address, row.agent, row.outcome
+        row.id, row.at, row.share_id, row.revision, row.count, row.bytes, row.address, row.agent, row.outcome,
+        row.person,
     )  # fmt: skip

@@ -19,7 +19,8 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
-from . import downloads
+from . import audiences, downloads
+from .audiences import Audience, AudienceChange
 from .delivery_models import DownloadRow, ShareRow
 from .downloads import Origin
 from .leaving import Exits, Leaving, Wanted, parse_wanted
@@ -44,6 +45,7 @@ class NewShare:
     password: str | None = None
     max_downloads: int | None = None
     note: str = ""
+    audience: AudienceChange | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Share:
     created_by: str
     revoked_at: int | None
     state: Literal["active", "expired", "used_up", "revoked"]
+    audience: Audience | None = None
+    audience_number: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class Shares:
         self._exits.check(scope, document_id, new.revision)
         token = secrets.token_urlsafe(24)
         hashed = None if new.password is None else _hasher.hash(new.password)
+        audience = None if new.audience is None else new.audience.applied(None)
 
         def insert() -> Share:
             scope.get(DocumentRow, id=document_id)
@@ -99,11 +104,11 @@ class Shares:
             scope.insert(
                 ShareRow, id=share_id, document_id=document_id, digest=self._digest(token), revision=str(new.revision),
                 expires_at=expires_at, password_hash=hashed, max_downloads=new.max_downloads, downloads=0, note=new.note,
-                created_at=now, created_by=scope.actor,
+                created_at=now, created_by=scope.actor, audience=audiences.stored(audience), audience_number=0,
             )  # fmt: skip
             told = {
                 "document": document_id, "revision": str(new.revision), "expires_at": clock.rfc3339(expires_at),
-                "password": hashed is not None, "max_downloads": new.max_downloads,
+                "password": hashed is not None, "max_downloads": new.max_downloads, **audiences.told(audience),
             }  # fmt: skip
             audit.record(scope, "share.create", share_id, told)
             return _share(scope.get(ShareRow, id=share_id))
@@ -120,6 +125,19 @@ class Shares:
     def get_share(self, scope: TenantScope, document_id: str, share_id: str) -> Share:
         """One share; NotFound."""
         return _share(scope.get(ShareRow, document_id=document_id, id=share_id))
+
+    def change_audience(self, scope: TenantScope, document_id: str, share_id: str, change: AudienceChange) -> Share:
+        """Name other people: every visit of the share ends at once, also of those who stay; NotFound, ValidationFailed."""
+
+        def update() -> Share:
+            row = scope.get(ShareRow, document_id=document_id, id=share_id)
+            audience = change.applied(audiences.read_stored(row.audience))
+            fields = {"audience": audiences.stored(audience), "audience_number": row.audience_number + 1}
+            scope.update(ShareRow, **fields).where(ShareRow.id == share_id).execute()
+            audit.record(scope, "share.change", share_id, {"document": document_id, **audiences.told(audience)})
+            return _share(scope.get(ShareRow, id=share_id))
+
+        return db.write(update)
 
     def revoke_share(self, scope: TenantScope, document_id: str, share_id: str) -> None:
         """End a share at once, again if need be; NotFound."""
@@ -152,18 +170,24 @@ class Shares:
             with _hashing:
                 _hasher.verify(hashed or "", password[:1000])
         except (VerificationError, InvalidHashError):
-            what = (opened.leaving.revision, "wrong_password")
-            db.write(partial(downloads.note, scope, opened.share.document_id, opened.share.id, what, origin))
+            self.note_failure(scope, opened, "wrong_password", origin)
             return False
         return True
 
+    def note_failure(self, scope: TenantScope, opened: OpenShare, outcome: str, origin: Origin) -> None:
+        """A line of the log about somebody who did not come in."""
+        what = (opened.leaving.revision, outcome)
+        db.write(partial(downloads.note, scope, opened.share.document_id, opened.share.id, what, origin))
+
     def begin_download(self, scope: TenantScope, opened: OpenShare, origin: Origin) -> str | None:
-        """Count a download and note it; its id, or None when the share has none left or ended meanwhile."""
+        """Count a download and note it; its id, or None when the share has none left, or ended or has another audience
+        meanwhile."""
 
         def begin() -> str | None:
             now = clock.now_ms()
             counted = scope.update(ShareRow, downloads=ShareRow.downloads + 1).where(
                 ShareRow.id == opened.share.id, ShareRow.revoked_at.is_null(), ShareRow.expires_at > now,
+                ShareRow.audience_number == opened.share.audience_number,
                 ShareRow.max_downloads.is_null() | (ShareRow.downloads < ShareRow.max_downloads),
             )  # fmt: skip
             if not counted.execute():
@@ -173,9 +197,9 @@ class Shares:
 
         return db.write(begin)
 
-    def may_continue(self, scope: TenantScope, opened: OpenShare, download_id: str) -> bool:
-        """Whether a download that was counted may be continued: of the same revision, within a day."""
-        row = scope.find(DownloadRow, share_id=opened.share.id, id=download_id)
+    def may_continue(self, scope: TenantScope, opened: OpenShare, download_id: str, person: str = "") -> bool:
+        """Whether a download that was counted may be continued: of the same revision, by the same person, within a day."""
+        row = scope.find(DownloadRow, share_id=opened.share.id, id=download_id, person=person)
         return row is not None and row.revision == opened.leaving.revision and row.at > clock.now_ms() - VISIT_MS
 
     def end_download(self, scope: TenantScope, download_id: str, size: int, *, complete: bool) -> None:
@@ -201,16 +225,18 @@ class Shares:
         db.write(give)
 
     def seal_ticket(self, opened: OpenShare, content: str) -> str:
-        """`content` signed for this share, to be kept by the browser that shows it again."""
+        """`content` signed for this share and its audience as it is, to be kept by the browser that shows it again."""
         return f"{content}.{self._sign(opened, content)}"
 
     def read_ticket(self, opened: OpenShare, ticket: str) -> str | None:
-        """What was signed for this share; None for anything else."""
+        """What was signed for this share, since its audience was changed last; None for anything else."""
         content, _, given = ticket.rpartition(".")
         return content if secrets.compare_digest(given.encode(), self._sign(opened, content).encode()) else None
 
     def _sign(self, opened: OpenShare, content: str) -> str:
-        return self._sealer.digest(f"ticket of a share\0{opened.share.id}\0{content}".encode()).hex()
+        share = opened.share
+        audience = "" if share.audience is None else f"\0audience {share.audience_number}"
+        return self._sealer.digest(f"ticket of a share\0{share.id}\0{content}{audience}".encode()).hex()
 
     def _digest(self, token: str) -> bytes:
         return self._sealer.digest(b"token of a share\0" + token.encode())
@@ -231,6 +257,7 @@ def _share(row: ShareRow) -> Share:
     return Share(
         row.id, row.document_id, parse_wanted(row.revision), row.expires_at, row.password_hash is not None, row.max_downloads,
         row.downloads, row.note, row.created_at, row.created_by, row.revoked_at, _state(row),
+        audiences.read_stored(row.audience), row.audience_number,
     )  # fmt: skip
 
 

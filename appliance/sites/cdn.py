@@ -14,7 +14,7 @@ from .answers import App, Exchange, Receive, Scope, Send, answer, refuse
 from .delivery import represent
 from .representation import Representations
 from .sending import Sender
-from .shares import PREFIX
+from .share_gate import PREFIX
 
 BELIEVED_SECONDS = 0.5  # how long what is no longer public may still be delivered
 MOST_KNOWN = 5_000

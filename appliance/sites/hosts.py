@@ -3,16 +3,19 @@
 from pathlib import Path
 
 from appliance.solutions.services import Services
+from appliance.tenants.email_codes import EmailCodes
 
 from .access import AccessGate
 from .answers import App
 from .cdn import Cdn
+from .code_letters import CodeLetters
 from .coded_errors import CodedErrors
 from .domains import DomainRedirects
 from .previews import PreviewSites
 from .requests import NotedRequests
 from .routes import Routes
 from .sending import Sender
+from .share_gate import ShareGate
 from .share_pages import SharePages
 from .shares import ShareSite
 from .webapps import WebAppSites
@@ -21,7 +24,9 @@ from .webapps import WebAppSites
 def make_sites(services: Services, gate: AccessGate, templates: Path) -> dict[str, App]:
     """By the kind of the host table: apps, behind their gate, previews, the CDN."""
     sender = Sender(services.blobs, services.threads)
-    shares = ShareSite(services.shares, sender, SharePages(templates))
+    codes = EmailCodes(services.sealer)
+    entrance = ShareGate(services.shares, codes, CodeLetters(codes, services.executor))
+    shares = ShareSite(services.shares, entrance, sender, SharePages(templates))
     apps = WebAppSites(services.webapps, sender, gate, Routes(services, sender))
     return {
         "webapp": NotedRequests(CodedErrors(DomainRedirects(apps, services.domains.table, services.config)), services.requests),

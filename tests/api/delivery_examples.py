@@ -32,6 +32,12 @@ def _to_share(tenant: Resources) -> Example:
     return Example({"document_id": tenant.once("document", tenant.document)}, body)
 
 
+def _to_change(tenant: Resources) -> Example:
+    at = _share(tenant)
+    audience = {"integration": tenant.once("mailbox", tenant.mailbox), "allow": ["ann@firma.example", "*@other.example"]}
+    return Example(at.path, {"audience": audience})
+
+
 def _held(tenant: Resources) -> Example:
     """A document of its own: nothing else may find that it cannot be deleted."""
     document = tenant.document()
@@ -56,6 +62,7 @@ DELIVERY: dict[str, Callable[[Resources], Example]] = {
     "list_shares": _document,
     "create_share": _to_share,
     "get_share": _share,
+    "update_share": _to_change,
     "revoke_share": _share,
     "list_downloads": _document,
     "export_downloads": _document,

@@ -153,6 +153,13 @@ class Resources:
         self.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": settings})
         return slug
 
+    def mailbox(self) -> str:
+        """An integration that could send e-mails."""
+        slug = fresh("post")
+        settings = {"smtp_host": "127.0.0.1", "smtp_port": 9, "smtp_tls": "off", "from": "shop@firma.example"}
+        self.ask("POST", "/integrations", {"slug": slug, "connector": "email", "settings": settings})
+        return slug
+
     def consented_integration(self) -> str:
         """One whose credentials are a person's consent."""
         slug = fresh("crm")

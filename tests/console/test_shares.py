@@ -7,6 +7,9 @@ import httpx
 import pytest
 
 from appliance.core import clock
+from appliance.documents.audiences import AudienceChange
+from appliance.documents.downloads import Origin
+from appliance.documents.shares import NewShare
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 from tests.console.test_documents import SignedIn, upload
@@ -53,6 +56,18 @@ def test_a_share_is_made_shown_once_counted_and_revoked(
     assert builder.post(f"{at}/shares/{share['id']}/revoke", {}).status_code == 200
     assert acme.get(f"/api/v1/documents/{document}/shares/{share['id']}").json()["data"]["state"] == "revoked"
     assert "Revoke the share" not in builder.get(at).text
+
+
+def test_who_a_share_is_for_and_who_has_fetched_stands_on_the_pages(
+    running: Running, signed_in: SignedIn, acme: httpx.Client, document: str
+) -> None:
+    shares, scope = running.services.shares, running.tenant("acme")
+    named = [f"{name}@firma.example" for name in ("ann", "bob", "cid", "dan")]
+    _, token = shares.create_share(scope, document, NewShare(audience=AudienceChange("post", named)))
+    assert shares.begin_download(scope, shares.open_share(scope, token), Origin("", "Firefox", named[3])) is not None
+    viewer = signed_in("viewer@acme.test")
+    assert "for ann@firma.example, bob@firma.example, cid@firma.example and 1 more" in viewer.get(page_of(viewer, document)).text
+    assert "by dan@firma.example" in viewer.get(page_of(viewer, document, "/downloads")).text
 
 
 @pytest.mark.parametrize(

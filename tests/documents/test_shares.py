@@ -13,6 +13,7 @@ from appliance.core.errors import ApiKeyLeaked, Conflict, NotFound, ScopeMissing
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.documents import downloads, folder_rules
+from appliance.documents.audiences import Audience, AudienceChange
 from appliance.documents.downloads import Origin, PublicDeliveries, agent_family, shorten_address
 from appliance.documents.folder_rules import FolderRule
 from appliance.documents.leaving import Exits
@@ -162,8 +163,8 @@ def test_a_download_is_noted_from_its_beginning_to_its_end(
     ]  # fmt: skip
     assert {(line.address, line.agent) for line in lines} == {("192.0.2.0/24", "Firefox")}
     table = "".join(downloads.export_downloads(acme, document)).splitlines()
-    assert table[0] == "at,share_id,address,agent,revision,count,bytes,outcome"
-    assert table[2].endswith(f",{share.id},192.0.2.0/24,Firefox,1,1,3,complete")
+    assert table[0] == "at,share_id,address,agent,revision,count,bytes,outcome,person"
+    assert table[2].endswith(f",{share.id},192.0.2.0/24,Firefox,1,1,3,complete,")
     assert shares.may_continue(acme, found, begun)
     assert not shares.may_continue(acme, found, "dwl_other")
     _, other = shares.create_share(acme, document, NewShare())
@@ -181,6 +182,26 @@ def test_a_ticket_is_of_its_share_only(shares: Shares, acme: TenantScope, docume
     assert shares.read_ticket(two, ticket) is None
     for forged in ("", "124" + ticket[3:], ticket[:-1], "123-dwl_1.", "é.é"):
         assert shares.read_ticket(one, forged) is None
+
+
+def test_a_share_for_named_people_knows_when_they_became_others(shares: Shares, acme: TenantScope, document: str) -> None:
+    share, token = shares.create_share(acme, document, NewShare(audience=AudienceChange("post", ["*@firma.example"])))
+    before = opened(shares, acme, token)
+    assert before.share.audience == Audience("post", ("*@firma.example",))
+    ticket = shares.seal_ticket(before, "123--ann@firma.example")
+    assert shares.read_ticket(before, ticket) == "123--ann@firma.example"
+    somebody = Origin("", "", "=ann@firma.example")
+    begun = shares.begin_download(acme, before, somebody)
+    assert begun is not None
+    assert shares.may_continue(acme, before, begun, "=ann@firma.example")
+    assert not shares.may_continue(acme, before, begun, "bob@firma.example")
+    assert "".join(downloads.export_downloads(acme, document)).endswith(",started,'=ann@firma.example\r\n")
+    shares.change_audience(acme, document, share.id, AudienceChange(allow=["*@firma.example"]))
+    assert shares.begin_download(acme, before, somebody) is None
+    after = opened(shares, acme, token)
+    assert shares.read_ticket(after, ticket) is None
+    assert after.share.audience == before.share.audience
+    assert "*@firma.example" in repr(db.rows("SELECT fields FROM audit_entry WHERE action = 'share.change'"))
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,3 @@ def test_every_link_that_leads_nowhere_is_answered_alike(
     assert len(seen) == 1
     assert visitor.post(path_of(revoked), data={"password": "x"}).status_code == 404
     assert visitor.delete(path_of(live)).status_code == 405
-
-
-def test_an_audience_is_refused_by_name(acme: httpx.Client, document: str) -> None:
-    answer = acme.post(f"{DOCUMENTS}/{document}/shares", json={"audience": {"emails": ["a@b.example"]}}).json()["error"]
-    assert (answer["code"], answer["details"][0]["pointer"]) == ("validation_failed", "/audience")

@@ -1,0 +1,306 @@
+"""Shares for named people: who proves an address fetches by name, and nobody else learns anything."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import httpx
+import pytest
+from aiosmtpd.controller import Controller
+
+from appliance.connectors.testing import free_port
+from appliance.core import db
+from appliance.core.crypto import Sealer
+from appliance.core.scope import TenantScope
+from appliance.documents.audiences import Audience
+from appliance.documents.downloads import Origin
+from appliance.documents.leaving import Leaving
+from appliance.documents.shares import OpenShare, Share, Shares
+from appliance.sites.answers import Exchange
+from appliance.sites.share_gate import Asked, ShareGate
+from appliance.tenants.email_codes import EmailCodes
+from appliance.testing.running import Running
+from tests.console.browser import Browser as Console
+from tests.sites.test_cdn import DOCUMENTS, upload
+from tests.sites.test_sign_in import Post, wait_for
+
+ANN, BOB, EVE = "ann@firma.example", "bob@else.example", "eve@evil.example"
+SEALER = Sealer(b"k" * 32)
+DATA = b"%PDF-1.7\n" + bytes(range(256)) * 40
+SAME = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
+
+
+@pytest.fixture
+def post(acme: httpx.Client) -> Iterator[Post]:
+    """Takes what the integration `couriers` of acme sends."""
+    found, port = Post(), free_port()
+    controller = Controller(found, hostname="127.0.0.1", port=port)
+    controller.start()
+    settings = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_tls": "off", "from": "files@firma.example"}
+    acme.post("/api/v1/integrations", json={"slug": "couriers", "connector": "email", "settings": settings}).raise_for_status()
+    yield found
+    acme.delete("/api/v1/integrations/couriers").raise_for_status()
+    controller.stop()
+
+
+def letters_to(post: Post, email: str) -> list[int]:
+    """The numbers of the letters that this address has got."""
+    return [number for number, (recipients, _) in enumerate(post.letters) if recipients == [email]]
+
+
+class Browser:
+    """A browser on the CDN host, which keeps secure cookies over plain HTTP as browsers do on localhost."""
+
+    def __init__(self, client: httpx.Client, path: str) -> None:
+        self.client = client
+        self.path = path
+        self.jar: dict[str, str] = {}
+
+    def get(self, suffix: str = "", **headers: str) -> httpx.Response:
+        return self.kept(self.client.get(self.path + suffix, headers={**self.cookies(), **headers}))
+
+    def send(self, **form: str) -> httpx.Response:
+        return self.kept(self.client.post(self.path, data=form, headers={**self.cookies(), **SAME}))
+
+    def cookies(self) -> dict[str, str]:
+        return {"Cookie": "; ".join(f"{name}={value}" for name, value in self.jar.items())}
+
+    def kept(self, answer: httpx.Response) -> httpx.Response:
+        self.client.cookies.clear()
+        for header in answer.headers.get_list("set-cookie"):
+            pair, _, rules = header.partition(";")
+            assert rules.endswith("; Secure; HttpOnly; SameSite=Lax")
+            assert "Domain" not in rules
+            name, _, value = pair.partition("=")
+            self.jar.pop(name, None)
+            if "Max-Age=0;" not in rules:
+                self.jar[name] = value
+        return answer
+
+    def enter(self, post: Post, email: str) -> httpx.Response:
+        """Ask for a code, read it, send it, and see the file offered."""
+        before = len(letters_to(post, email))
+        assert self.send(email=email).status_code == 303
+        assert email in self.get().text
+        wait_for(lambda: len(letters_to(post, email)) > before)
+        assert self.send(code=post.code(letters_to(post, email)[-1])).status_code == 303
+        return self.get()
+
+
+@pytest.fixture
+def browser(running: Running) -> Iterator[Callable[[dict[str, Any]], Browser]]:
+    """Makes a browser that follows a share."""
+    made: list[httpx.Client] = []
+
+    def make(share: dict[str, Any]) -> Browser:
+        made.append(running.client("cdn--acme.content.localhost"))
+        return Browser(made[-1], str(httpx.URL(share["url"]).path))
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def document(acme: httpx.Client) -> str:
+    return upload(acme, "קובץ & Ürün.pdf", DATA)
+
+
+def share(acme: httpx.Client, document: str, *allow: str, **more: Any) -> dict[str, Any]:
+    body = {"audience": {"integration": "couriers", "allow": list(allow)}, **more}
+    return dict(acme.post(f"{DOCUMENTS}/{document}/shares", json=body).raise_for_status().json()["data"])
+
+
+def change(acme: httpx.Client, made: dict[str, Any], **audience: Any) -> httpx.Response:
+    return acme.patch(f"{DOCUMENTS}/{made['document_id']}/shares/{made['id']}", json={"audience": audience})
+
+
+def people(acme: httpx.Client, document: str) -> list[str]:
+    """Whose downloads are complete, the latest first."""
+    lines = acme.get(f"{DOCUMENTS}/{document}/downloads").json()["data"]
+    return [line["person"] for line in lines if line["outcome"] == "complete"]
+
+
+Make = Callable[[dict[str, Any]], Browser]
+
+
+def test_who_proves_an_address_fetches_by_name(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+    made = share(acme, document, "Ann@Firma.example", "*@else.example", max_downloads=2)
+    assert made["audience"] == {"integration": "couriers", "allow": [ANN, "*@else.example"]}
+    ann, bob, other = browser(made), browser(made), browser(made)
+    for suffix in ("", "/file"):
+        shut = ann.get(suffix)
+        assert (shut.status_code, "Who are you?" in shut.text, "pdf" in shut.text) == (403, True, False)
+    ann.send(email=" ANN@firma.example")
+    code = post.code(0)
+    assert post.letters[0][0] == [ANN]
+    assert "the file that acme shares with you on cdn--acme.content.localhost" in post.letters[0][1].replace("\n ", " ")
+    assert "asked for in another browser" in other.send(code=code).text
+    assert "not the code" in ann.send(code="12345678" if code != "12345678" else "87654321").text
+    assert ann.send(code=f"{code[:4]} {code[4:]}").headers["location"] == ann.path
+    page = ann.get()
+    assert (page.status_code, "קובץ &amp; Ürün.pdf" in page.text, ANN in page.text) == (200, True, True)
+    until = [ticket.partition("-")[0] for ticket in ann.jar.values()]
+    assert ann.get("/file").content == DATA
+    assert [ticket.partition("-")[0] for ticket in ann.jar.values()] == until  # a download makes no visit longer
+    ann.jar.clear()
+    ann.send(email=ANN)
+    assert "not the code" in ann.send(code=code).text  # that one is used
+    assert ann.get("/file").status_code == 403
+    bob.enter(post, BOB)
+    assert bob.get("/file").content == DATA
+    wait_for(lambda: people(acme, document) == [BOB, ANN])  # an end is noted when the last byte has left
+    assert f",complete,{BOB}" in acme.get(f"{DOCUMENTS}/{document}/downloads/export").text
+
+
+def test_nobody_learns_who_is_named(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+    made, told = share(acme, document, ANN), []
+    for email in (EVE, ANN):
+        visitor = browser(made)
+        asked = visitor.send(email=email)
+        answers = [asked, visitor.get(), *(visitor.send(code="nonsense") for _ in range(6)), visitor.get("/file")]
+        again = visitor.send(email=email).status_code
+        bodies = [each.text.replace(email, "ADDRESS") for each in answers]
+        headers = [sorted(name for name in each.headers if name != "content-length") for each in answers]
+        told.append(([each.status_code for each in answers], bodies, headers, again, list(visitor.jar)))
+    assert told[0] == told[1]
+    post.code(0)
+    assert {recipients[0] for recipients, _ in post.letters} == {ANN}
+    states = db.rows("SELECT email, state FROM email_code WHERE door = ? AND state = 'none'", (f"share:{made['id']}",))
+    assert {email for email, _ in states} == {EVE}
+    outcomes = [each["outcome"] for each in acme.get(f"{DOCUMENTS}/{document}/downloads").json()["data"]]
+    assert set(outcomes) == {"wrong_code"}
+    assert "person" not in acme.get(f"{DOCUMENTS}/{document}/downloads").json()["data"][0]
+
+
+def test_what_could_not_be_sent_is_told_to_the_tenant_alone(
+    acme: httpx.Client, post: Post, browser: Make, document: str
+) -> None:
+    made = share(acme, document, ANN)
+    post.verdict = "554 not today"
+    visitor = browser(made)
+    visitor.send(email=ANN)
+
+    def lines() -> list[dict[str, Any]]:
+        return list(acme.get("/api/v1/logs", params={"source": "share", "text": made["id"]}).json()["data"])
+
+    wait_for(lambda: lines() != [])
+    assert "could not send the code of a sign-in by couriers" in lines()[0]["message"]
+    assert visitor.get().text.count('role="alert"') == 0
+
+
+def test_a_flood_of_codes_is_refused(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+    visitor = browser(share(acme, document, ANN))
+    answers = [visitor.send(email=ANN) for _ in range(6)]
+    assert [each.status_code for each in answers] == [303] * 5 + [429]
+    assert "try again in" in answers[-1].text
+    assert int(answers[-1].headers["retry-after"]) > 0
+    assert visitor.send(email="nobody").status_code == 422
+
+
+def test_another_audience_ends_visits_at_once(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+    made = share(acme, document, ANN, BOB)
+    ann, bob = browser(made), browser(made)
+    for visitor, email in ((ann, ANN), (bob, BOB)):
+        assert visitor.enter(post, email).status_code == 200
+    ends = list(ann.jar)
+    changed = change(acme, made, allow=[BOB])
+    assert changed.json()["data"]["audience"] == {"integration": "couriers", "allow": [BOB]}
+    for visitor in (ann, bob):
+        assert (visitor.get("/file").status_code, visitor.get().status_code) == (403, 403)
+    change(acme, made, allow=[ANN, BOB]).raise_for_status()
+    assert ann.get("/file").status_code == 403  # what was proven before does not come back
+    ann.enter(post, ANN)
+    assert ann.get("/file", Range="bytes=0-9").status_code == 206
+    begun = dict(ann.jar)
+    bob.enter(post, BOB)
+    theirs = next(name for name in bob.jar if name in ends)
+    assert begun[theirs] != bob.jar[theirs]
+    acme.delete(f"{DOCUMENTS}/{document}/shares/{made['id']}").raise_for_status()
+    assert {visitor.get(suffix).status_code for visitor in (ann, bob) for suffix in ("", "/file")} == {404}
+
+
+def test_a_visit_is_left_and_opens_no_other_share(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+    made = share(acme, document, ANN, password="a sentence to tell")
+    ann, elsewhere = browser(made), browser(share(acme, document, ANN))
+    assert "Enter the password" in ann.send(email=ANN).text  # the password comes first
+    assert post.letters == []
+    assert ann.send(password="a sentence to tell").status_code == 303
+    assert "Who are you?" in ann.get().text
+    assert ann.get("/file").status_code == 403
+    assert ann.enter(post, ANN).status_code == 200
+    [(name, ticket)] = ann.jar.items()
+    elsewhere.jar = {name: ticket, name.replace(made["id"], elsewhere_id(acme, document, made)): ticket}
+    assert elsewhere.get().status_code == 403
+    foreign = ann.client.post(ann.path, data={"leave": "1"}, headers={**ann.cookies(), "Sec-Fetch-Site": "same-site"})
+    assert "set-cookie" not in foreign.headers
+    assert ann.send(leave="1").status_code == 303
+    assert (ann.jar, ann.get().status_code) == ({}, 403)
+
+
+def elsewhere_id(acme: httpx.Client, document: str, made: dict[str, Any]) -> str:
+    listed = acme.get(f"{DOCUMENTS}/{document}/shares").json()["data"]
+    return str(next(each["id"] for each in listed if each["id"] != made["id"]))
+
+
+def test_a_continued_download_is_of_the_same_person(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+    made = share(acme, document, ANN, BOB, max_downloads=1)
+    ann, bob = browser(made), browser(made)
+    for visitor, email in ((ann, ANN), (bob, BOB)):
+        visitor.enter(post, email)
+    assert ann.get("/file", Range="bytes=0-99").content == DATA[:100]
+    assert ann.get("/file", Range="bytes=100-").content == DATA[100:]
+    assert bob.get("/file", Range="bytes=100-").status_code == 404
+
+
+def test_an_audience_that_cannot_be_served_is_refused(acme: httpx.Client, post: Post, document: str) -> None:
+    def refused(audience: Any) -> tuple[str, str]:
+        answer = acme.post(f"{DOCUMENTS}/{document}/shares", json={"audience": audience}).json()["error"]
+        return answer["code"], answer["details"][0]["pointer"]
+
+    pointers = {
+        "/audience/integration": {"integration": "nobody", "allow": [ANN]},
+        "/audience/allow": {"integration": "couriers", "allow": []},
+        "/audience/allow/1": {"integration": "couriers", "allow": [ANN, "everybody"]},
+        "/audience/emails": {"integration": "couriers", "allow": [ANN], "emails": [ANN]},
+    }
+    for pointer, audience in pointers.items():
+        assert refused(audience) == ("validation_failed", pointer)
+    made = share(acme, document, ANN)
+    plain = acme.post(f"{DOCUMENTS}/{document}/shares", json={}).json()["data"]
+    assert change(acme, made, allow=None).status_code == 422
+    assert change(acme, made, integration="nobody").status_code == 422
+    assert change(acme, plain, allow=[ANN]).json()["error"]["details"][0]["pointer"] == "/audience/integration"
+    assert change(acme, plain, integration="couriers", allow=[ANN]).json()["data"]["audience"]["allow"] == [ANN]
+    assert made["document_id"] in acme.get("/api/v1/logs/audit").text
+
+
+def test_nothing_of_the_console_is_valid_here(
+    running: Running, acme: httpx.Client, post: Post, browser: Make, document: str
+) -> None:
+    member, console = "member@firma.example", Console(running)
+    running.user(member, "correct horse battery", "acme")
+    assert console.sign_in(member, "correct horse battery", "acme").status_code == 200
+    visitor = browser(share(acme, document, member))
+    for jar in console.cookies.values():
+        visitor.jar.update(jar)
+    assert visitor.jar
+    for headers in ({}, {"X-API-Key": acme.headers["X-API-Key"]}):
+        assert "Who are you?" in visitor.get(**headers).text
+        assert visitor.get("/file", **headers).status_code == 403
+    assert visitor.enter(post, member).status_code == 200
+
+
+@pytest.mark.parametrize(("scheme", "shown"), [("http", "needs_https.html"), ("https", "share_email.html")])
+def test_where_browsers_keep_no_cookie_the_page_says_so(scheme: str, shown: str) -> None:
+    scope = {"scheme": scheme, "query_string": b"", "headers": []}
+    leaving = Leaving("doc_1", 1, "a.txt", "text/plain", 1, "0", 0)
+    made = Share("shr_1", "doc_1", 1, 0, False, None, 0, "", 0, "", None, "active", Audience("couriers", (ANN,)))
+    shares = Shares(cast(Any, None), SEALER)
+    gate = ShareGate(shares, EmailCodes(SEALER), cast(Any, None))
+    visit = gate.read_visit(OpenShare(made, leaving), [])
+    exchange = Exchange(scope, cast(Any, None), cast(Any, None))
+    host = {"host": "cdn--acme.files.example"}
+    asked = Asked(TenantScope("acme", "site"), "token", OpenShare(made, leaving), visit, Origin("", ""), exchange, host)
+    page = gate.turn_away(asked)
+    assert page.template == shown
+    assert page.values.get("host", "cdn--acme.files.example/s/token") == "cdn--acme.files.example/s/token"
