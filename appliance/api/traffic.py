@@ -5,9 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from appliance.core import clock
-from appliance.webapps.traffic import reading
+from appliance.webapps.traffic import reading, usage
 from appliance.webapps.traffic.models import RequestRow
-from appliance.webapps.traffic.sums import DAY, traffic_of_day
 
 from .logs import Moment, moment
 from .routing import Call, ListQuery, Query, View, route
@@ -27,11 +26,11 @@ class WebAppUsageView(View):
 def read_usage(call: Call, app: str) -> WebAppUsageView:
     """Of an app that is there."""
     own = call.services.config.webapps
-    today = traffic_of_day(call.scope.tenant_id, app, clock.now_ms() // DAY * DAY)
+    allowance = usage.Allowance.of(own.stored_mb, own.requests_per_minute, own.egress_mb_per_day)
+    found = usage.read_usage(call.scope, app, call.services.webapps.stored_bytes(call.scope, app), allowance)
     return WebAppUsageView(
-        stored_bytes=call.services.webapps.stored_bytes(call.scope, app), stored_limit_bytes=own.stored_mb << 20 or None,
-        requests_today=today.requests, requests_per_minute_limit=own.requests_per_minute or None,
-        egress_today_bytes=today.bytes, egress_limit_bytes=own.egress_mb_per_day << 20 or None,
+        stored_bytes=found.stored, stored_limit_bytes=allowance.stored, requests_today=found.requests_today,
+        requests_per_minute_limit=allowance.per_minute, egress_today_bytes=found.sent_today, egress_limit_bytes=allowance.sent,
     )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from . import (
     retry_plan,
     shares,
     sign_in,
+    traffic,
     visiting,
     webapps,
 )
@@ -37,7 +38,7 @@ from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
     about, approvals, connecting, datapool, documents, domains, dry_runs, executions, failures, integrations, keys, logs, processes,
-    replay, retention, retry_plan, shares, sign_in, visiting, webapps,
+    replay, retention, retry_plan, shares, sign_in, traffic, visiting, webapps,
 )  # fmt: skip
 
 

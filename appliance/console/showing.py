@@ -84,6 +84,11 @@ def day(ms: int) -> str:
     return clock.rfc3339(ms)[:10]
 
 
+def hour(ms: int) -> str:
+    """`2027-01-31 14:00`, a time in UTC."""
+    return clock.rfc3339(ms)[:16].replace("T", " ")
+
+
 def clock_time(ms: int) -> Markup:
     """A time element with the time of day, for log lines."""
     exact = clock.rfc3339(ms)
@@ -173,5 +178,5 @@ def tone(state: str) -> str:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "duration": duration, "moment": moment, "clock_time": clock_time, "number": number, "count_of": count, "pretty": pretty,
     "compact": compact, "cell": cell, "members": members, "size": size, "state_name": state_name, "sentence": sentence,
-    "tone": tone, "file_mark": file_mark, "day": day,
+    "tone": tone, "file_mark": file_mark, "day": day, "hour": hour,
 }  # fmt: skip

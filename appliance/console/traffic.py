@@ -1,0 +1,53 @@
+"""What came to a WebApp: its numbers over time, what it uses up, and its requests one by one."""
+
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+from appliance.core import clock
+from appliance.core.errors import InvalidRequest
+from appliance.webapps.traffic import reading
+from appliance.webapps.traffic.reading import RequestFilter, Traffic, Window
+from appliance.webapps.traffic.usage import Allowance, read_usage
+
+from .routing import Answer, Page, Visit, page
+
+HOUR, DAY = 3_600_000, 86_400_000
+# By their names in the address: what they are called, how far back they reach, and how wide a bar is.
+SPANS = {
+    "24h": ("24 hours", 24 * HOUR, HOUR),
+    "7d": ("7 days", 7 * DAY, DAY),
+    "30d": ("30 days", 30 * DAY, DAY),
+    "90d": ("90 days", 90 * DAY, DAY),
+}
+CLASSES = {"2xx": "Served", "3xx": "Elsewhere", "4xx": "Refused", "5xx": "Failed"}
+LONGEST_PATH = 500
+TOP = 10
+
+
+@page("GET", "/webapps/<app>/requests", scope="webapps.read")
+def show_requests(visit: Visit, app: str) -> Answer:
+    """The requests of an app, newest first, by class of status and path, below their numbers."""
+    args = visit.asked.args
+    span, status, path = args.get("span") or "7d", args.get("status") or None, args.get("path", "").strip()[:LONGEST_PATH]
+    if span not in SPANS or status not in (None, *CLASSES):
+        raise InvalidRequest("choose the days and the class of status on the page")
+    now, (_, reach, bucket) = clock.now_ms(), SPANS[span]
+    traffic = reading.read_traffic(visit.scope, app, Window(now - reach + bucket, now + 1, bucket))
+    found = reading.list_requests(visit.scope, app, RequestFilter(status, path or None, traffic.since), visit.page())
+    own = visit.services.config.webapps
+    allowance = Allowance.of(own.stored_mb, own.requests_per_minute, own.egress_mb_per_day)
+    values = {
+        "app": visit.services.webapps.get_app(visit.scope, app), "traffic": traffic, "tops": list(_tops(traffic)),
+        "usage": read_usage(visit.scope, app, visit.services.webapps.stored_bytes(visit.scope, app), allowance),
+        "rows": found.items, "next_cursor": found.next_cursor, "span": span, "spans": SPANS, "is_by_day": bucket == DAY,
+        "status": status or "", "classes": CLASSES, "path": path, "kept": urlencode({"span": span, "path": path}),
+    }  # fmt: skip
+    return Page("webapp_requests.html", values)
+
+
+def _tops(traffic: Traffic) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+    """The lists of what came most often, without those that are empty."""
+    lists = {"Pages": traffic.paths, "Came from": traffic.referrers, "Statuses": traffic.statuses, "Browsers": traffic.agents}
+    for title, counted in lists.items():
+        if counted:
+            yield title, list(counted.items())[:TOP]
