@@ -12,9 +12,12 @@ from appliance.blobs.service import Blobs
 from appliance.cli import doctor
 from appliance.connectors.contract import Rejected
 from appliance.core import clock, db, migrations
+from appliance.core.crypto import Sealer
 from appliance.core.errors import ConfigInvalid
 from appliance.core.scope import TenantScope
 from appliance.core.sections import Scan
+from appliance.documents.leaving import Exits
+from appliance.documents.publications import NewPublication, Publications
 from appliance.documents.scanning import (
     Infected,
     Quarantined,
@@ -25,6 +28,7 @@ from appliance.documents.scanning import (
     incoming_blobs,
 )  # fmt: skip
 from appliance.documents.service import HOLDERS, Documents, NewDocument
+from appliance.documents.shares import NewShare, Shares
 from appliance.documents.uploads import NewUpload, Uploads
 from appliance.governance.documents import DocumentDoor
 from appliance.monitor import audit
@@ -117,6 +121,37 @@ def test_what_is_in_quarantine_is_given_to_nobody_until_it_is_clean(store: Path)
     assert documents.scan_again(store) == 0
     documents.delete_document(ACME, bad.id)
     assert not list(store.glob("scan-*"))
+
+
+class Unreviewed:
+    """Nothing has been approved, and no folder demands it."""
+
+    def latest_approved(self, scope: TenantScope, document_id: str) -> int | None:
+        return None
+
+    def is_approved(self, scope: TenantScope, document_id: str, revision: int) -> bool:
+        return False
+
+
+def test_what_is_in_quarantine_leaves_in_no_way(store: Path) -> None:
+    script, blobs = store / "scanner.py", incoming(store, on_error="quarantine")
+    documents, exits = Documents(blobs), Exits(blobs, Unreviewed())
+    publications, shares = Publications(exits), Shares(exits, Sealer(b"k" * 32))
+    made = documents.store_document(ACME, NewDocument("leaving.txt"), b"strange words").id
+    assert publications.publish(ACME, made, NewPublication("leaving.txt", 1, "immutable")).serves is None
+    token = shares.create_share(ACME, made, NewShare())[1]
+    assert (publications.find_public(ACME, "leaving.txt"), shares.open_share(ACME, token)) == (None, None)
+    with pytest.raises(Quarantined):
+        documents.open_text(ACME, made)
+    with pytest.raises(Quarantined):
+        documents.open_content(ACME, made, 1)
+    script.write_text(script.read_text("utf-8").replace('b"strange"', 'b"never"'), "utf-8")
+    assert documents.scan_again(store) == 1
+    found, opened = publications.find_public(ACME, "leaving.txt"), shares.open_share(ACME, token)
+    assert found is not None
+    assert opened is not None
+    assert found[0] == opened.leaving
+    assert documents.open_text(ACME, made).state in ("pending", "ready")
 
 
 def test_the_scanner_gets_nothing_of_ours(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

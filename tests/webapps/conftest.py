@@ -10,7 +10,9 @@ from appliance.blobs.service import Blobs
 from appliance.core import db, migrations
 from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants
+from appliance.webapps.publishing import Publishing
 from appliance.webapps.service import HOLDERS, Limits, NewApp, WebApps
+from tests.webapps.checked import Visitor, make_version
 
 
 @pytest.fixture
@@ -47,3 +49,24 @@ def acme() -> TenantScope:
 @pytest.fixture
 def globex() -> TenantScope:
     return TenantScope("globex", "key:globex")
+
+
+@pytest.fixture
+def visitor() -> Visitor:
+    return Visitor()
+
+
+@pytest.fixture
+def publishing(webapps: WebApps, visitor: Visitor) -> Iterator[Publishing]:
+    """One process; `shop` has version 1, published, without checks."""
+    made = Publishing(webapps, "wrk_one", lambda owner: owner == "wrk_one")
+    made.check_through(visitor)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def two(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> int:
+    """Version 2 with checks, behind version 1, which is published."""
+    webapps.publish_version(acme, "shop", make_version(webapps, blobs, acme, ()))
+    return make_version(webapps, blobs, acme)

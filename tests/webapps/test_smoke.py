@@ -1,7 +1,6 @@
 """Smoke checks: what is accepted of them, what an answer must be, and how a version is published, refused and taken back."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -17,16 +16,9 @@ from appliance.webapps.archive import read_settings
 from appliance.webapps.models import PublicationRow
 from appliance.webapps.publications import Publication
 from appliance.webapps.publishing import MOST_CLAIMS, Publishing
-from appliance.webapps.records import FileSpec, NewVersion, Settings
 from appliance.webapps.service import WebApps
 from appliance.webapps.smoke import Check, Seen, evidence, parse_smoke, problem_of
-
-SECONDS = 60
-CHECKS = ({"path": "/"}, {"path": "/about", "contains": "us"})
-
-
-def seen(status: int = 200, body: bytes = b"about us", ms: int = 3, headers: Mapping[str, str] | None = None) -> Seen:
-    return Seen(status, headers or {"content-type": "text/html"}, body, ms)
+from tests.webapps.checked import CHECKS, SECONDS, Held, Visitor, failing, make_version, publish, seen
 
 
 @pytest.mark.parametrize(
@@ -76,54 +68,6 @@ def test_of_a_failed_check_the_beginning_of_the_answer_is_kept() -> None:
     assert "seen" not in evidence("live", Check("/"), seen())
 
 
-class Visitor:
-    """The port through which an app is asked; `answers` says what comes, `asked` what was asked of which version."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[int | None, str]] = []
-        self.answer: Callable[[int | None, str], Seen] = lambda version, path: seen()
-
-    def __call__(self, scope: TenantScope, app: str, version: int | None, check: Check) -> Seen:
-        self.asked.append((version, check.path))
-        return self.answer(version, check.path)
-
-
-@pytest.fixture
-def visitor() -> Visitor:
-    return Visitor()
-
-
-@pytest.fixture
-def publishing(webapps: WebApps, visitor: Visitor) -> Iterator[Publishing]:
-    """One process; `shop` has version 1, published, without checks."""
-    made = Publishing(webapps, "wrk_one", lambda owner: owner == "wrk_one")
-    made.check_through(visitor)
-    yield made
-    made.stop()
-
-
-def make_version(webapps: WebApps, blobs: Blobs, acme: TenantScope, smoke: tuple[dict[str, Any], ...] = CHECKS) -> int:
-    content = blobs.put(acme, [b"<h1>shop</h1>"])
-    files = {"index.html": FileSpec(content.sha256, content.size)}
-    number = webapps.create_version(acme, "shop", NewVersion(files, Settings(smoke=smoke))).number
-    webapps.finalize_version(acme, "shop", number)
-    return number
-
-
-@pytest.fixture
-def two(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> int:
-    """Version 2 with checks, behind version 1, which is published."""
-    webapps.publish_version(acme, "shop", make_version(webapps, blobs, acme, ()))
-    return make_version(webapps, blobs, acme)
-
-
-def publish(publishing: Publishing, acme: TenantScope, number: int) -> Publication:
-    started = publishing.publish_version(acme, "shop", number)
-    assert started.over is not None
-    started.over.result(SECONDS)
-    return publishing.get_publication(acme, "shop", number)
-
-
 def ended(publishing: Publishing, acme: TenantScope, number: int) -> Publication:
     """A publication that another process has taken up, once it is over."""
     pause, ends = threading.Event(), clock.monotonic() + SECONDS
@@ -131,10 +75,6 @@ def ended(publishing: Publishing, acme: TenantScope, number: int) -> Publication
         assert clock.monotonic() < ends, found
         pause.wait(0.01)
     return found
-
-
-def failing(in_preview: bool, path: str = "/about") -> Callable[[int | None, str], Seen]:
-    return lambda version, asked: seen(500, b"broken") if (asked, version is not None) == (path, in_preview) else seen()
 
 
 def actions(acme: TenantScope) -> list[str]:
@@ -208,19 +148,6 @@ def test_without_checks_publishing_is_one_write(publishing: Publishing, visitor:
         publishing.get_publication(acme, "shop", 1)
     with pytest.raises(Conflict, match="version 1 is published now"):
         publishing.publish_version(acme, "shop", two, if_current=0)
-
-
-class Held:
-    """An answer that comes when `go_on` is set; `arrived` once it was asked for."""
-
-    def __init__(self, *, live: bool) -> None:
-        self.live, self.arrived, self.go_on = live, threading.Event(), threading.Event()
-
-    def __call__(self, version: int | None, path: str) -> Seen:
-        if (version is None) == self.live:
-            self.arrived.set()
-            assert self.go_on.wait(SECONDS)
-        return seen()
 
 
 def test_of_two_versions_one_is_published_at_a_time(

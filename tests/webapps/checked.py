@@ -1,0 +1,64 @@
+"""Versions with smoke checks, and somebody to ask them of."""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from appliance.blobs.service import Blobs
+from appliance.core.scope import TenantScope
+from appliance.webapps.publications import Publication
+from appliance.webapps.publishing import Publishing
+from appliance.webapps.records import FileSpec, NewVersion, Settings
+from appliance.webapps.service import WebApps
+from appliance.webapps.smoke import Check, Seen
+
+SECONDS = 60
+CHECKS = ({"path": "/"}, {"path": "/about", "contains": "us"})
+
+
+def seen(status: int = 200, body: bytes = b"about us", ms: int = 3, headers: Mapping[str, str] | None = None) -> Seen:
+    return Seen(status, headers or {"content-type": "text/html"}, body, ms)
+
+
+class Visitor:
+    """The port through which an app is asked; `answers` says what comes, `asked` what was asked of which version."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int | None, str]] = []
+        self.answer: Callable[[int | None, str], Seen] = lambda version, path: seen()
+
+    def __call__(self, scope: TenantScope, app: str, version: int | None, check: Check) -> Seen:
+        self.asked.append((version, check.path))
+        return self.answer(version, check.path)
+
+
+def failing(in_preview: bool, path: str = "/about") -> Callable[[int | None, str], Seen]:
+    return lambda version, asked: seen(500, b"broken") if (asked, version is not None) == (path, in_preview) else seen()
+
+
+class Held:
+    """An answer that comes when `go_on` is set; `arrived` once it was asked for."""
+
+    def __init__(self, *, live: bool) -> None:
+        self.live, self.arrived, self.go_on = live, threading.Event(), threading.Event()
+
+    def __call__(self, version: int | None, path: str) -> Seen:
+        if (version is None) == self.live:
+            self.arrived.set()
+            assert self.go_on.wait(SECONDS)
+        return seen()
+
+
+def make_version(webapps: WebApps, blobs: Blobs, acme: TenantScope, smoke: tuple[dict[str, Any], ...] = CHECKS) -> int:
+    content = blobs.put(acme, [b"<h1>shop</h1>"])
+    files = {"index.html": FileSpec(content.sha256, content.size)}
+    number = webapps.create_version(acme, "shop", NewVersion(files, Settings(smoke=smoke))).number
+    webapps.finalize_version(acme, "shop", number)
+    return number
+
+
+def publish(publishing: Publishing, acme: TenantScope, number: int) -> Publication:
+    started = publishing.publish_version(acme, "shop", number)
+    assert started.over is not None
+    started.over.result(SECONDS)
+    return publishing.get_publication(acme, "shop", number)

@@ -1,0 +1,149 @@
+"""Who subscribed to publishing is told what became of it, once it is so, and never of what did not come to pass."""
+
+import json
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+
+from appliance.blobs.service import Blobs
+from appliance.connectors.egress import Egress
+from appliance.connectors.testing import LoopbackServer
+from appliance.core import db
+from appliance.core.crypto import Sealer
+from appliance.core.errors import Conflict
+from appliance.core.scope import TenantScope
+from appliance.monitor.deliveries import Deliverer
+from appliance.monitor.webhooks import DeliveryRow, Spec, Webhooks
+from appliance.webapps import publications
+from appliance.webapps.models import PublicationRow
+from appliance.webapps.publishing import Publishing
+from appliance.webapps.service import WebApps
+from tests.webapps.checked import SECONDS, Held, Visitor, failing, make_version, publish, seen
+
+SEALER = Sealer(b"k" * 32)
+LOOPBACK = Egress.of(["127.0.0.0/8"])
+EVENTS = ("webapp.published", "webapp.publish_failed")
+
+
+def subscribe(scope: TenantScope, url: str = "http://127.0.0.1:9/hook") -> str:
+    """The secret of a new webhook."""
+    return Webhooks(SEALER, LOOPBACK).create_webhook(scope, Spec(url, EVENTS))[1]
+
+
+def told(scope: TenantScope) -> list[tuple[str, dict[str, Any]]]:
+    """What lies in the outbox, oldest first: each event with its data."""
+    rows = scope.select(DeliveryRow).order_by(DeliveryRow.created_at, DeliveryRow.id)
+    return [(row.event, json.loads(row.payload)["data"]) for row in rows]
+
+
+def published(number: int, previous: int | None) -> tuple[str, dict[str, Any]]:
+    return "webapp.published", {"tenant_id": "acme", "webapp": "shop", "version": number, "previous": previous}
+
+
+def test_nobody_is_told_before_every_check_has_passed(
+    publishing: Publishing, visitor: Visitor, acme: TenantScope, globex: TenantScope, two: int
+) -> None:
+    for scope in (acme, globex):
+        subscribe(scope)
+    before: list[int] = []
+
+    def answer(version: int | None, path: str) -> Any:
+        before.append(len(told(acme)))
+        return seen()
+
+    visitor.answer = answer
+    assert publish(publishing, acme, two).state == "published"
+    assert before == [0, 0, 0, 0]
+    assert (told(acme), told(globex)) == ([published(2, 1)], [])
+
+
+@pytest.mark.parametrize(("in_preview", "state"), [(True, "refused"), (False, "switched_back")])
+def test_of_a_version_that_failed_only_that_is_told(
+    publishing: Publishing, visitor: Visitor, acme: TenantScope, two: int, in_preview: bool, state: str
+) -> None:
+    subscribe(acme)
+    visitor.answer = failing(in_preview=in_preview)
+    assert publish(publishing, acme, two).state == state
+    ((event, data),) = told(acme)
+    assert (event, data["version"], data["previous"], data["state"]) == ("webapp.publish_failed", 2, 1, state)
+    assert data["reason"].startswith("GET /about answered 500")
+
+
+def test_of_a_version_that_was_overtaken_nothing_is_told(
+    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
+) -> None:
+    visitor.answer = held = Held(live=True)
+    started = publishing.publish_version(acme, "shop", two)
+    assert held.arrived.wait(SECONDS)
+    subscribe(acme)
+    webapps.unpublish_app(acme, "shop")
+    held.go_on.set()
+    assert started.over is not None
+    started.over.result(SECONDS)
+    assert publishing.get_publication(acme, "shop", two).state == "overtaken"
+    assert told(acme) == []
+
+
+def test_publishing_without_checks_and_rolling_back_are_told_once(
+    webapps: WebApps, blobs: Blobs, acme: TenantScope, two: int
+) -> None:
+    subscribe(acme)
+    three = make_version(webapps, blobs, acme, ())
+    webapps.publish_version(acme, "shop", three)
+    webapps.publish_version(acme, "shop", three)
+    with pytest.raises(Conflict):
+        webapps.publish_version(acme, "shop", two, if_current=1)
+    webapps.roll_back(acme, "shop")
+    assert told(acme) == [published(three, 1), published(1, three)]
+    webapps.unpublish_app(acme, "shop")
+    assert len(told(acme)) == 2
+
+    def undone() -> None:
+        webapps.publish_version(acme, "shop", three)
+        raise RuntimeError("the write that published it did not come to its end")
+
+    with pytest.raises(RuntimeError):
+        db.write(undone)
+    assert len(told(acme)) == 2
+
+
+def test_what_is_told_arrives_signed_and_is_sent_again_until_it_is_taken(
+    webapps: WebApps, blobs: Blobs, acme: TenantScope, two: int
+) -> None:
+    server, deliverer = LoopbackServer(), Deliverer(LOOPBACK, SEALER)
+    try:
+        server.answer("/hook", 503, b"")
+        secret = subscribe(acme, f"{server.url}/hook")
+        webapps.publish_version(acme, "shop", make_version(webapps, blobs, acme, ()))
+        for status in (503, 204):
+            server.answer("/hook", status, b"")
+            db.write(lambda: db.execute("UPDATE webhook_delivery SET next_try_at = 1 WHERE next_try_at IS NOT NULL"))
+            for sending in deliverer.begin_due():
+                sending.result(SECONDS)
+        assert deliverer.begin_due() == []
+        first, second = server.received
+        for request in (first, second):
+            assert Webhook(secret).verify(request.body, dict(request.headers))["type"] == "webapp.published"
+        assert dict(first.headers)["webhook-id"] == dict(second.headers)["webhook-id"]
+        assert [row.status for row in acme.select(DeliveryRow)] == ["succeeded"]
+    finally:
+        deliverer.stop()
+        server.close()
+
+
+def test_of_two_processes_that_go_on_with_a_publication_one_does(
+    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
+) -> None:
+    visitor.answer = held = Held(live=False)
+    publishing.publish_version(acme, "shop", two)
+    assert held.arrived.wait(SECONDS)
+    row = acme.get(PublicationRow, number=two)
+    found = (row.owner, row.lease_until)
+    claims = [
+        db.write(lambda owner=owner: publications.claim(acme, "shop", two, found, owner))  # type: ignore[misc]
+        for owner in ("wrk_two", "wrk_three")
+    ]
+    held.go_on.set()
+    assert claims[0] is not None
+    assert (claims[0].fence, claims[1]) == (row.fence + 1, None)
