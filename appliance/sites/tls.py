@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hypercorn.config import Config as HypercornConfig
 
+from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.periodic import Periodic
 from appliance.webapps.certificates.authority import internal_certificate
@@ -72,9 +73,10 @@ class ServerConfig(HypercornConfig):
             connection.context = found.context
 
     def offer(self, name: str) -> Offer | None:
-        """What is offered to a client that asks for this name; None for the fallback."""
+        """What is offered to a client that asks for this name, unless it has expired; None for the fallback."""
         host = name.lower().removesuffix(".")
-        return self._offers.get(host) or self._offers.get(f"*.{host.partition('.')[2]}")
+        offers = (self._offers.get(known) for known in (host, f"*.{host.partition('.')[2]}"))
+        return next((offer for offer in offers if offer is not None and offer.certificate.facts.not_after > clock.now_ms()), None)
 
     @contextmanager
     def following(self, upkeep: Sequence[Periodic] = ()) -> Iterator[None]:

@@ -83,12 +83,10 @@ class Transport:
     def _hsts(self, host: str) -> int:
         """For how many seconds browsers are told to come by https only; 0 for not at all.  What an app says itself stays."""
         found = self._server.offer(host) if self._config.tls.hsts else None
-        now = clock.now_ms()
         if found is None or found.certificate.host != host or found.certificate.since is None:
             return 0
-        if found.certificate.facts.not_after <= now:
-            return 0
-        return next((seconds for age, seconds in _STEPS if now - found.certificate.since >= age), 0)
+        age = clock.now_ms() - found.certificate.since
+        return next((seconds for least, seconds in _STEPS if age >= least), 0)
 
 
 def _host_header(scope: Scope) -> str:

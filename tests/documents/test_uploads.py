@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.blobs.service import GRACE_MS, Blobs
+from appliance.blobs.service import GRACE_MS, BlobDamaged, Blobs
 from appliance.core import clock, db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, ValidationFailed
 from appliance.core.pages import PageRequest
@@ -129,6 +129,19 @@ def test_other_bytes_than_were_announced_are_no_document(documents: Documents, u
     assert (uploads.get_upload(acme, upload_id).state, stored(documents, acme)) == ("refused", [])
     with pytest.raises(Conflict, match="refused"):
         uploads.begin_part(acme, upload_id, 1000)
+
+
+def test_a_part_that_the_disk_has_spoilt_is_no_document(
+    documents: Documents, uploads: Uploads, acme: TenantScope, tmp_path: Path
+) -> None:
+    upload_id = opened(uploads, acme, 2000, None)
+    send(uploads, acme, upload_id, 0, DATA[:1000])
+    (kept,) = (path for path in (tmp_path / "blobs").rglob("*") if path.is_file() and path.read_bytes() == DATA[:1000])
+    kept.chmod(0o600)
+    kept.write_bytes(b"x" + DATA[1:1000])
+    with pytest.raises(BlobDamaged):
+        send(uploads, acme, upload_id, 1000, DATA[1000:2000])
+    assert (uploads.get_upload(acme, upload_id).state, stored(documents, acme)) == ("open", [])
 
 
 def test_bytes_are_kept_within_a_request_too(uploads: Uploads, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:

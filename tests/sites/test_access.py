@@ -248,6 +248,7 @@ def test_a_member_comes_in_by_the_base_host(
 ) -> None:
     browser = visitor("club--acme")
     asked, cookie = at_base(browser, "/_gos/sign-in?to=%2Freport")
+    assert cookie.startswith("__Host-gos_ask=")
     back = base.get(asked)
     url = urlsplit(back.headers["location"])
     here = f"club--acme.content.localhost{running.config.port_suffix}"

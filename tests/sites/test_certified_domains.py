@@ -189,7 +189,15 @@ def test_browsers_are_bound_to_https_step_by_step(folder: Path, certificates: Ce
             server.reload()
             said.append(ask(server, authority.trust()).headers.get("strict-transport-security"))
         assert ask(server, authority.trust(), "/own").headers.get_list("strict-transport-security") == ["max-age=1"]
+        db.write(lambda: db.execute("UPDATE certificate SET since = NULL, fingerprint = 'a'"))  # as of the built-in authority
+        server.reload()
+        assert "strict-transport-security" not in ask(server, authority.trust()).headers
+        long_ago = clock.now_ms() - 400 * DAY
+        db.write(lambda: db.execute("UPDATE certificate SET since = ?, not_after = ?, fingerprint = 'b'", (long_ago, long_ago + DAY)))
+        server.reload()
+        assert server.offer(HOST) is None, "it has expired"
     assert said == [None, "max-age=86400", "max-age=604800", "max-age=31536000"]
+    certificates.upload(ACME, HOST, authority.pair(HOST))
     off = make_config(folder, server__tls="internal", tls__hsts=False)
     server = make_server_config(off, certificates)
     with serving(server, Transport(page, off, server)):

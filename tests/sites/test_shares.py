@@ -58,6 +58,7 @@ def test_a_link_offers_the_file_and_counts_its_downloads(acme: httpx.Client, vis
     assert (answer.status_code, answer.content) == (200, DATA)
     assert answer.headers["content-disposition"] == 'attachment; filename="Angebot (1).pdf"'
     assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    assert answer.headers["content-security-policy"].endswith("; frame-ancestors 'none'")
     assert "access-control-allow-origin" not in answer.headers
     etag = answer.headers["etag"]
     assert visitor.get(file, headers={"If-None-Match": etag}).status_code == 304

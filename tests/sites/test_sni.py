@@ -2,24 +2,27 @@
 
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
-from appliance.core import db, migrations
+from appliance.core import clock, db, migrations
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
 from appliance.sites.tls import ServerConfig, make_server_config
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
-from appliance.webapps.certificates.service import Certificates
+from appliance.webapps.certificates.checking import check_pair
+from appliance.webapps.certificates.service import Certificates, Issued
 from tests.sites.served import await_that, fingerprint, peer, serving
 from tests.sites.signing import Authority
 
 ACME, GLOBEX = TenantScope("acme", "key:acme"), TenantScope("globex", "key:globex")
 HOST = "shop.example.com"
+DAY = 86_400_000
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +143,34 @@ def test_a_certificate_that_names_hosts_of_others_serves_its_own_alone(
     certificates.upload(GLOBEX, HOST, authority.pair(HOST, "bank.example.com", "*.example.com"))
     for name in ("bank.example.com", "any.example.com"):
         assert peer(port_of(server), name)[0] == fallback(folder)
+
+
+def test_the_certificate_of_the_very_name_goes_before_that_of_all_below(
+    server: ServerConfig, certificates: Certificates, authority: Authority
+) -> None:
+    chain, key = authority.pair("apps.example.com", "*.apps.example.com")
+    pair, facts = check_pair("apps.example.com", chain, key)
+    db.write(lambda: certificates.store(Issued("apps.example.com", None, "acme", pair, facts)))
+    own = authority.pair("shop.apps.example.com")
+    certificates.upload(ACME, "shop.apps.example.com", own)
+    shown = [server.offer(f"{name}apps.example.com") for name in ("", "any.", "shop.", "any.shop.", "x")]
+    hosts = [offer and offer.certificate.host for offer in shown]
+    assert hosts == ["apps.example.com", "apps.example.com", "shop.apps.example.com", None, None]
+
+
+def test_an_expired_certificate_is_not_shown_to_anybody(
+    server: ServerConfig, certificates: Certificates, authority: Authority, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain, key = authority.pair("apps.example.com", "*.apps.example.com")
+    pair, facts = check_pair("apps.example.com", chain, key)
+    wide = replace(facts, not_after=facts.not_after + 60 * DAY)
+    db.write(lambda: certificates.store(Issued("apps.example.com", None, "acme", pair, wide)))
+    for host in (HOST, "shop.apps.example.com"):
+        certificates.upload(ACME, host, authority.pair(host))
+    now = clock.now_ms
+    monkeypatch.setattr(clock, "now_ms", lambda: now() + 40 * DAY)
+    assert peer(port_of(server), HOST)[0] == fallback(folder)
+    assert peer(port_of(server), "shop.apps.example.com")[0] == print_of(chain)
 
 
 def test_a_key_that_does_not_open_leaves_the_other_hosts_alone(

@@ -11,8 +11,11 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.solutions import service
 from appliance.solutions.changes import Change
+from appliance.solutions.deploying import load_published
 from appliance.solutions.folder import write_folder
 from appliance.webapps.domains.service import NewDomain
+from appliance.webapps.records import Settings
+from appliance.webapps.service import NewApp
 from tests.solutions.conftest import Gos, Place, make_solution, read
 from tests.solutions.test_service import actions_of
 
@@ -34,9 +37,9 @@ def change_of(changes: list[Change]) -> Change:
 def numbers(place: Place) -> tuple[int | None, int]:
     """What is published, and the latest version."""
     webapps = place.running.services.webapps
-    return webapps.get_app(place.scope, "shop").published_version, webapps.list_versions(
-        place.scope, "shop", PageRequest(1)
-    ).items[0].number
+    return webapps.get_app(place.scope, "shop").published_version, webapps.list_versions(place.scope, "shop", PageRequest(1)).items[
+        0
+    ].number
 
 
 def problems_of(files: dict[str, str]) -> list[str]:
@@ -141,6 +144,25 @@ def test_a_prune_deletes_the_app_and_nothing_its_routes_lead_to(place: Place) ->
     blocked = {f"{c.kind} {c.id}": c.blocked or "" for c in place.plan(without, prune=True)}
     assert blocked["process add"].startswith("the route /api/add of the WebApp shop leads to it")
     assert "webapp shop" not in blocked, "another solution brought it too"
+
+
+def test_a_prune_leaves_an_app_that_somebody_else_has_made(place: Place) -> None:
+    webapps = place.running.services.webapps
+    place.apply(with_app())
+    webapps.delete_app(place.scope, "shop", force=True)
+    for name in ("shop", "other"):
+        webapps.create_app(place.scope, NewApp(name))
+    place.apply({"solution.yaml": "name: small\n"}, prune=True)
+    assert [app.id for app in webapps.list_apps(place.scope, PageRequest()).items] == ["other", "shop"]
+
+
+def test_a_version_that_nobody_serves_is_not_pulled(place: Place) -> None:
+    webapps = place.running.services.webapps
+    place.apply(with_app())
+    webapps.add_version(place.scope, "shop", webapps.prepare_version(place.scope, {"index.html": b"draft"}, Settings()))
+    found, left_out = load_published(place.scope, webapps, place.running.services.blobs)
+    assert (found["shop"].files["index.html"], found["shop"].settings.spa, left_out) == (b"<h1>Shop</h1>", True, [])
+    assert change_of(place.apply(with_app())).action == "unchanged"
 
 
 def test_a_pulled_app_is_the_one_that_is_served(gos: Gos, place: Place, tmp_path: Path) -> None:
