@@ -130,6 +130,7 @@ def test_a_form_from_elsewhere_is_refused(door: str, visitor: Callable[[str], ht
         assert send(browser, "/_gos/sign-in", {"password": PASSWORD}, **headers).status_code == 403
     bare = browser.post("/_gos/sign-in", data={"password": PASSWORD}, headers={"Origin": "http://evil.example"})
     assert bare.status_code == 403
+    assert browser.post("/_gos/sign-in", data={"password": PASSWORD}).status_code == 403, "it does not say where from"
     own = f"http://{browser.headers['Host']}"
     assert browser.post("/_gos/sign-in", data={"password": PASSWORD}, headers={"Origin": own}).status_code == 303
 

@@ -118,6 +118,25 @@ def test_the_newest_revision_and_the_end_of_it_are_seen_at_once(acme: httpx.Clie
     assert acme.get(f"{DOCUMENTS}/{document}/publication").status_code == 404
 
 
+def test_what_is_counted_is_what_was_delivered(running: Running, acme: httpx.Client, cdn: httpx.Client) -> None:
+    document = upload(acme, "counted.txt", b"0123456789")
+    publish(acme, document, "counted.txt")
+
+    def counted() -> tuple[int, int]:
+        running.services.publications.deliveries.write_down()
+        lines = acme.get(f"{DOCUMENTS}/{document}/downloads").raise_for_status().json()["data"]
+        return sum(line["count"] for line in lines), sum(line["bytes"] for line in lines)
+
+    etag = cdn.head("/counted.txt").headers["etag"]
+    assert cdn.get("/counted.txt", headers={"If-None-Match": etag}).status_code == 304
+    assert cdn.get("/counted.txt", headers={"Range": "bytes=20-"}).status_code == 416
+    assert cdn.get("/counted.txt", headers={"Range": "bytes=5-"}).status_code == 206
+    assert counted() == (0, 0)
+    assert cdn.get("/counted.txt", headers={"Range": "bytes=0-4"}).status_code == 206
+    assert cdn.get("/counted.txt").status_code == 200
+    assert counted() == (2, 15)
+
+
 def test_nothing_else_is_on_this_host(running: Running, acme: httpx.Client, cdn: httpx.Client) -> None:
     publish(acme, upload(acme, "mine.txt", b"mine"), "mine.txt")
     elsewhere = ("/", "/api/v1/tenant", "/console/", "/static/console.css", "/metrics", "/hooks/x", "/mcp")

@@ -1,5 +1,6 @@
 """From a proven domain to its certificate, by the configuration alone; and what browsers and operators are told about it."""
 
+import asyncio
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +28,9 @@ from appliance.tenants.hosts import match_host
 from appliance.testing.running import make_config
 from appliance.webapps.certificates.assembly import make_issuer
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
+from appliance.webapps.certificates.checking import check_pair
 from appliance.webapps.certificates.issuing import Issuer, Worker
-from appliance.webapps.certificates.service import Certificates
+from appliance.webapps.certificates.service import Certificates, Issued
 from appliance.webapps.domains.looking import Outside
 from appliance.webapps.domains.lookups import Lookups
 from appliance.webapps.domains.service import Domains, NewDomain, Settings
@@ -193,7 +195,8 @@ def test_browsers_are_bound_to_https_step_by_step(folder: Path, certificates: Ce
         server.reload()
         assert "strict-transport-security" not in ask(server, authority.trust()).headers
         long_ago = clock.now_ms() - 400 * DAY
-        db.write(lambda: db.execute("UPDATE certificate SET since = ?, not_after = ?, fingerprint = 'b'", (long_ago, long_ago + DAY)))
+        gone = (long_ago, long_ago + DAY)
+        db.write(lambda: db.execute("UPDATE certificate SET since = ?, not_after = ?, fingerprint = 'b'", gone))
         server.reload()
         assert server.offer(HOST) is None, "it has expired"
     assert said == [None, "max-age=86400", "max-age=604800", "max-age=31536000"]
@@ -202,6 +205,33 @@ def test_browsers_are_bound_to_https_step_by_step(folder: Path, certificates: Ce
     server = make_server_config(off, certificates)
     with serving(server, Transport(page, off, server)):
         assert "strict-transport-security" not in ask(server, authority.trust()).headers
+
+
+async def told_to(server: ServerConfig, config: Config, host: str) -> bytes:
+    """What a browser that asks this host by TLS is told of HSTS; empty for nothing."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {"type": "http", "scheme": "https", "path": "/", "method": "GET", "headers": [(b"host", host.encode())]}
+    await Transport(page, config, server)(scope, receive, send)
+    found: bytes = dict(sent[0]["headers"]).get(b"strict-transport-security", b"")
+    return found
+
+
+def test_who_shares_a_certificate_is_not_bound_by_it(folder: Path, certificates: Certificates) -> None:
+    pair, facts = check_pair("apps.example", *Authority().pair("apps.example", "*.apps.example"))
+    db.write(lambda: certificates.store(Issued("apps.example", None, "acme", pair, facts)))
+    db.write(lambda: db.execute("UPDATE certificate SET since = 1 WHERE host = 'apps.example'"))
+    config = make_config(folder, server__tls="internal")
+    server = make_server_config(config, certificates)
+    server.create_ssl_context()
+    said = [asyncio.run(told_to(server, config, host)) for host in ("apps.example", "APPS.example:8443", "shop.apps.example")]
+    assert said == [b"max-age=31536000", b"max-age=31536000", b""]
 
 
 def test_the_doctor_names_certificates_that_expire(folder: Path, certificates: Certificates) -> None:

@@ -54,6 +54,7 @@ def test_a_link_offers_the_file_and_counts_its_downloads(acme: httpx.Client, vis
     assert "set-cookie" not in page.headers
     file = path_of(made) + "/file"
     assert visitor.head(file).headers["content-length"] == str(len(DATA))
+    assert visitor.head(file, headers={"Range": "bytes=0-9"}).status_code == 200
     answer = visitor.get(file)
     assert (answer.status_code, answer.content) == (200, DATA)
     assert answer.headers["content-disposition"] == 'attachment; filename="Angebot (1).pdf"'
@@ -128,6 +129,11 @@ def test_whoever_guesses_has_to_wait(acme: httpx.Client, visitor: httpx.Client, 
     assert late.status_code == 429
     assert "Too many attempts; try again in" in late.text
     assert "set-cookie" not in late.headers
+    elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
+    with httpx.Client(base_url=visitor.base_url, headers=visitor.headers, transport=elsewhere, timeout=90) as other:
+        assert other.post(path, data={"password": "a sentence to tell"}).status_code == 303, "nobody waits for another's tries"
+    second = path_of(share(acme, document, password="a sentence to tell"))
+    assert visitor.post(second, data={"password": "a sentence to tell"}).status_code == 303
 
 
 def test_every_link_that_leads_nowhere_is_answered_alike(

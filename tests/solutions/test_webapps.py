@@ -100,6 +100,13 @@ def test_nothing_of_an_app_is_made_when_the_rest_cannot_be(place: Place, monkeyp
     assert place.api.get("/api/v1/processes").json()["data"] == []
 
 
+def test_an_app_waits_for_the_integration_that_sends_its_codes(place: Place) -> None:
+    asks = "access: {email: {integration: NAME, allow: ['*@a.example']}}\n"
+    blocked = change_of(place.plan(with_app(asks.replace("NAME", "post")))).blocked or ""
+    assert blocked.startswith("its access uses the integration post, which is neither here nor in the solution")
+    assert change_of(place.plan(with_app(asks.replace("NAME", "erp")))).blocked is None
+
+
 def test_every_problem_of_an_app_has_its_place() -> None:
     assert problems_of(with_app("spa: true\nroutes:\n  - {path: /a, method: POST, process: add}\n"))[0].startswith(
         "webapps/shop/app.yaml:3: /routes/0/access access says who may call the route"

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from appliance.webapps import headers, redirects
 from appliance.webapps.headers import headers_for, parse_headers, to_json
 from appliance.webapps.redirects import Redirect, from_json, parse_redirects
 from appliance.webapps.redirects import to_json as redirects_to_json
@@ -146,3 +147,12 @@ def test_a_wrong_header_is_named(text: str, number: int, message: str) -> None:
     _, problems = parse_headers(text)
     assert problems[0].message.startswith(f"_headers line {number}: ")
     assert message in problems[0].message
+
+
+def test_there_are_so_many_rules_at_most() -> None:
+    for most, line, parse in (
+        (redirects.MOST_RULES, "/a /b\n", redirects.parse_redirects), (headers.MOST_RULES, "/*\n  X: y\n", headers.parse_headers),
+    ):  # fmt: skip
+        rules, problems = parse(line * most)
+        assert (len(rules), problems) == (most, [])
+        assert [f"has more than {most}" in each.message for each in parse(line * (most + 1))[1]] == [True]

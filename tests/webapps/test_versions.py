@@ -25,6 +25,8 @@ from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
 from appliance.tenants.keys import make_key_text
 from appliance.webapps import arrivals, versions
+from appliance.webapps.limits import LONGEST_RULES, check_settings
+from appliance.webapps.rules import LARGEST_FILE, read_rule_file
 from appliance.webapps.service import FileSpec, NewApp, NewVersion, Settings, Version, WebApps
 
 PAGE = b"<!doctype html><title>Shop</title><h1>Hello</h1>"
@@ -246,6 +248,26 @@ def test_wrong_rules_fail_the_version_and_name_their_lines(webapps: WebApps, acm
         deploy(webapps, acme, {"_redirects": b"/a /b\n/c /d 999\n", "_headers": b"/*\n  Set-Cookie: a=b\n"})
     assert [detail.pointer for detail in refused.value.details] == ["/files/_redirects", "/files/_headers"]
     assert webapps.get_version(acme, "shop", 1).state == "failed"
+
+
+@pytest.mark.parametrize("name", ["redirects", "headers"])
+def test_settings_hold_so_many_rules(name: str) -> None:
+    assert check_settings(Settings(**{name: "#" * LONGEST_RULES}))
+    with pytest.raises(ValidationFailed) as refused:
+        check_settings(Settings(**{name: "#" * (LONGEST_RULES + 1)}))
+    assert refused.value.details[0].pointer == f"/{name}"
+
+
+def test_a_file_of_rules_is_text_of_a_mebibyte_at_most(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+    for content, taken in ((b"#" * LARGEST_FILE, True), (b"#" * (LARGEST_FILE + 1), False), (b"\xff", False)):
+        stored = blobs.put(acme, [content])
+        files = {"_headers": FileSpec(stored.sha256, stored.size)}
+        if taken:
+            assert read_rule_file(acme, blobs, files, "_headers") == content.decode()
+            continue
+        with pytest.raises(ValidationFailed, match="UTF-8 text of at most 1 MiB") as refused:
+            read_rule_file(acme, blobs, files, "_headers")
+        assert refused.value.details[0].pointer == "/files/_headers"
 
 
 MANIFESTS: list[tuple[dict[str, FileSpec], type[ApplianceError]]] = [
