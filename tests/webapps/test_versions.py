@@ -8,6 +8,7 @@ import brotli
 import pytest
 import zstandard
 
+from appliance.blobs.precompression import LARGEST
 from appliance.blobs.service import GRACE_MS, Blobs
 from appliance.core import clock, db
 from appliance.core.errors import (
@@ -26,6 +27,7 @@ from appliance.solutions.archive import write_zip
 from appliance.tenants.keys import make_key_text
 from appliance.webapps import arrivals, versions
 from appliance.webapps.limits import LONGEST_RULES, check_settings
+from appliance.webapps.preparing import prepare_contents
 from appliance.webapps.rules import LARGEST_FILE, read_rule_file
 from appliance.webapps.service import FileSpec, NewApp, NewVersion, Settings, Version, WebApps
 
@@ -169,6 +171,14 @@ def test_a_key_in_a_file_fails_the_version_and_is_not_told(webapps: WebApps, acm
     assert deploy(webapps, acme, {"index.html": key[:-1].encode() + b"0"}).state == "ready"
 
 
+def test_a_key_in_a_large_file_is_found_too(blobs: Blobs, webapps: WebApps, acme: TenantScope) -> None:
+    """What is too large to be compressed is read a piece at a time; the key lies across two of them, whatever their size."""
+    content = b" " * ((1 << 20) - 10) + make_key_text("live").encode() + b" " * LARGEST
+    stored = blobs.put(acme, content)
+    with pytest.raises(ApiKeyLeaked, match=r"film\.bin holds an API key"):
+        prepare_contents(acme, blobs, [("film.bin", FileSpec(stored.sha256, stored.size))])
+
+
 @BOTH
 def test_numbers_are_given_once(webapps: WebApps, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "KEPT_VERSIONS", 2)
@@ -250,12 +260,13 @@ def test_wrong_rules_fail_the_version_and_name_their_lines(webapps: WebApps, acm
     assert webapps.get_version(acme, "shop", 1).state == "failed"
 
 
-@pytest.mark.parametrize("name", ["redirects", "headers"])
-def test_settings_hold_so_many_rules(name: str) -> None:
-    assert check_settings(Settings(**{name: "#" * LONGEST_RULES}))
-    with pytest.raises(ValidationFailed) as refused:
-        check_settings(Settings(**{name: "#" * (LONGEST_RULES + 1)}))
-    assert refused.value.details[0].pointer == f"/{name}"
+def test_settings_hold_so_many_rules() -> None:
+    most = "#" * LONGEST_RULES
+    check_settings(Settings(redirects=most, headers=most))
+    for settings, pointer in ((Settings(redirects=most + "#"), "/redirects"), (Settings(headers=most + "#"), "/headers")):
+        with pytest.raises(ValidationFailed) as refused:
+            check_settings(settings)
+        assert refused.value.details[0].pointer == pointer
 
 
 def test_a_file_of_rules_is_text_of_a_mebibyte_at_most(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:

@@ -1,0 +1,27 @@
+"""API keys are found in what everybody could read, however it comes in pieces."""
+
+import pytest
+
+from appliance.tenants.key_leaks import holds_key
+from appliance.tenants.keys import make_key_text
+
+KEY = make_key_text("live").encode()
+
+
+@pytest.mark.parametrize("before", [b"", b"key=", b"x" * 300, b"gos_", b"gos_live_" + b"0" * 35])
+@pytest.mark.parametrize("behind", [b"", b"'", b"\n" * 300, b"_"])
+def test_a_key_is_found_wherever_it_is_cut(before: bytes, behind: bytes) -> None:
+    text = before + KEY + behind
+    assert holds_key([text])
+    for at in range(0, len(text) + 1, 3):
+        assert holds_key([text[:at], text[at:]]), at
+    assert holds_key(text[at : at + 1] for at in range(len(text)))
+    assert holds_key([b"", *(text[at : at + 7] for at in range(0, len(text), 7)), b""])
+
+
+def test_what_only_looks_like_a_key_is_none() -> None:
+    other = b"0" if KEY[-1:] != b"0" else b"1"
+    for text in (KEY[:-1] + other, KEY[:-1], KEY.replace(b"gos_", b"sog_"), KEY.upper(), b"gos_live_" + b"0" * 36, b"", KEY + b"0"):
+        assert not holds_key([text]), text
+    assert not holds_key([KEY[:20], b"-", KEY[20:]])
+    assert not holds_key([])
