@@ -7,14 +7,13 @@ from appliance.blobs.service import Blobs
 from appliance.core import db
 from appliance.core.errors import ApiKeyLeaked, Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.tenants.key_leaks import holds_key
 
 from .delivery_models import ScanRow
 from .folder_rules import demands_review
+from .key_checks import KeyChecks
 from .models import DocumentRevision, DocumentRow
 
 Wanted = int | Literal["latest", "latest_approved"]
-MOST_REMEMBERED = 20_000
 
 
 class Reviews(Protocol):
@@ -44,19 +43,21 @@ class Exits:
     """Decides what leaves.  Everything that is delivered in public or by a share has come past here."""
 
     def __init__(self, blobs: Blobs, reviews: Reviews) -> None:
-        self._blobs = blobs
         self._reviews = reviews
-        self._keyless: dict[tuple[str, str], bool] = {}
+        self._key_checks = KeyChecks(blobs)
 
     def find(self, scope: TenantScope, document_id: str, wanted: Wanted) -> Leaving | None:
-        """What leaves now; None when nothing may: nothing is approved, it is in quarantine, or it holds an API key."""
+        """What leaves now; None when nothing may: nothing is approved, it is in quarantine, or it holds an API key.
+
+        Not inside a write: a content that nobody has looked at yet is read.
+        """
         with db.snapshot():
             row = scope.find(DocumentRow, id=document_id)
             number = None if row is None else self._number(scope, row, wanted)
             found = None if number is None else scope.find(DocumentRevision, document_id=document_id, number=number)
             if row is None or found is None or not may_be_read(scope, found.sha256):
                 return None
-        if not self._is_keyless(scope, found.sha256):
+        if self._key_checks.holds_key(scope, found.sha256):
             return None
         return Leaving(document_id, found.number, row.name, found.media_type, found.size, found.sha256, found.created_at)
 
@@ -74,7 +75,7 @@ class Exits:
                     )
             number = self._number(scope, row, wanted)
             found = None if number is None else scope.get(DocumentRevision, document_id=document_id, number=number)
-        if found is not None and not self._is_keyless(scope, found.sha256):
+        if found is not None and self._key_checks.holds_key(scope, found.sha256):
             raise ApiKeyLeaked(
                 f"revision {found.number} holds an API key, which others could read: revoke the key and upload the file without it"
             )
@@ -86,16 +87,6 @@ class Exits:
         if demanded or wanted == "latest_approved":
             return self._reviews.latest_approved(scope, row.id)
         return int(row.revision)
-
-    def _is_keyless(self, scope: TenantScope, sha256: str) -> bool:
-        """Looked at once by each process: a content never changes."""
-        key = (scope.tenant_id, sha256)
-        known = self._keyless.get(key)
-        if known is None:
-            if len(self._keyless) >= MOST_REMEMBERED:
-                self._keyless.clear()
-            known = self._keyless[key] = not holds_key(self._blobs.read(scope, sha256))
-        return known
 
 
 def may_be_read(scope: TenantScope, sha256: str) -> bool:

@@ -16,7 +16,7 @@ from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 
-from . import folders, preview_rows, texts
+from . import folders, key_checks, preview_rows, texts
 from .folder_rules import refuse_freeing
 from .folders import Folder
 from .keeping import refuse_kept
@@ -230,6 +230,7 @@ class Documents:
             scope.delete(DocumentRow).where(DocumentRow.id == document_id).execute()
             texts.forget_unused(scope, contents)
             preview_rows.forget_unused(scope, contents)
+            key_checks.forget_unused(scope, contents)
             _tell(scope, "deleted", gone)
 
         db.write(delete)

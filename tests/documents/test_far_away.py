@@ -1,21 +1,24 @@
 """Bytes may lie far away: nobody waits for them inside the one writer, nor with a state of the database held open."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from appliance.blobs.local import LocalPlaces
+from appliance.blobs.pieces import Pieces
 from appliance.blobs.service import Blobs
 from appliance.core import db
-from appliance.core.errors import VersionConflict
+from appliance.core.errors import Overloaded, VersionConflict
 from appliance.core.scope import TenantScope
+from appliance.documents import key_checks
 from appliance.documents.leaving import Exits
 from appliance.documents.publications import NewPublication, Publications
 from appliance.documents.reading import TextReader
 from appliance.documents.service import HOLDERS, Changes, Documents, NewDocument
 from appliance.formats import Formats, Settings
+from appliance.tenants.keys import make_key_text
 from tests.documents.test_shares import Approved
 
 
@@ -28,7 +31,7 @@ class FarPlaces(LocalPlaces):
         self.in_snapshot: list[bool] = []
         self.meanwhile: Callable[[], object] | None = None
 
-    def read(self, place: str, start: int, end: int) -> Iterator[bytes]:
+    def read(self, place: str, start: int, end: int) -> Pieces:
         self.in_writer.append(threading.current_thread().name == "db-writer")
         self.in_snapshot.append(bool(db.database.obj.in_transaction()))
         happens, self.meanwhile = self.meanwhile, None
@@ -79,6 +82,59 @@ def test_what_is_published_is_looked_at_outside_the_write(
     shown = Publications(Exits(blobs, Approved())).publish(acme, made, NewPublication("a.txt"))
     assert shown.serves == 2
     assert places.in_writer == [False, False]
+
+
+def test_a_content_is_looked_at_for_keys_once_for_all_processes(
+    documents: Documents, acme: TenantScope, globex: TenantScope, blobs: Blobs, places: FarPlaces
+) -> None:
+    harmless, leaking = (
+        documents.store_document(acme, NewDocument("a.txt"), data).id for data in (b"one", make_key_text("live").encode())
+    )
+    theirs = documents.store_document(globex, NewDocument("a.txt"), b"one").id
+
+    def leaves(exits: Exits) -> list[bool]:
+        return [exits.find(scope, each, "latest") is not None for scope, each in
+                ((acme, harmless), (acme, leaking), (globex, theirs))]  # fmt: skip
+
+    for _ in range(2):
+        assert leaves(Exits(blobs, Approved())) == [True, False, True]
+        assert len(places.in_writer) == 3
+    twin = documents.store_document(acme, NewDocument("b.txt"), b"one").id
+    documents.delete_document(acme, harmless)
+    documents.delete_document(acme, leaking)
+    assert db.rows("SELECT holds_key FROM document_key_check WHERE tenant_id = 'acme'") == [(0,)]
+    documents.delete_document(acme, twin)
+    assert db.rows("SELECT tenant_id FROM document_key_check") == [("globex",)]
+
+
+def test_of_many_who_ask_at_once_one_looks(
+    documents: Documents, acme: TenantScope, blobs: Blobs, places: FarPlaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
+    exits, begun, may_end, found = Exits(blobs, Approved()), threading.Event(), threading.Event(), list[bool]()
+
+    def look() -> None:
+        begun.set()
+        assert may_end.wait(30)
+
+    def ask() -> None:
+        found.append(exits.find(acme, made, "latest") is not None)
+
+    places.meanwhile = look
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads[0].start()
+    assert begun.wait(30)
+    with monkeypatch.context() as patched:
+        patched.setattr(key_checks, "WAIT_SECONDS", 0.01)
+        with pytest.raises(Overloaded, match="still being looked at"):
+            exits.find(acme, made, "latest")
+    for each in threads[1:]:
+        each.start()
+    may_end.set()
+    for each in threads:
+        each.join(30)
+    assert found == [True] * 3
+    assert len(places.in_writer) == 1
 
 
 def test_another_media_type_is_that_of_what_is_delivered(documents: Documents, acme: TenantScope, blobs: Blobs) -> None:
