@@ -1,7 +1,8 @@
 """Looks at domains when they are due or when somebody asks, and writes what follows.
 
 A look is begun by counting it (`checks`), which also keeps other processes away for a while; only the latest look that was
-begun may write, so that one that took long cannot undo what has been seen since.
+begun may write, and only about the claim that it was begun for, so that one that took long cannot undo what has been seen or
+decided since.
 """
 
 import threading
@@ -64,15 +65,15 @@ class Checker:
             return False
         held = holding.is_held(scope, row.host)
         look = self._outside.look(scope.tenant_id, row, held=held)
-        return db.write(lambda: self._conclude(scope, row.host, number, look, afresh=afresh))
+        return db.write(lambda: self._conclude(scope, row, number, look, afresh=afresh))
 
-    def _conclude(self, scope: TenantScope, host: str, number: int, look: Look, *, afresh: bool) -> bool:
-        row = scope.find(DomainRow, host=host, checks=number)
-        if row is None:  # deleted, or looked at again since
+    def _conclude(self, scope: TenantScope, seen: DomainRow, number: int, look: Look, *, afresh: bool) -> bool:
+        row = scope.find(DomainRow, host=seen.host, checks=number, token=seen.token)
+        if row is None:  # deleted, claimed anew, approved, or looked at again since
             return False
         if afresh:
             row.tries = 0
-        verdict = judge(self._settings, row, look, clock.now_ms(), held=holding.is_held(scope, host))
+        verdict = judge(self._settings, row, look, clock.now_ms(), held=holding.is_held(scope, row.host))
         _write(scope, row, look, verdict)
         return True
 
@@ -81,8 +82,8 @@ def _begin(scope: TenantScope, row: DomainRow, number: int) -> bool:
     changes = {"checks": number}
     if row.next_check_at is not None:
         changes["next_check_at"] = clock.now_ms() + LEASE_MS
-    query = scope.update(DomainRow, **changes).where(DomainRow.host == row.host, DomainRow.checks == number - 1)
-    return bool(query.execute())
+    query = scope.update(DomainRow, **changes).where(DomainRow.host == row.host, DomainRow.token == row.token)
+    return bool(query.where(DomainRow.checks == number - 1).execute())
 
 
 def _write(scope: TenantScope, row: DomainRow, look: Look, verdict: Verdict) -> None:

@@ -7,7 +7,6 @@ from appliance.core.errors import AlreadyExists
 from appliance.core.scope import TenantScope
 
 from .models import DomainRow
-from .names import partner_of
 
 REST_MS = 30 * 86_400_000
 NOBODY = ""  # the tenant of a tombstone whose tenant is gone
@@ -16,12 +15,6 @@ TAKEN = (
     "this host name is not free: it is in use on this appliance or was given up within the last 30 days; "
     "if it is yours, ask the operator to release it"
 )  # fmt: skip
-
-
-def names_of(row: DomainRow) -> list[str]:
-    """The host, and the name that redirects to it."""
-    partner = partner_of(row.host, row.redirect_from)
-    return [row.host] if partner is None else [row.host, partner]
 
 
 def refuse_taken(scope: TenantScope, names: Iterable[str]) -> None:
@@ -50,7 +43,7 @@ def is_held(scope: TenantScope, host: str) -> bool:
 
 def hold(scope: TenantScope, row: DomainRow) -> None:
     """Make the names of a proven domain this tenant's for the whole appliance; AlreadyExists when another was quicker."""
-    names = names_of(row)
+    names = row.names
     refuse_taken(scope, names)
     for name in names:
         _refuse_old_proof(scope, row, name)

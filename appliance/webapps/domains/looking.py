@@ -11,7 +11,6 @@ from appliance.connectors.egress import Egress, EgressClient
 from appliance.core.errors import ConfigInvalid
 
 from .expecting import CHALLENGE_PATH, address_record, challenge_value, ownership_record
-from .holding import names_of
 from .lookups import Lookups, Seen
 from .models import DomainRow
 from .records import DnsRecord, Finding, Settings
@@ -55,7 +54,7 @@ class Outside:
         owned = records[0].finding if records else "ok"
         if row.method == "operator" and not held:
             owned = "missing"
-        names = [self._address(address_record(self._settings, tenant_id, row, name), tenant_id, row) for name in names_of(row)]
+        names = [self._address(address_record(self._settings, tenant_id, row, name), tenant_id, row) for name in row.names]
         records += [record for record, _ in names]
         leads_here = names[0][1]
         proven = None if owned == "unknown" else owned == "ok"
@@ -81,7 +80,7 @@ class Outside:
         """The file at every name of the domain; redirects count only within the name."""
         client = EgressClient(self._egress)
         try:
-            for name in names_of(row):
+            for name in row.names:
                 try:
                     observed = self._fetch(client, name, row)
                 except ConnectorError as error:

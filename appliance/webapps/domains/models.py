@@ -4,6 +4,8 @@ from peewee import BigIntegerField, BooleanField, CompositeKey, IntegerField, Te
 
 from appliance.core.db import JsonField, TenantModel
 
+from .names import names_of
+
 
 class DomainRow(TenantModel):
     """A tenant's claim to a host name; it is held once `domain_name` has it.
@@ -36,6 +38,11 @@ class DomainRow(TenantModel):
     certificate_error = TextField(null=True)
     certificate_next_try = BigIntegerField(null=True)
     certificate_not_after = BigIntegerField(null=True)
+
+    @property
+    def names(self) -> list[str]:
+        """The host, and the name that redirects to it."""
+        return names_of(self.host, self.redirect_from)
 
     class Meta:
         primary_key = CompositeKey("tenant_id", "host")

@@ -71,6 +71,12 @@ def partner_of(host: str, redirect_from: str | None) -> str | None:
     return host.removeprefix("www.")
 
 
+def names_of(host: str, redirect_from: str | None) -> list[str]:
+    """The host of a domain, and the name that redirects to it."""
+    partner = partner_of(host, redirect_from)
+    return [host] if partner is None else [host, partner]
+
+
 def to_display(host: str) -> str:
     """The name as people write it; as DNS knows it where that cannot be told."""
     try:

@@ -40,7 +40,7 @@ def release_name(host: str, *, lift: bool) -> list[str]:
         for tenant_id, canonical in db.rows("SELECT tenant_id, host FROM domain_name WHERE name = ?", (name,)):
             scope = system_scope(str(tenant_id))
             row = scope.get(DomainRow, host=canonical)
-            names = holding.names_of(row)
+            names = row.names
             release_row(scope, row)
             done.append(f"{row.host} is taken from {tenant_id}")
         if lift:

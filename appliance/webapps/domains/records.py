@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from .names import names_of
+
 State = Literal["pending_dns", "verified", "cert_pending", "active", "failed"]
 Method = Literal["txt", "http", "operator"]
 Redirect = Literal["www", "apex"]
@@ -83,6 +85,11 @@ class Domain:
     checked_at: int | None
     next_check_at: int | None
     certificate: Certificate | None
+
+    @property
+    def names(self) -> list[str]:
+        """The host, and the name that redirects to it."""
+        return names_of(self.host, self.redirect_from)
 
 
 @dataclass(frozen=True)

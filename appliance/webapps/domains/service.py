@@ -126,7 +126,8 @@ class Domains:
                 "failing_since": None,
                 "told_at": None,
             }
-            changes |= {"tries": 0, "next_check_at": now + _SOON_MS}
+            # A look that is under way knows nothing of the operator's word: counted as an older one, it writes nothing.
+            changes |= {"checks": row.checks + 1, "tries": 0, "next_check_at": now + _SOON_MS}
             scope.update(DomainRow, **changes).where(DomainRow.host == name).execute()
             return show(scope.get(DomainRow, host=name))
 
@@ -166,7 +167,7 @@ def find_row(scope: TenantScope, app_id: str, host: str) -> DomainRow:
 def release_row(scope: TenantScope, row: DomainRow) -> None:
     """Inside a write: delete the claim, and bury what was held."""
     held = holding.release(scope, row.host)
-    for name in holding.names_of(row):
+    for name in row.names:
         forget_certificate(scope.tenant_id, name)
     scope.delete(DomainRow).where(DomainRow.host == row.host).execute()
     audit.record(scope, "domain.release", row.host, {"webapp": row.app_id, "held": held})
@@ -195,7 +196,7 @@ def _refuse_own(scope: TenantScope, names: list[str]) -> None:
     bare = {name.removeprefix("www.") for name in names}
     near = [*bare, *(f"www.{name}" for name in bare)]
     for row in scope.select(DomainRow).where(DomainRow.host.in_(near)):
-        if set(names) & set(holding.names_of(row)):
+        if set(names) & set(row.names):
             raise AlreadyExists(f"{row.host} is a domain of the WebApp {row.app_id!r} already", pointer="/host")
 
 
@@ -243,7 +244,8 @@ def note_certificate(
     not_after: int | None = None,
 ) -> bool:  # fmt: skip
     """Say how the certificate of a served name stands: `pending`, `active` (until `not_after`) or `failed`, with why and when
-    it is tried next.  The domain follows: cert_pending, active, failed; one whose old certificate still holds stays active.
+    it is tried next.  The domain follows: cert_pending, active, failed; one whose old certificate still holds stays active, and
+    one that does not lead here yet stays verified.
     False when the name is not served any more."""
 
     def note() -> bool:
@@ -269,6 +271,8 @@ def _of_host(
         "certificate_state": state, "certificate_error": error, "certificate_next_try": next_try, "certificate_not_after": until,
     }  # fmt: skip
     holds = until is not None and until > clock.now_ms()
+    if row.state == "verified" and row.leads_here is False:
+        return changes  # a certificate alone brings no visitor here: the domain goes on when its DNS does
     if state == "active":
         return changes | {"state": "active"}
     if row.state == "active" and holds:

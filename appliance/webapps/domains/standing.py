@@ -26,11 +26,15 @@ class Verdict:
 
 def state_of_proven(settings: Settings, row: DomainRow, *, leads_here: bool | None) -> State:
     """The state of a domain whose ownership is proven: verified until it leads here, then on to its certificate, or active
-    where none is needed.  What has got further stays there."""
-    if row.state == "active" or row.certificate_state is not None:
+    where none is needed.  What has got further stays there, unless it turns out at the first look that it leads elsewhere."""
+    if leads_here is False and row.leads_here is None:
+        return "verified"
+    if row.state == "active" or (row.certificate_state is not None and row.state != "verified"):
         return cast(State, row.state)
     if leads_here is False:
         return "verified"
+    if row.certificate_state in ("active", "failed"):
+        return cast(State, row.certificate_state)
     return "cert_pending" if settings.certificates else "active"
 
 
@@ -57,7 +61,7 @@ def _judge_claim(settings: Settings, row: DomainRow, look: Look, now: int) -> Ve
 def _judge_held(settings: Settings, row: DomainRow, look: Look, now: int) -> Verdict:
     state = state_of_proven(settings, row, leads_here=look.leads_here)
     changes: dict[str, Any] = {"leads_here": row.leads_here if look.leads_here is None and look.passing else look.leads_here}
-    lost = look.proven is False or (look.leads_here is False and row.state != "verified")
+    lost = look.proven is False or (look.leads_here is False and state != "verified")
     if not lost and not look.passing:
         error = look.error if look.leads_here is False else None
         after = _after(row, MINUTE, now, HOUR) if state == "verified" else {"tries": 0, "next_check_at": now + 6 * HOUR}

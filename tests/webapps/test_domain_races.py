@@ -1,0 +1,130 @@
+"""What happens to a claim while it is looked at, and a domain that is proven before its DNS leads here."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from appliance.connectors.egress import Egress
+from appliance.core import clock, db
+from appliance.core.scope import TenantScope
+from appliance.webapps.domains.looking import Outside
+from appliance.webapps.domains.lookups import Lookups
+from appliance.webapps.domains.records import Domain
+from appliance.webapps.domains.service import Domains, NewDomain, Settings, note_certificate
+from appliance.webapps.service import WebApps
+from tests.webapps.name_server import NameServer, running_name_server
+
+OURS, OTHER = "127.0.0.1", "127.9.9.9"
+DAY = 86_400_000
+SETTINGS = Settings("gos.example", "apps.example", (OURS,), certificates=True)
+HOST = "www.corp.example"
+
+
+@pytest.fixture
+def dns() -> Iterator[NameServer]:
+    with running_name_server() as server:
+        yield server
+
+
+def seen_through(dns: NameServer) -> Domains:
+    return Domains(SETTINGS, Outside(SETTINGS, Lookups([dns.address]), Egress()))
+
+
+@pytest.fixture
+def domains(webapps: WebApps, dns: NameServer) -> Iterator[Domains]:
+    made = seen_through(dns)
+    end = made.table.watch()
+    yield made
+    end()
+
+
+def told(host: str = HOST) -> list[str]:
+    return [action for (action,) in db.rows("SELECT action FROM audit_entry WHERE subject = ? ORDER BY seq", (host,))]
+
+
+def during_a_look(monkeypatch: pytest.MonkeyPatch, domains: Domains, happens: Callable[[], object]) -> None:
+    """Have something happen when the next look has seen all it looks at, and before that is written."""
+    outside = domains.checker._outside
+    look = outside.look
+
+    def slow(*args: object, **more: object) -> object:
+        monkeypatch.setattr(outside, "look", look)
+        seen = look(*args, **more)  # type: ignore[arg-type]
+        happens()
+        return seen
+
+    monkeypatch.setattr(outside, "look", slow)
+
+
+def claim(domains: Domains, scope: TenantScope, dns: NameServer, **more: object) -> Domain:
+    """With its TXT record in place."""
+    made = domains.claim_domain(scope, "shop", NewDomain(HOST, **more))  # type: ignore[arg-type]
+    dns.set(made.records[0].name, "TXT", f'"{made.records[0].expected[0]}"')
+    return made
+
+
+def test_a_look_at_one_claim_does_not_prove_another(
+    domains: Domains, acme: TenantScope, dns: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim(domains, acme, dns)
+
+    def claim_more() -> None:
+        domains.release_domain(acme, "shop", HOST)
+        domains.claim_domain(acme, "shop", NewDomain(HOST, redirect_from="apex"))
+        assert seen_through(dns).verify_domain(acme, "shop", HOST).state == "pending_dns"
+
+    during_a_look(monkeypatch, domains, claim_more)
+    assert domains.verify_domain(acme, "shop", HOST).state == "pending_dns"
+    assert domains.table.find("corp.example") is None
+    assert "domain.verify" not in told()
+
+
+def test_a_look_from_before_the_operators_word_says_nothing_against_it(
+    domains: Domains, acme: TenantScope, dns: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for method in ("txt", "operator"):
+        domains.claim_domain(acme, "shop", NewDomain(HOST, method=method))
+        during_a_look(monkeypatch, domains, lambda: domains.approve_domain(acme, HOST))
+        assert domains.verify_domain(acme, "shop", HOST).failing_since is None
+        assert "domain.failing" not in told()
+        domains.release_domain(acme, "shop", HOST)
+
+
+def days_pass(domains: Domains, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    for _ in range(count):
+        now = clock.now_ms() + DAY
+        monkeypatch.setattr(clock, "now_ms", lambda now=now: now)
+        domains.checker.check_due()
+
+
+@pytest.mark.parametrize("standing", ["active", "pending"])
+def test_a_domain_that_does_not_lead_here_yet_waits_whatever_its_certificate(
+    domains: Domains, acme: TenantScope, dns: NameServer, monkeypatch: pytest.MonkeyPatch, standing: str
+) -> None:
+    dns.set(HOST, "A", OTHER)
+    claim(domains, acme, dns, primary=True)
+    assert domains.verify_domain(acme, "shop", HOST).state == "verified"
+    note_certificate(acme, HOST, standing, not_after=clock.now_ms() + 90 * DAY)  # type: ignore[arg-type]
+    days_pass(domains, monkeypatch, 9)
+    waiting = domains.get_domain(acme, "shop", HOST)
+    assert (waiting.state, waiting.failing_since, domains.table.primary_of("acme", "shop")) == ("verified", None, None)
+    assert "domain.failing" not in told()
+    dns.set(HOST, "A", OURS)
+    assert domains.verify_domain(acme, "shop", HOST).state == {"active": "active", "pending": "cert_pending"}[standing]
+
+
+def test_what_the_operator_approves_before_it_leads_here_waits_too(
+    domains: Domains, acme: TenantScope, dns: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dns.set(HOST, "A", OTHER)
+    domains.claim_domain(acme, "shop", NewDomain(HOST))
+    domains.approve_domain(acme, HOST)
+    note_certificate(acme, HOST, "active", not_after=clock.now_ms() + 90 * DAY)
+    days_pass(domains, monkeypatch, 9)
+    assert domains.get_domain(acme, "shop", HOST).state == "verified"
+    assert "domain.failing" not in told()
+    dns.set(HOST, "A", OURS)
+    assert domains.verify_domain(acme, "shop", HOST).state == "active"
+    dns.set(HOST, "A", OTHER)  # it has led here once: now it is lost
+    days_pass(domains, monkeypatch, 1)
+    assert domains.get_domain(acme, "shop", HOST).failing_since is not None
