@@ -7,7 +7,6 @@ from pydantic import StringConstraints
 from appliance.core import clock
 from appliance.core.errors import Conflict
 from appliance.webapps.certificates.service import Certificate
-from appliance.webapps.domains.names import partner_of
 from appliance.webapps.domains.service import Domain
 
 from .routing import Body, Call, View, route
@@ -43,12 +42,6 @@ class UploadCertificate(Body):
     chain: Pem = ""
 
 
-def names_of(domain: Domain) -> list[str]:
-    """The domain, and the name that redirects to it."""
-    partner = partner_of(domain.host, domain.redirect_from)
-    return [domain.host] if partner is None else [domain.host, partner]
-
-
 def certificate_view(found: Certificate) -> StoredCertificateView:
     """A certificate as the API tells it."""
     facts = found.facts
@@ -75,18 +68,25 @@ def put_domain_certificate(call: Call, app: str, host: str) -> StoredCertificate
     `expired`, `not_yet_valid`, `chain_order`, `encrypted_key`, `weak_key`, `unsupported_key`, `weak_signature`,
     `not_for_servers`, `unreadable`. The domain must have been proven.
     """
+    domain = _get_proven(call, app, host)
+    body: UploadCertificate = call.body
+    pair = (body.certificate, body.private_key)
+    stored = call.services.certificates.upload(
+        call.scope, domain.host, pair, body.chain, domain.names[1:], lambda: _get_proven(call, app, host)
+    )
+    return certificate_view(stored)
+
+
+def _get_proven(call: Call, app: str, host: str) -> Domain:
     domain = call.services.domains.get_domain(call.scope, app, host)
     if domain.verified_at is None:
         raise Conflict("this domain has not been proven yet; do that first, then bring its certificate")
-    body: UploadCertificate = call.body
-    pair = (body.certificate, body.private_key)
-    also = names_of(domain)[1:]
-    return certificate_view(call.services.certificates.upload(call.scope, domain.host, pair, body.chain, also))
+    return domain
 
 
 @route("DELETE", _ONE, scope="webapps.publish", returns=DeletedView)
 def delete_domain_certificate(call: Call, app: str, host: str) -> DeletedView:
     """Forget the certificate that was uploaded; another one is got where that can be."""
     domain = call.services.domains.get_domain(call.scope, app, host)
-    call.services.certificates.delete_uploaded(call.scope, domain.host, names_of(domain)[1:])
+    call.services.certificates.delete_uploaded(call.scope, domain.host, domain.names[1:])
     return DeletedView(deleted=domain.host)

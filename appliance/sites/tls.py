@@ -42,7 +42,7 @@ class ServerConfig(HypercornConfig):
         self._loaded: tuple[int, int] | None = None
         self._offers: dict[str, Offer] = {}  # by name as clients send it, wildcards included
         self._known: dict[str, tuple[str, ...]] = {}  # the names offered, by host
-        self._prints: dict[str, str] = {}
+        self._stamps: dict[str, str] = {}
         self._turn = threading.Lock()
 
     @property
@@ -105,14 +105,14 @@ class ServerConfig(HypercornConfig):
     def _take_up(self) -> None:
         if self.certificates is None:
             return
-        changed, gone = self.certificates.read_changed(self._prints)
+        changed, gone = self.certificates.read_changed(self._stamps)
         offers = dict(self._offers)
         for host in [*gone, *changed]:
-            self._prints.pop(host, None)
+            self._stamps.pop(host, None)
             for name in self._known.pop(host, ()):
                 offers.pop(name, None)
         for host, served in changed.items():
-            self._prints[host] = served.certificate.facts.fingerprint
+            self._stamps[host] = served.certificate.stamp
             if served.pair is None:
                 continue
             context = self._new_context()

@@ -103,7 +103,7 @@ class Issuer:
         for host, order in planned.items():
             wish = wishes.get(host)
             if (wish is None or wish.tenant != order.tenant_id or _rests(held.get(host), now)) and order.due_at != orders.NEVER:
-                db.write(lambda order=order: orders.park(order))  # type: ignore[misc]
+                db.write(lambda order=order: orders.park(order.host))  # type: ignore[misc]
                 order.due_at = orders.NEVER
         if self._source is None:
             return

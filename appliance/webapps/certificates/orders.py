@@ -29,14 +29,40 @@ def plan(host: str, tenant: str | None, names: tuple[str, ...], due_at: int) -> 
     ).execute()  # fmt: skip
 
 
-def park(row: OrderRow) -> None:
-    """Inside a write: nothing is to be got any more; only what was tried today is kept, lest coming and going ask for more."""
-    mine = OrderRow.host == row.host
-    ChallengeRow.delete().where(ChallengeRow.order_host == row.host).execute()
-    if recent_tries(row):
-        OrderRow.update(owner=None, due_at=NEVER, failures=0, problem=None, **_NOTHING).where(mine).execute()
+def park(host: str) -> None:
+    """Inside a write: nothing is to be got for the host any more.  What was tried today is kept, lest coming and going ask for
+    more, and what was published until that has been withdrawn."""
+    row = OrderRow.get_or_none(OrderRow.host == host)
+    if row is None:
+        return
+    _forget_challenges(row)
+    mine = OrderRow.host == host
+    if recent_tries(row) or row.answered:
+        stopped = {**_NOTHING, "answered": row.answered}
+        OrderRow.update(owner=None, due_at=NEVER, failures=0, problem=None, **stopped).where(mine).execute()
     else:
         OrderRow.delete().where(mine).execute()
+
+
+def note_withdrawn(host: str) -> None:
+    """Inside a write: nothing that the parked order had published is left."""
+    OrderRow.update(answered={}).where(OrderRow.host == host, OrderRow.due_at == NEVER).execute()
+    park(host)
+
+
+def has_strays() -> bool:
+    """Whether there are challenges whose order is gone, as it goes with its tenant."""
+    return bool(db.rows("SELECT 1 FROM acme_challenge WHERE order_host NOT IN (SELECT host FROM certificate_order) LIMIT 1"))
+
+
+def forget_strays() -> None:
+    """Inside a write: drop these."""
+    db.execute("DELETE FROM acme_challenge WHERE order_host NOT IN (SELECT host FROM certificate_order)")
+
+
+def is_running(row: OrderRow) -> bool:
+    """Whether somebody still works on this very order."""
+    return OrderRow.get_or_none(OrderRow.host == row.host, OrderRow.order_url == row.order_url) is not None
 
 
 def claim(owner: str, is_alive: Callable[[str], bool]) -> OrderRow | None:

@@ -49,6 +49,11 @@ class Certificate:
     renew_at: int | None
     updated_at: int
 
+    @property
+    def stamp(self) -> str:
+        """Another one whenever something about it has changed, be it only the chain."""
+        return f"{self.facts.fingerprint}/{self.updated_at}"
+
 
 @dataclass(frozen=True)
 class Served:

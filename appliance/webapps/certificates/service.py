@@ -14,6 +14,7 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.tenants.service import system_scope
 
+from . import orders
 from .checking import check_pair, covers
 from .models import CertificateRow, ChallengeRow, OrderRow
 from .records import Certificate, Facts, Ordering, Origin, Pair, Problem, Served
@@ -54,14 +55,18 @@ class Certificates:
     # -- verbs
 
     def upload(
-        self, scope: TenantScope, host: str, pair: tuple[str, str], chain: str = "", also: Sequence[str] = ()
-    ) -> Certificate:
+        self, scope: TenantScope, host: str, pair: tuple[str, str], chain: str = "", also: Sequence[str] = (),
+        may: Callable[[], object] = lambda: None,
+    ) -> Certificate:  # fmt: skip
         """Take the certificate and key (PEM) that a person brings for a host, and for those of `also` that it names too;
-        ValidationFailed says what is wrong."""
+        ValidationFailed says what is wrong.  `may` is called inside the write, and what it raises keeps the certificate out.
+        An order in progress is given up: what it brings must not take this one's place."""
         checked, facts = check_pair(host, *pair, chain)
 
         def put() -> Certificate:
+            may()
             for name in (host, *(name for name in also if covers(facts.names, name))):
+                orders.park(name)
                 self.store(Issued(name, scope.tenant_id, "uploaded", checked, facts))
             audit.record(scope, "certificate.upload", host, {"fingerprint": facts.fingerprint, "issuer": facts.issuer})
             return self.get(scope, host)
@@ -107,6 +112,7 @@ class Certificates:
         """Inside a write: this is the certificate of the host from now on."""
         before = CertificateRow.get_or_none(CertificateRow.host == issued.host)
         now, facts = clock.now_ms(), issued.facts
+        changed_at = now if before is None else max(now, before.updated_at + 1)  # each change has a stamp of its own
         since = before.since if before is not None and before.tenant_id == issued.tenant else None
         CertificateRow.delete().where(CertificateRow.host == issued.host).execute()
         CertificateRow.insert(
@@ -114,7 +120,7 @@ class Certificates:
             chain=issued.pair.chain.decode("ascii"), private_key=self._sealer.seal(issued.pair.private_key, _context(issued.host)),
             key_kind=facts.key, issuer=facts.issuer, fingerprint=facts.fingerprint, not_before=facts.not_before,
             not_after=facts.not_after, since=(since or now) if issued.origin in FROM_OUTSIDE else None,
-            renew_at=issued.renew_at, updated_at=now,
+            renew_at=issued.renew_at, updated_at=changed_at,
         ).execute()  # fmt: skip
         if issued.tenant is not None and issued.origin != "uploaded":
             told = {"fingerprint": facts.fingerprint, "issuer": facts.issuer, "origin": issued.origin}
@@ -122,9 +128,9 @@ class Certificates:
         self._told()
 
     def read_changed(self, known: Mapping[str, str]) -> tuple[dict[str, Served], set[str]]:
-        """What is not as in `known` (host → fingerprint): the certificates that are new, and the hosts that are gone."""
-        rows = db.rows("SELECT host, fingerprint FROM certificate")
-        changed = [host for host, fingerprint in rows if known.get(host) != fingerprint]
+        """What is not as in `known` (host → stamp): the certificates that are new or changed, and the hosts that are gone."""
+        rows = db.rows("SELECT host, fingerprint, updated_at FROM certificate")
+        changed = [host for host, fingerprint, updated_at in rows if known.get(host) != f"{fingerprint}/{updated_at}"]
         found = CertificateRow.select().where(CertificateRow.host.in_(changed)) if changed else ()
         return {row.host: self._served(row) for row in found}, known.keys() - {row[0] for row in rows}
 
