@@ -70,6 +70,7 @@ from appliance.sandbox.runtimes import default_folder
 from appliance.sites.access import make_gate
 from appliance.sites.answers import App
 from appliance.sites.bodies import PacedConnection, PacedRequest
+from appliance.sites.connections import use_connections
 from appliance.sites.demo import make_demo
 from appliance.sites.domains import Permission, custom_hosts
 from appliance.sites.front import Front
@@ -326,7 +327,9 @@ def make_asgi(appliance: Appliance) -> Any:
     services = appliance.services
     quart = Quart(__name__, template_folder=str(ui_folder() / "templates"), static_folder=None)
     quart.request_class, quart.asgi_http_class = PacedRequest, PacedConnection
-    quart.config.update({"MAX_CONTENT_LENGTH": None, "BODY_TIMEOUT": 60, "PROVIDE_AUTOMATIC_OPTIONS": False})
+    # How long a body and an answer may take says the front, by their sizes.
+    unbounded = dict.fromkeys(("MAX_CONTENT_LENGTH", "BODY_TIMEOUT", "RESPONSE_TIMEOUT"))
+    quart.config.update({**unbounded, "PROVIDE_AUTOMATIC_OPTIONS": False})
     quart.register_error_handler(Exception, _refuse)
     quart.register_blueprint(api.make_blueprint(services))
     quart.register_blueprint(api.make_docs(services, ui_folder() / "templates" / "docs" / "explorer.html"))
@@ -358,6 +361,7 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
     config = make_server_config(appliance.config, appliance.services.certificates)
     asgi = Transport(make_asgi(appliance), appliance.config, config)
     worker = Worker(appliance.presence.instance, appliance.presence.is_alive)
+    use_connections()
     with config.following(certificate_upkeep(appliance.config, appliance.services.certificates, worker)):
         await serve(cast(Any, asgi), config, shutdown_trigger=shutdown)
 

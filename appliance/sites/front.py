@@ -5,21 +5,21 @@ import ipaddress
 import logging
 import re
 from collections.abc import Callable, Mapping, MutableMapping
-from contextlib import suppress
 from typing import Any
 
 from appliance.core import clock, ids
 from appliance.core.config import Config
-from appliance.core.errors import Overloaded, UnknownHost
+from appliance.core.errors import ApplianceError, UnknownHost
 from appliance.monitor import metrics
 from appliance.tenants.hosts import HostMatch, match_host
 
-from .answers import App, Receive, Scope, Send, answer, refuse
+from .answers import App, Exchange, Receive, Scope, Send, answer, refuse
+from .pace import Incoming, Outgoing, Pace
+from .places import Place, Places
 
 log = logging.getLogger(__name__)
 
 HEALTH = ("/healthz", "/readyz")
-DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 2.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 _SECURITY = (
     (b"x-content-type-options", b"nosniff"),
@@ -33,45 +33,11 @@ CONTENT = ("webapp", "preview", "cdn")
 AREAS = ("api", "api-docs", "console", "mcp", "hooks", "static", "metrics", "demo")
 
 
-class Incoming:
-    """The request's body on its way in.  An answer waits for the rest of it, within bounds: a server that answers before
-    it has read everything has to end the connection, and the client's next request on it is lost."""
-
-    def __init__(self, receive: Receive, *, has_body: bool) -> None:
-        self._receive = receive
-        self.complete = not has_body
-        self._size = 0
-        self._readers = 0
-        self._arrived = asyncio.Event()
-
-    async def __call__(self) -> MutableMapping[str, Any]:
-        self._readers += 1
-        try:
-            message = await self._receive()
-        finally:
-            self._readers -= 1
-        self._size += len(message.get("body", b""))
-        self.complete = self.complete or not message.get("more_body", False)
-        self._arrived.set()
-        return message
-
-    async def drain(self) -> bool:
-        """Whether the whole body has come, at the latest after DRAIN_BYTES more or DRAIN_SECONDS."""
-        most = self._size + DRAIN_BYTES
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                while not self.complete and self._size < most:
-                    if self._readers:  # the application reads beside its answer
-                        self._arrived.clear()
-                        await self._arrived.wait()
-                    else:
-                        await self()
-        return self.complete
-
-
 class Front:
     """Wraps the application, and what serves content by the kind of its host (`sites`): trusted proxies, host table,
-    request id, admission, security headers, request metrics."""
+    request id, admission, the client's pace, security headers, request metrics."""
+
+    pace = Pace()
 
     def __init__(self, app: App, sites: Mapping[str, App], config: Config, is_ready: Callable[[], bool]) -> None:
         self._app = app
@@ -79,7 +45,7 @@ class Front:
         self._config = config
         self._is_ready = is_ready
         self._trusted = [ipaddress.ip_network(network) for network in config.server.trusted_proxies]
-        self._in_flight = 0
+        self._places = Places(config.server.max_in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -89,8 +55,10 @@ class Front:
         request_id = _request_id(headers.get(b"x-request-id", b""))
         self._believe_proxy(scope, headers)
         began = clock.monotonic()
-        status = 500
-        incoming = Incoming(receive, has_body=b"content-length" in headers or b"transfer-encoding" in headers)
+        status = 0
+        place = Place(self._places)
+        has_body = b"content-length" in headers or b"transfer-encoding" in headers
+        incoming, outgoing = Incoming(receive, self.pace, place.aside, has_body=has_body), Outgoing(send, self.pace, place.aside)
 
         async def noting(message: MutableMapping[str, Any]) -> None:
             nonlocal status
@@ -99,38 +67,39 @@ class Front:
                 message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
                 if not _is_site(scope):
                     message["headers"] += _SECURITY
+                incoming.answered = True
                 has_come = incoming.complete or await incoming.drain()
                 if not has_come and not any(name.lower() == b"connection" for name, _ in message["headers"]):
                     message["headers"].append((b"connection", b"close"))
-            await send(message)
+            await outgoing(message)
 
         scope["gos.request_id"] = request_id
         try:
-            await self._route(scope, headers, incoming, noting)
+            await self._route(scope, headers, place, Exchange(scope, incoming, noting))
+        except ApplianceError as error:
+            if status:
+                raise
+            await refuse(noting, error, request_id)
+        except asyncio.CancelledError:
+            if not outgoing.stalled:
+                raise
         finally:
             area = scope["path"].removeprefix("/").partition("/")[0]
             area = scope["gos.host"].kind if _is_site(scope) else area if area in AREAS else "other"
-            REQUESTS.inc(1, area, str(status))
+            REQUESTS.inc(1, area, str(status or 500))
             SECONDS.observe(clock.monotonic() - began, area)
 
-    async def _route(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+    async def _route(self, scope: Scope, headers: dict[bytes, bytes], place: Place, exchange: Exchange) -> None:
         if scope["path"] in HEALTH:
-            await self._health(scope["path"], send)
+            await self._health(scope["path"], exchange.send)
             return
         match = match_host(headers.get(b"host", b"").decode("latin1"), self._config.domains)
         if match.kind == "unknown":
-            await refuse(send, UnknownHost("this host name is not served here; check the address"), scope["gos.request_id"])
-            return
-        if self._in_flight >= self._config.server.max_in_flight:
-            busy = Overloaded("the appliance is busy; try again in a moment", headers={"Retry-After": "1"})
-            await refuse(send, busy, scope["gos.request_id"])
-            return
-        scope["gos.host"] = match
-        self._in_flight += 1
-        try:
-            await (self._sites[match.kind] if match.kind in CONTENT else self._app)(scope, receive, send)
-        finally:
-            self._in_flight -= 1
+            raise UnknownHost("this host name is not served here; check the address")
+        with place:
+            scope["gos.host"] = match
+            app = self._sites[match.kind] if match.kind in CONTENT else self._app
+            await app(scope, exchange.receive, exchange.send)
 
     async def _health(self, path: str, send: Send) -> None:
         good = path == "/healthz" or self._is_ready()

@@ -1,6 +1,5 @@
 """What a browser sends to a route: JSON, a form, or a form with files, which go to the disk as they come."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -18,7 +17,6 @@ from .answers import Receive
 
 T = TypeVar("T")
 MOST_FIELDS, MOST_FILES = 1000, 10
-LONGEST_PAUSE = 60.0  # between two pieces of a body
 _PIECE = 1 << 20
 _HELD = 4 << 20  # a piece of the body and the headers of a part
 
@@ -107,11 +105,7 @@ async def _pieces(receive: Receive, headers: Mapping[str, str], most: int) -> As
     if not more:
         raise PayloadTooLarge(f"the body may have at most {most >> 10} KiB")
     while more:
-        try:
-            async with asyncio.timeout(LONGEST_PAUSE):
-                message = await receive()
-        except TimeoutError as error:
-            raise InvalidRequest("the body did not arrive; send it again") from error
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise InvalidRequest("the caller has left")
         piece, more = message.get("body", b""), message.get("more_body", False)

@@ -1,0 +1,264 @@
+"""Clients that are slow are served, those that do nothing are let go, and neither keeps others out."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+
+from appliance.connectors.testing import free_port
+from appliance.core.crypto import Sealer
+from appliance.sites.answers import Receive, Scope, Send, answer
+from appliance.sites.connections import Connection, use_connections
+from appliance.sites.front import Front
+from appliance.sites.pace import Pace
+from appliance.sites.tls import ServerConfig, make_server_config
+from appliance.testing.running import make_config
+from appliance.webapps.certificates.service import Certificates
+from tests.sites.served import PATIENCE, await_that, serving
+
+SHORT, SILENT = 0.3, 1.0
+PIECES = 40
+WINDOW = 65_535
+CALM = Pace(PATIENCE, 1)
+
+
+class Shop:
+    """Reads and answers as its path says; `left` says how its requests ended, `sent` what of an endless answer was taken."""
+
+    def __init__(self) -> None:
+        self.left: list[str] = []
+        self.sent = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await {"/slow": self._slowly, "/endless": self._endlessly}.get(scope["path"], self._read)(receive, send)
+            self.left.append("done")
+        except asyncio.CancelledError:
+            self.left.append("cancelled")
+            raise
+
+    async def _slowly(self, receive: Receive, send: Send) -> None:
+        """For much longer than SILENT, unless the client leaves."""
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        leaving = asyncio.ensure_future(_disconnect(receive))
+        for _ in range(PIECES):
+            await asyncio.wait([leaving], timeout=2.5 * SILENT / PIECES)
+            if leaving.done():
+                return
+            await send({"type": "http.response.body", "body": b"#" * 1000, "more_body": True})
+        leaving.cancel()
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _endlessly(self, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        leaving = asyncio.ensure_future(_disconnect(receive))
+        while not leaving.done():
+            await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
+            self.sent += 1 << 16
+            await asyncio.sleep(0)  # to a connection that is gone all is sent at once
+
+    async def _read(self, receive: Receive, send: Send) -> None:
+        more, size = True, 0
+        while more:
+            message = await receive()
+            more = message.get("more_body", False)
+            size += len(message.get("body", b""))
+        await answer(send, 200, str(size).encode(), [])
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class Line:
+    """A client's connection."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.socket.settimeout(PATIENCE)
+        self.socket.connect(("127.0.0.1", port))
+        self.host = f"localhost:{port}"
+
+    def ask(self, method: str, path: str, body: bytes = b"", /, **headers: object) -> None:
+        fields = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+        self.socket.sendall(f"{method} {path} HTTP/1.1\r\nHost: {self.host}\r\n{fields}\r\n".encode() + body)
+
+    def read(self) -> bytes:
+        """What comes until the server closes, however it does."""
+        found = b""
+        with suppress(ConnectionError):
+            while piece := self.socket.recv(1 << 16):
+                found += piece
+        return found
+
+    def drip(self, piece: bytes, times: int = 10_000) -> None:
+        """Send it again and again, slowly, until the server has had enough."""
+        with suppress(ConnectionError):
+            for _ in range(times):
+                self.socket.sendall(piece)
+                self.socket.settimeout(0.02)
+                with suppress(TimeoutError):
+                    if self.socket.recv(1 << 16, socket.MSG_PEEK) is not None:
+                        break
+        self.socket.settimeout(PATIENCE)
+
+
+class Http2:
+    """A client of HTTP/2 in the clear."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.http = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf8"))
+        self.http.initiate_connection()
+        self.flush()
+
+    def flush(self) -> None:
+        self.line.socket.sendall(self.http.data_to_send())
+
+    def ask(self, method: str, path: str, *, ended: bool = True) -> int:
+        stream = self.http.get_next_available_stream_id()
+        told = [(":method", method), (":path", path), (":scheme", "http"), (":authority", self.line.host)]
+        self.http.send_headers(stream, told, end_stream=ended)
+        self.flush()
+        return stream
+
+    def answer(self, stream: int, *, takes: bool = True) -> tuple[str, bytes]:
+        """Status and body of an answer; as far as it comes without the client taking it."""
+        status, body = "", b""
+        while piece := self.line.socket.recv(1 << 16):
+            for event in self.http.receive_data(piece):
+                if isinstance(event, h2.events.ResponseReceived):
+                    status = next(str(value) for name, value in event.headers if str(name) == ":status")
+                elif isinstance(event, h2.events.DataReceived):
+                    body += event.data
+                    if not takes and len(body) == WINDOW:
+                        return status, body
+                    if takes:
+                        self.http.acknowledge_received_data(event.flow_controlled_length, stream)
+                elif isinstance(event, h2.events.StreamEnded | h2.events.StreamReset):
+                    return status, body
+            self.flush()
+        return status, body
+
+
+@pytest.fixture
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A front with a shop behind it, with what pace, how many places, and patience of the server's own."""
+    monkeypatch.setattr(Connection, "linger", SHORT)
+    use_connections()
+
+    @contextmanager
+    def begin(pace: Pace, places: int = 256, **own: float) -> Iterator[tuple[Shop, Callable[[], Line]]]:
+        config = make_config(tmp_path, server__max_in_flight=places, server__port=free_port())
+        server: ServerConfig = make_server_config(config, Certificates(Sealer(b"k" * 32)))
+        for name, seconds in {"read_timeout": PATIENCE, "keep_alive_timeout": PATIENCE, **own}.items():
+            setattr(server, name, seconds)
+        shop = Shop()
+        front = Front(shop, {}, config, lambda: True)
+        front.pace = pace
+        with serving(server, front), ExitStack() as lines:
+
+            def connect() -> Line:
+                line = Line(config.server.port)
+                lines.callback(line.socket.close)
+                return line
+
+            yield shop, connect
+
+    return begin
+
+
+def test_an_answer_may_take_longer_than_a_client_may_be_silent(serve: Callable[..., Any]) -> None:
+    with serve(CALM, read_timeout=SILENT) as (shop, connect):
+        line = connect()
+        line.ask("GET", "/slow", Connection="close")
+        spoken = Http2(connect())
+        assert spoken.answer(spoken.ask("GET", "/slow")) == ("200", b"#" * PIECES * 1000)
+        assert line.read().count(b"#") == PIECES * 1000
+        await_that(lambda: shop.left == ["done", "done"])
+
+
+def test_who_asks_nothing_is_let_go(serve: Callable[..., Any]) -> None:
+    with serve(CALM, read_timeout=SILENT, keep_alive_timeout=SILENT) as (shop, connect):
+        asked = connect()
+        asked.ask("GET", "/")
+        silent, announced, headers = connect(), connect(), connect()
+        announced.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        headers.socket.sendall(f"GET / HTTP/1.1\r\nHost: {headers.host}\r\n".encode())
+        headers.drip(b"X-More: 1\r\n")
+        assert headers.read() == silent.read() == b""
+        assert asked.read().startswith(b"HTTP/1.1 200")
+        announced.read()
+        await_that(lambda: shop.left == ["done"])
+
+
+def test_a_body_that_comes_too_slowly_is_refused(serve: Callable[..., Any]) -> None:
+    with serve(Pace(SHORT, 1 << 20)) as (shop, connect):
+        line = connect()
+        line.ask("POST", "/", Content_Length=100_000)
+        line.drip(b"x")
+        told = line.read()
+        assert told.startswith(b"HTTP/1.1 400")
+        assert b"too slowly" in told
+        assert b"connection: close" in told.lower()
+        spoken = Http2(connect())
+        status, body = spoken.answer(spoken.ask("POST", "/", ended=False))
+        assert status == "400"
+        assert b"too slowly" in body
+        assert shop.left == []
+
+
+def test_a_body_that_comes_at_the_least_rate_is_read(serve: Callable[..., Any]) -> None:
+    with serve(Pace(SHORT, 100)) as (shop, connect):
+        line = connect()
+        line.ask("POST", "/", b"x" * 1000, Content_Length=50_000, Connection="close")
+        line.drip(b"x" * 1000, 49)
+        assert line.read().endswith(b"50000")
+        await_that(lambda: shop.left == ["done"])
+
+
+def test_who_takes_nothing_of_an_answer_is_let_go(serve: Callable[..., Any]) -> None:
+    with serve(Pace(SHORT, 1 << 30)) as (shop, connect):
+        line = connect()
+        line.ask("GET", "/endless")
+        await_that(lambda: shop.left == ["cancelled"])
+        spoken = Http2(connect())
+        assert spoken.answer(spoken.ask("GET", "/endless"), takes=False)[0] == "200"
+        shop.sent = 0
+        await_that(lambda: shop.left == ["cancelled", "cancelled"])
+        assert shop.sent < 1 << 20
+        line.read()
+
+
+def test_slow_clients_keep_nobody_out(serve: Callable[..., Any]) -> None:
+    with serve(CALM, places=2) as (shop, connect):
+        waiting = [connect() for _ in range(7)]
+        for line in waiting:
+            line.ask("POST", "/", Content_Length=2)
+        quick = connect()
+        quick.ask("GET", "/", Connection="close")
+        assert quick.read().startswith(b"HTTP/1.1 200")
+        waiting.append(connect())
+        waiting[-1].ask("GET", "/endless")
+        waiting[-1].socket.recv(1)
+
+        def is_full() -> bool:
+            late = connect()
+            late.ask("GET", "/", Connection="close")
+            return bool(late.read().startswith(b"HTTP/1.1 503"))
+
+        await_that(is_full)
+        waiting[-1].socket.close()
+        for line in waiting[:-1]:
+            line.socket.sendall(b"{}")
+            assert line.socket.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        await_that(lambda: len(shop.left) >= 9)
