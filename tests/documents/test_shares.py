@@ -176,6 +176,19 @@ def test_a_download_is_noted_from_its_beginning_to_its_end(
     assert downloads.list_downloads(acme, document, PageRequest()).items == []
 
 
+def test_what_was_begun_of_one_revision_does_not_go_on_with_another(
+    shares: Shares, documents: Documents, acme: TenantScope, document: str
+) -> None:
+    _, token = shares.create_share(acme, document, NewShare(max_downloads=1))
+    begun = shares.begin_download(acme, opened(shares, acme, token), HERE)
+    assert begun is not None
+    assert shares.may_continue(acme, opened(shares, acme, token), begun)
+    documents.add_revision(acme, document, documents.keep_content(acme, b"two"))
+    newer = opened(shares, acme, token)
+    assert (newer.leaving.revision, newer.share.state) == (2, "used_up")
+    assert not shares.may_continue(acme, newer, begun)
+
+
 def test_a_ticket_is_of_its_share_only(shares: Shares, acme: TenantScope, document: str) -> None:
     one, two = (opened(shares, acme, shares.create_share(acme, document, NewShare())[1]) for _ in range(2))
     ticket = shares.seal_ticket(one, "123-dwl_1")

@@ -11,6 +11,7 @@ import pytest
 from appliance.sites.answers import Receive, Scope, Send, answer
 from appliance.sites.domains import Permission
 from appliance.testing.running import Running, make_config
+from tests.sites.signing import Authority
 from tests.sites.test_webapps import deploy, new_app
 from tests.webapps.name_server import NameServer
 
@@ -144,6 +145,20 @@ def asked_by(
 
 async def nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
     await answer(send, 404, b"", [])
+
+
+def test_a_claim_brings_no_certificate(acme: httpx.Client, globex: httpx.Client, home: str, running: Running) -> None:
+    new_app(globex, "claimer")
+    globex.post("/api/v1/webapps/claimer/domains", json={"host": "claimed.test"}).raise_for_status()
+    chain, key = Authority().pair("claimed.test", home)
+    answers = [
+        globex.put(f"/api/v1/webapps/claimer/domains/{host}/certificate", json={"certificate": chain, "private_key": key})
+        for host in ("claimed.test", home)
+    ]
+    globex.delete("/api/v1/webapps/claimer").raise_for_status()
+    assert [(answer.status_code, answer.json()["error"]["code"]) for answer in answers] == [(409, "conflict"), (404, "not_found")]
+    assert running.services.certificates.find(running.tenant("globex"), "claimed.test") is None
+    assert acme.get(f"/api/v1/webapps/own-home/domains/{home}/certificate").status_code == 404
 
 
 def test_a_domain_is_proven_over_the_api(

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from appliance.core import clock
 from appliance.testing.running import Running
 from tests.sites.test_cdn import DOCUMENTS, upload
 
@@ -119,6 +120,18 @@ def test_a_password_is_asked_for_before_anything_is_told(acme: httpx.Client, vis
     answer = visitor.get(f"{path}/file", headers=cookie)
     assert answer.content == DATA
     assert kept_cookie(answer) != cookie
+
+
+def test_a_password_that_was_given_is_good_for_a_day(
+    running: Running, acme: httpx.Client, visitor: httpx.Client, document: str
+) -> None:
+    path = path_of(share(acme, document, password="a sentence to tell"))
+    shares, scope = running.services.shares, running.tenant("acme")
+    opened = shares.open_share(scope, path.removeprefix("/s/"))
+    assert opened is not None
+    for until, status in ((clock.now_ms() + 60_000, 200), (clock.now_ms() - 1, 403)):
+        ticket = shares.seal_ticket(opened, f"{until}-")
+        assert visitor.get(path, headers={"Cookie": f"__Host-gos_{opened.share.id}={ticket}"}).status_code == status
 
 
 def test_whoever_guesses_has_to_wait(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:

@@ -1,5 +1,6 @@
 """The built-in CA's certificate names every host that the appliance answers on."""
 
+import os
 import ssl
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from cryptography import x509
 
 from appliance.core.config import Config
 from appliance.testing.running import make_config
-from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
+from appliance.webapps.certificates.authority import ca_certificate, internal_certificate, issue_internal
 
 
 @pytest.fixture
@@ -35,6 +36,21 @@ def test_it_is_made_once_and_anew_when_a_domain_changes(config: Config, tmp_path
     changed = make_config(tmp_path, domains__base="gos.example.com", domains__content="other.example.net", server__tls="internal")
     internal_certificate(changed)
     assert "*.other.example.net" in names(leaf)
+
+
+def test_keys_are_for_the_appliance_alone(config: Config) -> None:
+    before = os.umask(0)
+    try:
+        leaf, key = internal_certificate(config)
+        again = issue_internal(config, "shop.example.com")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (leaf.parent, *leaf.parent.iterdir())}
+    assert (modes["tls"], modes["server.key"], modes["ca.key"]) == (0o700, 0o600, 0o600)
+    holding = {path.name for path in leaf.parent.iterdir() if b"PRIVATE KEY" in path.read_bytes()}
+    assert (holding, key.name) == ({"server.key", "ca.key"}, "server.key")
+    assert b"PRIVATE KEY" in again.private_key
+    assert "PRIVATE" not in f"{again!r}"
 
 
 @pytest.mark.parametrize("host", ["demo.gos.example.com", "shop--demo.apps.example.net"])

@@ -194,6 +194,23 @@ def test_the_end_of_an_app_or_tenant_buries_its_domains(
         domains.claim_domain(globex, "shop", NewDomain("globex.example"))
 
 
+def test_a_name_that_another_domain_holds_meanwhile_is_not_taken_from_it(domains: Domains, acme: TenantScope) -> None:
+    """As when two processes prove both at once: each has looked before the other wrote."""
+    hold(domains, acme, "www.corp.example")
+    domains.claim_domain(acme, "shop", NewDomain("corp.example"))
+    late = acme.get(DomainRow, host="corp.example")
+    late.redirect_from = "www"
+
+    def take() -> None:
+        with db.savepoint():
+            holding.hold(acme, late)
+
+    with pytest.raises(AlreadyExists):
+        db.write(take)
+    assert domains.table.find("www.corp.example") == CustomHost("acme", "shop", "www.corp.example")
+    assert domains.table.find("corp.example") is None
+
+
 def test_a_claim_of_another_tenant_is_not_there(domains: Domains, acme: TenantScope, globex: TenantScope) -> None:
     domains.claim_domain(acme, "shop", NewDomain("shop.corp.example"))
     for ask in (
