@@ -1,6 +1,9 @@
 """What is left of a deleted tenant: nothing."""
 
+import pytest
+
 from appliance.core import db
+from appliance.documents.keeping import DocumentKept
 from appliance.tenants import service
 from appliance.testing.running import Running
 from tests.api.resources import FIELDS, Resources
@@ -27,3 +30,19 @@ def test_a_deleted_tenant_takes_its_entities_along(running: Running, ours: Resou
         assert entity_tables() == before
         error(client.get("/api/v1/tenant"), 421, "unknown_host")
     assert ours.ask("GET", "/tenant")["id"] == "acme"
+
+
+def test_a_tenant_stays_for_a_document_that_must(running: Running) -> None:
+    with running.api("staying") as client:
+        document = (
+            client.post("/api/v1/documents", params={"name": "a.txt"}, content=b"one").raise_for_status().json()["data"]["id"]
+        )
+        hold = f"/api/v1/documents/{document}/legal-hold"
+        client.put(hold, json={"reason": "a lawsuit"}).raise_for_status()
+        with pytest.raises(DocumentKept, match="1 documents of the tenant are retained or under a legal hold"):
+            service.delete_tenant("staying")
+        error(client.delete(f"/api/v1/documents/{document}"), 409, "document_kept")
+        assert client.get(f"/api/v1/documents/{document}/content").content == b"one"
+        client.delete(hold).raise_for_status()
+        service.delete_tenant("staying")
+        error(client.get("/api/v1/tenant"), 421, "unknown_host")
