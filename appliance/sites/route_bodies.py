@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.http import parse_options_header
 from werkzeug.sansio.multipart import Data, Epilogue, Field, File, MultipartDecoder, NeedData
 
@@ -163,12 +164,15 @@ class Form:
                 yield event
                 if isinstance(event, Epilogue):
                     return
+        except RequestEntityTooLarge as error:
+            raise PayloadTooLarge(f"a form has at most {MOST_FIELDS} parts, with short headers and nothing around them") from error
         except (ValueError, AttributeError) as error:  # bytes that make no sense to the decoder
             raise InvalidRequest("the body is not the multipart/form-data that its Content-Type says; send it again") from error
 
     def _begin(self, part: Field | File) -> None:
         if not part.name:
             raise InvalidRequest("every part of a form has a name")
+        self._count(sum(len(name) + len(value) for name, value in part.headers))
         self._in_text = isinstance(part, Field)
         if isinstance(part, File):
             if len(self._files) >= MOST_FILES:
@@ -181,9 +185,7 @@ class Form:
         if self._in_text:
             name, before = self._texts[-1]
             self._texts[-1] = (name, before + data.data)
-            self._texts_size += len(data.data)
-            if self._texts_size > self._limits.bytes:
-                raise PayloadTooLarge(f"the texts of a form have at most {self._limits.bytes >> 10} KiB together")
+            self._count(len(data.data))
         elif self._open is not None:
             part, receiver = self._open
             receiver.write(data.data)
@@ -191,6 +193,12 @@ class Form:
                 raise PayloadTooLarge(f"a file has at most {self._most >> 10} KiB")
             if not data.more_data:
                 self._close(part, receiver)
+
+    def _count(self, size: int) -> None:
+        """Names are texts like any: they become input as well."""
+        self._texts_size += size
+        if self._texts_size > self._limits.bytes:
+            raise PayloadTooLarge(f"the texts of a form, with their names, have at most {self._limits.bytes >> 10} KiB together")
 
     def _close(self, part: File, receiver: Receiver) -> None:
         self._open = None

@@ -16,6 +16,8 @@ def problem_of(pattern: str) -> str | None:
     names = _NAME.findall(pattern)
     if len(names) != len(set(names)) or any(part.startswith(":") and not _NAME.fullmatch(part) for part in pattern.split("/")):
         return "a placeholder is a whole part of the path, such as :year, and comes once"
+    if "splat" in names and pattern.endswith("/*"):
+        return ":splat is what the * at the end stands for; call the placeholder something else"
     return None
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .routes import Route, endpoints_of, fits
+from .routes import RESERVED, Route, endpoints_of, fits
+
+OURS = f"{RESERVED}/"
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,9 @@ class RouteTable:
         self._endpoints = sorted(found, key=lambda each: [part.startswith(":") for part in each[0]])
 
     def find(self, method: str, path: str) -> Match | None:
-        """The route that answers this method there."""
+        """The route that answers this method there; none does where the appliance itself answers."""
+        if path.startswith(OURS):
+            return None
         parts = path.split("/")[1:]
         for wanted, offered, operation, route in self._endpoints:
             if offered == method and (values := fits(wanted, parts)) is not None:
@@ -32,5 +36,7 @@ class RouteTable:
 
     def methods(self, path: str) -> list[str]:
         """What may be asked of the path; empty when no route is there."""
+        if path.startswith(OURS):
+            return []
         parts = path.split("/")[1:]
         return sorted({offered for wanted, offered, _, _ in self._endpoints if fits(wanted, parts) is not None})

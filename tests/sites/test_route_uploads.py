@@ -5,6 +5,8 @@ import httpx
 from appliance.testing.running import Running
 from tests.sites.route_shop import PNG
 
+FORM = {"Content-Type": "multipart/form-data; boundary=x"}
+
 
 def test_uploads_become_documents(route_shop: httpx.Client, acme: httpx.Client) -> None:
     files = [("photo", ("../../a.png", PNG, "text/html")), ("photo", ("b.png", PNG + b"1", "image/png"))]
@@ -17,9 +19,7 @@ def test_uploads_become_documents(route_shop: httpx.Client, acme: httpx.Client) 
         assert document["created_by"] == "webapp:route-shop"
     parts = b'--x\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n'
     body = parts % (b"name", b"", b"Ada") + parts % (b"photo", b'; filename=""\r\nContent-Type: application/octet-stream', b"")
-    chosen = route_shop.post(
-        "/api/photos", content=body + b"--x--\r\n", headers={"Content-Type": "multipart/form-data; boundary=x"}
-    )
+    chosen = route_shop.post("/api/photos", content=body + b"--x--\r\n", headers=FORM)
     assert chosen.json()["data"]["input"] == {"name": "Ada"}
 
 
@@ -40,13 +40,21 @@ def test_uploads_that_are_not_taken_leave_nothing(running: Running, route_shop: 
     ):  # fmt: skip
         answer = route_shop.post("/api/photos", data=fields, files=files)
         assert answer.json()["error"]["code"] == code, answer.text
-    broken = {"Content-Type": "multipart/form-data; boundary=x"}
+    part = b'--x\r\nContent-Disposition: form-data; name="%s"\r\n\r\n\r\n'
+    for body in (
+        part % b"a" * 1001,
+        part % (b"a" * 4_200_000),
+        b"".join(part % (b"%d" % number + b"n" * 60_000) for number in range(20)),
+        b"before" * 1_000_000,
+    ):
+        answer = route_shop.post("/api/photos", content=body + b"--x--\r\n", headers=FORM)
+        assert answer.json()["error"]["code"] == "payload_too_large", answer.text
     for body in (
         b"--x\r\n\r\n",
         b"--x\r\nContent-Disposition: form-data\r\n\r\nv\r\n--x--\r\n",
         b"{}",
         b"--x" + b"\r\nA: b" * 5000,
     ):
-        assert route_shop.post("/api/photos", content=body, headers=broken).json()["error"]["code"] == "invalid_request", body[:40]
+        assert route_shop.post("/api/photos", content=body, headers=FORM).json()["error"]["code"] == "invalid_request", body[:40]
     assert stored() == before
     assert list((running.config.data / "blobs" / "incoming").iterdir()) == []

@@ -123,6 +123,13 @@ def test_the_path_that_says_more_answers() -> None:
     assert (table.methods("/api/stock"), table.methods("/api/stock/1"), table.methods("/x")) == (["GET", "POST"], ["GET"], [])
 
 
+def test_no_route_answers_where_the_appliance_does() -> None:
+    table = RouteTable(parse_routes([{**ORDER, "path": "/:shop/:kind/:id", "method": "GET"}]))
+    for path in ("/_gos/executions/x", "/_gos/sign-in/x"):
+        assert (table.find("GET", path), table.methods(path)) == (None, [])
+    assert table.find("GET", "/_goose/executions/x") is not None
+
+
 def test_a_file_that_a_route_would_hide_is_named() -> None:
     asked = parse_routes([{**ORDER, "path": "/api/:id", "method": "GET"}, {**ORDER, "path": "/contact"}])
     for path in ("api/list.json", "api/list.html", "api/list/index.html"):

@@ -66,6 +66,7 @@ def test_a_forced_rule_is_marked() -> None:
         ("/:a/:a /c", "comes once"),
         ("/x:y-z /c", ""),
         ("/:9 /c", "whole part"),
+        ("/:splat/* /c", "is what the * at the end stands for"),
         ("/a /b 418", "the status 418"),
         ("/a b", "neither a path"),
         ("/a //evil.example", "neither a path"),
