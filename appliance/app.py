@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +16,7 @@ from werkzeug.exceptions import HTTPException
 from appliance import api, console
 from appliance.api.errors import error_body
 from appliance.blobs.local import LocalPlaces
+from appliance.blobs.ownership import installation_id
 from appliance.blobs.s3 import S3Places, open_bucket
 from appliance.blobs.service import Blobs, Places
 from appliance.connectors.egress import Egress
@@ -24,7 +26,7 @@ from appliance.connectors.reloading import Watch
 from appliance.core import db, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
-from appliance.core.errors import InvalidRequest, MethodNotAllowed, NotFound, PayloadTooLarge
+from appliance.core.errors import InvalidRequest, MethodNotAllowed, NotFound, Overloaded, PayloadTooLarge
 from appliance.core.periodic import Periodic
 from appliance.core.presence import Presence, open_presence
 from appliance.core.queue import TaskQueue
@@ -176,7 +178,7 @@ def build(config: Config) -> Appliance:
     """Wire every part; nothing runs yet."""
     sealer = open_store(config)
     datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
-    stored = make_places(config), [*documents.HOLDERS, *webapps.HOLDERS]
+    stored = make_places(config, installation_id(sealer)), [*documents.HOLDERS, *webapps.HOLDERS]
     blobs, incoming = Blobs(*stored), incoming_blobs(config.scan, *stored)
     apps = make_webapps(config, blobs)
     presence = open_presence(config.data / "workers")
@@ -216,10 +218,16 @@ def build(config: Config) -> Appliance:
     return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), withdraw)
 
 
-def make_places(config: Config) -> Places:
-    """Where contents lie: what arrives always in the data folder, the rest there or in the configured bucket."""
+def make_places(config: Config, installation: str) -> Places:
+    """Where contents lie: what arrives always in the data folder, the rest there or in the configured bucket, which must be
+    this installation's (BucketTaken); one that does not answer now is asked again before it is used."""
     folder = config.data / "blobs"
-    return S3Places(open_bucket(config.blobs), folder) if config.blobs.store == "s3" else LocalPlaces(folder)
+    if config.blobs.store != "s3":
+        return LocalPlaces(folder)
+    places = S3Places(open_bucket(config.blobs), folder, installation)
+    with suppress(Overloaded):  # it is in the log
+        places.claim()
+    return places
 
 
 def make_integrations(config: Config, sealer: Sealer) -> Integrations:

@@ -13,15 +13,16 @@ import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
-from appliance.core.errors import Gone, Overloaded, StorageFull
+from appliance.core.errors import ConfigInvalid, Gone, Overloaded, StorageFull
 from appliance.core.sections import Blobs as Settings
 
 from .local import LocalPlaces
+from .ownership import MARKER, claim, read_marker
 from .pieces import Pieces, WindowPieces
 from .receiving import Receiver
 
 if TYPE_CHECKING:  # it exists for type checkers only
-    from obstore.store import S3Config
+    from obstore.store import ClientConfig, S3Config
 
 log = logging.getLogger(__name__)
 PART_BYTES, PARTS_AT_ONCE = 8 << 20, 2  # what one upload keeps in memory; a bucket takes 10,000 parts
@@ -47,9 +48,22 @@ def open_bucket(settings: Settings) -> S3Store:
         settings.bucket,
         prefix=settings.prefix.strip("/") or None,
         config=config,
-        client_options={"allow_http": settings.endpoint.startswith("http://"), "connect_timeout": "5s", "timeout": "120s"},
+        client_options=_client_options(settings),
         retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=60)},
     )
+
+
+def _client_options(settings: Settings) -> "ClientConfig":
+    options: ClientConfig = {
+        "allow_http": settings.endpoint.startswith("http://"), "connect_timeout": "5s", "timeout": "120s",
+    }  # fmt: skip
+    if settings.ca_file:
+        try:
+            options["root_certificate"] = Path(settings.ca_file).read_bytes()
+        except OSError as error:
+            told = f"blobs.ca_file cannot be read ({error.strerror}): name a PEM file with the authority of blobs.endpoint"
+            raise ConfigInvalid(told) from error
+    return options
 
 
 class S3Places:
@@ -58,11 +72,31 @@ class S3Places:
     Every request is signed with the sha256 of what it carries, so that the bucket refuses what was changed on its way.
     Bytes are read in windows, each a request of its own: a slow reader holds no connection open, and one that
     is not done when the content is collected is told so (Gone).
+
+    With an `installation` the bucket must be its own: it is claimed before anything is put, counted on or deleted, and
+    anew whenever somebody looks for what is to be deleted (BucketTaken).
     """
 
-    def __init__(self, bucket: S3Store, folder: Path) -> None:
+    def __init__(self, bucket: S3Store, folder: Path, installation: str = "") -> None:
         self._bucket = bucket
         self._arriving = LocalPlaces(folder)
+        self._installation = installation
+        self._claimed = not installation
+
+    def claim(self) -> None:
+        """See that the bucket belongs to this installation, whatever was seen before; BucketTaken, Overloaded."""
+        if not self._installation:
+            return
+        try:
+            with _remote_errors():
+                claim(self._bucket, self._installation)
+        except FileNotFoundError as error:
+            raise _refused("the bucket of the blob store does not keep what was just put", error) from error
+        self._claimed = True
+
+    def _own(self) -> None:
+        if not self._claimed:
+            self.claim()
 
     def receiver(self) -> Receiver:
         """Somewhere to write bytes that are arriving."""
@@ -70,6 +104,7 @@ class S3Places:
 
     def adopt(self, path: Path, place: str) -> None:
         """Make the received file the content of the place, in parts when it is large; durable when this returns."""
+        self._own()
         with path.open("rb") as file:
             try:
                 with _remote_errors():
@@ -80,6 +115,7 @@ class S3Places:
 
     def holds(self, place: str, size: int) -> bool:
         """Whether the place has content of this size."""
+        self._own()
         try:
             with _remote_errors():
                 return obstore.head(self._bucket, place)["size"] == size
@@ -105,6 +141,7 @@ class S3Places:
 
     def delete(self, place: str) -> None:
         """The place is empty afterwards; it may be so already."""
+        self._own()
         try:
             with _remote_errors():
                 obstore.delete(self._bucket, place)
@@ -113,14 +150,22 @@ class S3Places:
 
     def walk(self) -> Iterator[tuple[str, int]]:
         """Every place with content and the milliseconds of its writing, by the clock of the bucket."""
+        self.claim()
         with _remote_errors():
             for found in obstore.list(self._bucket):
                 for each in found:
-                    yield each["path"], int(each["last_modified"].timestamp() * 1000)
+                    if each["path"] != MARKER:
+                        yield each["path"], int(each["last_modified"].timestamp() * 1000)
 
     def forget_incoming(self, before_ms: int) -> int:
         """Delete what began to arrive, and was last written before this moment; answers how many files."""
         return self._arriving.forget_incoming(before_ms)
+
+
+def owner_of(settings: Settings) -> str | None:
+    """The installation that the bucket belongs to; None when nobody has come yet, an error with a code when it cannot tell."""
+    with _remote_errors():
+        return read_marker(open_bucket(settings))
 
 
 def probe(settings: Settings, folder: Path) -> None:

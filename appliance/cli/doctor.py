@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from appliance.blobs.s3 import probe
+from appliance.blobs.ownership import MARKER, installation_id
+from appliance.blobs.s3 import owner_of, probe
 from appliance.core import clock, db, migrations
 from appliance.core.config import Config
+from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.documents.scanning import Scanner, check_command, eicar
 from appliance.tenants import service
@@ -63,6 +65,23 @@ def _storage(config: Config) -> Iterator[tuple[str, str]]:
     yield ("ok" if mode == 0o600 else "FAIL", f"the key file has mode {mode:o}" + ("" if mode == 0o600 else "; make it 600"))
 
 
+def _bucket_owner(config: Config) -> Iterator[tuple[str, str]]:
+    """Whether the bucket is this installation's; nothing is marked by asking."""
+    key = config.data / "key"
+    if not key.exists():
+        return
+    owner, own = owner_of(config.blobs), installation_id(Sealer(load_or_make_key(key)))
+    if owner is None:
+        yield "note", f"the bucket is nobody's yet; the next start marks it as that of this installation, {own}"
+    elif owner == own:
+        yield "ok", f"the bucket is marked as that of this installation, {own}"
+    else:
+        yield "FAIL", (
+            f"the bucket belongs to another installation: its object {MARKER!r} says {owner}, this one is {own}; set blobs.bucket "
+            "or blobs.prefix to a place of its own, or see docs/install.md for taking it over"
+        )
+
+
 def check_bucket(config: Config) -> Iterator[tuple[str, str]]:
     """Whether the bucket of contents takes, gives and deletes, if there is one."""
     if config.blobs.store != "s3":
@@ -74,6 +93,9 @@ def check_bucket(config: Config) -> Iterator[tuple[str, str]]:
         yield "FAIL", f"{error.message}{cause}"
         return
     yield "ok", f"the bucket {config.blobs.bucket} takes, gives and deletes contents"
+    yield from _bucket_owner(config)
+    if config.blobs.ca_file:
+        yield "ok", f"the certificate of blobs.endpoint is trusted, with the authorities of {config.blobs.ca_file} too"
     if config.blobs.endpoint.startswith("http://"):
         yield "note", "contents travel to blobs.endpoint in the clear; have it speak https"
 

@@ -275,6 +275,8 @@ def _check_bucket(config: Config) -> None:
         raise ConfigInvalid("blobs.store is s3, so blobs.bucket must be the name of a bucket")
     if blobs.endpoint and not re.fullmatch(r"https?://[^\s/@?#]+/?", blobs.endpoint):
         raise ConfigInvalid("blobs.endpoint must be the address of the server, such as https://s3.example.com")
+    if blobs.ca_file and not blobs.endpoint.startswith("https://"):
+        raise ConfigInvalid("blobs.ca_file is for a blobs.endpoint that begins with https://")
     if bool(blobs.key_id) != bool(blobs.secret_key):
         raise ConfigInvalid("blobs.key_id and blobs.secret_key belong together")
 

@@ -57,10 +57,12 @@ class Blobs:
 
     store: Literal["local", "s3"] = setting("local", "In the data folder, or in a bucket that speaks S3.")
     bucket: str = setting(
-        "", "Name of the bucket; with the prefix it belongs to this installation alone, which deletes what it does not know."
+        "", "Name of the bucket; with the prefix it belongs to this installation alone, which marks it and deletes what it "
+        "does not know."
     )
     prefix: str = setting("", "Folder inside the bucket; empty for all of it.")
     endpoint: str = setting("", "Address of the server, such as https://s3.example.com; empty means Amazon's in the region.")
+    ca_file: str = setting("", "PEM file with the authority of the endpoint's certificate, beside those that the system trusts.")
     region: str = setting("us-east-1", "Region of the bucket.")
     key_id: str = setting("", "Name of the access key; empty for AWS_ACCESS_KEY_ID of the environment, or the role of the machine.")
     secret_key: str = setting("", "The access key itself; better given as GOS_BLOBS_SECRET_KEY.", secret=True)

@@ -4,22 +4,27 @@ import hashlib
 import logging
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from appliance.app import make_places
+from appliance.blobs.ownership import MARKER, BucketTaken, installation_id
 from appliance.blobs.s3 import PART_BYTES, WINDOW_BYTES, S3Places, open_bucket
 from appliance.blobs.service import Places
 from appliance.cli.doctor import check_bucket
 from appliance.core.config import Config, load_config
+from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import ConfigInvalid, Gone, Overloaded
 from appliance.core.sections import Blobs as Settings
 from appliance.core.sections import Storage
+from tests.blobs.endpoint import running_endpoint
 from tests.blobs.shelves import BucketShelf, files_in
 
 PLACE = "acme/ab/abcd.1"
+OURS, THEIRS = "ins_ours", "ins_theirs"
 
 
 @pytest.fixture
@@ -110,10 +115,65 @@ def test_the_doctor_tries_the_bucket(bucket: Settings, unreachable: str, shelf: 
 
 
 def test_the_appliance_keeps_contents_where_it_is_told(shelf: BucketShelf, tmp_path: Path) -> None:
-    give(make_places(Config(storage=Storage(data=str(tmp_path)), blobs=shelf.settings)), b"abc")
-    assert (shelf.names(), files_in(tmp_path)) == ([PLACE], [])
-    give(make_places(Config(storage=Storage(data=str(tmp_path)))), b"abc")
+    give(make_places(Config(storage=Storage(data=str(tmp_path)), blobs=shelf.settings), OURS), b"abc")
+    assert (shelf.names(), files_in(tmp_path)) == ([PLACE, MARKER], [])
+    give(make_places(Config(storage=Storage(data=str(tmp_path))), OURS), b"abc")
     assert files_in(tmp_path) == [f"blobs/{PLACE}"]
+
+
+def test_a_bucket_is_one_installations_alone(shelf: BucketShelf, tmp_path: Path) -> None:
+    config = Config(storage=Storage(data=str(tmp_path)), blobs=shelf.settings)
+    ours = make_places(config, OURS)
+    give(ours, b"abc")
+    with pytest.raises(BucketTaken, match=f"says {OURS}, this one is {THEIRS}") as refused:
+        make_places(config, THEIRS)
+    assert all(word in refused.value.message for word in (MARKER, "blobs.bucket", "blobs.prefix", "delete that object"))
+    theirs = S3Places(open_bucket(shelf.settings), tmp_path / "blobs", THEIRS)
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: give(theirs, b"xyz"), lambda: theirs.holds(PLACE, 3), lambda: theirs.delete(PLACE), lambda: list(theirs.walk()),
+    )  # fmt: skip
+    for use in uses:
+        with pytest.raises(BucketTaken):
+            use()
+    assert b"".join(ours.read(PLACE, 0, 3)) == b"abc"
+    assert [place for place, _ in ours.walk()] == [PLACE]
+    shelf.damage(MARKER, None)  # as docs/install.md says
+    assert theirs.holds(PLACE, 3)
+    with pytest.raises(BucketTaken):
+        list(ours.walk())
+    assert [place for place, _ in theirs.walk()] == [PLACE]
+
+
+def test_the_doctor_says_whose_the_bucket_is(shelf: BucketShelf, tmp_path: Path) -> None:
+    config = Config(storage=Storage(data=str(tmp_path)), blobs=shelf.settings)
+    own = installation_id(Sealer(load_or_make_key(tmp_path / "key")))
+
+    def finding() -> tuple[str, str]:
+        return next((level, text) for level, text in check_bucket(config) if "this installation" in text or "another" in text)
+
+    assert finding() == ("note", f"the bucket is nobody's yet; the next start marks it as that of this installation, {own}")
+    assert shelf.names() == []
+    make_places(config, own)
+    assert finding() == ("ok", f"the bucket is marked as that of this installation, {own}")
+    shelf.damage(MARKER, THEIRS.encode())
+    level, text = finding()
+    assert (level, f"says {THEIRS}, this one is {own}" in text) == ("FAIL", True)
+
+
+def test_a_private_endpoint_is_reached_by_its_authority_and_one_of_two_marks_it(tmp_path: Path) -> None:
+    with running_endpoint(tmp_path) as endpoint:
+        keys = {"region": "eu-central-1", "key_id": "ann", "secret_key": "x"}
+        settings = Settings(store="s3", bucket="contents", endpoint=endpoint.url, **keys)  # type: ignore[arg-type]
+        with pytest.raises(Overloaded, match="cannot be reached"):
+            S3Places(open_bucket(settings), tmp_path, OURS).claim()
+        with pytest.raises(ConfigInvalid, match="blobs.ca_file cannot be read"):
+            open_bucket(replace(settings, ca_file=str(tmp_path / "missing.pem")))
+        trusting = open_bucket(replace(settings, ca_file=str(endpoint.ca_file)))
+        endpoint.comes_first = f"{THEIRS}\n".encode()  # between the look of the other and its write
+        with pytest.raises(BucketTaken, match=THEIRS):
+            S3Places(trusting, tmp_path, OURS).claim()
+        S3Places(trusting, tmp_path, THEIRS).claim()
+        assert endpoint.refused == 1
 
 
 @pytest.mark.parametrize(
@@ -124,6 +184,7 @@ def test_the_appliance_keeps_contents_where_it_is_told(shelf: BucketShelf, tmp_p
         ({"endpoint": "s3.example.com"}, "blobs.endpoint"),
         ({"endpoint": "https://ann:secret@s3.example.com"}, "blobs.endpoint"),
         ({"secret_key": ""}, "belong together"),
+        ({"ca_file": "/etc/ssl/ca.pem", "endpoint": "http://s3.example.com"}, "blobs.ca_file"),
     ],
 )
 def test_settings_that_cannot_work_are_named(wrong: dict[str, str], named: str) -> None:

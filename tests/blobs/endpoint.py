@@ -1,0 +1,82 @@
+"""An endpoint behind a private authority that keeps objects in memory and writes on conditions, as Amazon's does."""
+
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from tests.sites.signing import Authority, text_of
+
+
+@dataclass
+class Endpoint:
+    """What is kept; `comes_first` is what somebody else writes right after the first look, `refused` counts writes that came
+    too late."""
+
+    url: str
+    ca_file: Path
+    kept: dict[str, bytes] = field(default_factory=dict)
+    comes_first: bytes = b""
+    refused: int = 0
+
+
+@contextmanager
+def running_endpoint(folder: Path) -> Iterator[Endpoint]:
+    """On a free port of loopback."""
+    authority = Authority()
+    chain, key = authority.pair("localhost")
+    (folder / "ca.pem").write_text(text_of(authority.certificate))
+    (folder / "server.pem").write_text(chain + key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.pem")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.endpoint = Endpoint(f"https://localhost:{server.server_address[1]}", folder / "ca.pem")  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.endpoint  # type: ignore[attr-defined]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    @property
+    def _endpoint(self) -> Endpoint:
+        return self.server.endpoint  # type: ignore[attr-defined,no-any-return]
+
+    def do_GET(self) -> None:
+        found = self._endpoint.kept.get(self.path)
+        if found is None:
+            if self._endpoint.comes_first:
+                self._endpoint.kept[self.path] = self._endpoint.comes_first
+            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        else:
+            self._answer(200, found)
+
+    def do_PUT(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("If-None-Match") == "*" and self.path in self._endpoint.kept:
+            self._endpoint.refused += 1
+            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+        else:
+            self._endpoint.kept[self.path] = content
+            self._answer(200, b"")
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"1"')
+        self.send_header("Last-Modified", "Sun, 22 Nov 2026 00:00:00 GMT")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Nothing."""
