@@ -166,7 +166,7 @@ def test_a_private_endpoint_is_reached_by_its_authority_and_one_of_two_marks_it(
         settings = Settings(store="s3", bucket="contents", endpoint=endpoint.url, **keys)  # type: ignore[arg-type]
         with pytest.raises(Overloaded, match="cannot be reached"):
             S3Places(open_bucket(settings), tmp_path, OURS).claim()
-        with pytest.raises(ConfigInvalid, match="blobs.ca_file cannot be read"):
+        with pytest.raises(ConfigInvalid, match=r"blobs\.ca_file cannot be read"):
             open_bucket(replace(settings, ca_file=str(tmp_path / "missing.pem")))
         trusting = open_bucket(replace(settings, ca_file=str(endpoint.ca_file)))
         endpoint.comes_first = f"{THEIRS}\n".encode()  # between the look of the other and its write
