@@ -101,7 +101,7 @@ from appliance.webapps.domains import service as domains
 from appliance.webapps.publishing import Publishing
 from appliance.webapps.traffic import noting as traffic
 from appliance.webapps.traffic.quotas import Quotas
-from appliance.webapps.visits import Visits
+from appliance.webapps.visits import Visits, forget_person
 
 API_THREADS = 32
 
@@ -127,6 +127,7 @@ def open_store(config: Config) -> Sealer:
     tenants.on_tenant_delete(documents.forget_tenant)
     tenants.before_tenant_delete(refuse_tenant_with_kept)
     tenants.on_tenant_delete(domains.forget_tenant)
+    people.on_new_password(forget_person)
     return sealer
 
 
@@ -201,7 +202,7 @@ def build(config: Config) -> Appliance:
     exits = Exits(blobs, reviews)
     withdraw = (
         approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile), own_domains.table.watch(),
-        on_other_host(custom_hosts(own_domains.table)), people.on_new_password(visits.forget_person),
+        on_other_host(custom_hosts(own_domains.table)),
     )  # fmt: skip
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,

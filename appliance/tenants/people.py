@@ -81,10 +81,10 @@ def set_password(login: str, password: str) -> Person:
 _on_password: list[Callable[[str], None]] = []
 
 
-def on_new_password(forget: Callable[[str], None]) -> Callable[[], None]:
-    """Have `forget(user_id)` called inside the write that replaces a password; answers how to withdraw that."""
-    _on_password.append(forget)
-    return lambda: _on_password.remove(forget)
+def on_new_password(forget: Callable[[str], None]) -> None:
+    """Have `forget(user_id)` called inside the write that replaces a password."""
+    if forget not in _on_password:
+        _on_password.append(forget)
 
 
 def find_user(login: str) -> Person:

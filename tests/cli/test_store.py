@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -13,7 +14,15 @@ import pytest
 
 from appliance import __version__
 from appliance.cli import main
+from appliance.core import clock, db
 from appliance.core.config import example
+from appliance.core.crypto import Sealer
+from appliance.core.scope import TenantScope
+from appliance.tenants import people
+from appliance.webapps.access import parse_access
+from appliance.webapps.models import WebAppRow
+from appliance.webapps.visitors import Visitor
+from appliance.webapps.visits import Visits
 
 Gos = Callable[..., tuple[int, str, str]]
 
@@ -239,3 +248,19 @@ def test_the_command_is_a_program(tmp_path: Path) -> None:
     assert run("tenant", "add", "acme").returncode == 1
     assert run("nothing").returncode == 2
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_new_password_ends_the_visits_of_its_member(gos: Gos, acme: str) -> None:
+    assert gos("user", "add", "ann@example.com", "--tenant", acme, "--role", "owner")[0] == 0
+    now = clock.now_ms()
+    db.open_database(f"sqlite:///{os.environ['GOS_DATA']}/gos.db")
+    scope = TenantScope(acme, "key:acme")
+    row = {"name": "Shop", "description": "", "last_version": 0, "created_at": now, "updated_at": now}
+    db.write(lambda: scope.insert(WebAppRow, id="shop", **row))
+    for who in (people.find_user("ann@example.com").id, "usr_other"):
+        Visits(Sealer(b"k" * 32)).open_visit(scope, "shop", parse_access("members"), Visitor("member", who, ""))
+    db.close_database()
+    assert gos("user", "password", "ann@example.com", stdin="another long enough password\n")[0] == 0
+    db.open_database(f"sqlite:///{os.environ['GOS_DATA']}/gos.db")
+    assert db.rows("SELECT subject FROM webapp_visit") == [("usr_other",)]
+    db.close_database()
