@@ -85,10 +85,15 @@ class Permission:
         await self._app(scope, receive, send)
 
     async def _is_permitted(self, match: HostMatch) -> bool:
-        """Names that exist; a WebApp's host only with its app, or anybody could have certificates made for invented ones."""
-        if match.kind != "webapp" or match.custom:
+        """Names that exist; a WebApp's host only with its app, and a preview's with its version, or anybody could have certificates
+        made for invented ones."""
+        if match.kind not in ("webapp", "preview") or match.custom:
             return match.kind in ("base", "tenant", "webapp", "cdn")
-        ask = partial(self._webapps.published_number, TenantScope(str(match.tenant), "site"), str(match.app))
+        scope, app = TenantScope(str(match.tenant), "site"), str(match.app)
+        if match.version is not None:
+            ask = partial(self._webapps.made_at, scope, app, match.version)
+        else:
+            ask = partial(self._webapps.published_number, scope, app)
         return await asyncio.get_running_loop().run_in_executor(self._threads, ask) is not None
 
     def _is_proxy(self, scope: Scope) -> bool:

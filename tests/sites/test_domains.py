@@ -88,12 +88,15 @@ def permitted(running: Running, name: str, headers: dict[str, str] | None = None
 
 
 def test_a_proxy_may_have_certificates_made_for_names_that_exist(running: Running, home: str) -> None:
-    for name in (home, "HOME.test", "www.home.test", "own-home--acme.content.localhost", "acme.localhost", "localhost"):
+    app = "own-home--acme.content.localhost"
+    for name in (home, "HOME.test", "www.home.test", app, f"v1-{app}", "acme.localhost", "localhost"):
         assert permitted(running, name) == 200, name
     for name in (
         "other.test",
         "a.home.test",
         "no-app--acme.content.localhost",
+        f"v99-{app}",
+        "v1-no-app--acme.content.localhost",
         "nobody.localhost",
         "",
         "*.home.test",
