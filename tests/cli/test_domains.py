@@ -64,3 +64,12 @@ def test_the_doctor_names_domains_that_fail(config: Config) -> None:
     db.write(lambda: db.execute("UPDATE domain SET failing_since = 1, error = 'gone' WHERE tenant_id = 'acme'"))
     db.close_database()
     assert ("FAIL", "the domain corp.example of acme is pending_dns: gone") in list(doctor.check_domains(config))
+
+
+def test_a_claim_that_nobody_ever_proved_is_no_fault_of_the_set_up(config: Config) -> None:
+    open_store(config)
+    db.write(lambda: db.execute("UPDATE domain SET state = 'failed', error = 'not proven'"))
+    db.write(lambda: db.execute("UPDATE domain SET verified_at = 1 WHERE tenant_id = 'globex'"))  # its certificate is what failed
+    db.close_database()
+    told = {text.partition(" of ")[2].partition(" ")[0]: level for level, text in doctor.check_domains(config) if " of " in text}
+    assert told == {"acme": "note", "globex": "FAIL"}

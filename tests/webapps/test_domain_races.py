@@ -6,12 +6,16 @@ import pytest
 
 from appliance.connectors.egress import Egress
 from appliance.core import clock, db
+from appliance.core.crypto import Sealer
+from appliance.core.errors import Conflict, RateLimited
 from appliance.core.scope import TenantScope
+from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains.looking import Outside
 from appliance.webapps.domains.lookups import Lookups
 from appliance.webapps.domains.records import Domain
 from appliance.webapps.domains.service import Domains, NewDomain, Settings, note_certificate
-from appliance.webapps.service import WebApps
+from appliance.webapps.service import NewApp, WebApps
+from tests.sites.signing import Authority
 from tests.webapps.name_server import NameServer, running_name_server
 
 OURS, OTHER = "127.0.0.1", "127.9.9.9"
@@ -128,3 +132,50 @@ def test_what_the_operator_approves_before_it_leads_here_waits_too(
     dns.set(HOST, "A", OTHER)  # it has led here once: now it is lost
     days_pass(domains, monkeypatch, 1)
     assert domains.get_domain(acme, "shop", HOST).failing_since is not None
+
+
+def test_a_domain_that_is_given_up_leaves_no_certificate_behind(
+    domains: Domains, acme: TenantScope, dns: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (HOST, "corp.example"):
+        dns.set(name, "A", OURS)
+    claim(domains, acme, dns, redirect_from="apex")
+    domains.verify_domain(acme, "shop", HOST)
+    certificates = Certificates(Sealer(b"k" * 32))
+    certificates.upload(acme, HOST, Authority().pair(HOST, "corp.example"), also=["corp.example"])
+    certificates.upload(acme, "other.example", Authority().pair("other.example"))
+    dns.clear(HOST)
+    days_pass(domains, monkeypatch, 9)
+    assert "domain.disable" in told()
+    assert list(certificates.read_changed({})[0]) == ["other.example"]
+
+
+def test_one_tenant_does_not_use_up_the_looks_of_others(
+    domains: Domains, webapps: WebApps, acme: TenantScope, globex: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    webapps.create_app(globex, NewApp("shop"))
+    for scope, host in ((acme, HOST), (acme, "more.example"), (globex, "globex.example")):
+        domains.claim_domain(scope, "shop", NewDomain(host))
+    seen: list[object] = []
+
+    def look_at_others() -> None:
+        with pytest.raises(RateLimited):
+            domains.verify_domain(acme, "shop", "more.example")
+        seen.append(domains.verify_domain(globex, "shop", "globex.example").checked_at)
+
+    during_a_look(monkeypatch, domains, look_at_others)
+    seen.append(domains.verify_domain(acme, "shop", HOST).checked_at)
+    seen.append(domains.verify_domain(acme, "shop", "more.example").checked_at)
+    assert None not in seen
+    assert len(seen) == 3
+
+
+def test_a_tenant_has_fifty_claims_waiting_at_most(domains: Domains, webapps: WebApps, acme: TenantScope) -> None:
+    for app in ("one", "two", "three"):
+        webapps.create_app(acme, NewApp(app))
+    for number in range(50):
+        domains.claim_domain(acme, ("one", "two", "three")[number // 20], NewDomain(f"d{number}.corp.example"))
+    with pytest.raises(Conflict, match="50 claims"):
+        domains.claim_domain(acme, "three", NewDomain("d50.corp.example"))
+    domains.approve_domain(acme, "d0.corp.example")
+    domains.claim_domain(acme, "three", NewDomain("d50.corp.example"))

@@ -12,6 +12,7 @@ from appliance.core.errors import AlreadyExists, RateLimited
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
 from appliance.tenants.service import system_scope
+from appliance.webapps.certificates.service import forget_certificate
 
 from . import holding
 from .looking import Look, Outside
@@ -22,7 +23,7 @@ from .table import note_change
 
 LEASE_MS = 120_000
 ROUND_SECONDS = 2.0
-AT_ONCE = 4  # looks that callers may have going in this process
+AT_ONCE = 8  # looks that callers may have going in this process, one for each tenant
 
 
 class Checker:
@@ -31,16 +32,21 @@ class Checker:
     def __init__(self, settings: Settings, outside: Outside) -> None:
         self._settings = settings
         self._outside = outside
-        self._asked = threading.BoundedSemaphore(AT_ONCE)
+        self._asked: set[str] = set()  # the tenants whose looks are under way
+        self._turn = threading.Lock()
 
     def check_now(self, scope: TenantScope, row: DomainRow) -> None:
-        """Look because somebody asks; further looks are soon again.  RateLimited while too many are under way."""
-        if not self._asked.acquire(blocking=False):
-            raise RateLimited("several domains are being looked at; try again in a moment", headers={"Retry-After": "3"})
+        """Look because somebody asks; further looks are soon again.  RateLimited while a look for the same tenant, or too many
+        for others, are under way."""
+        with self._turn:
+            if scope.tenant_id in self._asked or len(self._asked) >= AT_ONCE:
+                raise RateLimited("another domain is being looked at; try again in a moment", headers={"Retry-After": "3"})
+            self._asked.add(scope.tenant_id)
         try:
             self._check(scope, row, afresh=True)
         finally:
-            self._asked.release()
+            with self._turn:
+                self._asked.remove(scope.tenant_id)
 
     def check_due(self) -> int:
         """Look at what is due, domains in use before claims, for some seconds at most; answers how many."""
@@ -100,6 +106,8 @@ def _write(scope: TenantScope, row: DomainRow, look: Look, verdict: Verdict) -> 
             }
     told = {"webapp": row.app_id, "error": changes.get("error")}
     if verdict.gives_up:
+        for name in row.names:
+            forget_certificate(scope.tenant_id, name)
         holding.release(scope, row.host)
         audit.record(scope, "domain.disable", row.host, told)
     if verdict.tells:

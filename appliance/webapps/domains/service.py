@@ -44,6 +44,7 @@ __all__ = [
 ]  # fmt: skip
 
 MOST_DOMAINS = 20
+MOST_UNPROVEN = 50  # of a tenant: each is looked at again and again, by the one thread that looks for everybody
 _SOON_MS = 30_000
 
 
@@ -70,6 +71,8 @@ class Domains:
                 raise ValidationFailed("this host name needs the method txt: it has been used here before", pointer="/method")
             if scope.select(DomainRow).where(DomainRow.app_id == app_id).count() >= MOST_DOMAINS:
                 raise Conflict(f"a WebApp has at most {MOST_DOMAINS} domains; delete one that is not used")
+            if scope.select(DomainRow).where(DomainRow.verified_at.is_null()).count() >= MOST_UNPROVEN:
+                raise Conflict(f"{MOST_UNPROVEN} claims of this tenant wait for their proof; prove or delete some first")
             now = clock.now_ms()
             row = DomainRow(
                 tenant_id=scope.tenant_id, host=host, app_id=app_id, state="pending_dns", method=new.method,

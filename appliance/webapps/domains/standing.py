@@ -61,7 +61,8 @@ def _judge_claim(settings: Settings, row: DomainRow, look: Look, now: int) -> Ve
 def _judge_held(settings: Settings, row: DomainRow, look: Look, now: int) -> Verdict:
     state = state_of_proven(settings, row, leads_here=look.leads_here)
     changes: dict[str, Any] = {"leads_here": row.leads_here if look.leads_here is None and look.passing else look.leads_here}
-    lost = look.proven is False or (look.leads_here is False and state != "verified")
+    waits = row.state == "verified" or row.leads_here is None  # it has not been seen to lead here yet
+    lost = look.proven is False or (look.leads_here is False and not waits)
     if not lost and not look.passing:
         error = look.error if look.leads_here is False else None
         after = _after(row, MINUTE, now, HOUR) if state == "verified" else {"tries": 0, "next_check_at": now + 6 * HOUR}
