@@ -26,10 +26,11 @@ from appliance.monitor import audit
 from appliance.monitor.retention import tenant_ids
 
 from .delivery_models import ScanRow
+from .turns import Turns
 
 log = logging.getLogger(__name__)
 PLACE = "{file}"
-AT_ONCE = 4
+AT_ONCE, WAITING, WAIT_SECONDS = 4, 12, 30.0
 LONGEST_OUTPUT, LONGEST_FINDING = 64 << 10, 200
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
@@ -69,11 +70,11 @@ class Scanner:
     on_error: Literal["refuse", "quarantine"] = "refuse"
 
     def look_at(self, path: Path) -> Verdict:
-        """The verdict on a file: no shell, no environment of ours, no input, and an end after `timeout_s`."""
+        """The verdict on a file: no shell, no environment of ours, no input, and an end after `timeout_s`.  Overloaded."""
         given = [part.replace(PLACE, str(path)) for part in self.command]
         if not any(PLACE in part for part in self.command):
             given.append(str(path))
-        with _running:
+        with _running.taken():
             try:
                 return self._run(given)
             except OSError as error:
@@ -100,7 +101,7 @@ class Scanner:
         return Verdict("unknown", finding or f"it ended with status {started.returncode}")
 
 
-_running = threading.BoundedSemaphore(AT_ONCE)
+_running = Turns("the scanner", AT_ONCE, WAITING, WAIT_SECONDS)
 
 
 def _kill(pid: int, too_late: threading.Event) -> None:
@@ -136,7 +137,7 @@ class ScannedBlobs(Blobs):
         self._scanner = scanner
 
     def put_received(self, scope: TenantScope, received: Received) -> StoredBlob:
-        """As Blobs; Infected, and ScanFailed unless what cannot be judged is put in quarantine."""
+        """As Blobs; Infected, Overloaded, and ScanFailed unless what cannot be judged is put in quarantine."""
         try:
             verdict = self._scanner.look_at(received.path)
             if verdict.state == "infected":

@@ -4,7 +4,6 @@ The token of a link has 192 random bits and is told once; what is kept is its ke
 """
 
 import secrets
-import threading
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -25,6 +24,7 @@ from .delivery_models import DownloadRow, ShareRow
 from .downloads import Origin
 from .leaving import Exits, Leaving, Wanted, parse_wanted
 from .models import DocumentRow
+from .turns import Turns
 
 DAY = 86_400_000
 DEFAULT_DAYS, LONGEST_DAYS = 14, 366
@@ -33,7 +33,7 @@ LONGEST_NOTE = 1_000
 VISIT_MS = 24 * 3_600_000  # how long one download may be continued
 # OWASP's recommendation for argon2id: many may ask at once, and the number of attempts is limited besides.
 _hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
-_hashing = threading.BoundedSemaphore(4)
+_hashing = Turns("their password to be checked", 4, 8, 5.0)
 
 
 @dataclass(frozen=True)
@@ -164,10 +164,11 @@ class Shares:
         return None if found is None else OpenShare(_share(row), found)
 
     def is_password(self, scope: TenantScope, opened: OpenShare, password: str, origin: Origin) -> bool:
-        """Whether the password is that of the share; a wrong one is noted.  Whoever calls limits how often."""
+        """Whether the password is that of the share; a wrong one is noted.  Whoever calls limits how often.
+        Overloaded."""
         hashed = scope.get(ShareRow, id=opened.share.id).password_hash
         try:
-            with _hashing:
+            with _hashing.taken():
                 _hasher.verify(hashed or "", password[:1000])
         except (VerificationError, InvalidHashError):
             self.note_failure(scope, opened, "wrong_password", origin)

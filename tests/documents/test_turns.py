@@ -1,0 +1,90 @@
+"""Nobody waits without an end for a turn, nor do more than a few."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from appliance.blobs.local import LocalPlaces
+from appliance.blobs.service import Blobs
+from appliance.core.crypto import Sealer
+from appliance.core.errors import Overloaded
+from appliance.core.scope import TenantScope
+from appliance.documents import scanning, shares
+from appliance.documents.downloads import Origin
+from appliance.documents.leaving import Exits
+from appliance.documents.scanning import ScannedBlobs, Scanner
+from appliance.documents.service import HOLDERS, Documents, NewDocument
+from appliance.documents.shares import NewShare, Shares
+from appliance.documents.turns import Turns
+from tests.documents.test_shares import Approved
+
+
+def test_a_few_wait_and_the_rest_is_told_to_come_again() -> None:
+    turns, together, had = Turns("the mill", 2, 1, 60), threading.Barrier(3), list[bool]()
+    may_end = threading.Event()
+
+    def work() -> None:
+        with turns.taken():
+            together.wait(30)
+            assert may_end.wait(30)
+
+    def wait() -> None:
+        with turns.taken():
+            had.append(may_end.is_set())
+
+    working = [threading.Thread(target=work) for _ in range(2)]
+    for each in working:
+        each.start()
+    together.wait(30)
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    try:
+        ends = time.monotonic() + 20
+        while turns._admitted.acquire(blocking=False):  # until it waits
+            turns._admitted.release()
+            assert time.monotonic() < ends
+            threading.Event().wait(0.01)
+        with pytest.raises(Overloaded, match="the mill") as refused, turns.taken():
+            pass
+        assert refused.value.headers == {"Retry-After": "5"}
+    finally:
+        may_end.set()
+        for each in (*working, waiting):
+            each.join(30)
+    assert had == [True]
+    with turns.taken(), turns.taken():
+        pass
+
+
+def test_a_wait_ends() -> None:
+    turns = Turns("the mill", 1, 1, 0.01)
+    with turns.taken():
+        for _ in range(3):
+            with pytest.raises(Overloaded), turns.taken():
+                pass
+
+
+def test_a_busy_scanner_and_busy_passwords_are_told(
+    documents: Documents, blobs: Blobs, acme: TenantScope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = LocalPlaces(tmp_path / "scanned")
+    scanned = ScannedBlobs(places, HOLDERS, Scanner(["/bin/true"], 30, "quarantine"))
+    sharing = Shares(Exits(blobs, Approved()), Sealer(b"k" * 32))
+    made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
+    _, token = sharing.create_share(acme, made, NewShare(password="a good sentence"))
+    with monkeypatch.context() as patched:
+        busy = Turns("the test", 1, 0, 0)
+        patched.setattr(scanning, "_running", busy)
+        patched.setattr(shares, "_hashing", busy)
+        opened = sharing.open_share(acme, token)
+        assert opened is not None
+        with busy.taken():
+            with pytest.raises(Overloaded, match="the test"):
+                scanned.put(acme, b"two")
+            with pytest.raises(Overloaded, match="the test"):
+                sharing.is_password(acme, opened, "a good sentence", Origin("", ""))
+    assert not list((tmp_path / "scanned" / "incoming").iterdir())
+    assert scanned.put(acme, b"two").size == 3
+    assert sharing.is_password(acme, opened, "a good sentence", Origin("", ""))
