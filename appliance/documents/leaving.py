@@ -8,10 +8,10 @@ from appliance.core import db
 from appliance.core.errors import ApiKeyLeaked, Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
 
-from .delivery_models import ScanRow
 from .folder_rules import demands_review
 from .key_checks import KeyChecks
 from .models import DocumentRevision, DocumentRow
+from .quarantine import is_kept_back
 
 Wanted = int | Literal["latest", "latest_approved"]
 
@@ -55,7 +55,7 @@ class Exits:
             row = scope.find(DocumentRow, id=document_id)
             number = None if row is None else self._number(scope, row, wanted)
             found = None if number is None else scope.find(DocumentRevision, document_id=document_id, number=number)
-            if row is None or found is None or not may_be_read(scope, found.sha256):
+            if row is None or found is None or is_kept_back(scope, found.sha256):
                 return None
         if self._key_checks.holds_key(scope, found.sha256):
             return None
@@ -87,12 +87,6 @@ class Exits:
         if demanded or wanted == "latest_approved":
             return self._reviews.latest_approved(scope, row.id)
         return int(row.revision)
-
-
-def may_be_read(scope: TenantScope, sha256: str) -> bool:
-    """Whether no scanner holds the content back."""
-    kept_back = scope.select(ScanRow).where(ScanRow.sha256 == sha256, ScanRow.state != "clean")
-    return not kept_back.exists()
 
 
 def parse_wanted(text: str) -> Wanted:

@@ -14,7 +14,7 @@ from appliance.core.errors import ApplianceError, NotFound, Overloaded
 from appliance.core.scope import TenantScope
 from appliance.formats import Bounds, FormatFailed, Formats, Work
 
-from . import preview_rows
+from . import preview_rows, quarantine
 from .preview_rows import Frame, Outcome
 from .records import Content, Document
 from .service import Documents
@@ -59,6 +59,7 @@ def documents_with_preview(scope: TenantScope, documents: Iterable[Document], wi
     """The ids of those whose newest content can be shown, as far as anybody knows who has not looked into it."""
     likely = [each for each in documents if has_preview(each.media_type) and each.size <= LARGEST]
     refused = preview_rows.refused(scope, [each.sha256 for each in likely], width)
+    refused |= quarantine.kept_back_of(scope, [each.sha256 for each in likely])
     return {each.id for each in likely if each.sha256 not in refused}
 
 

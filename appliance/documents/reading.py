@@ -15,6 +15,7 @@ from appliance.core.scope import TenantScope
 from appliance.formats import Bounds, Cancelled, FormatFailed, Formats, Work
 from appliance.tenants.service import system_scope
 
+from .quarantine import SQL_NOT_KEPT_BACK
 from .text_models import TextRow
 from .texts import OFFICE, PICTURES, PLAIN, is_readable, store_text
 
@@ -28,6 +29,7 @@ LEASE_MS = 10 * 60_000
 RETRY_MS = 60_000
 SCANNED_PAGES = 20
 LEAST_CHARACTERS = 8  # of a page that is no scan, on average
+_FREE = SQL_NOT_KEPT_BACK.format(table="document_text")  # no reader is shown what a scanner holds back
 _UNWANTED = {code: None for code in range(32) if code not in (9, 10)} | dict.fromkeys(range(0xD800, 0xE000))
 _TEXT = Bounds(60, 256, 64 << 20)
 _SCAN = Bounds(240, 512, 64 << 20)
@@ -146,7 +148,7 @@ def _claim() -> Wish | None:
         now = clock.now_ms()
         due = db.rows(
             "SELECT tenant_id, id, content, media_type, tries, next_try_at FROM document_text "
-            "WHERE state = 'pending' AND next_try_at <= ? ORDER BY next_try_at, id LIMIT 1",
+            f"WHERE state = 'pending' AND next_try_at <= ? AND {_FREE} ORDER BY next_try_at, id LIMIT 1",  # noqa: S608
             (now,),
         )
         if not due:

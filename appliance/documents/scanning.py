@@ -47,12 +47,6 @@ class ScanFailed(ApplianceError):
     code, status = "scan_failed", 503
 
 
-class Quarantined(ApplianceError):
-    """The content is kept and given to nobody until the scanner has found it clean."""
-
-    code, status = "quarantined", 409
-
-
 @dataclass(frozen=True)
 class Verdict:
     """What the scanner said, and the last line it wrote."""
@@ -204,14 +198,6 @@ def incoming_blobs(settings: Scan, places: Places, holders: Iterable[str]) -> Bl
         return Blobs(places, holders)
     check_command(settings.command)
     return ScannedBlobs(places, holders, Scanner(settings.command, settings.timeout_s, settings.on_error))
-
-
-def refuse_kept_back(scope: TenantScope, sha256: str) -> None:
-    """Quarantined when a scanner holds the content back."""
-    row = scope.find(ScanRow, sha256=sha256)
-    if row is not None and row.state != "clean":
-        why = "is malware" if row.state == "infected" else "could not be scanned for malware yet"
-        raise Quarantined(f"the content {why} and is given to nobody; delete the document, or ask the operator")
 
 
 def check_command(command: Sequence[str]) -> None:

@@ -25,8 +25,9 @@ from .media_types import settle_media_type
 from .metadata import check_metadata, merge, read_metadata, set_metadata
 from .models import DocumentRevision, DocumentRow, DocumentTag
 from .naming import check_comment, check_folder, check_name, check_tags, clean_name
+from .quarantine import refuse_kept_back
 from .records import Changes, Content, Document, Event, Listener, NewDocument, Revision, Wanted
-from .scanning import ScannedBlobs, refuse_kept_back
+from .scanning import ScannedBlobs
 from .texts import Text
 
 __all__ = [

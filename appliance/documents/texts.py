@@ -16,6 +16,7 @@ from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 
 from .models import DocumentRevision
+from .quarantine import SQL_NOT_KEPT_BACK, kept_back
 from .text_models import TextRow
 
 TextState = Literal["none", "pending", "ready", "failed"]
@@ -118,16 +119,18 @@ def _words(text: str) -> str:
 
 
 def found_in(scope: TenantScope, words: list[str]) -> Any:
-    """The contents whose text has all the words, as a part of a query."""
+    """The contents whose text has all the words, and which may be read, as a part of a query."""
     fulfilled, wanted = full_text.condition(TABLE, words)
-    sql = f"(SELECT content FROM document_text WHERE tenant_id = ? AND {fulfilled})"  # noqa: S608  ours
+    free = SQL_NOT_KEPT_BACK.format(table=TABLE)
+    sql = f"(SELECT content FROM document_text WHERE tenant_id = ? AND {free} AND {fulfilled})"  # noqa: S608  ours
     return SQL(db.database.obj.statement(sql), (scope.tenant_id, wanted))
 
 
 def snippets(scope: TenantScope, contents: Iterable[str], words: list[str]) -> dict[str, str]:
     """Where the first of the words stands in each content, as HTML: escaped, every found word in `<mark>`."""
     known = scope.select(TextRow, TextRow.content, TextRow.beginning, TextRow.words)
-    rows = known.where(TextRow.content.in_(sorted(set(contents))), TextRow.state == "ready")
+    of_these = (TextRow.content.in_(sorted(set(contents))), TextRow.content.not_in(kept_back(scope)))
+    rows = known.where(*of_these, TextRow.state == "ready")
     shown = ((row.content, _snippet(row.beginning, row.words, words)) for row in rows.iterator())
     return {content: snippet for content, snippet in shown if snippet}
 

@@ -13,7 +13,7 @@ from appliance.core.errors import NotFound, Overloaded
 from appliance.core.scope import TenantScope
 from appliance.documents import previews, scanning, service
 from appliance.documents.previews import PreviewFailed, Previews
-from appliance.documents.scanning import Quarantined
+from appliance.documents.quarantine import Quarantined
 from appliance.documents.service import Documents, NewDocument
 from appliance.formats import Formats, Settings
 from appliance.tenants import service as tenants
@@ -121,6 +121,9 @@ def test_quarantine_holds_for_a_preview_that_was_made_before(documents: Document
     db.write(lambda: scanning._set_state(acme, sha256, "quarantined", "strange"))
     with pytest.raises(Quarantined):
         painter.get_preview(acme, made, 1, 160)
+    free = store(documents, acme, "b.png", png(40, 20))
+    listed = [documents.get_document(acme, each) for each in (made, free)]
+    assert previews.documents_with_preview(acme, listed, 160) == {free}
 
 
 @on_sqlite

@@ -18,9 +18,9 @@ from appliance.core.scope import TenantScope
 from appliance.core.sections import Scan
 from appliance.documents.leaving import Exits
 from appliance.documents.publications import NewPublication, Publications
+from appliance.documents.quarantine import Quarantined
 from appliance.documents.scanning import (
     Infected,
-    Quarantined,
     ScanFailed,
     ScannedBlobs,
     Scanner,

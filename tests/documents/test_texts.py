@@ -4,6 +4,7 @@ import io
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from appliance.core import clock, db, full_text
 from appliance.core.errors import InvalidRequest
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.documents import reading, service, texts
+from appliance.documents import reading, scanning, service, texts
+from appliance.documents.leaving import Exits
+from appliance.documents.quarantine import Quarantined
 from appliance.documents.reading import LEASE_MS, MOST_TRIES, TextReader
 from appliance.documents.service import Documents, NewDocument, Wanted
 from appliance.formats import Bounds, Formats, Settings, Work
 from appliance.tenants import service as tenants
+from tests.documents.test_shares import Approved
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
@@ -61,6 +65,35 @@ def office(**members: str) -> bytes:
         for name, text in members.items():
             archive.writestr(name.replace("__", "/") + ".xml", text)
     return out.getvalue()
+
+
+def test_what_is_in_quarantine_is_neither_read_nor_found(
+    documents: Documents, blobs: Blobs, reader: TextReader, acme: TenantScope, globex: TenantScope
+) -> None:
+    """Whether its text was read before or not; another tenant's equal content is its own matter."""
+    letter = "Kündigung zum Jahresende"
+    read = store(documents, acme, "read.txt", letter)
+    store(documents, globex, "theirs.txt", letter)
+    reader.read_all()
+    unread = store(documents, acme, "unread.txt", f"{letter}, noch einmal")
+    contents = [documents.get_document(acme, each).sha256 for each in (read, unread)]
+    for sha256 in contents:
+        db.write(partial(scanning._set_state, acme, sha256, "quarantined", "strange"))
+    assert reader.read_all() == 0
+    assert (found(documents, acme, "Kündigung"), found(documents, globex, "Kündigung")) == ([], ["theirs.txt"])
+    assert found(documents, acme, "read.txt") == ["read.txt", "unread.txt"]  # by their names, so that they can be deleted
+    assert texts.snippets(acme, contents, ["kundigung", "kündigung"]) == {}
+    exits = Exits(blobs, Approved())
+    for each in (read, unread):
+        assert exits.find(acme, each, "latest") is None
+        for look in (documents.open_content, documents.open_text):
+            with pytest.raises(Quarantined):
+                look(acme, each)
+    for sha256 in contents:
+        db.write(partial(scanning._forget, acme, sha256))
+    assert reader.read_all() == 1
+    assert found(documents, acme, "Kündigung") == ["read.txt", "unread.txt"]
+    assert exits.find(acme, read, "latest") is not None
 
 
 def test_texts_are_found_by_their_words(documents: Documents, reader: TextReader, acme: TenantScope, globex: TenantScope) -> None:
