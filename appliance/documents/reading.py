@@ -147,8 +147,8 @@ def _claim() -> Wish | None:
     while True:
         now = clock.now_ms()
         due = db.rows(
-            "SELECT tenant_id, id, content, media_type, tries, next_try_at FROM document_text "
-            f"WHERE state = 'pending' AND next_try_at <= ? AND {_FREE} ORDER BY next_try_at, id LIMIT 1",  # noqa: S608
+            "SELECT tenant_id, id, content, media_type, tries, next_try_at FROM document_text "  # noqa: S608
+            f"WHERE state = 'pending' AND next_try_at <= ? AND {_FREE} ORDER BY next_try_at, id LIMIT 1",
             (now,),
         )
         if not due:
