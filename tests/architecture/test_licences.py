@@ -1,0 +1,93 @@
+"""What the appliance runs on may be shipped with it: every package of the lock has a licence that is allowed."""
+
+import re
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.architecture.source_tree import ROOT
+
+# Permissive ones; and those with a weak copyleft, of packages that are used as they are and can be replaced.
+PERMISSIVE = {
+    *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD", "CC0-1.0", "ISC", "MIT", "MIT-0", "MIT-CMU", "PSF-2.0", "Zlib"),
+    "LLVM-exception",
+}
+WEAK_COPYLEFT = {"LGPL-2.1", "LGPL-3.0-only", "MPL-2.0"}
+# What packages say in their own words, as identifiers of SPDX.
+SAID = {
+    "3-Clause BSD License": "BSD-3-Clause",
+    "Apache 2.0": "Apache-2.0",
+    "Apache License, Version 2.0": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "BSD 3-Clause License": "BSD-3-Clause",
+    "BSD License": "BSD",
+    "BSD-3-Clause, Apache-2.0, dependency licenses": "BSD-3-Clause AND Apache-2.0",  # pypdfium2, with PDFium's own
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "PSFL": "PSF-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
+GRANTS = {"Permission is hereby granted, free of charge, to any person obtaining a copy": "MIT"}
+TABLE = ROOT / "docs" / "licences.md"
+
+
+def locked() -> dict[str, str]:
+    """The packages of the lock that belong to this machine, and their versions."""
+    lines = (ROOT / "packaging" / "requirements.lock").read_text().splitlines()
+    found = [Requirement(line.rstrip("\\ ")) for line in lines if re.match(r"[A-Za-z0-9]", line)]
+    return {each.name: str(each.specifier) for each in found if each.marker is None or each.marker.evaluate()}
+
+
+def licence_of(package: Distribution) -> str:
+    """What its metadata says, as an expression of SPDX; empty when nothing in it can be told."""
+    says = package.metadata.get_all
+    classifiers = [name.rpartition(" :: ")[2] for name in says("Classifier", []) if name.startswith("License ::")]
+    stated = says("License-Expression", []) or [*says("License", []), *classifiers]
+    return next(filter(None, map(as_allowed, stated)), "") if stated else granted(package)
+
+
+def as_allowed(said: str) -> str:
+    """The licence when it is allowed, with every part of it; empty when it is another."""
+    licence = SAID.get(said.strip(), said.strip())
+    return licence if words_of(licence) <= PERMISSIVE | WEAK_COPYLEFT else ""
+
+
+def granted(package: Distribution) -> str:
+    """By the file of the licence, where nothing else says it."""
+    named = [file for file in package.files or [] if re.search(r"\.dist-info/.*licen[cs]e", str(file), re.IGNORECASE)]
+    texts = [" ".join(str(file.locate().read_text()).split()) for file in named]  # type: ignore[attr-defined]
+    return next((name for words, name in GRANTS.items() if any(words in text for text in texts)), "")
+
+
+def words_of(expression: str) -> set[str]:
+    return set(re.split(r"\s+(?:AND|OR|WITH)\s+", expression))
+
+
+def table() -> dict[str, str]:
+    """Package and licence of every row of the page."""
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| ([^|]+?) \|", TABLE.read_text(), re.MULTILINE)
+    return dict(rows)
+
+
+@pytest.mark.parametrize("name", sorted(locked()))
+def test_every_package_of_the_lock_has_an_allowed_licence(name: str) -> None:
+    try:
+        package = distribution(name)
+    except PackageNotFoundError:
+        pytest.fail(f"{name} is in the lock and not installed: install packaging/requirements-test.lock")
+    assert licence_of(package), f"look up the licence of {name}, and add what its metadata says to SAID if it may be shipped"
+
+
+def test_the_page_names_every_package_whose_licence_asks_for_more() -> None:
+    told = table()
+    weak = {name for name in locked() if words_of(licence_of(distribution(name))) & WEAK_COPYLEFT}
+    assert weak
+    assert weak <= set(told)
+    assert {name: licence_of(distribution(name)) for name in told} == told
+
+
+def test_a_licence_that_nobody_has_allowed_is_found() -> None:
+    for said in ("GPL-3.0-only", "AGPL-3.0-or-later", "MIT AND GPL-2.0-only", "Proprietary", ""):
+        assert as_allowed(said) == ""
+    assert as_allowed("Apache-2.0 WITH LLVM-exception") == "Apache-2.0 WITH LLVM-exception"
