@@ -162,9 +162,9 @@ class Appliance:
         for each in self.upkeep:
             each.stop()
         self.deliverer.stop()
+        self.services.publishing.stop()  # its checks run processes, and judge a version by them
         self.services.processes.stop(self.config.server.shutdown_seconds)
         self.services.executor.stop()
-        self.services.publishing.stop()
         self.services.requests.flush()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
         self.services.pool.stop()

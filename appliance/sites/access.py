@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, MutableMapping
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from appliance.connectors.egress import Egress
 from appliance.core import clock, db
-from appliance.core.errors import ApplianceError, NotFound, PayloadTooLarge, SignInRequired
+from appliance.core.errors import ApplianceError, NotFound, PayloadTooLarge, RateLimited, SignInRequired
 from appliance.core.scope import TenantScope
 from appliance.monitor.logs import Line, write_lines
 from appliance.solutions.services import Services
@@ -22,6 +23,7 @@ from appliance.webapps.visitors import ANONYMOUS, Visitor
 from appliance.webapps.visits import Visits
 
 from .answers import Exchange, Receive, Scope, Send, answer, refuse
+from .buckets import Allowance, Buckets
 from .provider_sign_in import ProviderSignIn
 from .sign_in import SignIn
 from .sign_in_pages import SignInPages
@@ -41,6 +43,7 @@ from .visiting import (
 T = TypeVar("T")
 WHO = "/_gos/visit"
 FOLLOWED = "/_gos/executions/"  # whoever called an open route follows it; a ticket is good for its browser alone
+TOLD = Allowance(20, 600)  # lines of an app about sign-ins that do not work
 MOST_FORM = 16 << 10
 MOST_FIELDS = 20
 NOT_SET_UP = "the sign-in of this app is not set up; tell whoever runs it"
@@ -71,6 +74,7 @@ class AccessGate:
         self._pages = pages
         self._threads = threads
         self._submit = submit
+        self._told = Buckets()
 
     async def admit(self, tenant: TenantScope, app: str, access: Access, exchange: Exchange) -> Admitted | None:
         """The visitor of a request that may go on; None when it has been answered."""
@@ -121,15 +125,21 @@ class AccessGate:
 
     async def _explain(self, error: ApplianceError, asked: Asked, scope: Scope, send: Send) -> None:
         if isinstance(error, NotFound | ProviderFailed):  # a secret that is not set, a provider that is not as it must be
-            said = f"nobody can sign in to the app {asked.app}: {error.message}"
-            line = Line(clock.now_ms(), "error", "webapp", said, {"webapp": asked.app}, request_id=scope["gos.request_id"])
-            db.submit(lambda: write_lines(asked.scope, [line]))
+            self._tell_operator(asked, error, scope["gos.request_id"])
             error = _NotSetUp(NOT_SET_UP) if isinstance(error, NotFound) else ProviderFailed(NOT_DONE)
         if wants_page(asked.headers):
             told = {"title": "Not signed in", "message": error.message}
             await self._show(Page("problem.html", told, error.status, headers=error.headers), asked, send)
         else:
             await refuse(send, error, scope["gos.request_id"])
+
+    def _tell_operator(self, asked: Asked, error: ApplianceError, request_id: str) -> None:
+        """A line in the log; nobody fills it by trying again and again."""
+        with suppress(RateLimited):
+            self._told.take(asked.key, TOLD)
+            said = f"nobody can sign in to the app {asked.app}: {error.message}"
+            line = Line(clock.now_ms(), "error", "webapp", said, {"webapp": asked.app}, request_id=request_id)
+            db.submit(lambda: write_lines(asked.scope, [line]))
 
     async def _show(self, shown: Page | Redirect, asked: Asked, send: Send) -> None:
         status, body, headers = self._pages.render(shown, asked)

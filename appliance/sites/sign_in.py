@@ -23,6 +23,7 @@ from .visiting import (
     Answer,
     AskCookie,
     Asked,
+    Foreign,
     Page,
     Redirect,
     can_hold_cookies,
@@ -50,6 +51,7 @@ class SignIn:
         self._cookie = AskCookie(visits.sealer)
         self._passwords = Attempts(free=5, first=2.0, longest=300.0)
         self._letters = Attempts(free=5, first=60.0, longest=1800.0)
+        self._providers = Attempts(free=20, first=2.0, longest=300.0)
         self._pages: dict[tuple[str, str], Callable[[Asked], Answer]] = {
             ("GET", SIGN_IN): self._show, ("POST", SIGN_IN): self._answer_form, ("GET", CODE): self._show_code,
             ("POST", CODE): self._check_code, ("GET", ENTER): self._enter_member, ("GET", OIDC): self._enter_user,
@@ -79,6 +81,7 @@ class SignIn:
         if asked.access.kind == "members":
             return self._ask_base(asked)
         if asked.access.kind == "oidc":
+            self._providers.begin(asked.key, asked.address)
             return self._provider.begin(asked)
         return Page(f"{asked.access.kind}.html", {"to": asked.target, "problem": ""})
 
@@ -166,7 +169,14 @@ class SignIn:
     # -- at a provider
 
     def _enter_user(self, asked: Asked) -> Answer:
-        return self._provider.finish(asked, lambda who, to: self._open(asked, who, to))
+        found = self._provider.finish(asked, lambda who, to: self._let_in(asked, who, to))
+        if isinstance(found, Foreign):  # the provider is asked, and may be asked again with what the browser keeps
+            self._providers.begin(asked.key, asked.address)
+        return found
+
+    def _let_in(self, asked: Asked, who: Visitor, to: str) -> Redirect:
+        self._providers.succeed(asked.key, asked.address)
+        return self._open(asked, who, to)
 
     # -- the end
 

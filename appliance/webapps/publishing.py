@@ -155,6 +155,8 @@ class Publishing:
             if self._stopping.is_set():
                 return False
             seen = probe(claim.scope, claim.app, None if row.state == "switched" else claim.number, check)
+            if self._stopping.is_set():  # what was seen may be of an appliance that ends
+                return False
             told = evidence(PHASES[row.state], check, seen)
             if not db.write(partial(self._note, claim, told)):
                 return False

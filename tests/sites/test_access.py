@@ -195,6 +195,11 @@ def test_a_password_that_is_not_set_opens_nothing(acme: httpx.Client, visitor: C
     answer = send(browser, "/_gos/sign-in", {"password": ""})
     assert answer.status_code == 503
     assert "NOT_SET" not in answer.text
+    for _ in range(25):
+        assert send(browser, "/_gos/sign-in", {"password": "x"}).status_code == 503
+    acme.put("/api/v1/secrets/ANOTHER", json={"value": "x"}).raise_for_status()  # behind the lines in the writer's queue
+    told = acme.get("/api/v1/logs", params={"source": "webapp", "text": "sign in to the app keyless", "limit": 100}).json()["data"]
+    assert len(told) == 20
 
 
 @pytest.mark.parametrize(

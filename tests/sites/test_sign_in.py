@@ -201,3 +201,9 @@ def test_a_token_that_is_not_good_is_told_to_the_operator_alone(
     assert (failed.status_code, cookie_of(failed)) == (502, "")
     assert "another client" not in failed.text
     wait_for(lambda: bool(acme.get("/api/v1/logs", params={"source": "webapp", "text": "another client"}).json()["data"]))
+    for asked in (path, "/_gos/sign-in"):
+        answers = [failed.status_code]
+        while answers[-1] != 429 and len(answers) < 60:
+            answers.append(browser.get(asked, headers=PAGE).status_code)
+        assert answers[-1] == 429
+    assert int(browser.get(path, headers=PAGE).headers["retry-after"]) > 0
