@@ -13,7 +13,7 @@ from appliance.datapool.access import Requester
 from appliance.solutions.services import Services
 from appliance.webapps.mapping import read_texts
 from appliance.webapps.route_table import Match
-from appliance.webapps.routes import WITH_BODY
+from appliance.webapps.routes import WITH_BODY, Route
 
 from .route_answers import Reply, as_json
 from .route_bodies import Body, BodyLimits, Intake, read_fields
@@ -36,13 +36,16 @@ class EntityRoutes:
         self._sender = sender
         self._intake = Intake(services.documents.receiver, sender.in_thread)
 
-    async def run(self, call: RouteCall, match: Match) -> Reply:
+    async def read(self, call: RouteCall, route: Route) -> Body:
+        """What was sent, which has no files."""
+        if call.method not in WITH_BODY:
+            return Body()
+        limits = BodyLimits(self._limits.json_body_kb << 10, self._limits.json_depth, None)
+        return await self._intake.read(call.exchange.receive, call.headers, limits)
+
+    async def run(self, call: RouteCall, match: Match, body: Body) -> Reply:
         """The operation's answer; what the rules hide is 404, what they forbid is 403."""
         query = read_fields(call.exchange.scope["query_string"])
-        body = Body()
-        if call.method in WITH_BODY:
-            limits = BodyLimits(self._limits.json_body_kb << 10, self._limits.json_depth, None)
-            body = await self._intake.read(call.exchange.receive, call.headers, limits)
         return await self._sender.in_thread(partial(self._perform, call, match, query, body))
 
     def _perform(self, call: RouteCall, match: Match, query: dict[str, Any], body: Body) -> Reply:

@@ -49,17 +49,12 @@ class ProcessRoutes:
         self._tickets = tickets
         self._intake = Intake(services.documents.receiver, sender.in_thread)
 
-    async def run(self, call: RouteCall, match: Match) -> Reply:
-        """Read, start, wait as long as the route says, and tell what came of it."""
+    async def run(self, call: RouteCall, match: Match, body: Body) -> Reply:
+        """Start, wait as long as the route says, and tell what came of it."""
         query = read_fields(call.exchange.scope["query_string"])
-        body = await self._read(call, match.route)
         over = asyncio.Event()
         callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, over.set)
-        try:
-            row = await self._sender.in_thread(partial(self._start, call, match, (body, query), callback))
-        finally:
-            if body.files:
-                await self._sender.in_thread(body.discard)
+        row = await self._sender.in_thread(partial(self._start, call, match, (body, query), callback))
         if row.status not in FINISHED:
             await _wait(row, match.route.wait, over)
             ending.finished.drop(row.id, callback)
@@ -67,7 +62,8 @@ class ProcessRoutes:
         reply = self._tell(call, match.route, row, plain_form=body.is_form and call.wants_page)
         return replace(reply, execution_id=row.id, process_id=row.process_id)
 
-    async def _read(self, call: RouteCall, route: Route) -> Body:
+    async def read(self, call: RouteCall, route: Route) -> Body:
+        """What was sent; its files belong to the caller."""
         if call.method not in WITH_BODY:
             return Body()
         limits, files = self._services.config.limits, None

@@ -2,7 +2,9 @@
 
 import logging
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -48,6 +50,7 @@ class Routes:
 
     def __init__(self, services: Services, sender: Sender) -> None:
         tickets = Tickets(services.sealer)
+        self._sender = sender
         self._buckets = Buckets()
         self._following = Following(tickets, self._buckets, sender)
         self._processes = ProcessRoutes(services, sender, tickets)
@@ -110,16 +113,26 @@ class Routes:
         refuse_foreign(call.method, call.origin, call.headers, public=route.access == "public")
         limits = self._count(call, route)
         refuse_strangers(call.visitor, route.access)
-        tenant_id = call.tenant.tenant_id
+        target = self._processes if route.process else self._entities
+        body = await target.read(call, route)  # before there is a place for it: it may come slowly
+        try:
+            with self._working(call.tenant.tenant_id):
+                reply = await target.run(call, match, body)
+        finally:
+            if body.files:
+                await self._sender.in_thread(body.discard)
+        return reply.adding(*((name.lower(), value) for name, value in limits.items()))
+
+    @contextmanager
+    def _working(self, tenant_id: str) -> Iterator[None]:
         if self._under_way.total() >= self._most or self._under_way[tenant_id] >= (self._most + 1) // 2:
             raise Overloaded("the appliance is busy; try again in a moment", headers={"Retry-After": "1"})
         self._under_way[tenant_id] += 1
         try:
-            reply = await (self._processes if route.process else self._entities).run(call, match)
+            yield
         finally:
             self._under_way[tenant_id] -= 1
             self._under_way += Counter()  # without those at nought
-        return reply.adding(*((name.lower(), value) for name, value in limits.items()))
 
     def _count(self, call: RouteCall, route: Route) -> dict[str, str]:
         """The RateLimit headers; RateLimited."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,8 @@ class Shop:
     table: RouteTable
     tenant: str = "acme"
     address: str = "192.0.2.1"
+    reading: threading.Event = field(default_factory=threading.Event)
+    arrived: threading.Event | None = None  # a body that comes then
     routes: Routes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,6 +59,9 @@ class Shop:
         sent: list[MutableMapping[str, Any]] = []
 
         async def receive() -> MutableMapping[str, Any]:
+            self.reading.set()
+            if self.arrived is not None:
+                await asyncio.to_thread(self.arrived.wait, 60)
             return {"type": "http.request", "body": raw, "more_body": False}
 
         async def send(message: MutableMapping[str, Any]) -> None:
@@ -200,6 +206,21 @@ def test_one_tenant_does_not_use_up_the_places_for_routes(running: Running, shop
         go_on(acme, new, "done")
         assert data(patient.result(60)) == {"said": "done"}
     assert mine.ask(BOB, "POST", "/api/orders", {"name": "Bob"}).status_code == 200
+
+
+def test_a_body_that_comes_slowly_takes_no_place(running: Running, shop: Shop) -> None:
+    mine = small(running, shop)[0]
+    for path, good in (("/api/notes", 201), ("/api/orders", 200)):
+        slow = Shop(running, shop.table, arrived=threading.Event())
+        slow.routes = mine.routes
+        body = {"name": "Ada"} if good == 200 else {"title": "Ada's", "owner": ADA.id}
+        with ThreadPoolExecutor(1) as threads:
+            late = threads.submit(slow.ask, ADA, "POST", path, body)
+            assert slow.reading.wait(60)
+            quick = mine.ask(BOB, "POST", "/api/orders", {"name": "Bob"})
+            assert slow.arrived is not None
+            slow.arrived.set()
+            assert (quick.status_code, late.result(60).status_code) == (200, good)
 
 
 def count_refused(acme: httpx.Client) -> int:

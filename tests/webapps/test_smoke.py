@@ -1,6 +1,7 @@
 """Smoke checks: what is accepted of them, what an answer must be, and how a version is published, refused and taken back."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -244,6 +245,24 @@ def test_who_has_been_taken_over_changes_nothing_any_more(
     started.over.result(SECONDS)
     assert publishing.get_publication(acme, "shop", two).checks == ()
     assert webapps.get_app(acme, "shop").published_version == 1
+
+
+def test_what_is_seen_of_an_appliance_that_ends_is_not_judged(
+    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
+) -> None:
+    held = Held(live=True)
+    visitor.answer = lambda version, path: (held(version, path), seen(503 if version is None else 200))[1]
+    started = publishing.publish_version(acme, "shop", two)
+    assert held.arrived.wait(SECONDS)
+    with ThreadPoolExecutor(1) as threads:
+        ending = threads.submit(publishing.stop)
+        assert publishing._stopping.wait(SECONDS)
+        held.go_on.set()
+        ending.result(SECONDS)
+    assert started.over is not None
+    started.over.result(SECONDS)
+    assert publishing.get_publication(acme, "shop", two).state == "switched"
+    assert webapps.get_app(acme, "shop").published_version == two
 
 
 @pytest.mark.parametrize("live", [False, True], ids=["checking", "switched"])
