@@ -1,13 +1,13 @@
 """/api/v1/webapps/{app}/domains/{host}/certificate: the certificate of a WebApp's own domain."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
 from appliance.core import clock
-from appliance.core.errors import Conflict
+from appliance.webapps.certificates.bringing import bring_certificate
 from appliance.webapps.certificates.service import Certificate
-from appliance.webapps.domains.service import Domain
 
 from .routing import Body, Call, View, route
 from .tenants import DeletedView
@@ -68,20 +68,10 @@ def put_domain_certificate(call: Call, app: str, host: str) -> StoredCertificate
     `expired`, `not_yet_valid`, `chain_order`, `encrypted_key`, `weak_key`, `unsupported_key`, `weak_signature`,
     `not_for_servers`, `unreadable`. The domain must have been proven.
     """
-    domain = _get_proven(call, app, host)
     body: UploadCertificate = call.body
     pair = (body.certificate, body.private_key)
-    stored = call.services.certificates.upload(
-        call.scope, domain.host, pair, body.chain, domain.names[1:], lambda: _get_proven(call, app, host)
-    )
-    return certificate_view(stored)
-
-
-def _get_proven(call: Call, app: str, host: str) -> Domain:
-    domain = call.services.domains.get_domain(call.scope, app, host)
-    if domain.verified_at is None:
-        raise Conflict("this domain has not been proven yet; do that first, then bring its certificate")
-    return domain
+    find = partial(call.services.domains.get_domain, call.scope, app, host)
+    return certificate_view(bring_certificate(call.scope, call.services.certificates, find, pair, body.chain))
 
 
 @route("DELETE", _ONE, scope="webapps.publish", returns=DeletedView)

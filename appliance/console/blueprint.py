@@ -12,6 +12,7 @@ from appliance.solutions.services import Services
 from . import (
     about,
     approvals,
+    certificates,
     connecting,
     datapool,
     documents,
@@ -37,8 +38,8 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, approvals, connecting, datapool, documents, domains, dry_runs, executions, failures, integrations, keys, logs, processes,
-    replay, retention, retry_plan, shares, sign_in, traffic, visiting, webapps,
+    about, approvals, certificates, connecting, datapool, documents, domains, dry_runs, executions, failures, integrations, keys,
+    logs, processes, replay, retention, retry_plan, shares, sign_in, traffic, visiting, webapps,
 )  # fmt: skip
 
 

@@ -1,7 +1,11 @@
 """The doctor of a WebApp's domains: what is to be in the DNS, what was seen there, and what to do next."""
 
+from dataclasses import dataclass
+
+from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.webapps.certificates.service import Certificate
 from appliance.webapps.domains.service import Domain, NewDomain
 
 from .routing import Answer, Page, Redirect, Visit, page
@@ -21,25 +25,53 @@ MEANINGS = {
     "failed": "It needs you: see below.",
 }
 PURPOSES = {"ownership": "Proof", "address": "Address", "redirect": "Redirecting name"}
+ORIGINS = {"uploaded": "uploaded", "acme": "ordered by itself", "internal": "of the built-in authority"}
 _AT = "/webapps/<app>/domains"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A certificate that is kept for hosts, and whom it names as its subject."""
+
+    hosts: list[str]
+    certificate: Certificate
+    subject: str
 
 
 @page("GET", _AT, scope="webapps.read")
 def show_domains(visit: Visit, app: str) -> Answer:
     """Every domain of the app."""
-    return _domains_page(visit, app)
+    return domains_page(visit, app)
 
 
-def _domains_page(visit: Visit, app_id: str, problem: ApplianceError | None = None) -> Page:
+def domains_page(
+    visit: Visit, app_id: str, problem: ApplianceError | None = None, *, of_certificate: str | None = None
+) -> Page:  # fmt: skip
+    """Every domain of the app; with what was wrong, perhaps with the certificate that was brought for one of them."""
     services, asked = visit.services, visit.asked
     found = services.domains.list_domains(visit.scope, app_id, PageRequest(limit=MAX_LIMIT)).items
     values = {
-        "app": services.webapps.get_app(visit.scope, app_id), "domains": [(each, _meaning(each)) for each in found],
-        "problem": problem,
+        "app": services.webapps.get_app(visit.scope, app_id),
+        "domains": [(each, _meaning(each), _stored(visit, each)) for each in found],
+        "problem": problem, "of_certificate": of_certificate, "origins": ORIGINS, "now": clock.now_ms(),
+        "serves_https": services.config.tls_mode != "off", "given": {name: asked.field(name) for name in ("certificate", "chain")},
         "methods": METHODS, "redirects": REDIRECTS, "purposes": PURPOSES, "host": asked.field("host"),
         "method": asked.field("method") or "txt", "redirect_from": asked.field("redirect_from"), "primary": asked.field("primary"),
     }  # fmt: skip
     return Page("domains.html", values, problem.status if problem else 200)
+
+
+def _stored(visit: Visit, domain: Domain) -> list[Stored]:
+    """The certificates that are kept for the domain and for the name that redirects to it."""
+    certificates = visit.services.certificates
+    found: dict[str, Stored] = {}
+    for host in domain.names:
+        each = certificates.find(visit.scope, host)
+        if each is not None and each.facts.fingerprint in found:
+            found[each.facts.fingerprint].hosts.append(host)
+        elif each is not None:
+            found[each.facts.fingerprint] = Stored([host], each, certificates.subject(visit.scope, host))
+    return list(found.values())
 
 
 def _meaning(domain: Domain) -> str:
@@ -59,7 +91,7 @@ def claim_domain(visit: Visit, app: str) -> Answer:
         new = NewDomain(asked.field("host"), method, redirect or None, asked.field("primary") == "true")  # type: ignore[arg-type]
         visit.services.domains.claim_domain(visit.scope, app, new)
     except ApplianceError as refusal:
-        return _domains_page(visit, app, refusal)
+        return domains_page(visit, app, refusal)
     return _back(app)
 
 
@@ -69,7 +101,7 @@ def verify_domain(visit: Visit, app: str, host: str) -> Answer:
     try:
         visit.services.domains.verify_domain(visit.scope, app, host)
     except ApplianceError as refusal:
-        return _domains_page(visit, app, refusal)
+        return domains_page(visit, app, refusal)
     return _back(app)
 
 

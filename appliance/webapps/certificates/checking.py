@@ -66,6 +66,14 @@ def describe(certificate: x509.Certificate) -> Facts:
     )  # fmt: skip
 
 
+def subject_of(chain: bytes) -> str:
+    """Whom the first certificate of a PEM text names (RFC 4514); empty where that is nobody, or not readable."""
+    try:
+        return x509.load_pem_x509_certificates(chain)[0].subject.rfc4514_string()[:500]
+    except _CRAFTED:
+        return ""
+
+
 def covers(names: Sequence[str], host: str) -> bool:
     """Whether a certificate with these names is one for the host; a wildcard stands for exactly one label."""
     parent = host.partition(".")[2]

@@ -15,7 +15,7 @@ from appliance.monitor import audit
 from appliance.tenants.service import system_scope
 
 from . import orders
-from .checking import check_pair, covers
+from .checking import check_pair, covers, subject_of
 from .models import CertificateRow, ChallengeRow, OrderRow
 from .records import Certificate, Facts, Ordering, Origin, Pair, Problem, Served
 
@@ -84,6 +84,13 @@ class Certificates:
         """`get`, or None."""
         row = CertificateRow.get_or_none(CertificateRow.host == host, CertificateRow.tenant_id == scope.tenant_id)
         return None if row is None else to_certificate(row)
+
+    def subject(self, scope: TenantScope, host: str) -> str:
+        """Whom the certificate of a host names as its subject; many name nobody.  NotFound."""
+        row = CertificateRow.get_or_none(CertificateRow.host == host, CertificateRow.tenant_id == scope.tenant_id)
+        if row is None:
+            raise NotFound(f"there is no certificate for {host[:80]!r} here")
+        return subject_of(row.chain.encode("ascii"))
 
     def ordering(self, scope: TenantScope, host: str) -> Ordering | None:
         """How far getting or renewing a certificate has come; None where nothing is to be got."""
