@@ -75,10 +75,15 @@ def wait_ready(port: int) -> None:
     raise TimeoutError(f"nothing answers on port {port}")
 
 
+def server_of(port: int) -> int:
+    """The process that `served` has started."""
+    found = subprocess.run(["pgrep", "-f", f"serve --port {port}"], capture_output=True, text=True, check=True)
+    return int(found.stdout.split()[0])
+
+
 def memory_mb(port: int) -> float:
     """Proportional set size of the server and its children: shared pages are counted once."""
-    found = subprocess.run(["pgrep", "-f", f"serve --port {port}"], capture_output=True, text=True, check=True)
-    server = int(found.stdout.split()[0])
+    server = server_of(port)
     children = subprocess.run(["pgrep", "-P", str(server)], capture_output=True, text=True, check=False)
     total = 0
     for pid in (server, *map(int, children.stdout.split())):

@@ -1,0 +1,91 @@
+"""Large contents pass through the appliance a piece at a time: none is ever held in memory, on its way in or out."""
+
+import hashlib
+import secrets
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from appliance.testing.running import Running
+from tests.sites.test_webapps import new_app, site
+
+MB = 1 << 20
+SIZE, HELD = 32 * MB, 12 * MB  # of everything that client and server hold together
+PIECE = MB
+
+
+class Content:
+    """The same bytes each time, and never all of them; those of another are others."""
+
+    def __init__(self) -> None:
+        self._piece = secrets.token_bytes(PIECE)
+        digest = hashlib.sha256()
+        for piece in self:
+            digest.update(piece)
+        self.sha256 = digest.hexdigest()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (self._piece for _ in range(SIZE // PIECE))
+
+
+@pytest.fixture
+def content() -> Content:
+    return Content()
+
+
+@contextmanager
+def held_little() -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < HELD, f"{peak / MB:.1f} MB were held at once"
+
+
+SIZED = {"Content-Length": str(SIZE), "Content-Type": "application/octet-stream"}
+
+
+def digest_of(client: httpx.Client, path: str) -> str:
+    digest = hashlib.sha256()
+    with client.stream("GET", path) as answer:
+        answer.raise_for_status()
+        for piece in answer.iter_raw(PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def test_a_document_goes_in_and_out_in_flat_memory(acme: httpx.Client, content: Content) -> None:
+    with held_little():
+        sent = acme.post("/api/v1/documents?name=large.bin", content=content, headers=SIZED).raise_for_status()
+        path = f"/api/v1/documents/{sent.json()['data']['id']}"
+        assert digest_of(acme, f"{path}/content") == content.sha256
+    acme.delete(path).raise_for_status()
+
+
+def test_a_part_of_a_document_goes_in_in_flat_memory(acme: httpx.Client, content: Content) -> None:
+    made = acme.post("/api/v1/documents/uploads", json={"name": "large.bin", "size": SIZE, "sha256": content.sha256})
+    told = {"Upload-Offset": "0", "Content-Length": str(SIZE)}
+    with held_little():
+        answer = acme.patch(made.raise_for_status().headers["location"], content=content, headers=told).raise_for_status()
+    assert answer.json()["data"]["state"] == "done"
+    acme.delete(f"/api/v1/documents/{answer.json()['data']['document_id']}").raise_for_status()
+
+
+def test_a_file_of_an_app_goes_in_and_out_in_flat_memory(running: Running, acme: httpx.Client, content: Content) -> None:
+    new_app(acme, "large-app")
+    versions = "/api/v1/webapps/large-app/versions"
+    manifest = {"files": {"large.bin": {"sha256": content.sha256, "size": SIZE}}}
+    one = f"{versions}/{acme.post(versions, json=manifest).raise_for_status().json()['data']['version']}"
+    with held_little():
+        acme.put(f"{one}/blobs/{content.sha256}", content=content, headers=SIZED).raise_for_status()
+        acme.post(f"{one}/finalize", json={}).raise_for_status()
+        acme.post(f"{one}/publish", json={}).raise_for_status()
+        with site(running, "large-app--acme") as visitor:
+            assert digest_of(visitor, "/large.bin") == content.sha256
+    acme.post("/api/v1/webapps/large-app/unpublish", json={}).raise_for_status()
+    acme.delete("/api/v1/webapps/large-app").raise_for_status()
