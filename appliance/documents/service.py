@@ -88,22 +88,25 @@ class Documents:
         check_new(new)
         return self.create_document(scope, new, self._blobs.put(scope, source))
 
-    def create_document(self, scope: TenantScope, new: NewDocument, content: StoredBlob) -> Document:
-        """A new document whose first revision is the content; ValidationFailed.  Rows only: may be part of a write."""
+    def create_document(self, scope: TenantScope, new: NewDocument, content: StoredBlob, document_id: str = "") -> Document:
+        """A new document whose first revision is the content; ValidationFailed.  Rows only: may be part of a write.
+
+        `document_id` is a new id of whoever has told it already.
+        """
         name, folder, tags, metadata = check_new(new)
         media_type, now = settle_media_type(content.head, name, new.media_type), clock.now_ms()
 
         def insert() -> Document:
-            document_id = ids.new("doc")
+            told_id = document_id or ids.new("doc")
             scope.insert(
-                DocumentRow, id=document_id, name=name, folder=folder, media_type=media_type, size=content.size,
+                DocumentRow, id=told_id, name=name, folder=folder, media_type=media_type, size=content.size,
                 sha256=content.sha256, revision=1, version=1, created_at=now, created_by=scope.actor, updated_at=now,
                 metadata=metadata,
             )  # fmt: skip
-            _set_tags(scope, document_id, tags)
-            set_metadata(scope, document_id, metadata)
-            self._insert_revision(scope, document_id, (1, "", media_type, now), content)
-            return self._told(scope, "created", document_id)
+            _set_tags(scope, told_id, tags)
+            set_metadata(scope, told_id, metadata)
+            self._insert_revision(scope, told_id, (1, "", media_type, now), content)
+            return self._told(scope, "created", told_id)
 
         return db.write(insert)
 

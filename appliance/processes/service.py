@@ -143,12 +143,12 @@ class ProcessFlow:
 
     def start_execution(
         self, scope: TenantScope, process_id: str, request: StartRequest, *, soon: bool = False,
-        when_finished: Callable[[], None] | None = None,
+        when_finished: Callable[[], None] | None = None, beside: Callable[[], None] | None = None,
     ) -> Execution:  # fmt: skip
         """Record an execution durably and set it going.
 
         `soon`: somebody waits; it begins at once in this process when a place is free.  `when_finished` is called
-        once it is finished by this process.
+        once it is finished by this process.  `beside` writes, in the same transaction, what a new execution's input names.
         """
         self._refuse_when_draining()
         version = executions.version_to_run(scope, process_id, request.version)
@@ -160,6 +160,8 @@ class ProcessFlow:
         def insert() -> tuple[Execution, bool]:
             birth = Birth(self.runner.presence.instance if fast else None, self.runner.lease())
             row, new = executions.insert_execution(scope, process_id, version, request, birth)
+            if new and beside is not None:
+                beside()
             if when_finished is not None and row.status not in store.FINISHED:
                 ending.finished.when(row.id, when_finished)
             if new and row.status == "queued" and row.wait_reason is None:

@@ -31,7 +31,7 @@ from .following import PREFIX
 from .route_answers import FAILED, Reply, as_json, failure_of, refused, succeeded
 from .route_bodies import Body, BodyLimits, FileLimits, Intake, read_fields
 from .route_calls import RouteCall
-from .route_files import keep_files, undo_files
+from .route_files import KeptFiles, keep_files
 from .sending import Sender
 from .tickets import Tickets, browser_cookie, holder_of, new_browser
 
@@ -75,19 +75,22 @@ class ProcessRoutes:
         return body if body.values is not None else replace(body, values={})
 
     def _start(self, call: RouteCall, match: Match, sent: tuple[Body, dict[str, Any]], callback: Callable[[], Any]) -> Execution:
-        """Files become documents first; they are gone again when the process does not take them."""
+        """Contents of files are kept first; their documents are made with the execution that is told of them, or never."""
         route, (body, query) = match.route, sent
         processes, documents = self._services.processes, self._services.documents
-        kept: list[str] = []
+        files = KeptFiles()
         try:
             schema = processes.read_input_schema(call.tenant, route.process)
             values = body.values
             if route.upload is not None and body.files:
-                values = {**values, **keep_files(documents, call.tenant, route.upload, body.files, kept)}
+                files = keep_files(documents, call.tenant, route.upload, body.files)
+                values = {**values, **files.ids}
             request = StartRequest(map_input(route.input, Sent(match.values, query, values, call.visitor), schema))
-            return processes.start_execution(call.tenant, route.process, request, soon=route.wait > 0, when_finished=callback)
+            return processes.start_execution(
+                call.tenant, route.process, request, soon=route.wait > 0, when_finished=callback,
+                beside=partial(files.create, documents, call.tenant),
+            )  # fmt: skip
         except ApplianceError as error:
-            undo_files(documents, call.tenant, kept)
             raise _explained(error, route) from error
 
     def _tell(self, call: RouteCall, route: Route, row: Execution, *, plain_form: bool) -> Reply:

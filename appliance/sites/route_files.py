@@ -1,8 +1,11 @@
 """Files that came with a form become documents of the tenant, and the process gets their ids."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from appliance.blobs.service import StoredBlob
+from appliance.core import ids
 from appliance.core.errors import UnsupportedMediaType
 from appliance.core.scope import TenantScope
 from appliance.documents.service import Documents, NewDocument, clean_name, settle_media_type
@@ -11,29 +14,33 @@ from appliance.webapps.routes import Upload
 from .route_bodies import SentFile, gather
 
 
-def keep_files(
-    documents: Documents, scope: TenantScope, upload: Upload, files: Sequence[SentFile], kept: list[str]
-) -> dict[str, Any]:
-    """The id of each file's document by the name of its field, several of a name as a list; `kept` gets every id as it is made.
+@dataclass(frozen=True)
+class KeptFiles:
+    """Contents that are durable and no document yet: nobody claims them unless `create` commits, and they are collected.
 
-    UnsupportedMediaType, before anything is kept, for a content that is not what the route takes, whatever it is called.
+    `ids` has the id each file's document will have by the name of its field, several of a name as a list.
     """
+
+    ids: Mapping[str, Any] = field(default_factory=dict)
+    documents: Sequence[tuple[str, NewDocument, StoredBlob]] = ()
+
+    def create(self, documents: Documents, scope: TenantScope) -> None:
+        """Inside the write that starts the execution: the documents."""
+        for document_id, new, content in self.documents:
+            documents.create_document(scope, new, content, document_id)
+
+
+def keep_files(documents: Documents, scope: TenantScope, upload: Upload, files: Sequence[SentFile]) -> KeptFiles:
+    """The contents, kept; UnsupportedMediaType, before anything is, for one that is not what the route takes, whatever it is
+    called."""
     for file in files:
         found = settle_media_type(file.received.head, clean_name(file.filename), file.media_type)
         if not any(found == wanted or (wanted.endswith("/*") and found.startswith(wanted[:-1])) for wanted in upload.types):
             message = f"{found} is not taken here; send {', '.join(upload.types)}"
             raise UnsupportedMediaType(message, pointer=f"/{file.name[:60]}")
-    ids: list[tuple[str, str]] = []
+    kept = []
     for file in files:
-        content = documents.keep_received(scope, file.received)
         new = NewDocument(clean_name(file.filename), file.media_type, upload.folder)
-        document = documents.create_document(scope, new, content)
-        kept.append(document.id)
-        ids.append((file.name, document.id))
-    return gather(ids)
-
-
-def undo_files(documents: Documents, scope: TenantScope, kept: Iterable[str]) -> None:
-    """The process did not take them."""
-    for document_id in kept:
-        documents.delete_document(scope, document_id)
+        kept.append((ids.new("doc"), new, documents.keep_received(scope, file.received)))
+    named = gather((file.name, document_id) for file, (document_id, _, _) in zip(files, kept, strict=True))
+    return KeptFiles(named, kept)

@@ -1,0 +1,74 @@
+"""After a crash at any write of a call with files, each document belongs to an execution that was told of it, or is not there."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from appliance.core import db
+from appliance.core.errors import ApplianceError
+from appliance.core.pages import PageRequest
+from appliance.documents.service import Wanted
+from appliance.processes.executions import StartRequest
+from appliance.sites.route_bodies import SentFile
+from appliance.sites.route_files import keep_files
+from appliance.webapps.routes import Upload
+
+from .test_journal import MOST_WRITES, PowerCut, When, power_cut
+from .world import World, rule
+
+INPUT = {"type": "object", "required": ["photo"], "properties": {"photo": {"type": "array", "maxItems": 2}}}
+
+
+def call(world: World, process: str, folder: str, *texts: bytes) -> None:
+    """What a route does with a form that has these files."""
+    documents, files = world.runner.tools.documents, []
+    for number, text in enumerate(texts):
+        receiver = documents.receiver()
+        receiver.write(text)
+        files.append(SentFile("photo", f"{number}.txt", "text/plain", receiver.finish()))
+    kept = keep_files(documents, world.scope, Upload(folder, 1.0, ("text/*",)), files)
+    beside = partial(kept.create, documents, world.scope)
+    world.flow.start_execution(world.scope, process, StartRequest({**kept.ids, "folder": folder}), beside=beside)
+
+
+def made(world: World, folder: str) -> set[str]:
+    page = world.runner.tools.documents.list_documents(world.scope, Wanted(folder=folder), PageRequest(limit=500))
+    return {each.id for each in page.items}
+
+
+def told(world: World, folder: str) -> list[Any]:
+    inputs = [world.get(execution).input for (execution,) in db.rows("SELECT id FROM execution WHERE tenant_id = 'acme'")]
+    return [document_id for given in inputs if given.get("folder") == folder for document_id in given["photo"]]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_at_any_write_leaves_no_document_that_nobody_was_told_of(idle_world: World, when: When) -> None:
+    world, folder = idle_world, f"sent-{when}"
+    process = world.publish([rule("a", "= input")], input=INPUT)
+    for number in range(1, MOST_WRITES):
+        try:
+            with power_cut(number, when):
+                call(world, process, folder, f"{when} {number}".encode(), b"always the same")
+        except PowerCut:
+            assert sorted(told(world, folder)) == sorted(made(world, folder)), f"crash {when} write {number}"
+        else:
+            assert sorted(told(world, folder)) == sorted(made(world, folder))
+            assert number > 3, "files are kept by writes of their own, before the one of the execution"
+            return
+    raise AssertionError("the call never came to its end")
+
+
+def test_what_the_process_does_not_take_becomes_no_document(idle_world: World) -> None:
+    world, folder = idle_world, "sent-in-vain"
+    process = world.publish([rule("a", "= input")], input=INPUT)
+    with pytest.raises(ApplianceError, match="photo"):
+        call(world, process, folder, b"one", b"two", b"three")
+    busy = {"limit": 1, "behaviour": "reject"}
+    crowded = world.publish([rule("a", "= input")], input=INPUT, concurrency=busy)
+    call(world, crowded, folder, b"first", b"in")
+    before = made(world, folder)
+    assert len(before) == 2
+    with pytest.raises(ApplianceError):
+        call(world, crowded, folder, b"second", b"out")
+    assert made(world, folder) == before
