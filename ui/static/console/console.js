@@ -103,16 +103,29 @@ function chooseScopes(button) {
   }
 }
 
-// Pictures are painted one at a time: one that was not served because too many waited is asked for again, later each time.
+// Pictures are painted one at a time. Those that were not served because too many waited are asked for again one after the
+// other, in two rounds; their marks stand there meanwhile.
+const unserved = [];
+
 function bePatient(picture) {
-  const tries = Number(picture.dataset.tries || 0);
-  picture.hidden = true; // its mark stands there meanwhile
-  if (tries === 4) return;
-  picture.dataset.tries = tries + 1;
-  setTimeout(() => {
-    picture.loading = "eager"; // what is hidden is never near enough to be loaded lazily
-    picture.src = picture.src; // eslint-disable-line no-self-assign
-  }, 1500 * 2 ** tries * (1 + Math.random()));
+  picture.hidden = true;
+  picture.dataset.tries = Number(picture.dataset.tries || 0) + 1;
+  if (Number(picture.dataset.tries) > 2) return;
+  unserved.push(picture);
+  if (unserved.length === 1) setTimeout(askAgain, 1500);
+}
+
+async function askAgain() {
+  const [picture] = unserved;
+  const settled = new Promise((resolve) => {
+    picture.addEventListener("load", resolve, { once: true });
+    picture.addEventListener("error", resolve, { once: true });
+  });
+  picture.loading = "eager"; // what is hidden is never near enough to be loaded lazily
+  picture.src = picture.src; // eslint-disable-line no-self-assign
+  await settled;
+  unserved.shift();
+  if (unserved.length) askAgain();
 }
 
 function prepare(root) {
