@@ -104,6 +104,9 @@ def test_a_password_is_asked_for_before_anything_is_told(acme: httpx.Client, vis
     wrong = visitor.post(path, data={"password": "a sentence to guess"})
     assert (wrong.status_code, "set-cookie" in wrong.headers) == (403, False)
     assert "That is not the password." in wrong.text
+    for site in ("cross-site", "same-site"):
+        foreign = visitor.post(path, data={"password": "a sentence to tell"}, headers={"Sec-Fetch-Site": site})
+        assert (foreign.status_code, "set-cookie" in foreign.headers) == (403, False)
     assert visitor.post(path, content=b"x" * 5000).status_code == 413
     right = visitor.post(path, data={"password": "a sentence to tell"})
     assert (right.status_code, right.headers["location"]) == (303, path)
