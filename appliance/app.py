@@ -371,8 +371,13 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
     asgi = Transport(make_asgi(appliance), appliance.config, config)
     worker = Worker(appliance.presence.instance, appliance.presence.is_alive)
     use_connections()
+
+    async def stop() -> None:
+        await shutdown()
+        worker.stopping.set()  # now, so that an order comes to rest while the last requests are answered
+
     with config.following(certificate_upkeep(appliance.config, appliance.services.certificates, worker)):
-        await serve(cast(Any, asgi), config, shutdown_trigger=shutdown)
+        await serve(cast(Any, asgi), config, shutdown_trigger=stop)
 
 
 def serve_forever(config: Config, announce: Callable[[], None]) -> None:

@@ -1,7 +1,9 @@
 """Certificates that people bring beside those that are ordered, and what an order leaves behind that nobody waits for."""
 
 import stat
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,12 @@ from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
 from appliance.webapps.certificates import orders
 from appliance.webapps.certificates.issuing import Issuer, Wish, Worker
+from appliance.webapps.certificates.models import OrderRow
 from appliance.webapps.certificates.ordering import Authority, Ordering
+from appliance.webapps.certificates.schedule import DAY
 from appliance.webapps.certificates.service import Certificates
 from tests.sites.acme_server import AcmeServer, acme_server
+from tests.sites.served import await_that
 from tests.sites.signing import Authority as Signer
 from tests.sites.signing import Leaf, pem_of, text_of
 
@@ -41,14 +46,24 @@ class Zone:
         self.records = authority.records = folder / "records"
         self.records.mkdir()
         script = folder / "hook"
+        self.hold = folder / "hold"  # while it is there, the command does not end after it has added a record
         script.write_text(
-            f'#!/bin/sh\ncase "$1" in add) echo "$3" >>"{self.records}/$2";; remove) rm -f "{self.records}/$2";; esac\n'
+            f'#!/bin/sh\ncase "$1" in remove) rm -f "{self.records}/$2"; exit;; esac\necho "$3" >>"{self.records}/$2"\n'
+            f'while [ -e "{self.hold}" ]; do sleep 0.05; done\n'
         )
         script.chmod(stat.S_IRWXU)
         self.authority, self.certificates = authority, certificates
         self.hosts = [Wish(HOST, "acme", (HOST,))]
-        self.ordering = Ordering(Authority(f"{authority.url}/directory", dns_hook=(str(script),), hook_seconds=60), certificates)
-        self.issuer = Issuer(certificates, self, Worker("wrk_1", lambda name: name == "wrk_1"), self.ordering)
+        self.command = str(script)
+        self.worker = self.process("wrk_1")
+
+    def process(self, instance: str) -> Worker:
+        """The next process, which takes the place of the one before."""
+        self.worker = Worker(instance, lambda name: name == instance)
+        settings = Authority(f"{self.authority.url}/directory", dns_hook=(self.command,), hook_seconds=600)
+        self.ordering = Ordering(settings, self.certificates, self.worker.stopping)
+        self.issuer = Issuer(self.certificates, self, self.worker, self.ordering)
+        return self.worker
 
     def wishes(self) -> list[Wish]:
         return self.hosts
@@ -63,6 +78,22 @@ class Zone:
 
     def names(self) -> list[str]:
         return [file.name for file in self.records.iterdir()]
+
+    @contextmanager
+    def publishing(self) -> Iterator[None]:
+        """The block runs while the command is adding a record; the round has ended afterwards."""
+        self.hold.touch()
+        thread = threading.Thread(target=self.rounds, args=(2,))
+        thread.start()
+        try:
+            await_that(lambda: bool(self.names()))
+            yield
+        finally:
+            if not self.worker.stopping.is_set():
+                self.hold.unlink()
+            thread.join(60)
+        assert not thread.is_alive(), "the round goes on"
+        self.hold.unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -113,3 +144,84 @@ def test_the_chain_that_was_missing_is_taken_up(tmp_path: Path, certificates: Ce
     assert len({id(context) for context in served}) == 3
     server.reload()
     assert server.offer(HOST) is offer, "what has not changed is not loaded again"
+
+
+def test_nothing_is_begun_by_a_process_that_is_to_end(zone: Zone) -> None:
+    zone.rounds(1)
+    asked = list(zone.authority.seen)
+    zone.worker.stopping.set()
+    zone.rounds(1)
+    row = orders.claim("wrk_1", lambda name: name == "wrk_1")
+    assert row is not None
+    with pytest.raises(orders.Stopped):
+        zone.ordering.advance(row)
+    zone.issuer.ask_renewals()
+    assert zone.authority.seen == asked
+
+
+def test_a_process_that_is_to_end_does_not_wait_for_the_operators_command(zone: Zone) -> None:
+    with zone.publishing():
+        zone.worker.stopping.set()
+    (row,) = OrderRow.select()
+    assert (row.owner, row.failures, row.problem) == (None, 0, None)
+    zone.process("wrk_2")
+    zone.rounds(6)
+    assert zone.certificates.get(ACME, HOST).origin == "acme"
+    assert len(zone.authority.orders) == 1
+    assert zone.names() == []
+
+
+def test_a_process_that_is_to_end_asks_for_no_more_renewal_times(zone: Zone) -> None:
+    zone.authority.window = {"start": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z"}
+    zone.rounds(6)
+    zone.worker.stopping.set()
+    zone.issuer.ask_renewals()
+    assert "renewal" not in zone.authority.seen
+    zone.process("wrk_2")
+    zone.issuer.ask_renewals()
+    assert "renewal" in zone.authority.seen
+
+
+@pytest.mark.parametrize("by", ["release", "upload", "other names"])
+def test_what_an_order_published_is_removed_when_it_is_given_up(zone: Zone, by: str) -> None:
+    zone.authority.pause = 9
+    zone.rounds(4)
+    assert zone.names() == [f"_acme-challenge.{HOST}"]
+    if by == "release":
+        zone.hosts = []
+    elif by == "upload":
+        zone.certificates.upload(ACME, HOST, zone.authority.signer.pair(HOST))
+    else:
+        zone.hosts = [Wish(HOST, "acme", (HOST, f"www.{HOST}"), reachable=False)]
+    zone.issuer.look()
+    assert zone.names() == []
+
+
+def test_what_is_published_for_an_order_given_up_meanwhile_is_removed(zone: Zone) -> None:
+    with zone.publishing():
+        zone.hosts = []
+        db.write(lambda: orders.park(HOST))
+        db.write(lambda: orders.note_withdrawn(HOST))
+    assert zone.names() == []
+    assert zone.certificates.find(ACME, HOST) is None
+
+
+def test_an_order_that_was_given_up_is_forgotten_when_its_tries_do_not_count_any_more(zone: Zone) -> None:
+    zone.rounds(2)
+    zone.hosts = []
+    zone.rounds(2)
+    (row,) = OrderRow.select()
+    assert (row.due_at, len(row.tries)) == (orders.NEVER, 1)
+    tries = [at - DAY for at in row.tries]
+    db.write(lambda: OrderRow.update(tries=tries).execute())
+    zone.issuer.look()
+    assert list(OrderRow.select()) == []
+
+
+def test_challenges_of_an_order_that_went_with_its_tenant_are_forgotten(zone: Zone) -> None:
+    zone.authority.pause = 9
+    zone.rounds(4)
+    write = "INSERT INTO acme_challenge (token, host, order_host, answer) VALUES ('t1', ?, ?, 'a'), ('t2', 'gone', 'gone', 'a')"
+    db.write(lambda: db.execute(write, (HOST, HOST)))
+    zone.issuer.look()
+    assert db.rows("SELECT token FROM acme_challenge") == [("t1",)]

@@ -65,7 +65,7 @@ def make_issuer(config: Config, certificates: Certificates, worker: Worker) -> I
         acme = config.acme
         registration = Registration(acme.email, acme.eab_key_id, acme.eab_hmac_key)
         authority = Authority(acme.directory, registration, acme.ca_file, acme.dns_hook, acme.hook_seconds)
-        return Issuer(certificates, OwnDomains(config), worker, Ordering(authority, certificates))
+        return Issuer(certificates, OwnDomains(config), worker, Ordering(authority, certificates, worker.stopping))
     if config.tls_mode == "internal":
         return Issuer(certificates, OwnDomains(config), worker, lambda host: issue_internal(config, host))
     return Issuer(certificates, OwnDomains(config), worker, None, _of_file(Path(config.server.certificate)))

@@ -3,9 +3,10 @@
 Signing, nonces and messages are the library's; waiting is not: nothing here sleeps, whoever calls comes again.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -21,6 +22,8 @@ from josepy.jwa import ES256
 from josepy.jwk import JWKEC
 
 from appliance.core import clock
+
+from .orders import Stopped
 
 SECONDS = 15
 _LATER = frozenset({"badNonce", "serverInternal"})
@@ -49,7 +52,7 @@ class Registration:
 
     email: str = ""
     eab_key_id: str = ""
-    eab_hmac_key: str = ""
+    eab_hmac_key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,9 @@ class Question:
 class AcmeClient:
     """One account with one authority.  Every method is one exchange, and raises Refused or Unreachable."""
 
-    def __init__(self, directory: str, key: bytes, uri: str | None, ca_file: str = "") -> None:
+    def __init__(self, directory: str, key: bytes, uri: str | None, ca_file: str, stopping: threading.Event) -> None:
+        """Once `stopping` is set, nothing is asked any more: Stopped."""
+        self._stopping = stopping
         private = serialization.load_pem_private_key(key, None)
         self._key = JWKEC(key=private)
         # `requests` takes a file of authorities where the library's annotation knows only yes and no.
@@ -182,6 +187,8 @@ class AcmeClient:
     @contextmanager
     def _told(self) -> Iterator[None]:
         """Whatever the library raises, as Refused or Unreachable."""
+        if self._stopping.is_set():
+            raise Stopped
         self._pause = 0
         try:
             yield

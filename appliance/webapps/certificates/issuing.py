@@ -1,8 +1,9 @@
 """Every host that wants a certificate gets one: by ACME, or by the built-in authority; and its domain is told how that goes."""
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from appliance.core import clock, db
@@ -50,16 +51,19 @@ class Domains(Protocol):
 
 @dataclass(frozen=True)
 class Worker:
-    """This process among those that share the orders."""
+    """This process among those that share the orders; `stopping` is set when it is to end."""
 
     instance: str
     is_alive: Callable[[str], bool]
+    stopping: threading.Event = field(default_factory=threading.Event)
 
 
 class Orders(Protocol):
     """An authority that takes orders; the class that does so is loaded only where one is configured."""
 
     def advance(self, row: OrderRow) -> None: ...
+
+    def withdraw(self, row: OrderRow) -> None: ...
 
     def ask_renewal_time(self, chain: str) -> int | None: ...
 
@@ -83,12 +87,17 @@ class Issuer:
     def look(self) -> None:
         """One round: plan what is wanted, take one step with each order that is due, tell the domains."""
         wishes = {wish.host: wish for wish in self._domains.wishes()}
-        self._plan(wishes)
-        for _ in range(MOST_STEPS):
-            row = orders.claim(self._worker.instance, self._worker.is_alive) if self._source is not None else None
-            if row is None:
-                break
-            self._work(row)
+        try:
+            self._plan(wishes)
+            for _ in range(MOST_STEPS):
+                if self._worker.stopping.is_set():
+                    return
+                row = orders.claim(self._worker.instance, self._worker.is_alive) if self._source is not None else None
+                if row is None:
+                    break
+                self._work(row)
+        except orders.Stopped:
+            return
         self._tell(wishes)
 
     # -- planning
@@ -102,18 +111,28 @@ class Issuer:
             del held[host]
         for host, order in planned.items():
             wish = wishes.get(host)
-            if (wish is None or wish.tenant != order.tenant_id or _rests(held.get(host), now)) and order.due_at != orders.NEVER:
-                db.write(lambda order=order: orders.park(order.host))  # type: ignore[misc]
+            if order.due_at != orders.NEVER and (not _is_for(order, wish) or _rests(held.get(host), now)):
+                db.write(lambda host=host: orders.park(host))  # type: ignore[misc]
                 order.due_at = orders.NEVER
+            if order.due_at == orders.NEVER and (order.answered or not orders.recent_tries(order)):
+                self._clear(order)
+        if orders.has_strays():
+            db.write(orders.forget_strays)
         if self._source is None:
             return
         for host, wish in wishes.items():
             known, order = held.get(host), planned.get(host)
-            stands = order is not None and order.due_at != orders.NEVER and tuple(order.names) == wish.names
+            stands = order is not None and order.due_at != orders.NEVER
             if stands or not wish.reachable or _rests(known, now):
                 continue
             due = known.renew_at if known is not None and known.renew_at and _is_good(known, wish, now) else now
             db.write(lambda wish=wish, due=due: orders.plan(wish.host, wish.tenant, wish.names, due))  # type: ignore[misc]
+
+    def _clear(self, order: OrderRow) -> None:
+        """Take back what a parked order has published, and drop it as soon as nothing of it counts."""
+        if order.answered and self._source is not None and not callable(self._source):
+            self._source.withdraw(order)
+        db.write(lambda: orders.note_withdrawn(order.host))
 
     # -- working
 
@@ -121,7 +140,12 @@ class Issuer:
         try:
             self._step(row)
         except orders.OrderLost:
-            log.warning("the order for %s went to another process", row.host)
+            log.warning("the order for %s went to another process, or is not wanted any more", row.host)
+            if self._source is not None and not callable(self._source) and not orders.is_running(row):
+                self._source.withdraw(row)  # what was published after the order had been given up
+        except orders.Stopped:
+            log.info("the order for %s is left to the next process", row.host)
+            orders.hand_over(row)
         except Exception as error:
             # A mistake of ours must not ask the authority for ever: it counts as a failure of the order.
             log.exception("the order for %s came upon a mistake", row.host)
@@ -152,7 +176,10 @@ class Issuer:
         due = (CertificateRow.asked_at.is_null()) | (CertificateRow.asked_at <= now - ASK_EVERY)
         found = CertificateRow.select().where(CertificateRow.origin == "acme", CertificateRow.renew_at > now, due)
         for row in found:
-            wish = self._source.ask_renewal_time(row.chain)
+            try:
+                wish = self._source.ask_renewal_time(row.chain)
+            except orders.Stopped:
+                return
             at = row.renew_at if wish is None else min(wish, row.not_after)
             db.write(lambda row=row, at=at: _note_wish(row, at, now))  # type: ignore[misc]
 
@@ -194,6 +221,10 @@ _LIGHT = (
 def _rests(held: CertificateRow | None, now: int) -> bool:
     """Whether a person's own certificate serves, so that none is to be got."""
     return held is not None and held.origin == "uploaded" and held.not_after > now
+
+
+def _is_for(order: OrderRow, wish: Wish | None) -> bool:
+    return wish is not None and wish.tenant == order.tenant_id and wish.names == tuple(order.names)
 
 
 def _is_good(held: CertificateRow, wish: Wish, now: int) -> bool:

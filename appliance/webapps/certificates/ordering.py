@@ -1,6 +1,7 @@
 """One order after the other, a step at a time: what has been done is written down, so that any process may go on with it."""
 
 import logging
+import threading
 from dataclasses import dataclass, field
 
 from appliance.core import clock, db
@@ -34,8 +35,10 @@ class Authority:
 class Ordering:
     """Orders of one authority."""
 
-    def __init__(self, authority: Authority, certificates: Certificates) -> None:
+    def __init__(self, authority: Authority, certificates: Certificates, stopping: threading.Event | None = None) -> None:
+        """Once `stopping` is set, this process is to end: an order is left between two exchanges (Stopped)."""
         self._authority = authority
+        self._stopping = stopping or threading.Event()
         self._certificates = certificates
         self._client: AcmeClient | None = None
 
@@ -122,7 +125,7 @@ class Ordering:
 
         db.write(note)
         if self._authority.dns_hook:
-            run_hook(self._authority.dns_hook, "add", question.record, self._authority.hook_seconds)
+            run_hook(self._authority.dns_hook, "add", question.record, self._authority.hook_seconds, self._stopping)
 
     def _take(self, row: OrderRow, chain: str) -> None:
         """The certificate is there: judge it, store it, and plan the next."""
@@ -133,7 +136,7 @@ class Ordering:
             raise Refused("bad_certificate", f"the authority sent a certificate that is not used: {error.message}") from error
         if missing := [name for name in row.names if not covers(facts.names, name)]:
             raise Refused("bad_certificate", f"the authority sent a certificate without {missing[0]}")
-        self._withdraw(row)
+        self.withdraw(row)
         renew_at = renewal_time(row.host, facts.not_before, facts.not_after)
 
         def store() -> None:
@@ -143,16 +146,17 @@ class Ordering:
         db.write(store)
 
     def _fail(self, row: OrderRow, problem: Problem, retry_after: int = 0) -> None:
-        self._withdraw(row)
+        self.withdraw(row)
         orders.end_badly(row, problem, retry_after)
 
-    def _withdraw(self, row: OrderRow) -> None:
-        """Remove the DNS records of an order that ends; one that stays is of no use to anybody, so failing is no reason to stop."""
+    def withdraw(self, row: OrderRow) -> None:
+        """Remove the DNS records of an order that ends or that nobody waits for; one that stays is of no use to anybody, so
+        failing is no reason to stop."""
         if self._authority.dns_hook:
             for answered in row.answered.values():
                 name, value = answered["record"]
                 try:
-                    run_hook(self._authority.dns_hook, "remove", (name, value), self._authority.hook_seconds)
+                    run_hook(self._authority.dns_hook, "remove", (name, value), self._authority.hook_seconds, self._stopping)
                 except HookFailed:
                     log.exception("the DNS record %s of an ended order could not be removed", name)
 
@@ -172,7 +176,7 @@ class Ordering:
         if self._client is None:
             row = db.write(self._account)
             key = self._certificates.unseal(row.private_key, self._authority.directory)
-            client = AcmeClient(self._authority.directory, key, row.uri, self._authority.ca_file)
+            client = AcmeClient(self._authority.directory, key, row.uri, self._authority.ca_file, self._stopping)
             if row.uri is None:
                 uri = client.register(self._authority.registration)
                 mine = AccountRow.directory == self._authority.directory

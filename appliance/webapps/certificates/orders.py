@@ -18,6 +18,10 @@ class OrderLost(Exception):
     """The order went to another process, or the host is not wanted any more: what was just done for it is void."""
 
 
+class Stopped(Exception):
+    """This process is to end: what it was at is left as it stands, for whichever process comes next."""
+
+
 def plan(host: str, tenant: str | None, names: tuple[str, ...], due_at: int) -> None:
     """Inside a write: have a certificate got for the host when it is due.  What was tried today still counts."""
     row = OrderRow.get_or_none(OrderRow.host == host)
@@ -46,8 +50,8 @@ def park(host: str) -> None:
 
 def note_withdrawn(host: str) -> None:
     """Inside a write: nothing that the parked order had published is left."""
-    OrderRow.update(answered={}).where(OrderRow.host == host, OrderRow.due_at == NEVER).execute()
-    park(host)
+    if OrderRow.update(answered={}).where(OrderRow.host == host, OrderRow.due_at == NEVER).execute():
+        park(host)
 
 
 def has_strays() -> bool:
@@ -103,6 +107,12 @@ def change(row: OrderRow, **changes: Any) -> None:
 def rest(row: OrderRow, due_at: int) -> None:
     """Leave the order as it is until then, to whichever process comes first."""
     change(row, owner=None, due_at=due_at)
+
+
+def hand_over(row: OrderRow) -> None:
+    """This process ends: let the next one go on at once."""
+    mine = (OrderRow.host == row.host) & (OrderRow.owner == row.owner)
+    db.write(lambda: OrderRow.update(owner=None, due_at=clock.now_ms()).where(mine).execute())
 
 
 def end_well(row: OrderRow, renew_at: int) -> None:
