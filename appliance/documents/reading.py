@@ -9,7 +9,7 @@ from typing import Any
 
 from appliance.blobs.service import BlobDamaged, Blobs
 from appliance.core import clock, db
-from appliance.core.errors import NotFound
+from appliance.core.errors import NotFound, Overloaded, StorageFull
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
 from appliance.formats import Bounds, Cancelled, FormatFailed, Formats, Work
@@ -77,6 +77,8 @@ class TextReader:
             db.write(keep)
         except Cancelled:
             _settle(wish, next_try_at=clock.now_ms(), tries=wish.tries - 1)
+        except (StorageFull, Overloaded) as error:  # which says nothing of the content: it is read when there is room again
+            _settle(wish, reason=error.message, next_try_at=clock.now_ms() + RETRY_MS, tries=wish.tries - 1)
         except FormatFailed as failed:
             self._note(wish, failed)
         except (BlobDamaged, NotFound) as error:

@@ -6,6 +6,7 @@ The command gets the path of the file as its last argument (or in the place of `
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -31,6 +32,7 @@ from .turns import Turns
 log = logging.getLogger(__name__)
 PLACE = "{file}"
 AT_ONCE, WAITING, WAIT_SECONDS = 4, 12, 30.0
+COPIES, LEFT_MS, FORGOTTEN_MS = "scan-", 3_600_000, 48 * 3_600_000
 LONGEST_OUTPUT, LONGEST_FINDING = 64 << 10, 200
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
@@ -161,7 +163,8 @@ class ScannedBlobs(Blobs):
     def scan_again(self, folder: Path) -> int:
         """Look again at what is in quarantine, over copies in `folder`; answers how many contents are free now."""
         freed = 0
-        with tempfile.TemporaryDirectory(prefix="scan-", dir=folder) as copies:
+        _forget_strays(folder)
+        with tempfile.TemporaryDirectory(prefix=COPIES, dir=folder) as copies:
             for tenant_id in tenant_ids():
                 scope = TenantScope(tenant_id, "system")
                 for row in list(scope.select(ScanRow).where(ScanRow.state == "quarantined")):
@@ -209,6 +212,24 @@ def check_command(command: Sequence[str]) -> None:
 def eicar() -> bytes:
     """The harmless text that every scanner takes for malware (EICAR), put together here so that it stands in no file of ours."""
     return b"".join([b"X5O!P%@AP[4\\PZX54(P^)7CC)7}", b"$EICAR-", b"STANDARD-ANTI", b"VIRUS-TEST-FILE!", b"$H+H*"])
+
+
+def _forget_strays(folder: Path) -> None:
+    """Copies that a killed process has left, and what is known of contents that were never kept or are collected."""
+    for left in folder.glob(f"{COPIES}*"):
+        try:
+            if left.stat().st_mtime_ns // 1_000_000 < clock.now_ms() - LEFT_MS:
+                shutil.rmtree(left)
+        except FileNotFoundError:  # another process has ended its own
+            continue
+    before = clock.now_ms() - FORGOTTEN_MS  # the content of a row may still be on its way
+    db.write(
+        lambda: db.execute(
+            "DELETE FROM document_scan WHERE scanned_at < ? AND NOT EXISTS "
+            "(SELECT 1 FROM blob b WHERE b.tenant_id = document_scan.tenant_id AND b.sha256 = document_scan.sha256)",
+            (before,),
+        )
+    )
 
 
 def _set_state(scope: TenantScope, sha256: str, state: str, finding: str) -> None:

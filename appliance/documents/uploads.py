@@ -7,6 +7,7 @@ Parts are blobs, so that a crash leaves nothing half written; the last one makes
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -19,6 +20,7 @@ from appliance.core.scope import TenantScope
 from .models import UploadPart, UploadRow
 from .naming import check_comment
 from .records import Document, NewDocument
+from .scanning import Infected
 from .service import Documents, check_new
 
 MOST_OPEN = 50
@@ -115,7 +117,8 @@ class Uploads:
     def keep_part(self, scope: TenantScope, upload_id: str, begins: int, receiver: Receiver) -> int:
         """Make what was received durable and acknowledged; answers where the next part begins.  Conflict when another
         request was quicker."""
-        stored = self._blobs.put_received(scope, receiver.finish())
+        with _closed_when_infected(scope, upload_id):
+            stored = self._blobs.put_received(scope, receiver.finish())
 
         def advance() -> int:
             row = _row(scope, upload_id)
@@ -142,7 +145,8 @@ class Uploads:
             parts = list(scope.select(UploadPart).where(UploadPart.upload_id == upload_id).order_by(UploadPart.begins))
         if row.state != "open" or row.received < row.size:
             return _upload(row)
-        stored = self._joined(scope, parts)
+        with _closed_when_infected(scope, upload_id):
+            stored = self._joined(scope, parts)
         if row.sha256 not in (None, stored.sha256):
             db.write(lambda: _close(scope, upload_id, {"state": "refused"}))
             raise ValidationFailed(
@@ -247,6 +251,16 @@ def _refuse_other(upload: Upload, offset: int) -> None:
             f"the next part begins at {upload.received}, not at {offset}: somebody has sent it, or it was not received",
             headers=told, extra={"offset": upload.received},
         )  # fmt: skip
+
+
+@contextmanager
+def _closed_when_infected(scope: TenantScope, upload_id: str) -> Iterator[None]:
+    """Whoever sends malware would otherwise send it again and again: the upload is refused for good."""
+    try:
+        yield
+    except Infected:
+        db.write(lambda: _close(scope, upload_id, {"state": "refused"}))
+        raise
 
 
 def _close(scope: TenantScope, upload_id: str, changes: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from appliance.core.errors import (
     UnsupportedMediaType,
     ValidationFailed,
 )
+from appliance.documents.scanning import Infected, ScanFailed
 from appliance.processes import ending, executions, pausing
 from appliance.processes.executions import Execution, StartRequest
 from appliance.processes.store import FINISHED
@@ -36,8 +37,8 @@ from .sending import Sender
 from .tickets import Tickets, browser_cookie, holder_of, new_browser
 
 log = logging.getLogger(__name__)
-_OF_SENDER = (ValidationFailed, InvalidRequest, UnsupportedMediaType)
-_BUSY = (ConcurrencyLimited, RateLimited, Overloaded, Draining, StorageFull)
+_OF_SENDER = (ValidationFailed, InvalidRequest, UnsupportedMediaType, Infected)
+_BUSY = (ConcurrencyLimited, RateLimited, Overloaded, Draining, StorageFull, ScanFailed)
 
 
 class ProcessRoutes:

@@ -13,7 +13,7 @@ from appliance.cli import doctor
 from appliance.connectors.contract import Rejected
 from appliance.core import clock, db, migrations
 from appliance.core.crypto import Sealer
-from appliance.core.errors import ConfigInvalid
+from appliance.core.errors import ConfigInvalid, Conflict
 from appliance.core.scope import TenantScope
 from appliance.core.sections import Scan
 from appliance.documents.leaving import Exits
@@ -93,6 +93,15 @@ def test_parts_of_an_upload_are_looked_at_together(store: Path) -> None:
         part.keep()
     with pytest.raises(Infected):
         uploads.finish_upload(ACME, upload.id)
+    assert uploads.get_upload(ACME, upload.id).state == "refused"
+    with pytest.raises(Conflict, match="begin a new one"):
+        uploads.begin_part(ACME, upload.id, len(eicar()))
+    whole = uploads.open_upload(ACME, NewUpload(len(eicar()), new=NewDocument("a.txt")))
+    part = uploads.begin_part(ACME, whole.id, 0)
+    part.write(eicar())
+    with pytest.raises(Infected):
+        part.keep()
+    assert uploads.get_upload(ACME, whole.id).state == "refused"
     assert db.rows("SELECT count(*) FROM document WHERE name = 'a.txt' AND size = ?", (len(eicar()),)) == [(0,)]
 
 
@@ -152,6 +161,34 @@ def test_what_is_in_quarantine_leaves_in_no_way(store: Path) -> None:
     assert opened is not None
     assert found[0] == opened.leaving
     assert documents.open_text(ACME, made).state in ("pending", "ready")
+
+
+def test_what_nobody_keeps_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
+    blobs = incoming_blobs(Scan(command=("/bin/sh", "-c", "exit 3"), on_error="quarantine"), LocalPlaces(tmp_path), HOLDERS)
+    documents = Documents(blobs)
+    kept = documents.store_document(ACME, NewDocument("kept.txt"), b"kept, and not judged")
+    lost = documents.keep_content(ACME, b"lost, and not judged")
+    left, recent = tmp_path / "scan-left", tmp_path / "scan-recent"
+    for folder in (left, recent):
+        folder.mkdir()
+        (folder / "copy").write_bytes(b"malware")
+    now = clock.now_ms()
+    os.utime(left, ns=(0, (now - 2 * 3_600_000) * 1_000_000))
+    documents.scan_again(tmp_path)
+    assert not left.exists()
+    assert recent.exists()
+
+    def known() -> set[str]:
+        return {row[0] for row in db.rows("SELECT sha256 FROM document_scan")} & {kept.sha256, lost.sha256}
+
+    monkeypatch.setattr(clock, "now_ms", lambda: now + 47 * 3_600_000)
+    blobs.collect()
+    documents.scan_again(tmp_path)
+    assert known() == {kept.sha256, lost.sha256}
+    monkeypatch.setattr(clock, "now_ms", lambda: now + 49 * 3_600_000)
+    documents.scan_again(tmp_path)
+    assert known() == {kept.sha256}
+    documents.delete_document(ACME, kept.id)
 
 
 def test_the_scanner_gets_nothing_of_ours(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
+from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import GRACE_MS, Blobs
 from appliance.core import clock, db, full_text
-from appliance.core.errors import InvalidRequest
+from appliance.core.errors import ApplianceError, InvalidRequest, Overloaded, StorageFull
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.documents import reading, scanning, service, texts
 from appliance.documents.leaving import Exits
 from appliance.documents.quarantine import Quarantined
-from appliance.documents.reading import LEASE_MS, MOST_TRIES, TextReader
+from appliance.documents.reading import LEASE_MS, MOST_TRIES, RETRY_MS, TextReader
 from appliance.documents.service import Documents, NewDocument, Wanted
 from appliance.formats import Bounds, Formats, Settings, Work
 from appliance.tenants import service as tenants
@@ -222,6 +223,25 @@ def test_a_failure_of_ours_is_tried_again_and_then_noted(
     later(LEASE_MS)
     assert reader.read_all() == 1
     assert text_of(documents, acme, other) == "two"
+
+
+def test_a_store_without_room_costs_no_try(
+    documents: Documents, reader: TextReader, acme: TenantScope, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = store(documents, acme, "a.txt", "\ufeffone")  # whose text is another content
+    with monkeypatch.context() as patched:
+        for number, error in enumerate((StorageFull, Overloaded) * MOST_TRIES):
+
+            def put(*_: object, error: type[ApplianceError] = error) -> None:
+                raise error("no room")
+
+            patched.setattr(LocalPlaces, "adopt", put)
+            later((number + 1) * 2 * RETRY_MS)
+            assert reader.read_all() == 1
+            assert state_of(documents, acme, made) == ("pending", "no room")
+    later(8 * MOST_TRIES * RETRY_MS)
+    assert reader.read_all() == 1
+    assert text_of(documents, acme, made) == "one"
 
 
 def test_a_text_goes_with_the_last_document_that_has_it(

@@ -1,7 +1,10 @@
 """Files that visitors send to a route."""
 
 import httpx
+import pytest
 
+from appliance.documents.scanning import ScannedBlobs, Scanner
+from appliance.documents.service import HOLDERS
 from appliance.testing.running import Running
 from tests.sites.route_shop import PNG
 
@@ -58,3 +61,13 @@ def test_uploads_that_are_not_taken_leave_nothing(running: Running, route_shop: 
         assert route_shop.post("/api/photos", content=body, headers=FORM).json()["error"]["code"] == "invalid_request", body[:40]
     assert stored() == before
     assert list((running.config.data / "blobs" / "incoming").iterdir()) == []
+
+
+def test_what_the_scanner_says_is_told_to_the_visitor(
+    running: Running, route_shop: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for command, status, code in ((["/bin/false"], 422, "infected"), (["/bin/sh", "-c", "exit 3"], 503, "scan_failed")):
+        scanned = ScannedBlobs(running.services.blobs._places, HOLDERS, Scanner(command, 30))
+        monkeypatch.setattr(running.services.documents, "_blobs", scanned)
+        answer = route_shop.post("/api/photos", data={"name": "Ada"}, files=[("photo", ("a.png", PNG + b"x", "image/png"))])
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
