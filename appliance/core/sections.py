@@ -229,7 +229,7 @@ class Acme:
     agree_terms: bool = setting(False, "You agree to the authority's terms of service; needed with a directory.")
     email: str = setting("", "Where the authority may write to.")
     eab_key_id: str = setting("", "Key id of an external account binding, where the authority demands one.")
-    eab_hmac_key: str = setting("", "Its HMAC key, in base64url.")
+    eab_hmac_key: str = setting("", "Its HMAC key, in base64url.", secret=True)
     ca_file: str = setting("", "PEM file of the authorities that are believed for the directory, instead of the public ones.")
     dns_hook: tuple[str, ...] = setting(
         [],

@@ -10,6 +10,8 @@ from cryptography import x509
 from appliance.core.config import Config
 from appliance.testing.running import make_config
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate, issue_internal
+from appliance.webapps.certificates.client import Registration
+from appliance.webapps.certificates.ordering import Authority
 
 
 @pytest.fixture
@@ -71,3 +73,25 @@ def test_a_client_that_trusts_the_ca_accepts_it(config: Config, host: str) -> No
             except ssl.SSLWantReadError:
                 continue
     assert ends[0].getpeercert()
+
+
+def test_a_file_of_the_authority_is_replaced_whole(config: Config) -> None:
+    leaf, _ = internal_certificate(config)
+    key = config.data / "tls" / "server.key"
+    before = key.read_bytes()
+    with key.open("rb") as reading:
+        leaf.unlink()
+        internal_certificate(config)
+        assert reading.read() == before, "what was there is not cut short"
+    assert key.read_bytes() != before
+    assert sorted(file.name for file in key.parent.iterdir()) == ["ca.key", "ca.pem", "server.key", "server.pem"]
+    assert {file.stat().st_mode & 0o777 for file in key.parent.iterdir()} == {0o600}
+
+
+def test_the_key_of_an_account_with_an_authority_is_not_shown(tmp_path: Path) -> None:
+    acme = {"acme__directory": "https://ca.example.com/directory", "acme__agree_terms": True, "tls__http_port": 80}
+    config = make_config(tmp_path, server__tls="internal", acme__eab_key_id="kid", acme__eab_hmac_key="c2VjcmV0", **acme)
+    registration = Registration("", config.acme.eab_key_id, config.acme.eab_hmac_key)
+    shown = f"{config} {registration} {Authority(config.acme.directory, registration)}"
+    assert "kid" in shown
+    assert "c2VjcmV0" not in shown
