@@ -332,7 +332,7 @@ def _gauges(services: Services) -> None:
 
 
 def make_asgi(appliance: Appliance) -> Any:
-    """The ASGI application: front, static files, then Quart with the edges."""
+    """The ASGI application of this event loop: front, static files, then Quart with the edges."""
     services = appliance.services
     quart = Quart(__name__, template_folder=str(ui_folder() / "templates"), static_folder=None)
     quart.request_class, quart.asgi_http_class = PacedRequest, PacedConnection
@@ -351,7 +351,7 @@ def make_asgi(appliance: Appliance) -> Any:
     folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
     gate = make_gate(services, Egress.of(appliance.config.egress.allow, authorities(appliance.config)), ui_folder() / "templates")
     sites = make_sites(services, gate, ui_folder() / "templates" / "sites")
-    services.publishing.check_through(Probing(sites, appliance.config))
+    services.publishing.check_through(Probing(sites, appliance.config, asyncio.get_running_loop()))
     front = Front(StaticFiles(cast(App, quart), folders), sites, appliance.config, appliance.is_ready)
     return Permission(front, appliance.config, services.webapps, services.threads)
 
@@ -377,7 +377,10 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
         worker.stopping.set()  # now, so that an order comes to rest while the last requests are answered
 
     with config.following(certificate_upkeep(appliance.config, appliance.services.certificates, worker)):
-        await serve(cast(Any, asgi), config, shutdown_trigger=stop)
+        try:
+            await serve(cast(Any, asgi), config, shutdown_trigger=stop)
+        finally:  # its checks are asked on this loop
+            await asyncio.to_thread(appliance.services.publishing.stop)
 
 
 def serve_forever(config: Config, announce: Callable[[], None]) -> None:

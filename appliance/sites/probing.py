@@ -44,16 +44,17 @@ class _Answer:
 
 
 class Probing:
-    """A `Probe` through the hosts of WebApps, in the thread that asks."""
+    """A `Probe` through the hosts of WebApps, for threads; they answer on the server's `loop`, where all they know is changed."""
 
-    def __init__(self, sites: Mapping[str, App], config: Config) -> None:
+    def __init__(self, sites: Mapping[str, App], config: Config, loop: asyncio.AbstractEventLoop) -> None:
         self._sites = sites
         self._config = config
+        self._loop = loop
 
     def __call__(self, scope: TenantScope, app: str, version: int | None, check: Check) -> Seen:
         kind = "webapp" if version is None else "preview"
         asked = self._scope_of(scope.tenant_id, app, version, check)
-        return asyncio.run(_ask(self._sites[kind], asked))
+        return asyncio.run_coroutine_threadsafe(_ask(self._sites[kind], asked), self._loop).result()
 
     def _scope_of(self, tenant_id: str, app: str, version: int | None, check: Check) -> Scope:
         host = self._config.webapp_url(tenant_id, app, version).partition("://")[2]

@@ -55,10 +55,14 @@ class ProcessRoutes:
         query = read_fields(call.exchange.scope["query_string"])
         over = asyncio.Event()
         callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, over.set)
-        row = await self._sender.in_thread(partial(self._start, call, match, (body, query), callback))
+        starting = asyncio.ensure_future(self._sender.in_thread(partial(self._start, call, match, (body, query), callback)))
+        try:
+            row = await asyncio.shield(starting)
+            if row.status not in FINISHED:
+                await _wait(row, match.route.wait, over)
+        finally:  # whoever is not waited for any more may have started one all the same
+            starting.add_done_callback(partial(_forget, callback))
         if row.status not in FINISHED:
-            await _wait(row, match.route.wait, over)
-            ending.finished.drop(row.id, callback)
             row = await self._sender.in_thread(partial(executions.get_execution, call.tenant, row.id))
         reply = self._tell(call, match.route, row, plain_form=body.is_form and call.wants_page)
         return replace(reply, execution_id=row.id, process_id=row.process_id)
@@ -108,6 +112,11 @@ class ProcessRoutes:
         told = {"success": True, "data": {"status": "running", "follow": follow}}
         reply = as_json(202, told, ("location", follow), ("retry-after", "1"))
         return reply if holder == call.holder else reply.adding(("set-cookie", browser_cookie(browser)))
+
+
+def _forget(callback: Callable[[], Any], starting: "asyncio.Future[Execution]") -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        ending.finished.drop(starting.result().id, callback)
 
 
 async def _wait(row: Execution, seconds: float, over: asyncio.Event) -> None:

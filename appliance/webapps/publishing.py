@@ -105,7 +105,7 @@ class Publishing:
 
     def resume(self) -> int:
         """Go on with what processes have left that are gone; answers how many."""
-        if self._probe is None:
+        if self._probe is None or self._stopping.is_set():
             return 0
         resumed = 0
         for tenant_id, app_id, number, owner, until in publications.orphans():

@@ -131,11 +131,12 @@ def test_a_letter_that_cannot_be_sent_is_told_and_logged(
     assert "could not send the code" in lines[0]["message"]
 
 
-def test_an_address_gets_a_few_codes_an_hour(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
+def test_who_asks_for_codes_again_has_to_wait(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
     open_app(acme, "flooded", EMAIL)
-    answers = [ask(visitor("flooded"), ANN).status_code for _ in range(7)]
-    assert answers[:5] == [303] * 5
-    assert answers[-1] == 429
+    answers = [ask(visitor("flooded"), f"{number}-{ANN}") for number in range(7)]
+    assert [answer.status_code for answer in answers[:5]] == [303] * 5
+    assert answers[-1].status_code == 429
+    assert int(answers[-1].headers["retry-after"]) > 0
     assert ask(visitor("flooded"), "no address").status_code == 422
 
 

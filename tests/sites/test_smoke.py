@@ -1,5 +1,6 @@
 """Publishing with smoke checks as callers see it: the hosts are asked without a socket, and what they saw is shown."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +9,16 @@ import httpx
 import pytest
 
 from appliance.core import db
+from appliance.processes import ending
+from appliance.sites.answers import Receive, Scope, Send, answer
+from appliance.sites.probing import Probing
 from appliance.testing.running import Running
 from appliance.webapps import publications
 from appliance.webapps.models import VersionRow, WebAppRow
+from appliance.webapps.smoke import Check
 from tests.api.resources import fresh
 from tests.processes.world import wait_until
+from tests.sites.route_shop import executions
 from tests.sites.test_webapps import deploy, new_app, site
 
 WAIT = "?wait=120"
@@ -97,6 +103,39 @@ def test_who_does_not_wait_follows_the_publication(running: Running, acme: httpx
     wait_until(lambda: publication(acme, app, number)["state"] == "published", 60)
     assert len(publication(acme, app, number)["checks"]) == 40
     assert page_of(running, app) == "<h1>two</h1>"
+
+
+def test_checks_are_asked_on_the_loop_of_the_server(running: Running) -> None:
+    loops = []
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        loops.append(asyncio.get_running_loop())
+        await answer(send, 200, b"", [])
+
+    async def ask_from_a_thread() -> int:
+        loops.append(asyncio.get_running_loop())
+        probing = Probing({"webapp": serve}, running.config, loops[0])
+        return (await asyncio.to_thread(probing, running.tenant("acme"), "shop", None, Check("/"))).status
+
+    assert asyncio.run(ask_from_a_thread()) == 200
+    assert loops[0] is loops[1]
+
+
+def test_a_check_that_is_given_up_leaves_nothing_behind(
+    running: Running, acme: httpx.Client, route_shop: httpx.Client, app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appliance.sites.probing.MOST_MS", 300)
+    route = {"path": "/api/patient", "method": "GET", "process": "route-slow", "wait": 30, "access": "public"}
+    settings = {"routes": [route], "smoke": [{"path": "/api/patient"}]}
+    files = {"app.yaml": json.dumps(settings).encode(), "public/index.html": b"x"}
+    before = {each["execution_id"] for each in executions(acme, "route-slow")}
+    assert publish(acme, app, deploy(acme, app, files, publish=False)).status_code == 409
+
+    def waited_for() -> set[str]:
+        new = {each["execution_id"] for each in executions(acme, "route-slow")} - before
+        return new & set(ending.finished._waiting)
+
+    wait_until(lambda: not waited_for(), 60)
 
 
 def test_checks_are_refused_with_a_pointer(acme: httpx.Client, app: str) -> None:
