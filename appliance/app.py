@@ -72,7 +72,6 @@ from appliance.sandbox.runtimes import default_folder
 from appliance.sites.access import make_gate
 from appliance.sites.answers import App
 from appliance.sites.bodies import PacedConnection, PacedRequest
-from appliance.sites.connections import use_connections
 from appliance.sites.demo import make_demo
 from appliance.sites.domains import Permission, custom_hosts
 from appliance.sites.front import Front
@@ -370,7 +369,6 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
     config = make_server_config(appliance.config, appliance.services.certificates)
     asgi = Transport(make_asgi(appliance), appliance.config, config)
     worker = Worker(appliance.presence.instance, appliance.presence.is_alive)
-    use_connections()
 
     async def stop() -> None:
         await shutdown()

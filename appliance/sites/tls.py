@@ -18,6 +18,8 @@ from appliance.webapps.certificates.authority import internal_certificate
 from appliance.webapps.certificates.records import Certificate, Pair
 from appliance.webapps.certificates.service import Certificates
 
+from .connections import use_connections
+
 log = logging.getLogger(__name__)
 RELOAD_SECONDS = 3.0
 
@@ -150,6 +152,7 @@ def load_pair(context: ssl.SSLContext, pair: Pair) -> None:
 
 def make_server_config(config: Config, certificates: Certificates) -> ServerConfig:
     """Addresses, limits and certificates of the HTTP server."""
+    use_connections()
     server = ServerConfig()
     server.certificates = certificates
     host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host

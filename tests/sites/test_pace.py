@@ -15,7 +15,7 @@ import pytest
 from appliance.connectors.testing import free_port
 from appliance.core.crypto import Sealer
 from appliance.sites.answers import Receive, Scope, Send, answer
-from appliance.sites.connections import Connection, use_connections
+from appliance.sites.connections import Connection
 from appliance.sites.front import Front
 from appliance.sites.pace import Pace
 from appliance.sites.tls import ServerConfig, make_server_config
@@ -154,7 +154,6 @@ class Http2:
 def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A front with a shop behind it, with what pace, how many places, and patience of the server's own."""
     monkeypatch.setattr(Connection, "linger", SHORT)
-    use_connections()
 
     @contextmanager
     def begin(pace: Pace, places: int = 256, **own: float) -> Iterator[tuple[Shop, Callable[[], Line]]]:
