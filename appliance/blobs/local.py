@@ -30,9 +30,10 @@ class LocalPlaces:
     def adopt(self, path: Path, place: str) -> None:
         """Make the received, durable file the content of the place; durable when this returns."""
         target = self._folder / place
+        is_first = not target.parent.parent.exists()
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.rename(target)
-        for folder in (target.parent, target.parent.parent):
+        for folder in (target.parent, target.parent.parent, *([self._folder] if is_first else [])):
             _sync_folder(folder)
 
     def holds(self, place: str, size: int) -> bool:

@@ -8,6 +8,7 @@ expression follows by itself.
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from . import db
 from .errors import InvalidRequest
@@ -35,6 +36,11 @@ def words_in(text: str) -> Iterator[tuple[int, int, str]]:
     """Where each word of a text begins and ends, and the word as it is compared."""
     for found in _WORD.finditer(text):
         yield found.start(), found.end(), fold(found[0])
+
+
+def begin_of(text: str, number: int) -> int:
+    """Where the word of this number, from 0, begins."""
+    return next(islice(_WORD.finditer(text), number, None)).start()
 
 
 def fold(word: str) -> str:

@@ -28,7 +28,7 @@ def chosen(scope: TenantScope, wanted: Wanted) -> Any:
         query = query.where(DocumentRow.media_type.startswith(f"{main}/") if sub == "*" else exact)
     if wanted.search is not None:
         in_text = DocumentRow.sha256.in_(texts.found_in(scope, full_text.search_words(wanted.search)))
-        query = query.where(in_text | DocumentRow.name.contains(wanted.search.strip()))
+        query = query.where(in_text | DocumentRow.name.contains(wanted.search.replace("\0", "").strip()))
     return metadata.having(scope, query, DocumentRow.id, wanted.metadata)
 
 

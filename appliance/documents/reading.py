@@ -17,7 +17,7 @@ from appliance.tenants.service import system_scope
 
 from .quarantine import SQL_NOT_KEPT_BACK
 from .text_models import TextRow
-from .texts import OFFICE, PICTURES, PLAIN, is_readable, store_text
+from .texts import OFFICE, PICTURES, PLAIN, ReadText, is_readable, store_text
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +70,11 @@ class TextReader:
             text = self._read(wish).translate(_UNWANTED)[:MOST_CHARACTERS]
             stored = self._blobs.put(wish.scope, text.encode())
 
+            read = ReadText.of(stored.sha256, text)
+
             def keep() -> None:
                 self._blobs.hold(wish.scope, stored.sha256)
-                store_text(wish.scope, wish.row_id, (stored.sha256, text))
+                store_text(wish.scope, wish.row_id, read)
 
             db.write(keep)
         except Cancelled:

@@ -100,12 +100,26 @@ def get_text(scope: TenantScope, blobs: Blobs, content: str) -> Text:
     return Text(cast(TextState, row.state), row.reason, row.size, pieces)
 
 
-def store_text(scope: TenantScope, row_id: int, stored: tuple[str, str]) -> None:
-    """Inside a write: the sha256 of the blob, which is held, and the text."""
-    sha256, text = stored
-    beginning = text[:SEARCHED_CHARACTERS]
+@dataclass(frozen=True)
+class ReadText:
+    """A text as it is kept: the sha256 of its blob, its size, and its beginning with the words of that."""
+
+    sha256: str
+    size: int
+    beginning: str
+    words: str
+
+    @classmethod
+    def of(cls, sha256: str, text: str) -> "ReadText":
+        """Takes its time: not inside a write."""
+        beginning = text[:SEARCHED_CHARACTERS]
+        return cls(sha256, len(text), beginning, _words(beginning))
+
+
+def store_text(scope: TenantScope, row_id: int, read: ReadText) -> None:
+    """Inside a write, in which the blob is held."""
     changes: dict[str, Any] = {
-        "state": "ready", "reason": "", "sha256": sha256, "size": len(text), "beginning": beginning, "words": _words(beginning),
+        "state": "ready", "reason": "", "sha256": read.sha256, "size": read.size, "beginning": read.beginning, "words": read.words,
     }  # fmt: skip
     if scope.update(TextRow, **changes).where(TextRow.id == row_id, TextRow.state == "pending").execute():
         full_text.add(TABLE, row_id)
@@ -141,7 +155,7 @@ def _snippet(text: str, joined: str, words: list[str]) -> str:
     if not places:
         return ""
     number = joined.count(" ", 0, min(places))
-    begin = next(start for index, (start, _, _) in enumerate(full_text.words_in(text)) if index == number)
+    begin = full_text.begin_of(text, number)
     first, last = max(0, begin - _BEFORE), min(len(text), begin + _AFTER)
     part = text[first:last]
     parts, at = ["…" if first else ""], 0

@@ -206,3 +206,22 @@ def test_writers_and_a_collector_that_spares_nothing_lose_no_reference(
     assert referred
     for stored in referred:
         assert hashlib.sha256(blobs.read_whole(acme, stored.sha256, 10)).hexdigest() == stored.sha256
+
+
+def test_the_folder_of_a_new_tenant_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    sync = os.fsync
+
+    def noting(of: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{of}").readlink())
+        sync(of)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    places = LocalPlaces(tmp_path)
+    for name, folders in (("one", ["acme/aa", "acme", ""]), ("two", ["acme/aa", "acme"])):
+        receiver = places.receiver()
+        receiver.write(b"x")
+        received = receiver.finish()
+        synced.clear()
+        places.adopt(received.path, f"acme/aa/{name}")
+        assert synced == [tmp_path / each for each in folders]

@@ -14,6 +14,7 @@ from appliance.core.scope import TenantScope
 from appliance.documents import service
 from appliance.documents.service import Changes, Document, Documents, NewDocument, Wanted
 from appliance.tenants import service as tenants
+from appliance.webapps import service as webapps
 
 PDF = b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"
 
@@ -35,6 +36,16 @@ def test_a_document_is_what_was_stored(documents: Documents, acme: TenantScope, 
     assert content.read(100) == PDF == b"".join(content.pieces(0, 100))
     content.copy_to(tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == PDF
+
+
+def test_every_table_that_refers_to_a_blob_is_known_to_who_collects_them(documents: Documents) -> None:
+    """Else the blobs of its rows would be deleted under them."""
+    columns = {row[0]: {field.name for field in db.database.obj.get_columns(row[0])} for row in
+               ((name,) for name in db.database.obj.get_tables())}  # fmt: skip
+    refer = {table for table, names in columns.items() if {"tenant_id", "sha256"} <= names}
+    # The newest of its revisions, what was said of a content, what was announced.
+    not_holding = {"blob", "document", "document_review", "document_scan", "document_upload"}
+    assert refer - not_holding == set(service.HOLDERS) | set(webapps.HOLDERS)
 
 
 def test_every_revision_stays_readable(documents: Documents, acme: TenantScope) -> None:

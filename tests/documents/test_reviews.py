@@ -116,7 +116,8 @@ def test_a_revision_that_comes_during_a_review_is_not_what_is_reviewed(
 
 
 def test_nobody_decides_about_what_they_sent(documents: Documents, acme: TenantScope, sign: Sign) -> None:
-    ada, bob = sign("ada@acme.test", role="owner"), sign("bob@acme.test")
+    ada = sign("ada@acme.test", role="owner")
+    sign("bob@acme.test")
     assert ada.scope is not None
     made = documents.store_document(ada.scope, NewDocument("mine.txt"), b"one")
     error = refused(ValidationFailed, lambda: ask(acme, made, "bob@acme.test", "ada@acme.test"))
@@ -128,7 +129,6 @@ def test_nobody_decides_about_what_they_sent(documents: Documents, acme: TenantS
     assert decide(ada, review).status == "approved"
     entry = audit.list_entries(acme, audit.AuditFilter(action="review.approve"), PageRequest()).items[0]
     assert '"self_approved":true' in entry.fields
-    assert bob.user_id != ada.user_id
 
 
 def test_only_a_signed_in_member_decides(acme: TenantScope, sign: Sign, made: Document) -> None:
