@@ -1,6 +1,5 @@
 """Rate limits of visitors: token buckets in memory, for a bounded number of callers; a restart forgives."""
 
-import ipaddress
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -44,15 +43,3 @@ class Buckets:
             told = {**state.headers(), "Retry-After": str(wait)}
             raise RateLimited(f"that was too often; try again in {wait} s", headers=told)
         return state
-
-
-def caller_of(address: str) -> str:
-    """The address as one caller: of IPv6 the network, for everybody has a whole one."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv6Address):
-        mapped = parsed.ipv4_mapped
-        return str(mapped) if mapped else str(ipaddress.ip_network((parsed, 64), strict=False).network_address)
-    return str(parsed)

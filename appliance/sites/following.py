@@ -14,18 +14,17 @@ from appliance.processes import ending, executions
 from appliance.processes.executions import Execution
 from appliance.processes.store import FINISHED
 
-from .answers import Receive
 from .buckets import Allowance, Buckets
 from .origins import refuse_foreign
 from .route_answers import CLOSED, OURS, Reply, as_json, failure_of, output_shown
 from .route_calls import RouteCall
-from .sending import Sender
+from .sending import Sender, gone
 from .tickets import Tickets
 
 PREFIX = "/_gos/executions/"
 ASKED = Allowance(600, 60)
 POLL_SECONDS, HEARTBEAT_SECONDS, LONGEST_SECONDS = 0.5, 15.0, 600.0
-MOST_STREAMS, MOST_OF_ONE = 32, 4
+MOST_STREAMS, MOST_OF_TENANT, MOST_OF_ONE = 64, 32, 4
 _SHOWN = {
     "succeeded": "succeeded",
     "waiting": "waiting",
@@ -56,7 +55,7 @@ class Following:
         self._tickets = tickets
         self._buckets = buckets
         self._sender = sender
-        self._streams: Counter[str] = Counter()
+        self._streams: Counter[tuple[str, str]] = Counter()  # by tenant and holder
 
     async def answer(self, call: RouteCall) -> Reply | None:
         """The state as JSON; None once it has been streamed.  NotFound for a ticket of somebody else."""
@@ -79,13 +78,15 @@ class Following:
         return await self._sender.in_thread(partial(executions.get_execution, call.tenant, execution_id))
 
     async def _stream(self, call: RouteCall, row: Execution) -> None:
-        if self._streams.total() >= MOST_STREAMS or self._streams[call.holder] >= MOST_OF_ONE:
+        holder = (call.tenant.tenant_id, call.holder)
+        of_tenant = sum(count for (tenant_id, _), count in self._streams.items() if tenant_id == call.tenant.tenant_id)
+        if self._streams.total() >= MOST_STREAMS or of_tenant >= MOST_OF_TENANT or self._streams[holder] >= MOST_OF_ONE:
             raise ConcurrencyLimited("too many streams are open; ask without text/event-stream", headers={"Retry-After": "5"})
-        self._streams[call.holder] += 1
+        self._streams[holder] += 1
         changed = asyncio.Event()
         callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, changed.set)
         ending.finished.when(row.id, callback)
-        leaving = asyncio.ensure_future(_gone(call.exchange.receive))
+        leaving = asyncio.ensure_future(gone(call.exchange.receive))
         try:
             send = call.exchange.send
             said = (("content-type", "text/event-stream"), ("x-accel-buffering", "no"), *CLOSED)
@@ -95,7 +96,7 @@ class Following:
             await send({"type": "http.response.body", "body": b""})
         finally:
             ending.finished.drop(row.id, callback)
-            self._streams[call.holder] -= 1
+            self._streams[holder] -= 1
             self._streams += Counter()  # without those at nought
             leaving.cancel()
             with suppress(asyncio.CancelledError):
@@ -134,8 +135,3 @@ async def _wait(changed: asyncio.Event, leaving: "asyncio.Future[None]") -> None
     ended.cancel()
     with suppress(asyncio.CancelledError):
         await ended
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

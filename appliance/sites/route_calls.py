@@ -6,11 +6,11 @@ from functools import cached_property
 
 from appliance.core.errors import PolicyDenied, SignInRequired
 from appliance.core.scope import TenantScope
+from appliance.webapps.attempts import network_of
 from appliance.webapps.routes import Access
 from appliance.webapps.visitors import Visitor
 
 from .answers import Exchange
-from .buckets import caller_of
 from .tickets import browser_of, holder_of
 
 
@@ -60,7 +60,7 @@ class RouteCall:
 
     @property
     def address(self) -> str:
-        return caller_of(str(self.exchange.scope["gos.address"]))
+        return network_of(str(self.exchange.scope["gos.address"]))
 
     def wants(self, media: str) -> bool:
         return media in self.headers.get("accept", "")

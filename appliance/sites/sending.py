@@ -48,7 +48,7 @@ class Sender:
         pieces = await self.in_thread(partial(self._blobs.read, tenant, plan.sha256, plan.start, plan.end))
         await send(start)
         sent = 0
-        leaving = asyncio.ensure_future(_gone(exchange.receive))
+        leaving = asyncio.ensure_future(gone(exchange.receive))
         try:
             while sent < plan.end - plan.start and not leaving.done() and (piece := await self._next(pieces)):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -84,7 +84,7 @@ class Sender:
         return found
 
 
-async def _gone(receive: Receive) -> None:
+async def gone(receive: Receive) -> None:
     """Return once whoever asked has left."""
     while (await receive())["type"] != "http.disconnect":
         pass

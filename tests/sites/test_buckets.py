@@ -4,7 +4,8 @@ import pytest
 
 from appliance.core import clock
 from appliance.core.errors import RateLimited
-from appliance.sites.buckets import Allowance, Buckets, caller_of
+from appliance.sites.buckets import Allowance, Buckets
+from appliance.webapps.attempts import network_of
 
 ADA, BOB = ("route", "ada"), ("route", "bob")
 
@@ -47,6 +48,6 @@ def test_who_has_not_called_for_longest_is_forgotten(now: list[float]) -> None:
 
 
 def test_a_network_of_its_own_is_one_caller() -> None:
-    assert caller_of("2001:db8:1:2:aaaa::1") == caller_of("2001:db8:1:2::ffff") != caller_of("2001:db8:1:3::1")
-    assert caller_of("::ffff:192.0.2.1") == caller_of("192.0.2.1") != caller_of("192.0.2.2")
-    assert caller_of("somewhere") == "somewhere"
+    assert network_of("2001:db8:1:2:aaaa::1") == network_of("2001:db8:1:2::ffff") != network_of("2001:db8:1:3::1")
+    assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1") != network_of("192.0.2.2")
+    assert network_of("somewhere") == "somewhere"

@@ -3,9 +3,11 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import httpx
+import pytest
 
 from appliance.testing.running import Running
 from tests.sites.route_shop import ROUTES, SAME, deploy, executions, go_on, wait_for
@@ -107,3 +109,20 @@ def test_an_open_route_of_a_closed_app_is_followed_by_its_browser_alone(running:
         go_on(acme, execution_id, "in")
         mine = {"Cookie": cookie_of(answer)}
         wait_for(lambda: browser.get(follow, headers=mine).json()["data"].get("output") == {"said": "in"})
+
+
+def test_one_tenant_does_not_use_up_the_streams(
+    running: Running, route_shop: httpx.Client, acme: httpx.Client, globex: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appliance.sites.following.MOST_OF_TENANT", 1)
+    with running.client("route-shop--globex.content.localhost", SAME) as elsewhere:
+        mine, another, theirs = begin_slow(route_shop, acme)[0], begin_slow(route_shop, acme)[0], begin_slow(elsewhere, globex)[0]
+
+        def stream(browser: httpx.Client, answer: httpx.Response) -> AbstractContextManager[httpx.Response]:
+            asked = {"Cookie": cookie_of(answer), "Accept": "text/event-stream"}
+            return browser.stream("GET", answer.json()["data"]["follow"], headers=asked)
+
+        with stream(route_shop, mine) as open_stream:
+            assert open_stream.status_code == 200
+            with stream(route_shop, another) as refused, stream(elsewhere, theirs) as granted:
+                assert (refused.status_code, granted.status_code) == (429, 200)
