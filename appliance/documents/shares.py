@@ -17,6 +17,7 @@ from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
+from appliance.monitor.retention import delete_older
 
 from . import audiences, downloads
 from .audiences import Audience, AudienceChange
@@ -241,6 +242,11 @@ class Shares:
 
     def _digest(self, token: str) -> bytes:
         return self._sealer.digest(b"token of a share\0" + token.encode())
+
+
+def purge(before_ms: int) -> int:
+    """Delete the shares that were over before this moment; a revoked one is once it would have expired.  Answers how many."""
+    return delete_older("document_share", "id", "expires_at", before_ms)
 
 
 def _check(new: NewShare, expires_at: int, now: int) -> None:

@@ -3,7 +3,7 @@
 from appliance.core import clock, db
 from appliance.core.config import Config
 from appliance.datapool import service as datapool
-from appliance.documents import downloads
+from appliance.documents import downloads, shares
 from appliance.integrations import history
 from appliance.llm import usage as llm_usage
 from appliance.monitor import audit, failures, tally, webhooks
@@ -36,3 +36,4 @@ def delete_expired(config: Config) -> None:
     tally.purge(now - keep.audit_days * day)
     tally.compact()
     downloads.purge(now - keep.audit_days * day)
+    shares.purge(now - keep.audit_days * day)

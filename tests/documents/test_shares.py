@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +20,10 @@ from appliance.documents.folder_rules import FolderRule
 from appliance.documents.leaving import Exits
 from appliance.documents.publications import NewPublication, Publications
 from appliance.documents.service import Changes, Documents, NewDocument
-from appliance.documents.shares import DAY, VISIT_MS, NewShare, OpenShare, Shares
+from appliance.documents.shares import DAY, VISIT_MS, NewShare, OpenShare, Shares, purge
+from appliance.solutions.expiry import delete_expired
 from appliance.tenants.keys import make_key_text
+from appliance.testing.running import make_config
 
 HERE = Origin("192.0.2.0/24", "Firefox")
 SHARING = TenantScope("acme", "key:other", frozenset({"documents.write", "documents.share"}))
@@ -187,6 +190,22 @@ def test_what_was_begun_of_one_revision_does_not_go_on_with_another(
     newer = opened(shares, acme, token)
     assert (newer.leaving.revision, newer.share.state) == (2, "used_up")
     assert not shares.may_continue(acme, newer, begun)
+
+
+def test_a_share_that_is_long_over_is_forgotten(
+    shares: Shares, acme: TenantScope, document: str, later: list[int], tmp_path: Path
+) -> None:
+    short, token = shares.create_share(acme, document, NewShare(expires_at=clock.now_ms() + DAY))
+    long, _ = shares.create_share(acme, document, NewShare())
+    assert shares.begin_download(acme, opened(shares, acme, token), HERE) is not None
+    assert purge(clock.now_ms()) == 0
+    assert purge(short.expires_at) == 0
+    assert purge(short.expires_at + 1) == 1
+    assert [each.id for each in shares.list_shares(acme, document, PageRequest()).items] == [long.id]
+    config = make_config(tmp_path)
+    later[0] = long.expires_at - clock.now_ms() + (config.retention.audit_days + 1) * DAY
+    delete_expired(config)
+    assert shares.list_shares(acme, document, PageRequest()).items == []
 
 
 def test_a_ticket_is_of_its_share_only(shares: Shares, acme: TenantScope, document: str) -> None:
