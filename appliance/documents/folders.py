@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.core import db
+import peewee
+
+from appliance.core import clock, db
 from appliance.core.errors import Conflict, NotFound, ValidationFailed
 from appliance.core.pages import Page, PageRequest, check_limit, decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope
@@ -73,3 +75,16 @@ def moved_rows(scope: TenantScope, source: str, target: str) -> list[tuple[Docum
     if longest := next((folder for _, folder in moved if len(folder) > LONGEST_FOLDER), None):
         raise ValidationFailed(f"{longest[:80]!r}… would be longer than {LONGEST_FOLDER} characters", pointer="/to")
     return moved
+
+
+def move_rows(scope: TenantScope, moved: list[tuple[DocumentRow, str]]) -> list[DocumentRow]:
+    """Inside the write that found them: each has its new folder; answers them as they are then.  One statement for a folder."""
+    now = clock.now_ms()
+    later = peewee.Case(None, [(DocumentRow.updated_at > now, DocumentRow.updated_at)], now)
+    into: dict[str, list[str]] = {}
+    for row, target in moved:
+        into.setdefault(target, []).append(row.id)
+    for target, ids in into.items():  # by their ids: in `a/a` moved to `a` there may be what `a` had before
+        changed = scope.update(DocumentRow, folder=target, version=DocumentRow.version + 1, updated_at=later)
+        changed.where(DocumentRow.id.in_(ids)).execute()
+    return list(scope.select(DocumentRow).where(DocumentRow.id.in_([row.id for row, _ in moved])))

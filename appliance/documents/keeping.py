@@ -104,6 +104,14 @@ def refuse_kept(scope: TenantScope, document_id: str, done: str) -> None:
         )
 
 
+def refuse_any_kept(scope: TenantScope, document_ids: list[str], done: str) -> None:
+    """As `refuse_kept`, for many at once."""
+    retained = KeepingRow.retain_until.is_null(False) & (KeepingRow.retain_until > clock.now_ms())
+    kept = scope.select(KeepingRow).where(KeepingRow.hold_reason.is_null(False) | retained)
+    for row in kept.where(KeepingRow.document_id.in_(document_ids)).limit(1):
+        refuse_kept(scope, row.document_id, done)
+
+
 def refuse_tenant_with_kept(scope: TenantScope) -> None:
     """Inside the write that deletes the tenant: DocumentKept while a document of it must stay."""
     retained = KeepingRow.retain_until.is_null(False) & (KeepingRow.retain_until > clock.now_ms())

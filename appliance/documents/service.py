@@ -19,7 +19,7 @@ from appliance.core.scope import TenantScope
 from . import folders, key_checks, preview_rows, texts
 from .folder_rules import refuse_freeing
 from .folders import Folder
-from .keeping import refuse_kept
+from .keeping import refuse_any_kept, refuse_kept
 from .lists import chosen, shown
 from .media_types import settle_media_type
 from .metadata import check_metadata, merge, read_metadata, set_metadata
@@ -212,10 +212,9 @@ class Documents:
         def move() -> int:
             moved = folders.moved_rows(scope, check_folder(source, "/from"), check_folder(target, "/to"))
             refuse_freeing(scope, [(row.id, row.folder, folder) for row, folder in moved])
-            for row, folder in moved:
-                refuse_kept(scope, row.id, "moved")
-                _change(scope, row, {"folder": folder})
-                self._told(scope, "updated", row.id)
+            refuse_any_kept(scope, [row.id for row, _ in moved], "moved")
+            for document in shown(scope, folders.move_rows(scope, moved)):
+                _tell(scope, "updated", document)
             return len(moved)
 
         return db.write(move)

@@ -12,7 +12,7 @@ from appliance.documents.shares import VISIT_MS, OpenShare, Shares
 from appliance.tenants.email_addresses import as_email
 from appliance.tenants.email_codes import GOOD_MS, Door, EmailCodes
 from appliance.tenants.hosts import split_host
-from appliance.webapps.attempts import Attempts
+from appliance.webapps.attempts import Attempts, Budget
 
 from .answers import Exchange, Headers
 from .code_letters import CodeLetters, Purpose
@@ -20,6 +20,7 @@ from .visiting import Page, Redirect, can_hold_cookies
 
 PREFIX = "/s/"
 FREE_TRIES, WAIT_SECONDS, LONGEST_WAIT_SECONDS = 5, 30.0, 900.0
+MOST_WRONG = 200  # passwords a day, for one share from everywhere
 FREE_LETTERS, LETTER_SECONDS, LONGEST_LETTER_SECONDS = 5, 60.0, 1800.0
 NO_EMAIL = "This is no e-mail address; write it like name@example.com."
 OVER = "This code is over: codes last ten minutes and five tries. Ask for a new one."
@@ -80,6 +81,7 @@ class ShareGate:
         self._codes = codes
         self._post = post
         self._passwords = Attempts(FREE_TRIES, WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        self._wrong = Budget(MOST_WRONG)
         self._letters = Attempts(FREE_LETTERS, LETTER_SECONDS, LONGEST_LETTER_SECONDS)
 
     def read_visit(self, opened: OpenShare, headers: list[tuple[bytes, bytes]]) -> Visit:
@@ -132,11 +134,13 @@ class ShareGate:
     def _check_password(self, asked: Asked, given: str) -> Page | Redirect:
         try:
             self._passwords.begin(asked.key, asked.address)
+            self._wrong.begin(asked.key)
         except RateLimited as error:
             return replace(self.turn_away(asked, _sentence(error.message), 429), headers=error.headers)
         if not self._shares.is_password(asked.tenant, asked.opened, given, asked.origin):
             return self.turn_away(asked, "That is not the password.")
         self._passwords.succeed(asked.key, asked.address)
+        self._wrong.succeed(asked.key)
         return self._enter(asked, "")
 
     # -- the audience

@@ -9,6 +9,7 @@ from appliance.core.errors import RateLimited
 
 FORGOTTEN_SECONDS = 3600.0
 WINDOW_SECONDS = 60.0
+DAY_SECONDS = 86_400.0
 MANY = 100  # attempts on one app within a window, from all addresses: then each address has a single free one
 MOST_KNOWN = 20_000
 
@@ -76,6 +77,39 @@ class Attempts:
             while len(recent) > MOST_KNOWN * 3 // 4:
                 del recent[next(iter(recent))]  # the one that tried longest ago
             self._tries = recent
+
+
+class Budget:
+    """`most` attempts a day that fail, from all addresses together: no number of networks guesses on.
+
+    Only for what stands behind a link that cannot be guessed, for who knows that can use it up for everybody.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._days: dict[App, tuple[float, int]] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, app: App) -> None:
+        """Count an attempt; RateLimited, with Retry-After, until the day is over when there were too many."""
+        now = clock.monotonic()
+        with self._lock:
+            ends, count = self._days.get(app, (0.0, 0))
+            if now >= ends:
+                ends, count = now + DAY_SECONDS, 0
+            if count >= self._most:
+                wait = max(1, round(ends - now))
+                raise RateLimited(f"too many attempts; try again in {_said(wait)}", headers={"Retry-After": str(wait)})
+            self._days[app] = (ends, count + 1)
+            if len(self._days) > MOST_KNOWN:
+                self._days = {each: day for each, day in self._days.items() if day[0] > now}
+
+    def succeed(self, app: App) -> None:
+        """The attempt that began was good."""
+        with self._lock:
+            if app in self._days:
+                ends, count = self._days[app]
+                self._days[app] = (ends, max(0, count - 1))
 
 
 def network_of(address: str) -> str:

@@ -107,6 +107,13 @@ def test_a_folder_moves_with_all_that_is_in_it(documents: Documents, acme: Tenan
     assert documents.get_document(globex, theirs).folder == "a"
     assert documents.move_folder(acme, "z/b", "") == 3
     assert documents.get_document(acme, ids[2]).folder == "c"
+    twins = [store(documents, acme, "x", folder) for folder in ("t/t/t", "t/t", "t")]
+    before = [documents.get_document(acme, each) for each in twins]
+    assert documents.move_folder(acme, "t", "") == 3
+    after = [documents.get_document(acme, each) for each in twins]
+    assert [each.folder for each in after] == ["t/t", "t", ""]
+    assert [each.version for each in after] == [each.version + 1 for each in before]
+    assert all(each.updated_at >= known.updated_at for each, known in zip(after, before, strict=True))
 
 
 def test_a_folder_moves_as_a_whole_or_not_at_all(documents: Documents, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:

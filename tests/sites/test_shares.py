@@ -9,6 +9,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.testing.running import Running
+from appliance.webapps.attempts import Budget
 from tests.sites.test_cdn import DOCUMENTS, upload
 
 DATA = b"%PDF-1.7\n" + bytes(range(256)) * 1500
@@ -150,6 +151,29 @@ def test_whoever_guesses_has_to_wait(acme: httpx.Client, visitor: httpx.Client, 
         assert other.post(path, data={"password": "a sentence to tell"}).status_code == 303, "nobody waits for another's tries"
     second = path_of(share(acme, document, password="a sentence to tell"))
     assert visitor.post(second, data={"password": "a sentence to tell"}).status_code == 303
+
+
+def test_no_number_of_addresses_guesses_on(
+    acme: httpx.Client, visitor: httpx.Client, document: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Budget.begin
+
+    def begin_of_two(budget: Budget, share: tuple[str, str]) -> None:
+        most, budget._most = budget._most, 2
+        try:
+            begin(budget, share)
+        finally:
+            budget._most = most
+
+    monkeypatch.setattr(Budget, "begin", begin_of_two)
+    path = path_of(share(acme, document, password="a sentence to tell"))
+    statuses = []
+    for number in range(2, 6):
+        elsewhere = httpx.HTTPTransport(local_address=f"127.0.0.{number}")
+        with httpx.Client(base_url=visitor.base_url, headers=visitor.headers, transport=elsewhere, timeout=90) as other:
+            given = "a sentence to tell" if number == 3 else "a sentence to guess"
+            statuses.append(other.post(path, data={"password": given}).status_code)
+    assert statuses == [403, 303, 403, 429], "what was right does not count"
 
 
 def test_every_link_that_leads_nowhere_is_answered_alike(

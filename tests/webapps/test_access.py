@@ -14,7 +14,7 @@ from appliance.tenants import service as tenants
 from appliance.webapps import visits
 from appliance.webapps.access import PUBLIC, Access, parse_access
 from appliance.webapps.archive import read_settings
-from appliance.webapps.attempts import Attempts
+from appliance.webapps.attempts import Attempts, Budget
 from appliance.webapps.service import NewApp, WebApps
 from appliance.webapps.sign_ins import Place, SignIns
 from appliance.webapps.visitors import Visitor
@@ -251,6 +251,21 @@ def test_an_address_waits_longer_each_time_and_holds_up_nobody(attempts: Attempt
     assert not fails(attempts, "192.0.2.1")
     attempts.succeed(("acme", "shop"), "192.0.2.1")
     assert not fails(attempts, "192.0.2.1")
+
+
+def test_a_budget_is_used_up_by_what_fails_until_its_day_is_over(time: Clock) -> None:
+    budget, door = Budget(3), ("acme", "shop")
+    for _ in range(5):
+        budget.begin(door)
+        budget.succeed(door)
+    for _ in range(3):
+        budget.begin(door)
+    with pytest.raises(RateLimited, match="1440 minutes") as found:
+        budget.begin(door)
+    assert 86_000 < int(found.value.headers["Retry-After"]) <= 86_400
+    budget.begin(("acme", "other"))
+    time.pass_ms(86_400_000)
+    budget.begin(door)
 
 
 def test_a_network_of_ipv6_counts_as_one(attempts: Attempts) -> None:
