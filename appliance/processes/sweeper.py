@@ -43,7 +43,8 @@ class Sweeper:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join()
+        if self._thread.is_alive():  # not when the start failed before
+            self._thread.join()
 
     def _run(self) -> None:
         found = 0

@@ -24,7 +24,8 @@ class Timers:
         with self._changed:
             self._stopped = True
             self._changed.notify()
-        self._thread.join()
+        if self._thread.is_alive():  # not when the start failed before
+            self._thread.join()
 
     def at(self, due_ms: int, tenant_id: str, execution_id: str) -> None:
         """Wake this execution at `due_ms`."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance.core import clock
 from appliance.sandbox import runtimes
 from appliance.sandbox.lane import Lane
 from appliance.sandbox.occasional import OccasionalLane
@@ -18,6 +20,7 @@ from appliance.sandbox.runtimes.wasmfile import MalformedWasm, read_custom
 from appliance.sandbox.snapshot import Unusable
 
 _NAME = re.compile(r"[0-9a-f]{64}\.wasm\Z")
+_NEW, _ABANDONED_MS = ".new", 3_600_000
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,15 @@ class Templates:
         target = self._path(self._folder, self.current)
         if target.is_file() and runtimes.digest(target.read_bytes()) == self.current:
             return
-        new = target.with_suffix(".new")
-        with new.open("wb") as handle:
-            handle.write(self._current.read_bytes())
-            os.fsync(handle.fileno())
-        new.replace(target)
+        # Server and worker may do this at once: each writes a file of its own, and the last one stays.
+        new = target.with_suffix(f".{secrets.token_hex(8)}{_NEW}")
+        try:
+            with new.open("xb") as handle:
+                handle.write(self._current.read_bytes())
+                os.fsync(handle.fileno())
+            new.replace(target)
+        finally:
+            new.unlink(missing_ok=True)
 
     def find(self, template: str) -> Template:
         """Unusable when it is not there, is not what it was, or speaks in a way that this version does not understand."""
@@ -77,6 +84,8 @@ class Templates:
         for each in self._folder.iterdir():
             if _NAME.match(each.name) and each.stem != self.current and each.stem not in keep:
                 each.unlink()
+            if each.suffix == _NEW and clock.now_ms() - each.stat().st_mtime * 1000 > _ABANDONED_MS:
+                each.unlink(missing_ok=True)  # of a process that was killed while it wrote
 
     def _path(self, folder: Path, template: str) -> Path:
         return folder / f"{template}.wasm"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from appliance.connectors.testing import LoopbackServer
+from appliance.connectors.testing import LoopbackServer, free_port
 
 
 @pytest.fixture
@@ -18,7 +18,8 @@ def server() -> Iterator[LoopbackServer]:
 
 @pytest.fixture
 def other_server() -> Iterator[LoopbackServer]:
-    server = LoopbackServer("127.0.0.2")
+    # A port that is free on both addresses: one of the system's own choice may be a caller's on the other.
+    server = LoopbackServer("127.0.0.2", free_port())
     yield server
     server.close()
 

@@ -45,9 +45,11 @@ EACH = 'export default async (input, api) => { const n = input.n; return n + (aw
 def chaos(tmp_path: Path) -> Iterator[Chaos]:
     made = Chaos(tmp_path, "none", 1)
     made.prepare()
-    made.start()
-    yield made
-    made.stop()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
 
 
 def publish(client: httpx.Client, process_id: str, language: str, source: str, **more: Any) -> None:

@@ -6,7 +6,9 @@ import json
 import os
 import select
 import shutil
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -180,3 +182,34 @@ def test_memory_and_stack_pointer_are_all_the_state_there_is(prepared: None) -> 
     sections = wasmfile.read_sections((runtimes.default_folder() / runtimes.TEMPLATE).read_bytes())
     (body,) = [each.body for each in sections if each.id == wasmfile.GLOBAL]
     assert wasmfile.read_unsigned(body, 0)[0] == 1
+
+
+def test_processes_that_start_at_once_store_the_same_template(tmp_path: Path) -> None:
+    current, folder = tmp_path / "current", tmp_path / "templates"
+    current.write_bytes(os.urandom(1 << 20))
+    templates, begin = Templates(folder, current), threading.Barrier(8)
+
+    def store(_: int) -> None:
+        begin.wait()
+        templates.store_current()
+
+    for _ in range(5):
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(store, range(8)))
+        (stored,) = folder.iterdir()
+        assert stored.read_bytes() == current.read_bytes()
+        stored.unlink()
+
+
+def test_what_a_killed_process_was_writing_goes(tmp_path: Path) -> None:
+    current, folder = tmp_path / "current", tmp_path / "templates"
+    current.write_bytes(b"template")
+    templates = Templates(folder, current)
+    templates.store_current()
+    fresh, old = folder / "a.new", folder / "b.new"
+    for each in (fresh, old):
+        each.write_bytes(b"temp")
+    os.utime(old, (0, 0))
+    templates.forget(set())
+    assert fresh.exists()
+    assert not old.exists()
