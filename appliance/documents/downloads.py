@@ -22,7 +22,7 @@ COLUMNS = ("at", "share_id", "address", "agent", "revision", "count", "bytes", "
 MOST_EXPORTED = 100_000
 _AGENTS = (
     ("bot", r"bot\b|crawler|spider|preview|facebookexternalhit|slurp"), ("Edge", r"\bEdg"), ("Firefox", r"\bFirefox/"),
-    ("Opera", r"\bOPR/"), ("Chrome", r"\bChrom"), ("Safari", r"\bSafari/"), ("curl", r"^curl/"), ("Wget", r"^Wget/"),
+    ("Opera", r"\bOPR/"), ("Chrome", r"\b(?:Headless)?Chrom"), ("Safari", r"\bSafari/"), ("curl", r"^curl/"), ("Wget", r"^Wget/"),
     ("Python", r"python|httpx|aiohttp"),
 )  # fmt: skip
 _KNOWN_AGENTS = [(family, re.compile(pattern, re.IGNORECASE)) for family, pattern in _AGENTS]

@@ -346,4 +346,5 @@ def test_addresses_and_browsers_are_kept_roughly() -> None:
     edge = "Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko) Chrome/128.0 Safari/537.36 Edg/128.0"
     for text, family in ((firefox, "Firefox"), (edge, "Edge"), (edge[:-11], "Chrome"), ("curl/8.5", "curl"), ("", "other")):
         assert agent_family(text) == family
+    assert agent_family(edge[:-11].replace("Chrome", "HeadlessChrome")) == "Chrome"
     assert agent_family("Slackbot-LinkExpanding 1.0") == "bot"

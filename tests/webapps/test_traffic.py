@@ -58,6 +58,7 @@ def test_of_an_address_no_more_is_kept_than_the_setting_says(address: str, kept:
     ("agent", "family"),
     [
         (FIREFOX, "Firefox"), (CHROME, "Chrome"), (CHROME + " Edg/139.0", "Edge"), (CHROME + " OPR/120", "Opera"),
+        (CHROME.replace("Chrome", "HeadlessChrome"), "Chrome"),
         ("Mozilla/5.0 (iPhone) AppleWebKit/605.1 Version/18.0 Mobile/15E148 Safari/604.1", "Safari"),
         ("Mozilla/5.0 (compatible; Googlebot/2.1)", "bot"), ("curl/8.5.0", "program"), ("", "other"), ("x" * 9000, "other"),
     ],

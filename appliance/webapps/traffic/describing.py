@@ -16,7 +16,7 @@ _FAMILIES = (
     ("Opera", re.compile(r"\bOPR/|\bOpera\b")),
     ("Samsung Internet", re.compile(r"\bSamsungBrowser/")),
     ("Firefox", re.compile(r"\bFirefox/|\bFxiOS/")),
-    ("Chrome", re.compile(r"\bChrome/|\bCriOS/|\bChromium/")),
+    ("Chrome", re.compile(r"\b(?:Headless)?Chrome/|\bCriOS/|\bChromium/")),
     ("Safari", re.compile(r"\bSafari/")),
     ("program", re.compile(r"^(?:curl|Wget|python|Go-http|node|okhttp|Java|axios|PostmanRuntime)", re.IGNORECASE)),
 )
