@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from appliance.connectors.egress import Egress
 from appliance.core import clock, db
-from appliance.core.errors import ApplianceError, NotFound, PayloadTooLarge, RateLimited, SignInRequired
+from appliance.core.errors import ApplianceError, NotFound, RateLimited, SignInRequired
 from appliance.core.scope import TenantScope
 from appliance.monitor.logs import Line, write_lines
 from appliance.solutions.services import Services
@@ -22,8 +22,9 @@ from appliance.webapps.oidc import OidcClient, ProviderFailed
 from appliance.webapps.visitors import ANONYMOUS, Visitor
 from appliance.webapps.visits import Visits
 
-from .answers import Exchange, Receive, Scope, Send, answer, refuse
+from .answers import Exchange, Scope, Send, answer, refuse
 from .buckets import Allowance, Buckets
+from .forms import read_form
 from .provider_sign_in import ProviderSignIn
 from .sign_in import SignIn
 from .sign_in_pages import SignInPages
@@ -43,9 +44,8 @@ from .visiting import (
 T = TypeVar("T")
 WHO = "/_gos/visit"
 FOLLOWED = "/_gos/executions/"  # whoever called an open route follows it; a ticket is good for its browser alone
+MOST_FORM = 16 << 10  # bytes
 TOLD = Allowance(20, 600)  # lines of an app about sign-ins that do not work
-MOST_FORM = 16 << 10
-MOST_FIELDS = 20
 NOT_SET_UP = "the sign-in of this app is not set up; tell whoever runs it"
 NOT_DONE = "the sign-in at the provider did not work; begin again, and if it stays so, tell whoever runs this app"
 
@@ -85,7 +85,7 @@ class AccessGate:
         try:
             visitor = await self._visitor(asked)
             if self._sign_in.has(asked.path):
-                form = await _read_form(exchange.receive) if asked.method == "POST" else {}
+                form = await read_form(exchange.receive, MOST_FORM) if asked.method == "POST" else {}
                 await self._show(await self._ask(replace(asked, form=form, visitor=visitor)), asked, send)
             elif access.is_open(asked.path) or asked.path.startswith(FOLLOWED):
                 return Admitted(visitor or ANONYMOUS, exchange if visitor is None else private(exchange), access)
@@ -157,23 +157,6 @@ async def _tell(visitor: Visitor, send: Send) -> None:
     headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
     await answer(send, 200, json.dumps(told).encode(), headers)
 
-
-async def _read_form(receive: Receive) -> dict[str, str]:
-    """The fields of a form, the first of each name; PayloadTooLarge, and empty for what is no form."""
-    body, more = bytearray(), True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            break
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > MOST_FORM:
-            raise PayloadTooLarge(f"a form has at most {MOST_FORM >> 10} KiB", headers={"Connection": "close"})
-    try:
-        pairs = parse_qsl(body.decode("utf8"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
-    except ValueError:
-        return {}
-    return dict(reversed(pairs))
 
 
 def private(exchange: Exchange) -> Exchange:

@@ -1,7 +1,6 @@
 """Custom domains in front of WebApps: names that lead to another one, and the question of a proxy that gets certificates."""
 
 import asyncio
-import ipaddress
 from concurrent.futures import Executor
 from functools import partial
 from urllib.parse import parse_qs, quote
@@ -13,8 +12,10 @@ from appliance.webapps.domains.table import HostTable
 from appliance.webapps.service import WebApps
 
 from .answers import VISITOR, App, Receive, Scope, Send, answer
+from .networks import Networks
+from .transport import CHALLENGE
 
-CHALLENGES = "/.well-known/acme-challenge/"
+_THIS_MACHINE = Networks(["127.0.0.0/8", "::1/128"])
 PERMITTED = "/domains/permitted"
 _FORWARDED = (b"x-forwarded-for", b"forwarded")
 
@@ -41,7 +42,7 @@ class DomainRedirects:
         self._config = config
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        target = None if scope["path"].startswith(CHALLENGES) else self._target(scope)
+        target = None if scope["path"].startswith(CHALLENGE) else self._target(scope)
         if target is None:
             await self._app(scope, receive, send)
             return
@@ -74,7 +75,7 @@ class Permission:
         self._config = config
         self._webapps = webapps
         self._threads = threads
-        self._trusted = [ipaddress.ip_network(network) for network in config.server.trusted_proxies]
+        self._trusted = Networks(config.server.trusted_proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PERMITTED and self._is_proxy(scope):
@@ -103,11 +104,8 @@ class Permission:
             return False
         if host not in (self._config.domains.base, "localhost", "127.0.0.1", "[::1]"):
             return False
-        try:
-            peer = ipaddress.ip_address((scope.get("client") or ("",))[0])
-        except ValueError:
-            return False
-        return peer.is_loopback or any(peer.version == network.version and peer in network for network in self._trusted)
+        peer = (scope.get("client") or ("",))[0]
+        return peer in _THIS_MACHINE or peer in self._trusted
 
 
 _BARE = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"public, max-age=0, must-revalidate"))

@@ -1,7 +1,6 @@
 """The ASGI front: who is asking, on which host, under which request id; what is not served here is refused at once."""
 
 import asyncio
-import ipaddress
 import logging
 import re
 from collections.abc import Callable, Mapping, MutableMapping
@@ -14,6 +13,7 @@ from appliance.monitor import metrics
 from appliance.tenants.hosts import HostMatch, match_host
 
 from .answers import App, Exchange, Receive, Scope, Send, answer, refuse
+from .networks import Networks
 from .pace import Incoming, Outgoing, Pace
 from .places import Place, Places
 
@@ -44,7 +44,7 @@ class Front:
         self._sites = sites
         self._config = config
         self._is_ready = is_ready
-        self._trusted = [ipaddress.ip_network(network) for network in config.server.trusted_proxies]
+        self._trusted = Networks(config.server.trusted_proxies)
         self._places = Places(config.server.max_in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,10 +110,10 @@ class Front:
         """Take address, scheme and host from a proxy of the trusted networks, and from nobody else."""
         peer = (scope.get("client") or ("", 0))[0]
         scope["gos.address"] = peer
-        if not self._is_trusted(peer):
+        if peer not in self._trusted:
             return
         forwarded = [part.strip() for part in headers.get(b"x-forwarded-for", b"").decode("latin1").split(",") if part.strip()]
-        while forwarded and self._is_trusted(scope["gos.address"]):
+        while forwarded and scope["gos.address"] in self._trusted:
             scope["gos.address"] = forwarded.pop()
         proto = headers.get(b"x-forwarded-proto", b"").decode("latin1").strip().lower()
         if proto in ("http", "https"):
@@ -122,15 +122,6 @@ class Front:
         if host:
             headers[b"host"] = host
             scope["headers"] = [(b"host", host) if name == b"host" else (name, value) for name, value in scope["headers"]]
-
-    def _is_trusted(self, address: str) -> bool:
-        if not self._trusted:
-            return False
-        try:
-            peer = ipaddress.ip_address(address)
-        except ValueError:
-            return False
-        return any(peer in network for network in self._trusted)
 
 
 def _is_site(scope: Scope) -> bool:

@@ -5,16 +5,16 @@ A link that is unknown, has ended or was revoked is answered alike: 404 and the 
 
 from dataclasses import replace
 from functools import partial
-from urllib.parse import parse_qs
 
 from appliance.core import clock
-from appliance.core.errors import MethodNotAllowed, PayloadTooLarge
+from appliance.core.errors import MethodNotAllowed
 from appliance.core.scope import TenantScope
 from appliance.documents.downloads import Origin
 from appliance.documents.shares import OpenShare, Shares
 
 from .answers import Answering, Exchange, Headers, Receive, Scope, Send, answer, refuse
 from .delivery import represent
+from .forms import read_form
 from .representation import Plan
 from .sending import Sender
 from .share_gate import PREFIX, Asked, ShareGate, headers_of
@@ -22,7 +22,7 @@ from .share_pages import SAFE, SharePages, readable_size
 from .visiting import Page, Redirect
 
 FILE = "file"
-FORM_BYTES = 4096
+MOST_FORM = 4 << 10  # bytes
 
 
 class ShareSite:
@@ -94,13 +94,7 @@ class ShareSite:
     # -- the gate
 
     async def _unlock(self, asked: Asked) -> None:
-        body = await _read_form(asked.exchange)
-        if body is None:
-            error = PayloadTooLarge(f"the form has at most {FORM_BYTES} bytes", headers={"Connection": "close"})
-            await refuse(asked.exchange.send, error, asked.exchange.scope["gos.request_id"])
-            return
-        given = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
-        form = {name: values[0] for name, values in given.items()}
+        form = await read_form(asked.exchange.receive, MOST_FORM)
         shown = await self._sender.in_thread(partial(self._gate.answer_form, asked, form))
         if isinstance(shown, Redirect):
             headers = [(b"location", shown.url.encode()), *SAFE, *headers_of(shown)]
@@ -149,17 +143,3 @@ class ShareSite:
             return False
         known = partial(self._shares.may_continue, asked.tenant, asked.opened, asked.visit.download_id, asked.visit.person)
         return await self._sender.in_thread(known)
-
-
-async def _read_form(exchange: Exchange) -> bytes | None:
-    """The body of a form; None when it is too large or its sender left."""
-    body = b""
-    while True:
-        message = await exchange.receive()
-        if message["type"] != "http.request":
-            return None
-        body += bytes(message.get("body", b""))
-        if len(body) > FORM_BYTES:
-            return None
-        if not message.get("more_body", False):
-            return body

@@ -9,6 +9,7 @@ from appliance.core import clock, ids
 from appliance.core.config import Config
 from appliance.core.errors import InvalidRequest, UnknownHost
 from appliance.tenants.hosts import match_host, split_host
+from appliance.webapps.domains.names import CHALLENGE_PATH
 
 from .answers import App, Receive, Scope, Send, answer, refuse
 from .tls import ServerConfig
@@ -16,7 +17,6 @@ from .tls import ServerConfig
 CHALLENGE = "/.well-known/acme-challenge/"
 # Also without TLS: health checks, and what proves a domain before it can have a certificate.
 PLAIN = ("/healthz", "/readyz")
-PROOF = "/.well-known/gos-challenge/"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}", re.ASCII)
 _DAY = 86_400_000
 _STEPS = ((30 * _DAY, 31_536_000), (7 * _DAY, 604_800), (_DAY, 86_400))  # age of the certificate → seconds
@@ -43,7 +43,7 @@ class Transport:
 
     async def _plain(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, header = scope["path"], _host_header(scope)
-        if path in PLAIN or path.startswith(PROOF):
+        if path in PLAIN or path.startswith(CHALLENGE_PATH):
             await self._front(scope, receive, send)
             return
         scope["gos.request_id"] = ids.new("req")

@@ -5,9 +5,7 @@ from typing import Any, cast
 
 import httpx
 import pytest
-from aiosmtpd.controller import Controller
 
-from appliance.connectors.testing import free_port
 from appliance.core import db
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
@@ -21,7 +19,7 @@ from appliance.tenants.email_codes import EmailCodes
 from appliance.testing.running import Running
 from tests.console.browser import Browser as Console
 from tests.sites.test_cdn import DOCUMENTS, upload
-from tests.sites.test_sign_in import Post, wait_for
+from tests.sites.test_sign_in import Post, posting, wait_for
 
 ANN, BOB, EVE = "ann@firma.example", "bob@else.example", "eve@evil.example"
 SEALER = Sealer(b"k" * 32)
@@ -32,14 +30,8 @@ SAME = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
 @pytest.fixture
 def post(acme: httpx.Client) -> Iterator[Post]:
     """Takes what the integration `couriers` of acme sends."""
-    found, port = Post(), free_port()
-    controller = Controller(found, hostname="127.0.0.1", port=port)
-    controller.start()
-    settings = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_tls": "off", "from": "files@firma.example"}
-    acme.post("/api/v1/integrations", json={"slug": "couriers", "connector": "email", "settings": settings}).raise_for_status()
-    yield found
-    acme.delete("/api/v1/integrations/couriers").raise_for_status()
-    controller.stop()
+    with posting(acme, "couriers", "files@firma.example") as found:
+        yield found
 
 
 def letters_to(post: Post, email: str) -> list[int]:

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -47,17 +48,23 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.fixture
-def post(acme: httpx.Client) -> Iterator[Post]:
-    """With an integration of acme that sends by it."""
+@contextmanager
+def posting(acme: httpx.Client, slug: str, sender: str) -> Iterator[Post]:
+    """What an integration of acme sends by, for the length of the block."""
     found, port = Post(), free_port()
     controller = Controller(found, hostname="127.0.0.1", port=port)
     controller.start()
-    settings = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_tls": "off", "from": "shop@firma.example"}
-    acme.post("/api/v1/integrations", json={"slug": "letters", "connector": "email", "settings": settings}).raise_for_status()
+    settings = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_tls": "off", "from": sender}
+    acme.post("/api/v1/integrations", json={"slug": slug, "connector": "email", "settings": settings}).raise_for_status()
     yield found
-    acme.delete("/api/v1/integrations/letters").raise_for_status()
+    acme.delete(f"/api/v1/integrations/{slug}").raise_for_status()
     controller.stop()
+
+
+@pytest.fixture
+def post(acme: httpx.Client) -> Iterator[Post]:
+    with posting(acme, "letters", "shop@firma.example") as found:
+        yield found
 
 
 @pytest.fixture

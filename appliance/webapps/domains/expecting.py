@@ -1,10 +1,8 @@
 """What is to be in the DNS for a domain; pure."""
 
 from .models import DomainRow
-from .names import CHALLENGE_LABEL, is_apex, partner_of
+from .names import CHALLENGE_LABEL, CHALLENGE_PATH, is_apex, partner_of
 from .records import DnsRecord, Settings
-
-CHALLENGE_PATH = "/.well-known/gos-challenge/"
 
 
 def challenge_value(row: DomainRow) -> str:

@@ -10,9 +10,10 @@ from appliance.connectors.contract import ConnectorError, HttpRequest
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.core.errors import ConfigInvalid
 
-from .expecting import CHALLENGE_PATH, address_record, challenge_value, ownership_record
+from .expecting import address_record, challenge_value, ownership_record
 from .lookups import Lookups, Seen
 from .models import DomainRow
+from .names import CHALLENGE_PATH
 from .records import DnsRecord, Finding, Settings
 
 HTTP_SECONDS = 4.0

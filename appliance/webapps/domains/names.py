@@ -9,6 +9,7 @@ from publicsuffixlist import PublicSuffixList
 from appliance.core.errors import ValidationFailed
 
 CHALLENGE_LABEL = "_gos-challenge"
+CHALLENGE_PATH = "/.well-known/gos-challenge/"
 LONGEST = 253 - len(CHALLENGE_LABEL) - 1
 _SPECIAL = ("localhost", "invalid", "onion", "arpa", "alt")  # RFC 6761 and its like: never a host of the public DNS
 
