@@ -57,8 +57,14 @@ def posting(acme: httpx.Client, slug: str, sender: str) -> Iterator[Post]:
     settings = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_tls": "off", "from": sender}
     acme.post("/api/v1/integrations", json={"slug": slug, "connector": "email", "settings": settings}).raise_for_status()
     yield found
+    wait_for(lambda: not is_sending())  # the server drops a connection that it has just taken, unclosed, when it stops
     acme.delete(f"/api/v1/integrations/{slug}").raise_for_status()
     controller.stop()
+
+
+def is_sending() -> bool:
+    """Whether a code of anybody is on its way."""
+    return bool(db.rows("SELECT 1 FROM email_code WHERE state = 'sending' LIMIT 1"))
 
 
 @pytest.fixture
