@@ -1,0 +1,74 @@
+"""What a policy judges, and what it says."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from appliance.connectors.contract import Effect
+from appliance.governance.subjects import Subject
+
+Verdict = Literal["allow", "require_approval", "deny"]
+Mode = Literal["observe", "enforce"]
+
+
+@dataclass(frozen=True)
+class ToolAction:
+    """Something that is about to be done, whichever tool does it.
+
+    `tool` is a name of CONTRACT § 12 (`execute_tenant_integration` for every integration action, by whatever road);
+    `integration`, `operation`, `connector` (name and version), `host` (the address that would be called) and `credential`
+    (a reference, never a secret) are empty for tools that stay inside the appliance.
+    """
+
+    tool: str
+    effect: Effect
+    input: Mapping[str, Any]
+    integration: str = ""
+    operation: str = ""
+    connector: str = ""
+    host: str = ""
+    credential: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that rules may look at."""
+
+    subject: Subject
+    action: ToolAction
+
+
+@dataclass(frozen=True)
+class Obligations:
+    """What comes with permission.
+
+    `approvers` are names as requests to people have them (`role:owner`, `user:ann`), `needed` of them must agree within
+    `ttl_seconds`; `redact` are JSON pointers hidden from the result; `calls_per_hour`, `calls_per_run` and `cost_per_run`
+    (US dollars) cap the rule's own calls; `dry_run_first` wants a preview of the same action before.
+    """
+
+    approvers: tuple[str, ...] = ()
+    needed: int = 1
+    ttl_seconds: int = 86_400
+    redact: tuple[str, ...] = ()
+    calls_per_hour: int | None = None
+    calls_per_run: int | None = None
+    cost_per_run: float | None = None
+    dry_run_first: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What holds, why, and by which rules (`policy/rule`).
+
+    `version` names the set of policy versions that judged; `would_be` is what policies in observe mode would have said
+    when that differs, with their rules in `would_be_rules`.
+    """
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    version: str
+    rules: tuple[str, ...] = ()
+    obligations: Obligations = Obligations()
+    would_be: Verdict | None = None
+    would_be_rules: tuple[str, ...] = ()
