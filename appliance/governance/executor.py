@@ -2,123 +2,41 @@
 
 import json
 import threading
-from collections import Counter
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from appliance.connectors.contract import (
-    Action,
-    AddressNotAllowed,
-    ConnectorError,
-    Effect,
-    Json,
-    Level,
-    Polled,
-    RateLimited,
-    Rejected,
-    TransientError,
-    Trigger,
-)
+from appliance.connectors.contract import Action, ConnectorError, Json, Level, Polled, Trigger
 from appliance.connectors.preview import Preview
 from appliance.connectors.traffic import Traffic
-from appliance.core import clock, db, errors
-from appliance.core.errors import ApplianceError, ConcurrencyLimited, ConnectorFailed, Detail, PolicyDenied, ValidationFailed
+from appliance.core import clock, db
+from appliance.core.errors import ApplianceError, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import offers, polling, switches
 from appliance.governance.documents import DocumentDoor
 from appliance.governance.polling import PollRequest
+from appliance.governance.requests import MOST_SECONDS, ActionRequest, ActionResult, Proposal, coded, draft_of
 from appliance.governance.sendable import check_sendable
+from appliance.governance.threads import ForeignThreads
 from appliance.integrations import records, retrying
 from appliance.integrations.calls import Shot, log_to_process
 from appliance.integrations.circuit import Withheld
 from appliance.integrations.connections import Ready
 from appliance.integrations.gate import Gate
-from appliance.integrations.records import Begun, Done, Draft, Ending, Origin
+from appliance.integrations.records import Begun, Done, Draft, Ending
 from appliance.integrations.service import Integrations
 from appliance.monitor.logs import Line
 
-DEFAULT_SECONDS = 30.0
-MOST_SECONDS = 900.0
 TASK = "governance.call"
 _LOST_AFTER_MS = 10_000
 _LONGEST_QUEUED_MS = 3_600_000
 
-_FOREIGN_THREADS = 32
-_MOST_PER_TENANT = 16
 _MOST_LINES = 200
 
 T = TypeVar("T")
 Enqueue = Callable[[str, str, str], None]
-
-
-@dataclass(frozen=True)
-class ActionRequest:
-    """What somebody wants done.
-
-    `idempotency_key` stays the same when the same request is repeated; without one each request is its own.
-    `seconds` is what the call may take, at most 15 minutes; `documents` whether it may `read` and `write` documents.
-    `hidden` are texts of the input that no record may show.
-    """
-
-    integration: str
-    action: str
-    input: Mapping[str, Any]
-    mode: Literal["execute", "preview"] = "execute"
-    idempotency_key: str | None = None
-    origin: Origin | None = None
-    seconds: float = DEFAULT_SECONDS
-    documents: frozenset[str] = frozenset()
-    hidden: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class ActionResult:
-    """`executed` with the output, `recorded` with the output of the first time, or `previewed` without any."""
-
-    status: Literal["executed", "recorded", "previewed"]
-    effect: Effect
-    output: Any = None
-    call_id: str | None = None
-    preview: Preview | None = None
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """What a policy judges: an action that exists, with valid input, and its effect."""
-
-    request: ActionRequest
-    connector: str
-    action: Action
-    effect: Effect
-
-
-class ActionFailed(ConnectorFailed):
-    """The foreign system failed or refused.
-
-    `error_class` is the connector contract's; `outcome` is `not_done` or `unknown`; `retryable` says whether the same
-    request may be sent again; `retry_after` is in seconds.  All travel in `extra`.
-    """
-
-    def __init__(self, error: ConnectorError, effect: Effect, call_id: str) -> None:
-        details = [Detail("", error.error_class, error.message)]
-        super().__init__(error.message, rejected=isinstance(error, Rejected), details=details)
-        self.error_class = error.error_class
-        self.outcome = error.outcome
-        self.retryable = isinstance(error, TransientError | RateLimited) and (effect != "write" or error.outcome == "not_done")
-        self.retry_after = error.retry_after if isinstance(error, RateLimited | Withheld) else None
-        self.call_id = call_id
-        self.extra = {
-            "error_class": self.error_class,
-            "outcome": self.outcome,
-            "retryable": self.retryable,
-            "call_id": call_id,
-            "foreign": error.details,
-        }
-        if self.retry_after is not None:
-            self.extra["retry_after"] = self.retry_after
 
 
 PolicyCheck = Callable[[TenantScope, Proposal], None]
@@ -147,8 +65,7 @@ class GovernedExecutor:
         self._gate = Gate()
         self._checks: list[PolicyCheck] = []
         self._lock = threading.Lock()
-        self._under_way: Counter[str] = Counter()
-        self._threads = ThreadPoolExecutor(_FOREIGN_THREADS, thread_name_prefix="foreign")
+        self._threads = ForeignThreads()
 
     def add_check(self, check: PolicyCheck) -> None:
         """Have `check` judge every proposal; it raises a coded error to deny.  Another exception denies as well."""
@@ -156,31 +73,13 @@ class GovernedExecutor:
             self._checks = [*self._checks, check]
 
     def submit(self, scope: TenantScope, work: Callable[[], T]) -> "Future[T]":
-        """Run something that waits for a foreign system in a thread kept for that, so that it holds up nobody else.
-
-        ConcurrencyLimited when the tenant has too much under way already: slow systems of one must not stop the others.
-        """
-        with self._lock:
-            if self._under_way[scope.tenant_id] >= _MOST_PER_TENANT:
-                raise ConcurrencyLimited(
-                    f"{_MOST_PER_TENANT} calls of this tenant are under way; wait for one, or call with async=true",
-                    headers={"Retry-After": "1"},
-                )
-            self._under_way[scope.tenant_id] += 1
-        future = self._threads.submit(work)
-        future.add_done_callback(lambda _: self._count_down(scope.tenant_id))
-        return future
-
-    def _count_down(self, tenant_id: str) -> None:
-        with self._lock:
-            self._under_way[tenant_id] -= 1
-            if not self._under_way[tenant_id]:
-                del self._under_way[tenant_id]
+        """Run something that waits for a foreign system in a thread kept for that; ConcurrencyLimited."""
+        return self._threads.submit(scope, work)
 
     def stop(self) -> None:
         """End pauses, close idle connections; calls in flight run to their deadline."""
         self._integrations.calls.stop()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.stop()
 
     def execute(self, scope: TenantScope, request: ActionRequest) -> ActionResult:
         """Perform an action, or say in `preview` mode that it could be.
@@ -192,7 +91,7 @@ class GovernedExecutor:
         ready, proposal = self._judge(scope, request)
         if request.mode == "preview":
             return ActionResult("previewed", proposal.effect, preview=self._preview(ready, proposal))
-        draft = _draft(ready, proposal)
+        draft = draft_of(ready, proposal)
         if proposal.effect == "read":
             return self._read(scope, ready, proposal, draft)
         begun = records.begin_call(scope, draft, self._instance, self._is_alive)
@@ -206,7 +105,7 @@ class GovernedExecutor:
             raise ValidationFailed("this process has no queue; leave async out")
         enqueue = self._enqueue
         ready, proposal = self._judge(scope, request)
-        draft = _draft(ready, proposal)
+        draft = draft_of(ready, proposal)
 
         def record() -> str:
             call_id, is_new = records.enqueue_call(scope, draft)
@@ -263,7 +162,7 @@ class GovernedExecutor:
         if isinstance(failed, Withheld) and clock.now_ms() - row.created_at < _LONGEST_QUEUED_MS:
             records.put_back(actor, row)  # nothing was sent: `sweep` wakes it when the foreign system may be asked
         else:
-            records.finish_call(actor, begun, _draft(ready, proposal), ending)
+            records.finish_call(actor, begun, draft_of(ready, proposal), ending)
 
     def sweep(self, *, queue_is_empty: bool) -> int:
         """Close calls whose process is gone; answers how many.  With an empty queue, wake what still waits in it."""
@@ -286,7 +185,7 @@ class GovernedExecutor:
         try:
             effect = self._integrations.calls.effect_of(ready, action, request.input)
         except ConnectorError as error:
-            raise _coded(error, action.effect, "") from error
+            raise coded(error, action.effect, "") from error
         proposal = Proposal(request, ready.connector_label, action, effect)
         for check in self._checks:
             _judge_by(check, scope, proposal)
@@ -296,7 +195,7 @@ class GovernedExecutor:
         try:
             return offers.find_action(self._integrations, self._gate, scope, ready, request.action, request.seconds)
         except ConnectorError as error:
-            raise _coded(error, "read", "") from error
+            raise coded(error, "read", "") from error
 
     def poll(self, scope: TenantScope, request: PollRequest) -> Polled:
         """What is new at an integration; the policies judge it as an action that reads.
@@ -314,7 +213,7 @@ class GovernedExecutor:
         try:
             return polling.poll(self._integrations, self._gate, scope, request, judge)
         except ConnectorError as error:
-            raise _coded(error, "read", "") from error
+            raise coded(error, "read", "") from error
 
     def _read(self, scope: TenantScope, ready: Ready, proposal: Proposal, draft: Draft) -> ActionResult:
         """A call that changes nothing is recorded once, when it is over."""
@@ -322,14 +221,14 @@ class GovernedExecutor:
         ending, error = self._make(scope, ready, proposal, draft.key or draft.digest)
         call_id = records.record_read(scope, draft, ending, began_at)
         if error is not None:
-            raise _coded(error, "read", call_id) from error
+            raise coded(error, "read", call_id) from error
         return ActionResult("executed", "read", ending.output, call_id)
 
     def _send(self, scope: TenantScope, ready: Ready, proposal: Proposal, begun: Begun) -> ActionResult:
         ending, error = self._make(scope, ready, proposal, begun.sent_key)
-        records.finish_call(scope, begun, _draft(ready, proposal), ending)
+        records.finish_call(scope, begun, draft_of(ready, proposal), ending)
         if error is not None:
-            raise _coded(error, proposal.effect, begun.call_id) from error
+            raise coded(error, proposal.effect, begun.call_id) from error
         return ActionResult("executed", proposal.effect, ending.output, begun.call_id)
 
     def _make(self, scope: TenantScope, ready: Ready, proposal: Proposal, key: str) -> tuple[Ending, ConnectorError | None]:
@@ -361,7 +260,7 @@ class GovernedExecutor:
         try:
             requests = self._integrations.calls.preview(ready, shot)
         except ConnectorError as error:
-            raise _coded(error, proposal.effect, "") from error
+            raise coded(error, proposal.effect, "") from error
         return Preview(request.action, ready.redactor.json(dict(request.input)), tuple(requests))
 
 
@@ -372,27 +271,6 @@ def _judge_by(check: PolicyCheck, scope: TenantScope, proposal: Proposal) -> Non
         raise
     except Exception as error:
         raise PolicyDenied("a policy could not be evaluated, so the action is denied; the log has the details") from error
-
-
-def _draft(ready: Ready, proposal: Proposal) -> Draft:
-    request = proposal.request
-    return Draft(
-        integration=request.integration,
-        connector=ready.connector_label,
-        action=request.action,
-        effect=proposal.effect,
-        input=ready.redactor.json(dict(request.input)),
-        digest=retrying.digest_of(request.action, request.input),
-        key=request.idempotency_key,
-        origin=request.origin,
-        seconds=request.seconds,
-    )
-
-
-def _coded(error: ConnectorError, effect: Effect, call_id: str) -> ApplianceError:
-    if isinstance(error, AddressNotAllowed):
-        return errors.AddressNotAllowed(error.message, extra={"call_id": call_id, "retryable": False})
-    return ActionFailed(error, effect, call_id)
 
 
 def _context(scope: TenantScope, call_id: str) -> str:

@@ -8,7 +8,8 @@ from appliance.core import clock
 from appliance.core.errors import IdempotencyInFlight, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.governance.executor import MOST_SECONDS, ActionRequest, GovernedExecutor
+from appliance.governance.executor import GovernedExecutor
+from appliance.governance.requests import MOST_SECONDS, ActionRequest
 from appliance.integrations.records import Origin
 
 from .journal import ActionCall

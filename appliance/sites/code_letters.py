@@ -7,7 +7,8 @@ from typing import Any
 
 from appliance.core import clock, db
 from appliance.core.errors import ApplianceError
-from appliance.governance.executor import ActionRequest, GovernedExecutor
+from appliance.governance.executor import GovernedExecutor
+from appliance.governance.requests import ActionRequest
 from appliance.monitor.logs import Line, write_lines
 from appliance.tenants import service as tenants
 from appliance.tenants.email_codes import Asked, Door, EmailCodes

@@ -14,7 +14,8 @@ from appliance.connectors.registry import Installed, Registry
 from appliance.core import clock
 from appliance.documents.service import HOLDER, Documents, NewDocument
 from appliance.governance.documents import DocumentDoor
-from appliance.governance.executor import ActionFailed, ActionRequest, GovernedExecutor
+from appliance.governance.executor import GovernedExecutor
+from appliance.governance.requests import ActionFailed, ActionRequest
 from appliance.integrations import history
 from appliance.integrations.service import Integrations, Spec
 from tests.integrations.world import World, open_world

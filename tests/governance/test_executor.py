@@ -18,8 +18,8 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance.executor import ActionFailed, ActionRequest, Proposal
 from appliance.governance.polling import PollRequest
+from appliance.governance.requests import ActionFailed, ActionRequest, Proposal
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.records import Origin

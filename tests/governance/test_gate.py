@@ -13,8 +13,8 @@ from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.governance import executor as executing
-from appliance.governance.executor import ActionFailed, ActionRequest
 from appliance.governance.polling import PollRequest
+from appliance.governance.requests import ActionFailed, ActionRequest
 from appliance.integrations import gate, history
 from appliance.integrations.circuit import FAILURES, FIRST_OPEN_MS, Withheld
 from appliance.integrations.gate import Gate, Health

@@ -16,7 +16,8 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.pages import PageRequest
-from appliance.governance.executor import TASK, ActionRequest, GovernedExecutor
+from appliance.governance.executor import TASK, GovernedExecutor
+from appliance.governance.requests import ActionRequest
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.models import CallRow

@@ -12,7 +12,7 @@ from appliance.connectors.testing import LoopbackServer
 from appliance.core.errors import PolicyDenied
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance.executor import ActionFailed, ActionRequest, Proposal
+from appliance.governance.requests import ActionFailed, ActionRequest, Proposal
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter
 from appliance.integrations.service import Spec

@@ -7,7 +7,7 @@ import pytest
 from appliance.core.errors import ApplianceError, Conflict, IdempotencyInFlight, NotFound, PolicyDenied
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance.executor import ActionFailed, Proposal
+from appliance.governance.requests import ActionFailed, Proposal
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.records import OutcomeUnknown

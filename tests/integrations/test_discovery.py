@@ -11,7 +11,7 @@ from appliance.connectors.contract import Action, Context, Json, TransientError
 from appliance.connectors.registry import Installed, Registry
 from appliance.core.errors import InvalidCursor, InvalidRequest, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
-from appliance.governance.executor import ActionFailed, ActionRequest
+from appliance.governance.requests import ActionFailed, ActionRequest
 from appliance.integrations.service import Spec
 from tests.integrations.world import Ledger, World
 

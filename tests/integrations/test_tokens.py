@@ -13,7 +13,7 @@ from appliance.connectors.oauth import TokenAnswer
 from appliance.connectors.testing import Answer, Received
 from appliance.core import clock, db
 from appliance.core.errors import AddressNotAllowed, ValidationFailed
-from appliance.governance.executor import ActionFailed, ActionRequest
+from appliance.governance.requests import ActionFailed, ActionRequest
 from appliance.integrations.service import Spec, merged_spec
 from appliance.integrations.tokens import TokenKeeper
 from tests.integrations.provider import SECRET, Provider

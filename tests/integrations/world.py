@@ -14,7 +14,8 @@ from appliance.core import db
 from appliance.core.crypto import Sealer
 from appliance.core.migrations import migrate
 from appliance.core.scope import TenantScope
-from appliance.governance.executor import ActionRequest, GovernedExecutor
+from appliance.governance.executor import GovernedExecutor
+from appliance.governance.requests import ActionRequest
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec

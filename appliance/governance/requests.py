@@ -1,0 +1,107 @@
+"""What is asked of the governed executor, and what comes back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from appliance.connectors.contract import Action, AddressNotAllowed, ConnectorError, Effect, RateLimited, Rejected, TransientError
+from appliance.connectors.preview import Preview
+from appliance.core import errors
+from appliance.core.errors import ApplianceError, ConnectorFailed, Detail
+from appliance.integrations import retrying
+from appliance.integrations.circuit import Withheld
+from appliance.integrations.connections import Ready
+from appliance.integrations.records import Draft, Origin
+
+DEFAULT_SECONDS = 30.0
+MOST_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class ActionRequest:
+    """What somebody wants done.
+
+    `idempotency_key` stays the same when the same request is repeated; without one each request is its own.
+    `seconds` is what the call may take, at most 15 minutes; `documents` whether it may `read` and `write` documents.
+    `hidden` are texts of the input that no record may show.
+    """
+
+    integration: str
+    action: str
+    input: Mapping[str, Any]
+    mode: Literal["execute", "preview"] = "execute"
+    idempotency_key: str | None = None
+    origin: Origin | None = None
+    seconds: float = DEFAULT_SECONDS
+    documents: frozenset[str] = frozenset()
+    hidden: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ActionResult:
+    """`executed` with the output, `recorded` with the output of the first time, or `previewed` without any."""
+
+    status: Literal["executed", "recorded", "previewed"]
+    effect: Effect
+    output: Any = None
+    call_id: str | None = None
+    preview: Preview | None = None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a policy judges: an action that exists, with valid input, and its effect."""
+
+    request: ActionRequest
+    connector: str
+    action: Action
+    effect: Effect
+
+
+class ActionFailed(ConnectorFailed):
+    """The foreign system failed or refused.
+
+    `error_class` is the connector contract's; `outcome` is `not_done` or `unknown`; `retryable` says whether the same
+    request may be sent again; `retry_after` is in seconds.  All travel in `extra`.
+    """
+
+    def __init__(self, error: ConnectorError, effect: Effect, call_id: str) -> None:
+        details = [Detail("", error.error_class, error.message)]
+        super().__init__(error.message, rejected=isinstance(error, Rejected), details=details)
+        self.error_class = error.error_class
+        self.outcome = error.outcome
+        self.retryable = isinstance(error, TransientError | RateLimited) and (effect != "write" or error.outcome == "not_done")
+        self.retry_after = error.retry_after if isinstance(error, RateLimited | Withheld) else None
+        self.call_id = call_id
+        self.extra = {
+            "error_class": self.error_class,
+            "outcome": self.outcome,
+            "retryable": self.retryable,
+            "call_id": call_id,
+            "foreign": error.details,
+        }
+        if self.retry_after is not None:
+            self.extra["retry_after"] = self.retry_after
+
+
+def draft_of(ready: Ready, proposal: Proposal) -> Draft:
+    """What the record shows of a call: nothing secret."""
+    request = proposal.request
+    return Draft(
+        integration=request.integration,
+        connector=ready.connector_label,
+        action=request.action,
+        effect=proposal.effect,
+        input=ready.redactor.json(dict(request.input)),
+        digest=retrying.digest_of(request.action, request.input),
+        key=request.idempotency_key,
+        origin=request.origin,
+        seconds=request.seconds,
+    )
+
+
+def coded(error: ConnectorError, effect: Effect, call_id: str) -> ApplianceError:
+    """A connector's error as callers see it."""
+    if isinstance(error, AddressNotAllowed):
+        return errors.AddressNotAllowed(error.message, extra={"call_id": call_id, "retryable": False})
+    return ActionFailed(error, effect, call_id)
