@@ -1,0 +1,1 @@
+"""Agents: models that act through governed tools, and the skills they follow."""

@@ -1,0 +1,77 @@
+"""A tool as it is declared: its name, schemas, effect and scopes, and the verb it calls."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.connectors.contract import Effect
+from appliance.core.scope import TenantScope
+from appliance.governance.subjects import Subject
+
+APPROVAL_ID = "approval_id"
+"""The argument that names an approval of exactly this call; no policy sees it."""
+APPROVAL_ID_SCHEMA = {
+    "type": "string",
+    "maxLength": 80,
+    "description": "The id of an approval of exactly this call, where one is required: request_human_input asks for it.",
+}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls a tool: what they may reach, and as whom policies see them."""
+
+    scope: TenantScope
+    subject: Subject
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A result that is yet to come.
+
+    `look(False)` answers it once it is there, None until then; `look(True)` answers what there is when `seconds` are over.
+    `over` is done when a look is worth it; without it one looks again and again.  A look may use the database.
+    """
+
+    look: Callable[[bool], dict[str, Any] | None]
+    seconds: float
+    over: "Future[Any] | None" = None
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What a client may tell its person about a tool, beside its effect."""
+
+    destructive: bool = False
+    idempotent: bool = False
+    open_world: bool = False
+    read_only: bool | None = None
+
+
+@dataclass(frozen=True)
+class Tool:
+    """Something that can be asked for by name.
+
+    `scopes` are all needed; `effect` is what policies judge.  `call` gets arguments that fit `input_schema` and answers an
+    object that fits `output_schema`, or that it comes later.  `long` are members of the answer that may be cut when it is too
+    long, which `truncated` then tells: an array loses its last elements, a text its end, another optional member goes.
+    A tool that `judges_itself` hands its action to the governor with more about it than its name and arguments.
+    """
+
+    name: str
+    title: str
+    description: str
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any]
+    effect: Effect
+    scopes: frozenset[str]
+    call: Callable[[Caller, Mapping[str, Any]], "dict[str, Any] | Waiting"]
+    hints: Hints = Hints()
+    long: tuple[str, ...] = ()
+    judges_itself: bool = False
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the tool changes nothing anywhere."""
+        return self.effect == "read" if self.hints.read_only is None else self.hints.read_only

@@ -1,0 +1,186 @@
+"""The one way to call a tool: scope, arguments, policy, approval, verb, answer."""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from appliance.agents.tools.tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Tool, Waiting
+from appliance.agents.tools.toolbox import Toolbox
+from appliance.core import db
+from appliance.core.errors import (
+    ApprovalRequired,
+    Conflict,
+    NotFound,
+    PayloadTooLarge,
+    PolicyDenied,
+    ScopeMissing,
+    ValidationFailed,
+)
+from appliance.core.scope import TenantScope
+from appliance.governance.policies.decision import Decision, ToolAction, Verdict
+from appliance.governance.subjects import Subject
+
+COUNT = {"type": "object", "required": ["count"], "properties": {"count": {"type": "integer"}}, "additionalProperties": False}
+CALLER = Caller(TenantScope("acme", "key:1", frozenset({"entities.read", "entities.write"})), Subject("key:1", "mcp"))
+
+
+@dataclass
+class Counter:
+    """A toolbox whose policy says what the test wants, with one tool that counts."""
+
+    verdict: Verdict = "allow"
+    calls: list[Mapping[str, Any]] = field(default_factory=list)
+    judged: list[ToolAction] = field(default_factory=list)
+    consumed: list[str] = field(default_factory=list)
+
+    def judge(self, _: TenantScope, __: Subject, action: ToolAction) -> Decision:
+        self.judged.append(action)
+        return Decision(self.verdict, ("the test says so",), "v1", ("tests/one",))
+
+    def consume(self, _: Caller, __: ToolAction, ___: Decision, approval_id: str) -> None:
+        db.after_commit(lambda: self.consumed.append(approval_id))
+        if approval_id == "apr_used":
+            raise Conflict("this approval was used")
+
+    def call(self, _: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        self.calls.append(arguments)
+        return {"count": len(self.calls)}
+
+
+@pytest.fixture
+def counter() -> Counter:
+    return Counter()
+
+
+@pytest.fixture
+def database(store_url: str) -> Iterator[None]:
+    db.open_database(store_url)
+    yield
+    db.close_database()
+
+
+def tool_of(call: Callable[[Caller, Mapping[str, Any]], dict[str, Any] | Waiting], **more: Any) -> Tool:
+    members = {"step": {"type": "integer"}, APPROVAL_ID: APPROVAL_ID_SCHEMA}
+    given = {"type": "object", "properties": members, "additionalProperties": False}
+    tool = Tool("count", "Count", "Counts its calls.", given, COUNT, "write", frozenset({"entities.write"}), call)
+    return replace(tool, **more)
+
+
+def box_of(counter: Counter, tool: Tool | None = None) -> Toolbox:
+    box = Toolbox(counter.judge, counter.consume)
+    box.add(tool or tool_of(counter.call))
+    return box
+
+
+def test_a_call_that_is_allowed_reaches_the_verb_and_is_judged_by_its_arguments(counter: Counter) -> None:
+    assert box_of(counter).call(CALLER, "count", {"step": 2}) == {"count": 1}
+    assert counter.calls == [{"step": 2}]
+    assert counter.judged == [ToolAction("count", "write", {"step": 2})]
+
+
+def test_what_a_policy_denies_is_not_called_and_says_why(counter: Counter) -> None:
+    counter.verdict = "deny"
+    with pytest.raises(PolicyDenied, match="the test says so") as refused:
+        box_of(counter).call(CALLER, "count", {"step": 2})
+    assert refused.value.extra["policy"] == {"version": "v1", "rules": ["tests/one"], "reasons": ["the test says so"]}
+    assert counter.calls == []
+
+
+def test_an_approval_is_asked_for_and_used_up_in_the_write_that_calls(counter: Counter, database: None) -> None:
+    counter.verdict = "require_approval"
+    box = box_of(counter)
+    with pytest.raises(ApprovalRequired, match="request_human_input"):
+        box.call(CALLER, "count", {"step": 2})
+    with pytest.raises(Conflict):
+        box.call(CALLER, "count", {"step": 2, APPROVAL_ID: "apr_used"})
+    assert counter.calls == []
+    assert box.call(CALLER, "count", {"step": 2, APPROVAL_ID: "apr_1"}) == {"count": 1}
+    assert counter.consumed == ["apr_1"]
+    assert counter.calls == [{"step": 2}]
+    assert {APPROVAL_ID in action.input for action in counter.judged} == {False}
+
+
+def test_a_caller_without_the_scope_is_refused_before_anything_is_judged(counter: Counter) -> None:
+    poor = Caller(replace(CALLER.scope, scopes=frozenset({"entities.read"})), CALLER.subject)
+    box = box_of(counter)
+    with pytest.raises(ScopeMissing, match=r"entities\.write"):
+        box.call(poor, "count", {})
+    assert (counter.judged, counter.calls) == ([], [])
+    assert ([tool.name for tool in box.offered(poor.scope)], [tool.name for tool in box.offered(CALLER.scope)]) == ([], ["count"])
+
+
+def test_arguments_that_do_not_fit_are_refused_with_a_pointer(counter: Counter) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        box_of(counter).call(CALLER, "count", {"step": "two", "more": 1})
+    assert sorted(detail.pointer for detail in refused.value.details) == ["/more", "/step"]
+    assert counter.calls == []
+
+
+def test_an_unknown_tool_is_not_found_and_two_of_one_name_are_refused(counter: Counter) -> None:
+    box = box_of(counter)
+    with pytest.raises(NotFound):
+        box.call(CALLER, "other", {})
+    with pytest.raises(ValueError, match="two tools called count"):
+        box.add(tool_of(counter.call))
+
+
+def test_an_answer_against_the_tools_own_schema_is_a_bug(counter: Counter) -> None:
+    box = box_of(counter, tool_of(lambda caller, arguments: {"count": "one"}))
+    with pytest.raises(RuntimeError, match="output schema"):
+        box.call(CALLER, "count", {})
+
+
+def test_a_tool_that_judges_itself_gets_its_approval_and_is_not_judged_twice(counter: Counter) -> None:
+    counter.verdict = "deny"
+    box = box_of(counter, tool_of(counter.call, judges_itself=True))
+    assert box.call(CALLER, "count", {APPROVAL_ID: "apr_1"}) == {"count": 1}
+    assert (counter.judged, counter.calls) == ([], [{APPROVAL_ID: "apr_1"}])
+
+
+def test_a_result_that_comes_later_is_waited_for(counter: Counter) -> None:
+    over: Future[None] = Future()
+    looks: list[bool] = []
+
+    def look(last: bool) -> dict[str, Any] | None:
+        looks.append(last)
+        if len(looks) == 1:
+            over.set_result(None)
+            return None
+        return {"count": 7}
+
+    assert box_of(counter, tool_of(lambda c, a: Waiting(look, 60, over))).call(CALLER, "count", {}) == {"count": 7}
+    assert looks == [False, False]
+
+
+def test_when_the_time_is_over_what_there_is_is_told(counter: Counter) -> None:
+    box = box_of(counter, tool_of(lambda c, a: Waiting(lambda last: {"count": 0} if last else None, 0.01)))
+    assert box.call(CALLER, "count", {}) == {"count": 0}
+
+
+LONG = {
+    "type": "object", "properties": {name: {} for name in ("items", "text", "output", "truncated")}, "additionalProperties": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("result", "check"),
+    [
+        ({"items": ["x" * 1000] * 400}, lambda told: 200 < len(told["items"]) < 262),
+        ({"text": "ä" * 200_000}, lambda told: 100_000 < len(told["text"]) < 132_000 and set(told["text"]) == {"ä"}),
+        ({"output": {"rows": ["x" * 1000] * 400}}, lambda told: "output" not in told),
+    ],
+)
+def test_a_result_that_is_too_long_is_cut_and_says_so(counter: Counter, result: Any, check: Callable[[Any], bool]) -> None:
+    tool = tool_of(lambda c, a: result, output_schema=LONG, long=tuple(result))
+    told = box_of(counter, tool).call(CALLER, "count", {})
+    assert told["truncated"] == list(result)
+    assert check(told)
+
+
+def test_a_result_that_cannot_be_cut_is_refused(counter: Counter) -> None:
+    box = box_of(counter, tool_of(lambda c, a: {"text": "x" * 300_000}, output_schema=LONG))
+    with pytest.raises(PayloadTooLarge, match="256 KiB"):
+        box.call(CALLER, "count", {})
