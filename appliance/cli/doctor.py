@@ -101,7 +101,7 @@ def check_bucket(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _runtimes(config: Config) -> Iterator[tuple[str, str]]:
-    from appliance.app import runtimes_folder
+    from appliance.app.parts import runtimes_folder
     from appliance.sandbox import Pool, Program, Settings
 
     pool = Pool(Settings(1, 1, runtimes_folder(config), first_user=config.sandbox.first_user))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.app import make_places
+from appliance.app.parts import make_places
 from appliance.blobs.ownership import MARKER, BucketTaken, installation_id
 from appliance.blobs.s3 import PART_BYTES, WINDOW_BYTES, S3Places, open_bucket
 from appliance.blobs.service import Places

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.app import ui_folder
+from appliance.app.parts import ui_folder
 from appliance.console.dispatch import content_policy
 from appliance.console.rendering import Renderer
 from appliance.console.routing import Arrival, Asked, Page

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from appliance.app import ui_folder
+from appliance.app.parts import ui_folder
 from appliance.console.routing import PAGES, PageRoute
 from appliance.processes.store import FINISHED
 from appliance.testing.running import Running

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.app import make_integrations
+from appliance.app.parts import make_integrations
 from appliance.connectors.egress import Egress
 from appliance.connectors.folders import AllowedFolders
 from appliance.core.config import load_config

@@ -1,0 +1,100 @@
+"""The parts whose make-up the configuration decides."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from appliance.blobs.local import LocalPlaces
+from appliance.blobs.s3 import S3Places, open_bucket
+from appliance.blobs.service import Blobs, Places
+from appliance.connectors.egress import Egress
+from appliance.connectors.folders import AllowedFolders
+from appliance.connectors.registry import CONNECTORS, load_registry
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer
+from appliance.core.errors import Overloaded
+from appliance.formats import Formats
+from appliance.formats import Settings as FormatSettings
+from appliance.integrations.calls import Calls
+from appliance.integrations.connections import Connections
+from appliance.integrations.service import Integrations
+from appliance.integrations.tokens import TokenKeeper
+from appliance.llm.service import LanguageModels
+from appliance.sandbox.process import USERS
+from appliance.solutions.route_targets import find_lost
+from appliance.tenants import service as tenants
+from appliance.webapps import service as webapps
+from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
+from appliance.webapps.traffic import noting as traffic
+from appliance.webapps.traffic.quotas import Quotas
+
+
+def ui_folder() -> Path:
+    """Templates and static files: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    return package / "ui" if (package / "ui").is_dir() else package.parent / "ui"
+
+
+def runtimes_folder(config: Config) -> Path | None:
+    """Where the prepared runtimes lie; None means where a checkout keeps them."""
+    return Path(config.sandbox.runtimes) if config.sandbox.runtimes else None
+
+
+def make_places(config: Config, installation: str) -> Places:
+    """Where contents lie: what arrives always in the data folder, the rest there or in the configured bucket, which must be
+    this installation's (BucketTaken); one that does not answer now is asked again before it is used."""
+    folder = config.data / "blobs"
+    if config.blobs.store != "s3":
+        return LocalPlaces(folder)
+    places = S3Places(open_bucket(config.blobs), folder, installation)
+    with suppress(Overloaded):  # it is in the log
+        places.claim()
+    return places
+
+
+def make_integrations(config: Config, sealer: Sealer) -> Integrations:
+    """Integrations with every installed connector and the one way out of the appliance."""
+    folders = AllowedFolders.of(config.folders.allow, quota=config.folders.quota_mb << 20, never=[config.data])
+    connections = Connections(Egress.of(config.egress.allow, authorities(config)), folders)
+    registry, calls = load_registry(folder=config.data / CONNECTORS), Calls(connections, TokenKeeper(sealer))
+    return Integrations(registry, sealer, lambda scope, name: tenants.open_secret(scope, sealer, name), calls)
+
+
+def make_language_models(config: Config, sealer: Sealer) -> LanguageModels:
+    """Language models, reached by the rules that hold for integrations."""
+    egress = Egress.of(config.egress.allow, authorities(config))
+    return LanguageModels(egress, sealer, lambda scope, name: tenants.open_secret(scope, sealer, name))
+
+
+def make_webapps(config: Config, blobs: Blobs) -> webapps.WebApps:
+    """WebApps within the configured limits of archives and uploads."""
+    limits, stored = config.limits, config.webapps.stored_mb << 20
+    apps = webapps.WebApps(blobs, webapps.Limits(limits.archive_files, limits.archive_mb << 20, limits.upload_mb << 20, stored))
+    apps.find_lost_with(find_lost)
+    return apps
+
+
+def make_request_log(config: Config) -> traffic.RequestLog:
+    """The log of requests to WebApps, which also keeps their quotas."""
+    own = config.webapps
+    return traffic.RequestLog(own.addresses, Quotas(own.requests_per_minute, own.egress_mb_per_day << 20))
+
+
+def make_formats(config: Config) -> Formats:
+    """Worker processes for files; started as root, they are users next to those of the sandbox."""
+    first, settings, limits = config.sandbox.first_user, config.formats, config.limits
+    return Formats(
+        FormatSettings(
+            config.data / "formats", settings.processes, settings.queue_seconds, first + USERS if first else 0,
+            limits.archive_files, settings.memory_mb, limits.archive_mb << 20,
+        )
+    )  # fmt: skip
+
+
+def authorities(config: Config) -> str:
+    """Further authorities that connectors trust: the configured file, or the built-in CA where it serves this appliance."""
+    if config.egress.ca_file:
+        return config.egress.ca_file
+    if config.tls_mode == "internal":
+        internal_certificate(config)
+        return str(ca_certificate(config))
+    return ""
