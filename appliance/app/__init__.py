@@ -4,9 +4,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 from hypercorn.asyncio import serve
@@ -15,18 +13,15 @@ from werkzeug.exceptions import HTTPException
 
 from appliance import api, console
 from appliance.api.errors import error_body
-from appliance.blobs.local import LocalPlaces
 from appliance.blobs.ownership import installation_id
-from appliance.blobs.s3 import S3Places, open_bucket
-from appliance.blobs.service import Blobs, Places
+from appliance.blobs.service import Blobs
 from appliance.connectors.egress import Egress
-from appliance.connectors.folders import AllowedFolders
-from appliance.connectors.registry import CONNECTORS, load_registry
+from appliance.connectors.registry import CONNECTORS
 from appliance.connectors.reloading import Watch
 from appliance.core import db, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
-from appliance.core.errors import InvalidRequest, MethodNotAllowed, NotFound, Overloaded, PayloadTooLarge
+from appliance.core.errors import InvalidRequest, MethodNotAllowed, NotFound, PayloadTooLarge
 from appliance.core.periodic import Periodic
 from appliance.core.presence import Presence, open_presence
 from appliance.core.queue import TaskQueue
@@ -43,19 +38,13 @@ from appliance.documents.scanning import incoming_blobs
 from appliance.documents.shares import Shares
 from appliance.documents.upkeep import delete_overdue
 from appliance.documents.uploads import Uploads, forget_expired
-from appliance.formats import Formats
-from appliance.formats import Settings as FormatSettings
 from appliance.governance import approvals
 from appliance.governance.documents import DocumentDoor
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor
 from appliance.hooks import make_hooks
 from appliance.integrations import gate
-from appliance.integrations.calls import Calls
-from appliance.integrations.connections import Connections
-from appliance.integrations.service import Integrations
-from appliance.integrations.tokens import TokenKeeper
-from appliance.llm.service import LanguageModels, on_profile_stored
+from appliance.llm.service import on_profile_stored
 from appliance.monitor import metrics, webhooks
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.sandbox import SandboxMetrics
@@ -67,7 +56,6 @@ from appliance.processes.reach import ActionReach, DataPoolReach
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
-from appliance.sandbox.process import USERS
 from appliance.sandbox.runtimes import default_folder
 from appliance.sites.access import make_gate
 from appliance.sites.answers import App
@@ -83,7 +71,6 @@ from appliance.sites.tls import make_server_config
 from appliance.sites.transport import Transport
 from appliance.solutions.expiry import delete_expired
 from appliance.solutions.planning import Tools as SolutionTools
-from appliance.solutions.route_targets import find_lost
 from appliance.solutions.service import apply_solution
 from appliance.solutions.services import Services
 from appliance.solutions.starter import order_system_url, starter_solution
@@ -93,13 +80,10 @@ from appliance.tenants.hosts import on_other_host
 from appliance.tenants.keys import RateLimiter
 from appliance.webapps import service as webapps
 from appliance.webapps.certificates.assembly import certificate_upkeep
-from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
 from appliance.webapps.certificates.issuing import Worker
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains import service as domains
 from appliance.webapps.publishing import Publishing
-from appliance.webapps.traffic import noting as traffic
-from appliance.webapps.traffic.quotas import Quotas
 from appliance.webapps.visits import Visits, forget_person
 
 from .parts import (
