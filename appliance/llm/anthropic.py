@@ -8,15 +8,18 @@ from typing import Any
 
 from appliance.core.db import dump_json
 
-from .exchange import ANSWER, Question, Reply, ReplyInvalid
+from .exchange import ANSWER, Finish, Question, Reply, ReplyInvalid, count
 from .openai import read_error
 from .profile import DEFAULT_MAX_TOKENS
 from .prompt import Message
+from .tools import MOST_CALLS, ToolResult, read_call, sendable_arguments, sendable_name
 
 __all__ = ["PATH", "headers", "read_error", "read_reply", "write_body"]
 
 PATH = "/messages"
 _VERSION = "2023-06-01"
+_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+_THOUGHTS = ("thinking", "redacted_thinking")
 
 
 def headers(key: str) -> list[tuple[str, str]]:
@@ -27,45 +30,89 @@ def headers(key: str) -> list[tuple[str, str]]:
 def write_body(question: Question) -> dict[str, Any]:
     """The request's JSON; what a conversation says as `system` goes where Anthropic has it."""
     profile, parameters = question.profile, question.profile.parameters
-    system = [question.system, *(message.text for message in question.messages if message.role == "system")]
+    said = [message for message in question.messages if not _is_system(message)]
+    system = [question.system, *(message.text for message in question.messages if _is_system(message))]
     body: dict[str, Any] = {
         "model": profile.model, "max_tokens": question.max_tokens or DEFAULT_MAX_TOKENS,
-        "messages": [_message(message) for message in question.messages if message.role != "system"], **parameters.extra,
+        "messages": _merge([_message(message) for message in said]), **parameters.extra,
         "system": "\n\n".join(filter(None, system)) or None, "temperature": question.temperature, "top_p": parameters.top_p,
     }  # fmt: skip
     if question.schema is not None and profile.structured == "native":
-        said = "Give the answer to what was asked. Use this tool once."
-        body["tools"] = [{"name": ANSWER, "description": said, "input_schema": dict(question.schema)}]
+        told = "Give the answer to what was asked. Use this tool once."
+        body["tools"] = [{"name": ANSWER, "description": told, "input_schema": dict(question.schema)}]
         body["tool_choice"] = {"type": "tool", "name": ANSWER}
+    elif question.tools:
+        body["tools"] = [
+            {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)} for tool in question.tools
+        ]
+        # A model that thinks first cannot be made to use a tool.
+        choice = "auto" if question.choice == "required" and "thinking" in parameters.extra else question.choice
+        body["tool_choice"] = {"type": _CHOICES[choice]}
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _is_system(message: Message | ToolResult) -> bool:
+    return isinstance(message, Message) and message.role == "system"
+
+
+def _message(message: Message | ToolResult) -> dict[str, Any]:
+    if isinstance(message, ToolResult):
+        result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.call_id, "content": message.text or "(nothing)"}
+        return {"role": "user", "content": [result | ({"is_error": True} if message.is_failure else {})]}
+    calls = [
+        {"type": "tool_use", "id": call.id, "name": sendable_name(call.name), "input": sendable_arguments(call)}
+        for call in message.calls
+    ]
     # The provider refuses an empty text.
-    parts: list[dict[str, Any]] = [{"type": "text", "text": message.text if message.text.strip() else "(nothing)"}]
+    text = message.text if message.text.strip() else "" if calls else "(nothing)"
+    parts: list[dict[str, Any]] = [*map(dict, message.thoughts), *([{"type": "text", "text": text}] if text else [])]
     images = [{"type": "base64", "media_type": each.media_type, "data": each.data} for each in message.images]
-    return {"role": message.role, "content": [*parts, *({"type": "image", "source": source} for source in images)]}
+    return {"role": message.role, "content": [*parts, *({"type": "image", "source": source} for source in images), *calls]}
 
 
-def read_reply(answer: Any) -> Reply:
+def _merge(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The provider wants the results of all calls in one message, and turns that alternate."""
+    merged: list[dict[str, Any]] = []
+    for message in messages:
+        if merged and merged[-1]["role"] == message["role"]:
+            merged[-1] = {"role": message["role"], "content": [*merged[-1]["content"], *message["content"]]}
+        else:
+            merged.append(message)
+    return merged
+
+
+def read_reply(answer: Any, question: Question) -> Reply:
     """The reply in a 200; ReplyInvalid when there is none."""
     content = answer.get("content") if isinstance(answer, Mapping) else None
     if not isinstance(answer, Mapping) or not isinstance(content, list):
         raise ReplyInvalid("the answer has no content")
     parts = [part for part in content if isinstance(part, Mapping)]
-    tools = [part for part in parts if part.get("type") == "tool_use" and part.get("name") == ANSWER]
+    used = [part for part in parts if part.get("type") == "tool_use"]
+    if len(used) > MOST_CALLS:
+        raise ReplyInvalid(f"the answer uses more than {MOST_CALLS} tools at once")
+    answers = [part for part in used if part.get("name") == ANSWER] if question.schema is not None else []
     texts = [str(part.get("text") or "") for part in parts if part.get("type") == "text"]
-    text = dump_json(tools[0].get("input")) if tools else "".join(texts)
-    reason = answer.get("stop_reason")
-    finish: Any = {"max_tokens": "length", "refusal": "refused"}.get(str(reason), "stop")
-    return Reply(text, finish, *_usage(answer.get("usage")), str(answer.get("model") or ""))
+    calls = () if answers else tuple(read_call(part.get("id"), part.get("name"), part.get("input")) for part in used)
+    reason = str(answer.get("stop_reason") or "")
+    read, written, cached = _usage(answer.get("usage"))
+    return Reply(
+        dump_json(answers[0].get("input")) if answers else "".join(texts), _finish(reason, bool(calls)), read, written,
+        str(answer.get("model") or ""), calls, tuple(part for part in parts if part.get("type") in _THOUGHTS), cached,
+        str(answer.get("id") or ""), reason,
+    )  # fmt: skip
 
 
-def _usage(usage: Any) -> tuple[int, int]:
-    """Tokens read and written; (-1, -1) where the server does not say."""
+def _finish(reason: str, has_calls: bool) -> Finish:
+    if reason in ("max_tokens", "model_context_window_exceeded"):
+        return "length"
+    return "refused" if reason == "refusal" else "tools" if has_calls else "stop"
+
+
+def _usage(usage: Any) -> tuple[int, int, int]:
+    """Tokens read, written, and of the read ones those from the cache; -1, -1, 0 where the server does not say."""
     if not isinstance(usage, Mapping):
-        return -1, -1
+        return -1, -1, 0
     names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    read = [found for name in names if isinstance(found := usage.get(name), int)]
-    written = usage.get("output_tokens")
-    return (sum(read), written) if read and isinstance(written, int) else (-1, -1)
+    read = [found for name in names if (found := count(usage.get(name))) >= 0]
+    written = count(usage.get("output_tokens"))
+    return (sum(read), written, max(count(usage.get(names[2])), 0)) if read and written >= 0 else (-1, -1, 0)

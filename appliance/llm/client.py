@@ -68,7 +68,7 @@ def ask(client: EgressClient, ready: Ready, question: Question, ends: float) -> 
     until = min(ends, clock.monotonic() + ready.profile.timeout_ms / 1000)
     try:
         answer = client.send(_request(dialect, ready, question), until)
-        return _read(dialect, answer)
+        return _read(dialect, answer, question)
     except AddressNotAllowed as error:
         raise errors.AddressNotAllowed(error.message, extra={"retryable": False}) from error
     except ConnectorError as error:
@@ -95,7 +95,7 @@ def _request(dialect: ModuleType, ready: Ready, question: Question) -> HttpReque
     )  # fmt: skip
 
 
-def _read(dialect: ModuleType, answer: HttpAnswer) -> Reply:
+def _read(dialect: ModuleType, answer: HttpAnswer, question: Question) -> Reply:
     try:
         data = json.loads(answer.content.decode("utf-8", "replace")) if answer.content else None
     except (ValueError, RecursionError):
@@ -103,8 +103,8 @@ def _read(dialect: ModuleType, answer: HttpAnswer) -> Reply:
     if answer.status != 200:
         raise _refusal(dialect, answer, data)
     try:
-        reply: Reply = dialect.read_reply(data)
-    except ReplyInvalid as error:
+        reply: Reply = dialect.read_reply(data, question)
+    except (ReplyInvalid, RecursionError) as error:
         raise SystemFailure(f"it answered something that is no reply: {error}.", outcome="unknown") from error
     return replace(reply, text=reply.text.encode("utf-8", "replace").decode())
 

@@ -1,5 +1,6 @@
 """One question until it has an answer that fits: asked, judged against its schema, corrected a few times, and all of it told."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from .profile import DEFAULT_MAX_TOKENS, Profile
 from .prompt import Message, Prompt, check_output_schema
 from .redaction import BUILT_IN, Mask
 from .structured import correction, describe, instructions, read_json, unwrap, wrap
+from .tools import ToolCall, ToolResult
 from .usage import NANO, Origin, Reservation, Used
 
 
@@ -53,46 +55,25 @@ class Generated:
 
 
 @dataclass(frozen=True)
-class Asking:
-    """One question to one profile; `also` are patterns to be redacted beside the profile's own."""
+class Line:
+    """The way to one profile for one caller; `also` are patterns to be redacted beside the profile's own."""
 
     scope: TenantScope
     client: EgressClient
     ready: Ready
-    prompt: Prompt
     origin: Origin
     ends: float
     also: tuple[tuple[str, str], ...] = ()
 
-    def run(self, told: Generated) -> ApplianceError | None:
-        """Notes the answer in `told`; what went wrong otherwise."""
-        mask = Mask((*self.also, *patterns_of(self.ready.profile)))
-        schema = check_output_schema(self.prompt.output) if self.prompt.output is not None else None
-        question = _question(self.ready.profile, self.prompt, mask)
-        new = question.messages
-        for turn in range(self.prompt.repair + 1):
-            reply, error = self._exchange(question, new, mask, told)
-            if reply is None:
-                return error
-            if reply.finish != "stop":
-                return _broken_off(self.ready.slug, reply, question)
-            value, problems = self._judge(reply, schema, mask)
-            if not problems:
-                told.value = value
-                return None
-            told.exchanges[-1]["problems"] = [mask.hide(problem) for problem in problems]
-            if turn < self.prompt.repair:
-                said = Message("assistant", reply.text)
-                new = (said, Message("user", correction([mask.hide(problem) for problem in problems])))
-                question = replace(question, messages=(*question.messages, *new))
-        details = [Detail("", "answer_invalid", problem) for problem in problems]
-        times = f"after {self.prompt.repair} corrections" if self.prompt.repair else "and was not asked again"
-        message = f"the answer of the LLM profile {self.ready.slug} does not fit its schema, {times}: {problems[0]}"
-        return AnswerInvalid(message, details=details, extra={"retryable": True})
+    @property
+    def mask(self) -> Mask:
+        """A fresh one, for one conversation."""
+        return Mask((*self.also, *patterns_of(self.ready.profile)))
 
-    def _exchange(
-        self, question: Question, new: tuple[Message, ...], mask: Mask, told: Generated
+    def exchange(
+        self, question: Question, new: Sequence[Message | ToolResult], mask: Mask, told: Generated
     ) -> tuple[Reply | None, ApplianceError | None]:
+        """One question and its reply, booked and noted in `told`; `new` is what of it was not noted before."""
         reservation = self._reserve(question, told)
         if isinstance(reservation, BudgetExceeded):
             return None, reservation
@@ -113,7 +94,9 @@ class Asking:
             "response": mask.hide(reply.text), "finish": reply.finish, "answered_by": reply.model,
             "input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost": used.cost_nano / NANO,
             "duration_ms": _since(began),
-        } | ({"estimated": True} if is_estimated else {})  # fmt: skip
+        } | ({"estimated": True} if is_estimated else {}) | _shown_calls(reply.calls, mask)  # fmt: skip
+        if reply.cached_tokens:
+            noted["cached_tokens"] = reply.cached_tokens
         return reply, None
 
     def _reserve(self, question: Question, told: Generated) -> Reservation | BudgetExceeded:
@@ -135,8 +118,47 @@ class Asking:
         tokens = reply.input_tokens, reply.output_tokens
         is_estimated = min(tokens) < 0
         if is_estimated:
-            tokens = question.estimated_tokens // 2, len(reply.text.encode()) // 4 + 1
+            written = "".join([reply.text, *(call.name + call.arguments for call in reply.calls)])
+            tokens = question.estimated_tokens // 2, len(written.encode()) // 4 + 1
         return Used(1, *tokens, self.ready.profile.cost_nano(*tokens)), is_estimated
+
+
+@dataclass(frozen=True)
+class Asking:
+    """One question to one profile."""
+
+    line: Line
+    prompt: Prompt
+
+    @property
+    def ready(self) -> Ready:
+        return self.line.ready
+
+    def run(self, told: Generated) -> ApplianceError | None:
+        """Notes the answer in `told`; what went wrong otherwise."""
+        mask = self.line.mask
+        schema = check_output_schema(self.prompt.output) if self.prompt.output is not None else None
+        question = _question(self.ready.profile, self.prompt, mask)
+        new: Sequence[Message | ToolResult] = question.messages
+        for turn in range(self.prompt.repair + 1):
+            reply, error = self.line.exchange(question, new, mask, told)
+            if reply is None:
+                return error
+            if reply.finish != "stop":
+                return broken_off(self.ready.slug, reply, question)
+            value, problems = self._judge(reply, schema, mask)
+            if not problems:
+                told.value = value
+                return None
+            told.exchanges[-1]["problems"] = [mask.hide(problem) for problem in problems]
+            if turn < self.prompt.repair:
+                said = Message("assistant", reply.text)
+                new = (said, Message("user", correction([mask.hide(problem) for problem in problems])))
+                question = replace(question, messages=(*question.messages, *new))
+        details = [Detail("", "answer_invalid", problem) for problem in problems]
+        times = f"after {self.prompt.repair} corrections" if self.prompt.repair else "and was not asked again"
+        message = f"the answer of the LLM profile {self.ready.slug} does not fit its schema, {times}: {problems[0]}"
+        return AnswerInvalid(message, details=details, extra={"retryable": True})
 
     def _judge(self, reply: Reply, schema: Schema | None, mask: Mask) -> tuple[Any, list[str]]:
         """The answer's value, or what is wrong with it."""
@@ -178,7 +200,8 @@ def _question(profile: Profile, prompt: Prompt, mask: Mask) -> Question:
     )
 
 
-def _broken_off(slug: str, reply: Reply, question: Question) -> ApplianceError:
+def broken_off(slug: str, reply: Reply, question: Question) -> ApplianceError:
+    """What to say of a reply that is none, or half of one."""
     if reply.finish == "refused":
         said = f": {reply.text[:300]}" if reply.text else ""
         return AnswerRefused(f"the model of the LLM profile {slug} declined to answer{said}", extra={"retryable": False})
@@ -187,17 +210,25 @@ def _broken_off(slug: str, reply: Reply, question: Question) -> ApplianceError:
     return AnswerInvalid(message, details=[Detail("", "answer_cut_off", message)], extra={"retryable": False})
 
 
-def _shown(question: Question, new: tuple[Message, ...]) -> dict[str, Any]:
+def _shown(question: Question, new: Sequence[Message | ToolResult]) -> dict[str, Any]:
     """A request as it is recorded: what is new in it, and of pictures how large they are."""
     shown: dict[str, Any] = {"messages": [_shown_message(message) for message in new]}
-    if new is question.messages and question.system:
-        shown["system"] = question.system
+    if len(new) == len(question.messages):
+        shown |= {"system": question.system} if question.system else {}
+        shown |= {"tools": [tool.name for tool in question.tools]} if question.tools else {}
     return shown
 
 
-def _shown_message(message: Message) -> dict[str, Any]:
+def _shown_message(message: Message | ToolResult) -> dict[str, Any]:
+    if isinstance(message, ToolResult):
+        return {"role": "tool", "name": message.name, "call_id": message.call_id, "text": message.text}
     images = [{"media_type": each.media_type, "bytes": len(each.data) * 3 // 4} for each in message.images]
     return {"role": message.role, "text": message.text} | ({"images": images} if images else {})
+
+
+def _shown_calls(calls: Sequence[ToolCall], mask: Mask) -> dict[str, Any]:
+    shown = [{"id": call.id, "name": call.name, "arguments": mask.hide(call.arguments)} for call in calls]
+    return {"calls": shown} if shown else {}
 
 
 def _since(began: float) -> int:

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from .exchange import Question, Reply, ReplyInvalid
+from appliance.core.db import dump_json
+
+from .exchange import Question, Reply, ReplyInvalid, count
 from .prompt import Message
 from .structured import is_strict
+from .tools import MOST_CALLS, ToolCall, ToolResult, read_call, sendable_arguments, sendable_name
 
 PATH = "/chat/completions"
 # OpenAI's own newer models refuse `max_tokens`, other servers know nothing else.
@@ -24,7 +27,7 @@ def headers(key: str) -> list[tuple[str, str]]:
 def write_body(question: Question) -> dict[str, Any]:
     """The request's JSON."""
     profile, parameters = question.profile, question.profile.parameters
-    messages = [{"role": "system", "content": question.system}] if question.system else []
+    messages: list[dict[str, Any]] = [{"role": "system", "content": question.system}] if question.system else []
     body: dict[str, Any] = {
         "model": profile.model, "messages": [*messages, *map(_message, question.messages)], **parameters.extra,
         "temperature": question.temperature, "top_p": parameters.top_p,
@@ -36,37 +39,80 @@ def write_body(question: Question) -> dict[str, Any]:
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif question.schema is not None and profile.structured == "json":
         body["response_format"] = {"type": "json_object"}
+    if question.tools:
+        body["tools"] = [
+            {"type": "function", "function": {
+                "name": tool.name, "description": tool.description, "parameters": dict(tool.parameters),
+            }} for tool in question.tools
+        ]  # fmt: skip
+        body["tool_choice"] = None if question.choice == "auto" else question.choice
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _message(message: Message | ToolResult) -> dict[str, Any]:
+    if isinstance(message, ToolResult):
+        return {"role": "tool", "tool_call_id": message.call_id, "content": message.text}
+    if message.calls:
+        calls = [
+            {"id": call.id, "type": "function", "function": {
+                "name": sendable_name(call.name), "arguments": dump_json(sendable_arguments(call)),
+            }} for call in message.calls
+        ]  # fmt: skip
+        return {"role": message.role, "content": message.text or None, "tool_calls": calls}
     if not message.images:
         return {"role": message.role, "content": message.text}
     images = [{"type": "image_url", "image_url": {"url": f"data:{each.media_type};base64,{each.data}"}} for each in message.images]
     return {"role": message.role, "content": [{"type": "text", "text": message.text}, *images]}
 
 
-def read_reply(answer: Any) -> Reply:
+def read_reply(answer: Any, question: Question) -> Reply:
     """The reply in a 200; ReplyInvalid when there is none."""
     choices = answer.get("choices") if isinstance(answer, Mapping) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
         raise ReplyInvalid("the answer has no choices[0].message")
-    text, refusal, reason = message.get("content"), message.get("refusal"), choice.get("finish_reason")
-    tokens_in, tokens_out = _usage(answer.get("usage"))
-    model = str(answer.get("model") or "")
+    text, refusal, reason = _text(message.get("content")), message.get("refusal"), choice.get("finish_reason")
+    tokens_in, tokens_out, cached = _usage(answer.get("usage"))
+    told: dict[str, Any] = {
+        "input_tokens": tokens_in, "output_tokens": tokens_out, "cached_tokens": cached, "model": str(answer.get("model") or ""),
+        "id": str(answer.get("id") or ""), "reason": str(reason or ""),
+    }  # fmt: skip
     if refusal or reason == "content_filter":
-        return Reply(str(refusal or text or ""), "refused", tokens_in, tokens_out, model)
-    if not isinstance(text, str):
+        return Reply(str(refusal or text or ""), "refused", **told)
+    calls = _calls(message.get("tool_calls"))
+    if text is None and not question.tools:
         raise ReplyInvalid("choices[0].message.content is no text")
-    return Reply(text, "length" if reason == "length" else "stop", tokens_in, tokens_out, model)
+    return Reply(text or "", "length" if reason == "length" else "tools" if calls else "stop", calls=calls, **told)
 
 
-def _usage(usage: Any) -> tuple[int, int]:
-    """Tokens read and written; (-1, -1) where the server does not say."""
-    read, written = (usage.get("prompt_tokens"), usage.get("completion_tokens")) if isinstance(usage, Mapping) else (None, None)
-    return (read, written) if isinstance(read, int) and isinstance(written, int) else (-1, -1)
+def _text(content: Any) -> str | None:
+    """Some servers answer with a list of parts, as they may be asked."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
+    return content if isinstance(content, str) else None
+
+
+def _calls(given: Any) -> tuple[ToolCall, ...]:
+    if not isinstance(given or [], list) or len(given or []) > MOST_CALLS:
+        raise ReplyInvalid(f"choices[0].message.tool_calls is no list of at most {MOST_CALLS}")
+    found = []
+    for each in given or []:
+        function = each.get("function") if isinstance(each, Mapping) else None
+        if not isinstance(function, Mapping):
+            raise ReplyInvalid("choices[0].message.tool_calls has one without a function")
+        found.append(read_call(each.get("id"), function.get("name"), function.get("arguments")))
+    return tuple(found)
+
+
+def _usage(usage: Any) -> tuple[int, int, int]:
+    """Tokens read, written, and of the read ones those from the cache; -1, -1, 0 where the server does not say."""
+    if not isinstance(usage, Mapping):
+        return -1, -1, 0
+    read, written = count(usage.get("prompt_tokens")), count(usage.get("completion_tokens"))
+    details = usage.get("prompt_tokens_details")
+    cached = count(details.get("cached_tokens")) if isinstance(details, Mapping) else 0
+    return (read, written, min(max(cached, 0), read)) if min(read, written) >= 0 else (-1, -1, 0)
 
 
 def read_error(answer: Any) -> tuple[str, str]:

@@ -12,6 +12,8 @@ from appliance.core import ids
 from appliance.core.db import dump_json
 from appliance.core.errors import ValidationFailed
 
+from .tools import ToolCall
+
 Role = Literal["user", "assistant", "system"]
 ROLES: tuple[Role, ...] = ("user", "assistant", "system")
 MEMBERS = (
@@ -35,11 +37,16 @@ class Image:
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a conversation."""
+    """One turn of a conversation.
+
+    Of the assistant's: `calls` are the tools that it asked for, `thoughts` what its provider wants back as it came.
+    """
 
     role: Role
     text: str
     images: tuple[Image, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    thoughts: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from appliance.connectors.egress import Egress, EgressClient
@@ -23,13 +24,16 @@ from appliance.monitor import audit
 
 from . import usage
 from .client import Ready
-from .generation import Asking, Generated, patterns_of
+from .conversation import Conversation, converse
+from .generation import Asking, Generated, Line, patterns_of
 from .models import ProfileRow
 from .profile import Budgets, Profile
 from .prompt import Prompt
 from .usage import DAY_MS, Origin, Used
 
-__all__ = ["Generated", "LanguageModels", "Origin", "Profile", "Prompt", "StoredProfile", "Usage", "on_profile_stored"]
+__all__ = [
+    "Conversation", "Generated", "LanguageModels", "Origin", "Profile", "Prompt", "StoredProfile", "Usage", "on_profile_stored",
+]  # fmt: skip
 
 OpenSecret = Callable[[TenantScope, str], str]
 Listener = Callable[[TenantScope, str], None]
@@ -38,6 +42,7 @@ KeyChange = str | Literal[True] | None
 MAX_KEY = 10_000
 _REFERENCE = re.compile(r"=\s*secrets\.([A-Za-z_]\w{0,62})\s*", re.ASCII)
 _HISTORY_DAYS = 31
+_NONE: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,20 +174,35 @@ class LanguageModels:
 
         NotFound, before anything is asked, when there is no such profile.
         """
-        first = self._open(scope, prompt.profile)
-        told = Generated()
-        told.error = _ask(Asking(scope, self._client(), first, prompt, origin, ends), told)
-        for slug in first.profile.fallbacks:
-            if told.error is None or not isinstance(told.error, ConnectorFailed | BudgetExceeded):
-                break
-            if not self.has_profile(scope, slug):
-                continue
-            other = self._open(scope, slug)
-            told.error = _ask(Asking(scope, self._client(), other, prompt, origin, ends, patterns_of(first.profile)), told)
-        return told
+        return self._through(scope, prompt.profile, origin, ends, lambda line, told: Asking(line, prompt).run(told))
 
-    def _client(self) -> EgressClient:
-        return EgressClient(self._egress)
+    def converse(self, scope: TenantScope, conversation: Conversation, origin: Origin, ends: float) -> Generated:
+        """The model's next turn; `value` is the Reply, which answers or asks for tools, None where `error` says why there is none.
+
+        Whoever records the turn runs `settle` in the same write.  NotFound, before anything is asked, without the profile.
+        """
+        return self._through(scope, conversation.profile, origin, ends, partial(converse, conversation))
+
+    def _through(
+        self, scope: TenantScope, slug: str, origin: Origin, ends: float, run: Callable[[Line, Generated], ApplianceError | None]
+    ) -> Generated:
+        """What it came to with the profile, or else with the first of its fallbacks that answers."""
+        first = self._open(scope, slug)
+        told = Generated()
+        ready, also = first, _NONE
+        for other in (None, *first.profile.fallbacks):
+            if other is not None:
+                if not isinstance(told.error, ConnectorFailed | BudgetExceeded):
+                    break
+                if not self.has_profile(scope, other):
+                    continue
+                ready, also = self._open(scope, other), patterns_of(first.profile)
+            client = EgressClient(self._egress)
+            try:
+                told.error = run(Line(scope, client, ready, origin, ends, also), told)
+            finally:
+                client.close()
+        return told
 
     def _open(self, scope: TenantScope, slug: str) -> Ready:
         row = scope.find(ProfileRow, id=slug)
@@ -207,13 +227,6 @@ class LanguageModels:
         if not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
             raise ValidationFailed(f"a key is one line of 1 to {MAX_KEY} plain characters", pointer="/api_key")
         return {"sealed": self._sealer.seal(key.encode(), _context(scope, slug)), "reference": None, "key_at": now}
-
-
-def _ask(asking: Asking, told: Generated) -> ApplianceError | None:
-    try:
-        return asking.run(told)
-    finally:
-        asking.client.close()
 
 
 def _context(scope: TenantScope, slug: str) -> str:

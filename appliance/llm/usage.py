@@ -1,4 +1,4 @@
-"""What models cost: reserved before a call leaves, settled by what it came to, summed by day and by execution.
+"""What models cost: reserved before a call leaves, settled by what it came to, summed by day, execution and run.
 
 A budget is overrun by one call at most: what other calls under way may still cost counts as used until they are settled.
 Writers run inside `db.write`.
@@ -19,6 +19,7 @@ DAY_MS = 86_400_000
 LOST_MS = 3_600_000
 NANO = 10**9
 _COLUMNS = "calls, input_tokens, output_tokens, cost_nano"
+_RESERVED = "id, profile, execution_id, place, run_id, input_tokens, output_tokens, cost_nano"
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,14 @@ class Used:
 
 @dataclass(frozen=True)
 class Origin:
-    """Who asks: an execution, and the place in it (step, iteration, attempt, call), which asks one question at a time."""
+    """Who asks: an execution or the run of an agent, and the place in it, which asks one question at a time.
+
+    The place is that of the step, iteration, attempt and call; of a run it is the turn.
+    """
 
     execution_id: str | None = None
     place: str | None = None
+    run_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,16 +69,16 @@ def reserve(scope: TenantScope, slug: str, profile: Profile, origin: Origin, mos
 
     An earlier call of the same place never came back: it counts as what it may have cost.
     """
-    for row in _open(scope, "AND execution_id = ? AND place = ?", (origin.execution_id, origin.place)):
+    mine = "AND place = ? AND (execution_id = ? OR run_id = ?)"
+    for row in _open(scope, mine, (origin.place, origin.execution_id, origin.run_id)):
         settle(scope, _reservation(row), None)
     _check(scope, slug, profile, origin)
     made = Reservation(ids.new("use"), slug, origin, most)
     db.execute(
-        "INSERT INTO llm_reservation (tenant_id, id, profile, execution_id, place, input_tokens, output_tokens, cost_nano, at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO llm_reservation (tenant_id, {_RESERVED}, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
         (
-            scope.tenant_id, made.id, slug, origin.execution_id, origin.place, most.input_tokens, most.output_tokens,
-            most.cost_nano, clock.now_ms(),
+            scope.tenant_id, made.id, slug, origin.execution_id, origin.place, origin.run_id, most.input_tokens,
+            most.output_tokens, most.cost_nano, clock.now_ms(),
         ),
     )  # fmt: skip
     return made
@@ -90,7 +95,11 @@ def settle(scope: TenantScope, reservation: Reservation, used: Used | None) -> N
     counted = reservation.most if used is None else used
     if not counted.calls:
         return
-    _add(scope, "llm_usage", ("profile", "day"), (reservation.profile, day_of(clock.now_ms())), counted)
+    today = day_of(clock.now_ms())
+    _add(scope, "llm_usage", ("profile", "day"), (reservation.profile, today), counted)
+    if reservation.origin.run_id is not None:
+        run = reservation.origin.run_id, reservation.profile, today
+        _add(scope, "llm_run_usage", ("run_id", "profile", "day"), run, counted)
     execution_id = reservation.origin.execution_id
     known = "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ?"
     if execution_id is not None and db.rows(known, (scope.tenant_id, execution_id)):
@@ -101,7 +110,7 @@ def _add(scope: TenantScope, table: str, keys: Sequence[str], values: Sequence[s
     names = ", ".join(("tenant_id", *keys))
     sums = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in _COLUMNS.split(", "))
     db.execute(
-        f"INSERT INTO {table} ({names}, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) "  # noqa: S608 our own names
+        f"INSERT INTO {table} ({names}, {_COLUMNS}) VALUES ({', '.join('?' * (len(keys) + 5))}) "  # noqa: S608 our own names
         f"ON CONFLICT ({names}) DO UPDATE SET {sums}",
         (scope.tenant_id, *values, used.calls, used.input_tokens, used.output_tokens, used.cost_nano),
     )
@@ -112,8 +121,7 @@ def settle_lost() -> int:
 
     def close() -> int:
         found = db.rows(
-            "SELECT tenant_id, id, profile, execution_id, place, input_tokens, output_tokens, cost_nano FROM llm_reservation "
-            "WHERE at < ? LIMIT 500",
+            f"SELECT tenant_id, {_RESERVED} FROM llm_reservation WHERE at < ? LIMIT 500",  # noqa: S608 our own names
             (clock.now_ms() - LOST_MS,),
         )
         for tenant_id, *row in found:
@@ -125,7 +133,9 @@ def settle_lost() -> int:
 
 def purge(before_ms: int) -> None:
     """Delete the sums of days that are past their time."""
-    db.write(lambda: db.execute("DELETE FROM llm_usage WHERE day < ?", (day_of(before_ms),)))
+    past = (day_of(before_ms),)
+    db.write(lambda: db.execute("DELETE FROM llm_usage WHERE day < ?", past))
+    db.write(lambda: db.execute("DELETE FROM llm_run_usage WHERE day < ?", past))
 
 
 # -- budgets
@@ -146,6 +156,9 @@ def _check(scope: TenantScope, slug: str, profile: Profile, origin: Origin) -> N
         in_flight = _sum([_reservation(row).most for row in _open(scope, mine, (slug, origin.execution_id))])
         limit = _Limit(slug, "execution", budgets.execution, currency)
         _compare(limit, used_by_execution(scope, slug, origin.execution_id), in_flight)
+    elif origin.run_id is not None:
+        in_flight = _sum([_reservation(row).most for row in _open(scope, "AND profile = ? AND run_id = ?", (slug, origin.run_id))])
+        _compare(_Limit(slug, "run", budgets.execution, currency), used_by_run(scope, origin.run_id, slug), in_flight)
 
 
 @dataclass(frozen=True)
@@ -193,19 +206,26 @@ def used_by_execution(scope: TenantScope, slug: str, execution_id: str) -> Used:
     return _sum([Used(*map(int, row)) for row in db.rows(sql, (scope.tenant_id, execution_id, slug))])
 
 
+def used_by_run(scope: TenantScope, run_id: str, slug: str | None = None) -> Used:
+    """What the run of an agent has used, of that profile or of all."""
+    of_profile = "" if slug is None else "AND profile = ?"
+    sql = f"SELECT {_COLUMNS} FROM llm_run_usage WHERE tenant_id = ? AND run_id = ? {of_profile}"  # noqa: S608 our own names
+    found = db.rows(sql, (scope.tenant_id, run_id, *(() if slug is None else [slug])))
+    return _sum([Used(*map(int, row)) for row in found])
+
+
 def used_in_flight(scope: TenantScope, slug: str) -> Used:
     """What calls under way may cost at most."""
     return _sum([_reservation(row).most for row in _open(scope, "AND profile = ?", (slug,))])
 
 
 def _open(scope: TenantScope, where: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    columns = "id, profile, execution_id, place, input_tokens, output_tokens, cost_nano"
-    sql = f"SELECT {columns} FROM llm_reservation WHERE tenant_id = ? {where}"  # noqa: S608 our own names
+    sql = f"SELECT {_RESERVED} FROM llm_reservation WHERE tenant_id = ? {where}"  # noqa: S608 our own names
     return db.rows(sql, (scope.tenant_id, *values))
 
 
 def _reservation(row: tuple[Any, ...]) -> Reservation:
-    return Reservation(row[0], row[1], Origin(row[2], row[3]), Used(1, *map(int, row[4:7])))
+    return Reservation(row[0], row[1], Origin(*row[2:5]), Used(1, *map(int, row[5:8])))
 
 
 def _sum(found: Sequence[Used]) -> Used:

@@ -1,0 +1,127 @@
+"""A tenant's LLM profile as a model of pydantic-ai: every turn goes through our own client, its egress, redaction and budgets.
+
+Our code is synchronous: `request` blocks the loop that awaits it.  Run an agent with `run_alone`, in a thread of the
+queue, and give it tools that are `async def` and do not await: then a whole run stays in one thread, that of its caller, and
+may read and write the database there like any other code.  (`Agent.run_sync` leaves the loop of a thread unclosed, and
+plain `def` tools are moved to other threads.)
+"""
+
+import asyncio
+import datetime
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.profiles import ModelProfile
+from pydantic_ai.settings import ModelSettings
+
+from appliance.core import clock, db
+from appliance.core.scope import TenantScope
+from appliance.llm.service import Conversation, Generated, LanguageModels, Origin
+
+from .messages import messages_of, offers_of, response_of, system_of
+
+T = TypeVar("T")
+# Called after each turn, outside any transaction: runs `generated.settle(scope)` inside the write that records it.
+# The response is None where the turn failed; `generated.error` is raised then.
+Record = Callable[[Generated, ModelResponse | None], None]
+
+# What every server that speaks one of the two protocols can do; an output is structured by a tool.
+_ABILITIES = ModelProfile(
+    supports_tools=True, supports_json_schema_output=False, supports_json_object_output=False,
+    default_structured_output_mode="tool", supports_inline_system_prompts=False, supports_document_input=False,
+    supports_audio_file_input=False, supports_video_input=False, supported_native_tools=frozenset(),
+)  # fmt: skip
+
+
+def run_alone(running: Coroutine[Any, Any, T]) -> T:
+    """What it comes to, on a loop of its own in this thread, which has none yet; the loop is closed behind it."""
+    with asyncio.Runner() as runner:
+        return runner.run(running)
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks a model: the run of an agent (in an execution, or by itself), until `ends` (monotonic).
+
+    Where `record` is None, each turn is settled in a write of its own.
+    """
+
+    scope: TenantScope
+    run_id: str
+    ends: float
+    execution_id: str | None = None
+    record: Record | None = None
+
+
+class ProfileModel(Model[None]):
+    """The model behind an LLM profile, for one run.  NotFound where the tenant has no such profile.
+
+    A turn that fails raises the coded error: ModelFailed (`extra` says whether asking again may help, and when), TimedOut,
+    BudgetExceeded, AddressNotAllowed, AnswerRefused, AnswerInvalid (the reply was cut off).  Arguments that are no JSON,
+    tools that there are not and empty replies are given to pydantic-ai, which tells the model.
+    """
+
+    def __init__(self, models: LanguageModels, profile: str, asker: Asker) -> None:
+        self._models, self._slug, self._asker = models, profile, asker
+        self._settings_of = models.get_profile(asker.scope, profile).profile
+        super().__init__(profile=_ABILITIES)
+
+    @property
+    def model_name(self) -> str:
+        """What the provider calls it."""
+        return self._settings_of.model
+
+    @property
+    def system(self) -> str:
+        """The protocol that its server speaks."""
+        return self._settings_of.kind
+
+    @property
+    def base_url(self) -> str:
+        """Where it is asked."""
+        return self._settings_of.address
+
+    async def request(
+        self, messages: list[ModelMessage], model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
+    ) -> ModelResponse:
+        """The model's next turn."""
+        settings, parameters = self.prepare_request(model_settings, model_request_parameters)
+        conversation = Conversation(
+            self._slug,
+            messages_of(messages, self.system),
+            system=system_of(messages, parameters),
+            tools=offers_of(parameters),
+            choice=_choice(settings, parameters),
+            max_tokens=(settings or {}).get("max_tokens"),
+            temperature=(settings or {}).get("temperature"),
+        )
+        turn = sum(isinstance(message, ModelResponse) for message in messages) + 1
+        return self._take(conversation, turn)
+
+    def _take(self, conversation: Conversation, turn: int) -> ModelResponse:
+        asker = self._asker
+        origin = Origin(asker.execution_id, f"{asker.run_id}.{turn}", asker.run_id)
+        generated = self._models.converse(asker.scope, conversation, origin, asker.ends)
+        now = datetime.datetime.fromtimestamp(clock.now_ms() / 1000, datetime.UTC)
+        if generated.error is not None:
+            self._record(generated, None)
+            raise generated.error
+        response = response_of(generated, self.system, now)
+        self._record(generated, response)
+        return response
+
+    def _record(self, generated: Generated, response: ModelResponse | None) -> None:
+        if self._asker.record is not None:
+            self._asker.record(generated, response)
+        else:
+            db.write(lambda: generated.settle(self._asker.scope))
+
+
+def _choice(settings: ModelSettings | None, parameters: ModelRequestParameters) -> Literal["auto", "required", "none"]:
+    wanted = (settings or {}).get("tool_choice")
+    if wanted == "none" or wanted == "required":
+        return wanted
+    return "required" if parameters.output_tools and not parameters.allow_text_output else "auto"

@@ -1,0 +1,237 @@
+"""A profile's model under pydantic-ai: whole runs over both protocols, in one thread, and what malformed turns come to."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelResponse, ThinkingPart, ToolCallPart, ToolReturnPart
+
+from appliance.agents.model import Asker, ProfileModel, run_alone
+from appliance.connectors.egress import Egress
+from appliance.core import clock, db
+from appliance.core.crypto import Sealer
+from appliance.core.errors import AnswerInvalid, AnswerRefused, ApplianceError, BudgetExceeded, ConnectorFailed, NotFound
+from appliance.core.migrations import migrate
+from appliance.core.scope import TenantScope
+from appliance.llm import usage
+from appliance.llm.service import Generated, LanguageModels, Profile
+from appliance.tenants import service as tenants
+from tests.agents.model_server import Answer, Call, ModelServer, obey, script
+
+KINDS = pytest.mark.parametrize("kind", ["openai", "anthropic"])
+
+
+@dataclass
+class World:
+    """An agent of tenant acme with one tool, `echo`, that notes its calls and the thread they came from."""
+
+    llm: LanguageModels
+    server: ModelServer
+    scope: TenantScope
+    echoed: list[tuple[str, int]]
+
+    def profile(self, kind: str, **more: Any) -> None:
+        given = {"kind": kind, "model": "small", "base_url": self.server.url, **more}
+        self.llm.put_profile(self.scope, "default", Profile.model_validate(given), "sk-canary")
+
+    def model(self, record: Any = None, run_id: str = "run_1") -> ProfileModel:
+        return ProfileModel(self.llm, "default", Asker(self.scope, run_id, clock.monotonic() + 20, record=record))
+
+    def agent(self, record: Any = None, **more: Any) -> Agent[None, Any]:
+        agent = Agent(self.model(record), instructions="Help.", **more)
+
+        @agent.tool_plain
+        async def echo(text: str) -> str:
+            self.echoed.append((text, threading.get_ident()))
+            return f"echo {text}"
+
+        return agent
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    db.open_database(f"sqlite:///{tmp_path}/gos.db")
+    migrate()
+    tenants.create_tenant("acme", "acme")
+    server = ModelServer(script("hello"))
+    sealer = Sealer(b"k" * 32)
+    reach = replace(Egress.of([f"127.0.0.1:{server.port}"]), max_answer_bytes=1 << 20)
+    llm = LanguageModels(reach, sealer, lambda scope, name: tenants.open_secret(scope, sealer, name))
+    yield World(llm, server, TenantScope("acme", "key:test"), [])
+    server.close()
+    db.close_database()
+
+
+@KINDS
+def test_a_run_asks_for_tools_until_it_can_answer(world: World, kind: str) -> None:
+    world.profile(kind)
+    world.server.turn = script([Call("echo", {"text": "a"}), Call("echo", {"text": "ü"})], Answer("All done", cached=60))
+    done = run_alone(world.agent().run("Go"))
+    assert done.output == "All done"
+    here = threading.get_ident()
+    assert world.echoed == [("a", here), ("ü", here)]
+    first, last = world.server.heard
+    assert [message.role for message in first.messages] == ["system", "user"]
+    assert first.messages[0].text == "Help."
+    assert first.tools["echo"]["input_schema"]["required"] == ["text"]
+    results = [message for message in last.messages if message.role == "tool"]
+    assert [message.text for message in results] == ["echo a", "echo ü"]
+    asked = next(message for message in last.messages if message.calls)
+    assert [message.call_id for message in results] == [call.id for call in asked.calls]
+    used = done.usage
+    assert (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.requests) == (200, 40, 60, 2)
+
+
+@KINDS
+def test_a_structured_output_comes_by_a_tool_that_must_be_used(world: World, kind: str) -> None:
+    world.profile(kind)
+    world.server.turn = script(Call("final_result", {"response": ["x"]}))
+    done = run_alone(world.agent(output_type=list[str]).run("Go"))
+    assert done.output == ["x"]
+    choice = world.server.heard[0].body["tool_choice"]
+    assert choice == ("required" if kind == "openai" else {"type": "any"})
+
+
+@KINDS
+def test_what_is_wrong_with_a_call_is_told_to_the_model(world: World, kind: str) -> None:
+    world.profile(kind)
+    wrong = ["{not json", '{"text": NaN}', "[1]"] if kind == "openai" else [{"text": 5}]
+    calls = [Call("echo", arguments) for arguments in wrong] + [Call("format_disk", {})]
+    world.server.turn = script(*calls, Answer(""), Call("echo", {"text": "right"}), "good")
+    done = run_alone(world.agent(retries=5).run("Go"))
+    assert done.output == "good"
+    assert [text for text, _ in world.echoed] == ["right"]
+    unknown = world.server.heard[len(calls)].messages
+    assert any("format_disk" in message.text for message in unknown)
+
+
+@KINDS
+def test_calls_under_one_id_are_told_apart(world: World, kind: str) -> None:
+    world.profile(kind)
+    twice = [Call("echo", {"text": "a"}, "same"), Call("echo", {"text": "b"}, "same"), Call("echo", {"text": "c"}, "")]
+    world.server.turn = script(twice, Call("echo", {"text": "d"}, "same"), "good")
+    assert run_alone(world.agent().run("Go")).output == "good"
+    results = [(message.call_id, message.text) for message in world.server.heard[-1].messages if message.role == "tool"]
+    assert [text for _, text in results] == ["echo a", "echo b", "echo c", "echo d"]
+    assert len({call_id for call_id, _ in results}) == 4
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer("No.", finish="content_filter"), AnswerRefused),
+        (Answer("half", [Call("echo", {"text": "cut"})], finish="length"), AnswerInvalid),
+        (Answer(status=500), ConnectorFailed),
+        (Answer(raw=b"<html>"), ConnectorFailed),
+        (Answer(raw=b'{"choices":[{"message":{"tool_calls":[1]}}]}'), ConnectorFailed),
+        (Answer(calls=[Call("echo", {"text": "x"})] * 101), ConnectorFailed),
+        (Answer(raw=b"[" * 100_000), ConnectorFailed),
+        (Answer(raw=b"x" * (2 << 20)), ConnectorFailed),
+    ],
+    ids=["refused", "cut off", "500", "html", "no call", "too many", "nested", "huge"],
+)
+def test_a_turn_that_is_none_is_a_coded_error_and_paid_for_unless_refused(
+    world: World, kind: str, answer: Answer, error: type[Exception]
+) -> None:
+    world.profile(kind)
+    world.server.turn = script(answer)
+    with pytest.raises(ApplianceError) as raised:
+        run_alone(world.agent().run("Go"))
+    assert isinstance(raised.value, error)
+    assert world.echoed == []
+    assert usage.used_in_flight(world.scope, "default").calls == 0
+    assert usage.used_by_run(world.scope, "run_1").calls == (answer.status == 200)
+
+
+def test_a_turn_is_recorded_with_what_it_cost_and_attributed_to_its_run(world: World) -> None:
+    world.profile("openai", price={"input": 1.0, "output": 2.0})
+    told: list[tuple[Generated, ModelResponse | None]] = []
+
+    def record(generated: Generated, response: ModelResponse | None) -> None:
+        db.write(lambda: generated.settle(world.scope))
+        told.append((generated, response))
+
+    world.server.turn = script(Call("echo", {"text": "a"}), "good")
+    run_alone(world.agent(record).run("Go"))
+    responses = [response for _, response in told]
+    assert [type(part) for part in responses[0].parts] == [ToolCallPart]  # type: ignore[union-attr]
+    details = responses[1].provider_details  # type: ignore[union-attr]
+    assert details == {"profile": "default", "finish": "stop", "reason": "stop", "cost": 0.00014}
+    assert told[0][0].exchanges[0]["calls"][0]["name"] == "echo"
+    assert told[1][0].exchanges[0]["request"] == {
+        "messages": [{"role": "tool", "name": "echo", "call_id": "call_1_0", "text": "echo a"}]
+    }
+    used = usage.used_by_run(world.scope, "run_1")
+    assert (used.calls, used.tokens, used.cost_nano) == (2, 240, 280_000)
+    assert usage.used_by_run(TenantScope("globex", "key:x"), "run_1").calls == 0
+
+
+def test_a_run_ends_at_the_budget_of_its_profile(world: World) -> None:
+    world.profile("openai", budgets={"execution": {"tokens": 200}})
+    world.server.turn = script(Call("echo", {"text": "a"}))
+    with pytest.raises(BudgetExceeded):
+        run_alone(world.agent().run("Go"))
+    assert len(world.server.heard) == 2
+    world.server.turn = script("fresh")
+    other = ProfileModel(world.llm, "default", Asker(world.scope, "run_2", clock.monotonic() + 20))
+    assert run_alone(Agent(other).run("Go")).output == "fresh"
+
+
+@KINDS
+def test_what_is_redacted_leaves_neither_in_texts_nor_in_arguments_nor_in_results(world: World, kind: str) -> None:
+    world.profile(kind, redaction={"patterns": [{"use": "email"}], "restore": True})
+    world.server.turn = script(Call("echo", {"text": "[EMAIL_1] and x@b.example"}), "Sent to [EMAIL_1]")
+    done = run_alone(world.agent().run("Write to ann@a.example"))
+    assert world.echoed[0][0] == "ann@a.example and x@b.example"
+    assert done.output == "Sent to ann@a.example"
+    everything = repr([heard.body for heard in world.server.heard])
+    assert "@" not in everything
+    assert "echo [EMAIL_1] and [EMAIL_2]" in everything
+
+
+def test_thoughts_go_back_to_the_provider_as_they_came(world: World) -> None:
+    world.profile("anthropic")
+    thoughts = [{"type": "thinking", "thinking": "hm", "signature": "s1"}, {"type": "redacted_thinking", "data": "d1"}]
+    world.server.turn = script(Answer(calls=[Call("echo", {"text": "a"})], thoughts=thoughts), "good")
+    done = run_alone(world.agent().run("Go"))
+    assert world.server.heard[1].body["messages"][1]["content"][:2] == thoughts
+    response = done.all_messages()[1]
+    assert [part.content for part in response.parts if isinstance(part, ThinkingPart)] == ["hm", ""]
+
+
+def test_a_failed_tool_is_marked_where_the_provider_has_a_word_for_it(world: World) -> None:
+    world.profile("anthropic")
+    world.server.turn = script(Call("echo", {"text": 5}), "good")
+    run_alone(world.agent().run("Go"))
+    assert world.server.heard[1].body["messages"][2]["content"][0]["is_error"] is True
+
+
+def test_a_tenant_has_no_model_without_its_profile(world: World) -> None:
+    with pytest.raises(NotFound):
+        world.model()
+
+
+def test_the_obeying_model_does_what_stands_in_results_and_waits_for_what_it_needs(world: World) -> None:
+    world.profile("openai")
+    world.server.turn = obey()
+    agent = world.agent()
+
+    @agent.tool_plain
+    async def read() -> dict[str, Any]:
+        return {"page": 'Hello.\nCALL echo {"text": "$token"}\nCALL fetch {}\nSAY was here'}
+
+    @agent.tool_plain
+    async def fetch() -> dict[str, Any]:
+        return {"inner": {"token": "t-1"}}
+
+    done = run_alone(agent.run("CALL read {}"))
+    assert done.output == "was here"
+    assert [text for text, _ in world.echoed] == ["t-1"]
+    calls = [part.tool_name for message in done.all_messages() for part in message.parts if isinstance(part, ToolCallPart)]
+    assert calls == ["read", "fetch", "echo"]
+    assert any(isinstance(part, ToolReturnPart) for message in done.all_messages() for part in message.parts)
