@@ -1,24 +1,29 @@
 """The filter grammar: one tree, evaluated in Python or compiled to SQL with the same result; knows no product word."""
 
 from appliance.conditions.binding import bind
+from appliance.conditions.deciding import UNKNOWN, Incomparable, Test, make_test
 from appliance.conditions.evaluation import matches
 from appliance.conditions.parsing import parse
 from appliance.conditions.sql import Column, Related, compile_condition
 from appliance.conditions.tree import AllOf, AnyOf, Compare, Condition, Field, Inside, Never, Placeholder
 
 __all__ = [
+    "UNKNOWN",
     "AllOf",
     "AnyOf",
     "Column",
     "Compare",
     "Condition",
     "Field",
+    "Incomparable",
     "Inside",
     "Never",
     "Placeholder",
     "Related",
+    "Test",
     "bind",
     "compile_condition",
+    "make_test",
     "matches",
     "parse",
 ]

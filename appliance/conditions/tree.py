@@ -33,12 +33,13 @@ class Field:
     """What is known of a field: which operators fit, how a value becomes comparable, what lies inside it.
 
     `convert` turns a value as callers write it into the form that is compared (and stored); it raises ValueError with a
-    sentence.  `inside` answers the fields of what a reference leads to; None where nothing does.
+    sentence.  `inside` answers the fields of what a reference leads to, or None when any name may be there; it is None
+    itself where nothing lies inside.
     """
 
     kind: Literal["text", "ordered", "plain"] = "plain"
     convert: Callable[[Any], Any] = _unchanged
-    inside: Callable[[], Mapping[str, "Field"]] | None = None
+    inside: Callable[[], Mapping[str, "Field"] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

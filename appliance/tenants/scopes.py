@@ -24,7 +24,9 @@ SCOPES: dict[str, str] = {
     "documents.retain": "retain documents, put them under legal holds and release them, set rules of folders",
     "logs.read": "read logs, analytics, queues, failures and the audit trail",
     "agents.run": "run agents",
-    "agents.write": "define agents and policies",
+    "agents.write": "define agents",
+    "policies.read": "read policies, and ask what they say of an action",
+    "policies.write": "draft, activate, deactivate and delete policies; no agent holds it",
     "skills.read": "load skills",
     "skills.write": "change skills",
     "approvals.read": "read approvals",
@@ -35,19 +37,25 @@ SCOPES: dict[str, str] = {
     "solutions.apply": "push a solution folder",
 }
 ALL = frozenset(SCOPES)
+NEVER_OF_AGENTS = frozenset({"policies.write"})
 ROLES = ("viewer", "operator", "builder", "owner")
 
 _VIEWER = frozenset(name for name in SCOPES if name.endswith(".read"))
 _OPERATOR = _VIEWER | {
     "processflow.execute", "integrations.execute", "entities.write", "documents.write", "agents.run", "approvals.request",
 }  # fmt: skip
-_BUILDER = ALL - {"keys.write"}
+_BUILDER = ALL - {"keys.write", "policies.write"}
 _BY_ROLE = {"viewer": _VIEWER, "operator": _OPERATOR, "builder": _BUILDER, "owner": ALL}
 
 
 def scopes_of_role(role: str) -> frozenset[str]:
     """What a signed-in person with this role may do."""
     return _BY_ROLE[role]
+
+
+def scopes_of_agent(scopes: Iterable[str]) -> frozenset[str]:
+    """What the run of an agent may do that somebody with these scopes started: it never changes what judges it."""
+    return frozenset(scopes) - NEVER_OF_AGENTS
 
 
 def check_scopes(names: Iterable[str], *, pointer: str = "/scopes") -> list[str]:

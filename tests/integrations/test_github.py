@@ -156,9 +156,7 @@ def actions(settings: dict[str, Any], github: bytes, told: list[Any]) -> Mapping
         return {each.name: each for each in import_actions(github, settings, listening)}
 
 
-def test_it_is_read_whole_in_a_worker_of_little_memory(
-    actions: Mapping[str, Action], github: bytes, told: list[Any]
-) -> None:
+def test_it_is_read_whole_in_a_worker_of_little_memory(actions: Mapping[str, Action], github: bytes, told: list[Any]) -> None:
     paths = json.loads(github)["paths"]
     assert len(actions) == sum(method in METHODS for item in paths.values() for method in item) > 1000
     check_discovered(Installed(OpenapiConnector, "test"), list(actions.values()))

@@ -1,0 +1,249 @@
+"""The policy language: a policy as typed data, with everything that is wrong in it at once."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from appliance import conditions
+from appliance.conditions import AllOf, AnyOf, Compare, Condition, Inside, Placeholder
+from appliance.core import ids
+from appliance.core.errors import ApplianceError, Detail, InvalidFilter, ValidationFailed
+from appliance.governance.policies.decision import Mode, Verdict
+from appliance.governance.questions import MOST_APPROVERS
+from appliance.governance.subjects import Kind, Via
+from appliance.tenants.scopes import ROLES
+
+MAX_RULES = 500
+MAX_NAMES = 100
+MAX_BYTES = 256 << 10
+LONGEST_NAME = 300
+MAX_STARS = 8
+_SLUG = "^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
+_APPROVER = rf"^(role:({'|'.join(ROLES)})|user:.{{1,254}})$"
+
+Glob = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=r"^[^\x00-\x20]+$")]
+"""A name, or a pattern of it in which `*` stands for any characters, also none; everything else stands for itself."""
+Globs = Annotated[list[Glob], Field(min_length=1, max_length=MAX_NAMES)]
+Pointer = Annotated[str, Field(max_length=500, pattern="^(/([^~/]|~[01])*)+$")]
+Approver = Annotated[str, Field(pattern=_APPROVER), AfterValidator(str.lower)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+_TEXT, _FLAG = conditions.Field("text"), conditions.Field("plain")
+_SKILL = {"name": _TEXT, "digest": _TEXT, "is_trusted": _FLAG}
+_SUBJECT = {
+    **dict.fromkeys(("actor", "kind", "via", "agent", "run_id"), _TEXT),
+    "tainted": _FLAG, "tainted_by": conditions.Field("text"), "skills": conditions.Field(inside=lambda: _SKILL),
+}  # fmt: skip
+_ACTION = dict.fromkeys(("tool", "effect", "integration", "operation", "connector", "host", "credential"), _TEXT)
+_FACTS: Mapping[str, conditions.Field] = {
+    "input": conditions.Field(inside=lambda: None),
+    "subject": conditions.Field(inside=lambda: _SUBJECT),
+    "action": conditions.Field(inside=lambda: _ACTION),
+}
+
+
+class _Part(BaseModel):
+    """Base: unknown members are refused, types are exact."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SubjectTest(_Part):
+    """Whom a rule is about; every member that is there must fit.  `tainted`: only runs that are, or only those that are not."""
+
+    kinds: Annotated[list[Kind], Field(min_length=1)] | None = None
+    actors: Globs | None = None
+    agents: Globs | None = None
+    skills: Annotated[Globs, Field(description="Names or digests of the skills a run has loaded.")] | None = None
+    via: Annotated[list[Via], Field(min_length=1)] | None = None
+    tainted: bool | None = None
+
+
+class Duties(_Part):
+    """What comes with permission; what is absent is not demanded.  `approvers` and `needed` count when an approval is asked."""
+
+    approvers: Annotated[list[Approver], Field(min_length=1, max_length=MOST_APPROVERS)] | None = None
+    needed: Annotated[int, Field(ge=1, le=10)] | None = None
+    ttl_seconds: Annotated[int, Field(ge=60, le=90 * 86_400)] | None = None
+    redact: Annotated[list[Pointer], Field(min_length=1, max_length=MAX_NAMES)] | None = None
+    calls_per_hour: Count | None = None
+    calls_per_run: Count | None = None
+    cost_per_run: Annotated[float, Field(gt=0, le=1_000_000, strict=False, allow_inf_nan=False)] | None = None
+    dry_run_first: bool | None = None
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> "Duties":
+        people = self.approvers or []
+        if people and all(name.startswith("user:") for name in people) and len(set(people)) < (self.needed or 1):
+            raise ValueError(f"{self.needed} must agree and only {len(set(people))} are named; name more, or a role")
+        return self
+
+
+class Rule(_Part):
+    """One rule: what it says (`effect`) of which actions of whom, and why."""
+
+    id: Annotated[str, Field(pattern=_SLUG, max_length=63)]
+    effect: Verdict
+    subject: SubjectTest | None = None
+    tools: Globs | None = None
+    integrations: Globs | None = None
+    operations: Globs | None = None
+    effects: Annotated[list[Literal["read", "write"]], Field(min_length=1)] | None = None
+    hosts: Globs | None = None
+    when: Annotated[dict[str, Any], Field(description="A filter over {input, subject, action}.")] | None = None
+    obligations: Duties | None = None
+    reason: Annotated[str, Field(min_length=1, max_length=500)]
+
+    @model_validator(mode="after")
+    def _deny_is_all(self) -> "Rule":
+        if self.effect == "deny" and self.obligations is not None:
+            raise ValueError("a rule that denies has no obligations; take them out, or make it require_approval")
+        return self
+
+
+class Policy(_Part):
+    """A policy: rules under a name; those of mode `observe` are judged and reported, but decide nothing."""
+
+    name: Annotated[str, Field(pattern=_SLUG, max_length=63)]
+    description: Annotated[str, Field(max_length=2000)] = ""
+    mode: Mode
+    rules: Annotated[list[Rule], Field(min_length=1, max_length=MAX_RULES)]
+
+    def document(self) -> dict[str, Any]:
+        """The policy as it is stored and written to a file: without what says nothing."""
+        shown = self.model_dump(exclude_none=True)
+        return shown if shown["description"] else {name: value for name, value in shown.items() if name != "description"}
+
+    def digest(self) -> str:
+        """`sha256:` of what the policy says, the same however it was written."""
+        text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def parse_policy(document: Any, name: str) -> Policy:
+    """The policy `name` that a document in YAML or JSON describes; its own `name` may be left out.
+
+    ValidationFailed lists everything that is wrong, each finding with a JSON pointer and what to do.
+    """
+    ids.check_slug(name, pointer="/name")
+    if not isinstance(document, Mapping):
+        raise ValidationFailed("a policy is an object with mode and rules", pointer="")
+    if (own := document.get("name", name)) != name:
+        raise ValidationFailed(f"the policy {str(own)[:60]!r} is not {name!r}; take name out, or make it the same", pointer="/name")
+    _check_size(document)
+    try:
+        policy = Policy.model_validate({**document, "name": name})
+    except ValidationError as error:
+        raise _refusal(name, [_detail(found) for found in error.errors(include_url=False)]) from error
+    if details := [*_repeated(policy), *_faults(policy)]:
+        raise _refusal(name, details)
+    return policy
+
+
+def condition_of(rule: Rule, pointer: str = "") -> Condition | None:
+    """The rule's `when`; InvalidFilter."""
+    return None if rule.when is None else conditions.parse(rule.when, _FACTS, pointer=f"{pointer}/when")
+
+
+def policy_schema() -> dict[str, Any]:
+    """JSON Schema of a policy's file, in which `name` may be left out."""
+    schema = Policy.model_json_schema()
+    schema["required"] = [name for name in schema["required"] if name != "name"]
+    return {name: part for name, part in schema.items() if name != "title"}
+
+
+def _check_size(document: Mapping[str, Any]) -> None:
+    try:
+        size = len(json.dumps(document, allow_nan=False).encode())
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValidationFailed(f"the policy is not JSON: {error}", pointer="") from error
+    if size > MAX_BYTES:
+        raise ValidationFailed(f"a policy takes at most {MAX_BYTES >> 10} KiB; make two of it", pointer="")
+
+
+def _refusal(name: str, details: list[Detail]) -> ApplianceError:
+    more = f" (and {len(details) - 1} more, see details)" if len(details) > 1 else ""
+    first = details[0]
+    return ValidationFailed(f"the policy {name} is not valid, {first.pointer or '/'}: {first.message}{more}", details=details)
+
+
+def _detail(found: Any) -> Detail:
+    pointer = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in found["loc"])
+    return Detail(pointer, "validation_failed", _sentence(found))
+
+
+def _sentence(found: Any) -> str:
+    kind, context = found["type"], found.get("ctx", {})
+    if kind == "missing":
+        return "this member is required; add it"
+    if kind == "extra_forbidden":
+        return f"this member is not known; known are {', '.join(_members_at(found['loc'][:-1]))}"
+    if kind == "too_short":
+        return "an empty list would fit nothing; leave the member out to mean any"
+    if kind == "string_pattern_mismatch":
+        return _PATTERNS.get(context["pattern"], "it does not have the form it must have; see docs/policies.md")
+    text = str(found["msg"]).removeprefix("Value error, ")
+    return text[:1].lower() + text[1:]
+
+
+_PATTERNS = {
+    _SLUG: "use lower-case letters, digits and single hyphens, begin with a letter, at most 63 characters",
+    _APPROVER: f"name role:{'|'.join(ROLES)} or user:<login>",
+    r"^[^\x00-\x20]+$": "a name or pattern has no spaces; take them out, or put * in their place",
+    "^(/([^~/]|~[01])*)+$": "write a JSON pointer into the result, such as /customer/iban",
+}
+
+
+def _members_at(place: tuple[str | int, ...]) -> Iterator[str]:
+    path = [part for part in place if isinstance(part, str)]
+    parts: Mapping[tuple[str, ...], type[_Part]] = {
+        (): Policy, ("rules",): Rule, ("rules", "subject"): SubjectTest, ("rules", "obligations"): Duties,
+    }  # fmt: skip
+    yield from parts[tuple(path)].model_fields
+
+
+def _repeated(policy: Policy) -> Iterator[Detail]:
+    seen: set[str] = set()
+    for index, rule in enumerate(policy.rules):
+        if rule.id in seen:
+            yield Detail(f"/rules/{index}/id", "validation_failed", f"there are two rules {rule.id!r}; give each its own id")
+        seen.add(rule.id)
+
+
+def _faults(policy: Policy) -> Iterator[Detail]:
+    for index, rule in enumerate(policy.rules):
+        here = f"/rules/{index}"
+        for field in ("tools", "integrations", "operations", "hosts"):
+            yield from _crowded(getattr(rule, field), f"{here}/{field}")
+        for field in ("actors", "agents", "skills"):
+            yield from _crowded(getattr(rule.subject, field) if rule.subject else None, f"{here}/subject/{field}")
+        try:
+            condition = condition_of(rule, here)
+        except InvalidFilter as error:
+            yield from error.details
+            continue
+        if condition is not None:
+            yield from (Detail(f"{here}/when", "invalid_filter", message) for message in dict.fromkeys(_misuses(condition)))
+
+
+def _crowded(globs: list[str] | None, pointer: str) -> Iterator[Detail]:
+    for index, glob in enumerate(globs or ()):
+        if glob.count("*") > MAX_STARS:
+            yield Detail(f"{pointer}/{index}", "validation_failed", f"a pattern has at most {MAX_STARS} stars; write it shorter")
+
+
+def _misuses(condition: Condition, *, top: bool = True) -> Iterator[str]:
+    match condition:
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from _misuses(part, top=top)
+        case Inside(_, _, inner):
+            yield from _misuses(inner, top=False)
+        case Compare(field, _, value):
+            if top:
+                yield f'{field} is an object; compare what is inside it, such as {{"input": {{"total": {{"_gt": 100}}}}}}'
+            if any(isinstance(part, Placeholder) for part in (value if isinstance(value, tuple) else (value,))):
+                yield "a policy has no $actor, $request and $now; compare subject and action, or write \\$ for the text itself"

@@ -1,0 +1,205 @@
+"""What policies decide: the stricter wins, agents may nothing by default, and doubt is a no."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from appliance.governance.policies.compiled import Active, Compiled, names_test
+from appliance.governance.policies.decision import Facts, Obligations, ToolAction
+from appliance.governance.policies.evaluation import decide
+from appliance.governance.subjects import SkillUsed, Subject
+from tests.governance.policies.facts import AGENT, BY_MCP, KEY, action, compiled, judged, policy, rule, tainted, with_skills
+
+READ, WRITE, AGAIN = action("get", "read"), action(), action("put", "idempotent")
+TRUSTED, FOREIGN = SkillUsed("orders", "sha256:aa", True), SkillUsed("mail", "sha256:bb")
+
+
+@pytest.mark.parametrize(
+    ("subject", "wanted", "verdict"),
+    [
+        (AGENT, READ, "deny"),
+        (Subject("user:u", "agent"), READ, "deny"),
+        (Subject("key:k", "mcp", agent="clerk"), READ, "deny"),
+        (BY_MCP, READ, "allow"),
+        (BY_MCP, WRITE, "require_approval"),
+        (BY_MCP, AGAIN, "require_approval"),
+        (KEY, WRITE, "allow"),
+        (Subject("execution:exe_1", "process"), WRITE, "allow"),
+        (tainted(Subject("execution:exe_1", "process")), READ, "allow"),
+        (tainted(Subject("execution:exe_1", "process")), WRITE, "require_approval"),
+        (tainted(BY_MCP), READ, "allow"),
+    ],
+)
+def test_without_a_rule(subject: Subject, wanted: ToolAction, verdict: str) -> None:
+    decision = judged(subject, wanted)
+    assert (decision.verdict, decision.rules) == (verdict, ())
+    assert decision.reasons
+    assert judged(subject, wanted, rule("deny", tools=["read_logs"])).verdict == verdict  # a rule about something else
+
+
+def test_the_stricter_rule_wins_whatever_the_order_and_the_policy() -> None:
+    allow, ask, deny = rule(reason="fine"), rule("require_approval", reason="ask"), rule("deny", reason="no")
+    for one, other, verdict, reason in (
+        (allow, ask, "require_approval", "ask"),
+        (ask, deny, "deny", "no"),
+        (deny, allow, "deny", "no"),
+    ):
+        for first, second in ((one, other), (other, one)):
+            decision = judged(AGENT, WRITE, first, q=policy(second))
+            assert decision.verdict == verdict
+            assert [told.partition(": ")[2] for told in decision.reasons] == [reason]
+    assert judged(AGENT, WRITE, allow, q=policy(allow)).rules == ("p/allow", "q/allow")
+
+
+@pytest.mark.parametrize(
+    ("test", "fits", "fits_not"),
+    [
+        ({"subject": {"kinds": ["agent"]}}, (AGENT, WRITE), (KEY, WRITE)),
+        ({"subject": {"via": ["rest"]}}, (KEY, WRITE), (BY_MCP, WRITE)),
+        ({"subject": {"actors": ["key:*"]}}, (KEY, WRITE), (Subject("user:u", "rest"), WRITE)),
+        ({"subject": {"agents": ["cl*"]}}, (AGENT, WRITE), (KEY, WRITE)),
+        ({"subject": {"tainted": True}}, (tainted(AGENT), WRITE), (AGENT, WRITE)),
+        ({"subject": {"tainted": False}}, (AGENT, WRITE), (tainted(AGENT), WRITE)),
+        ({"subject": {"skills": ["mail"]}}, (with_skills(AGENT, TRUSTED, FOREIGN), WRITE), (with_skills(AGENT, TRUSTED), WRITE)),
+        ({"tools": ["execute_*"]}, (KEY, WRITE), (KEY, action(tool="read_logs"))),
+        ({"integrations": ["erp"]}, (KEY, WRITE), (KEY, action(integration="erp-test"))),
+        ({"operations": ["b*k"]}, (KEY, WRITE), (KEY, READ)),
+        ({"effects": ["write"]}, (KEY, AGAIN), (KEY, READ)),
+        ({"effects": ["read"]}, (KEY, READ), (KEY, AGAIN)),
+        ({"hosts": ["*.Example.com"]}, (KEY, action(host="ERP.example.com.")), (KEY, action(host="example.com.evil.org"))),
+        ({"when": {"input": {"total": {"_gt": 10}}}}, (KEY, action(input={"total": "11.5"})), (KEY, action(input={"total": 9}))),
+        ({"when": {"subject": {"skills": {"name": "mail"}}}}, (with_skills(KEY, FOREIGN), WRITE), (KEY, WRITE)),
+        ({"when": {"action": {"credential": "secret:erp"}}}, (KEY, action(credential="secret:erp")), (KEY, WRITE)),
+        ({"when": {"action": {"effect": "write"}}}, (KEY, AGAIN), (KEY, READ)),
+    ],
+)
+def test_a_rule_is_about_what_it_names(test: dict[str, Any], fits: Any, fits_not: Any) -> None:
+    denying = rule("deny", **test)
+    assert judged(*fits, denying).rules == ("p/deny",)
+    assert judged(*fits_not, denying).rules == ()
+
+
+def test_an_allowance_for_skills_is_for_runs_that_loaded_nothing_else() -> None:
+    by_name, by_digest = rule(subject={"skills": ["orders", "mail"]}), rule(subject={"skills": ["sha256:aa", "sha256:bb"]})
+    other = SkillUsed("other", "sha256:cc", True)
+    for allowing, skills, verdict in (
+        (by_name, (TRUSTED,), "allow"),
+        (by_name, (), "deny"),
+        (by_name, (TRUSTED, FOREIGN), "deny"),  # nobody trusts that one
+        (by_digest, (TRUSTED, FOREIGN), "allow"),
+        (by_digest, (TRUSTED, other), "deny"),
+    ):
+        assert judged(with_skills(AGENT, *skills), WRITE, allowing).verdict == verdict
+
+
+def test_an_unknown_host_is_never_an_allowed_one() -> None:
+    nowhere, inside = action(host=""), action(host="", integration="", tool="write_entities")
+    assert judged(AGENT, nowhere, rule(hosts=["*"])).verdict == "deny"
+    assert judged(KEY, nowhere, rule("deny", hosts=["evil.org"])).verdict == "deny"
+    assert judged(KEY, inside, rule("deny", hosts=["evil.org"])).verdict == "allow"
+
+
+def test_what_cannot_be_evaluated_is_denied_with_its_reason() -> None:
+    allowing = rule(id="small", when={"input": {"total": {"_lt": 100}}})
+    decision = judged(KEY, action(input={"total": ["5"]}), allowing)
+    assert (decision.verdict, decision.rules) == ("deny", ("p/small",))
+    assert "p/small could not be evaluated: total: a list is put in order with a number" in decision.reasons[0]
+    watched = judged(KEY, action(input={"total": ["5"]}), q=policy(allowing, mode="observe"))
+    assert (watched.verdict, watched.would_be, watched.would_be_rules) == ("allow", "deny", ("q/small",))
+    assert judged(KEY, action("get", input={"total": ["5"]}), {**allowing, "operations": ["book"]}).verdict == "allow"
+
+
+def test_a_bug_in_a_rule_denies_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    policies = compiled(p=policy(rule(when={"input": {"a": 1}})))
+
+    def broken(record: Any) -> bool:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(policies, "rules", [_with_when(each, broken) for each in policies.rules])
+    decision = decide(policies, Facts(KEY, WRITE))
+    assert (decision.verdict, "ZeroDivisionError" in decision.reasons[0]) == ("deny", True)
+
+
+def _with_when(found: Any, when: Any) -> Any:
+    return replace(found, when=when)
+
+
+def test_a_version_that_this_release_cannot_read_denies_everything() -> None:
+    for mode, verdict in (("enforce", "deny"), ("observe", "allow"), ("new", "deny")):
+        decision = decide(Compiled([Active("old", 3, "sha256:1", {"mode": mode, "rules": "?"})]), Facts(KEY, READ))
+        assert decision.verdict == verdict
+    assert "version 3 of it cannot be read" in decision.reasons[0]
+
+
+def test_a_write_of_a_tainted_run_needs_a_person_unless_the_rule_speaks_of_tainted_runs() -> None:
+    run = tainted(AGENT, "mail:inbox")
+    decision = judged(run, WRITE, rule(obligations={"redact": ["/iban"], "approvers": ["role:owner"]}))
+    assert (decision.verdict, decision.rules) == ("require_approval", ("p/allow",))
+    assert "mail:inbox" in decision.reasons[0]
+    assert decision.obligations == Obligations(approvers=("role:owner",), redact=("/iban",))
+    assert judged(run, READ, rule()).verdict == "allow"
+    assert judged(run, AGAIN, rule()).verdict == "require_approval"
+    assert judged(run, WRITE, rule(), rule(id="knowing", subject={"tainted": True})).verdict == "allow"
+    assert judged(run, WRITE, rule(subject={"tainted": True}), q=policy(rule("require_approval"))).verdict == "require_approval"
+
+
+def test_obligations_add_up_to_the_stricter() -> None:
+    one = rule(obligations={"needed": 1, "ttl_seconds": 7 * 86_400, "redact": ["/b"], "calls_per_hour": 10, "cost_per_run": 2})
+    other = rule("require_approval", obligations={
+        "approvers": ["role:builder", "user:ann"], "needed": 2, "ttl_seconds": 3 * 86_400, "redact": ["/a", "/b"],
+        "calls_per_hour": 5, "calls_per_run": 3, "dry_run_first": True,
+    })  # fmt: skip
+    third = rule("require_approval", id="third", obligations={"approvers": ["role:owner", "user:ann", "user:bob"]})
+    assert judged(AGENT, WRITE, one, other, third).obligations == Obligations(
+        ("role:owner", "user:ann"), 2, 3 * 86_400, ("/a", "/b"), 5, 3, 2.0, True
+    )
+    assert judged(AGENT, WRITE, rule("deny"), one).obligations == Obligations()
+    assert judged(BY_MCP, WRITE).obligations == Obligations()
+
+
+def test_approvers_that_have_nobody_in_common_approve_nothing() -> None:
+    ann, owner = ({"approvers": [name]} for name in ("user:ann", "role:owner"))
+    decision = judged(
+        AGENT, WRITE, rule("require_approval", obligations=ann), q=policy(rule("require_approval", obligations=owner))
+    )
+    assert (decision.verdict, decision.rules) == ("deny", ("p/require-approval", "q/require-approval"))
+    assert "name different approvers" in decision.reasons[0]
+    assert judged(AGENT, WRITE, rule(obligations=ann), q=policy(rule(obligations=owner))).verdict == "allow"
+
+
+def test_a_policy_that_observes_decides_nothing_and_says_what_it_would_have() -> None:
+    watching = policy(rule("deny"), rule("require_approval"), mode="observe")
+    decision = judged(AGENT, WRITE, rule(), q=watching)
+    assert (decision.verdict, decision.rules, decision.obligations) == ("allow", ("p/allow",), Obligations())
+    assert (decision.would_be, decision.would_be_rules) == ("deny", ("q/deny",))
+    same = judged(KEY, WRITE, q=policy(rule(), mode="observe"))
+    assert (same.verdict, same.would_be, same.would_be_rules) == ("allow", None, ())
+    opened = judged(AGENT, WRITE, q=policy(rule(), mode="observe"))
+    assert (opened.verdict, opened.would_be, opened.would_be_rules) == ("deny", "allow", ("q/allow",))
+
+
+def test_the_version_names_the_set_of_policies_and_nothing_else() -> None:
+    one, other = policy(rule()), policy(rule("deny"))
+    assert compiled(a=one, b=other).version == compiled(b=other, a=one).version
+    versions = {compiled().version, compiled(a=one).version, compiled(b=one).version, compiled(a=one, b=other).version}
+    versions |= {Compiled([Active("a", 2, "sha256:x", one)]).version, Compiled([Active("a", 2, "sha256:y", one)]).version}
+    assert len(versions) == 6
+    assert judged(KEY, READ, rule()).version == compiled(p=policy(rule())).version
+
+
+@pytest.mark.parametrize(
+    ("glob", "fits", "fits_not"),
+    [
+        ("a*", "a", "b"), ("*", "", None), ("**", "x", None), ("a*c", "abc", "ab"), ("a*a", "aba", "a"),
+        ("*b*b*", "abxb", "axb"), ("a.c", "a.c", "abc"), ("*[x]", "a[x]", "ax"), ("a*b*c", "abc", "acb"), ("ab*ba", "abba", "aba"),
+    ],
+)  # fmt: skip
+def test_a_star_stands_for_any_characters_and_everything_else_for_itself(glob: str, fits: str, fits_not: str | None) -> None:
+    assert names_test([glob])(fits)
+    assert fits_not is None or not names_test([glob, "other"])(fits_not)
+    assert names_test([glob, "other"])("other")
+
+
+def test_a_pattern_costs_time_in_proportion_to_the_name_only() -> None:
+    assert not names_test(["a*a*a*a*a*a*a*a*b"])("a" * 200_000)
