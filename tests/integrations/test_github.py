@@ -16,7 +16,7 @@ from appliance.connectors.registry import Installed, check_discovered
 from appliance.connectors.testing import Answer, LoopbackServer, Received, open_context, schema_problems
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import PageRequest
-from appliance.governance.requests import ActionRequest
+from appliance.governance.executor import ActionRequest
 from appliance.integrations.service import Spec
 from appliance.processes.definition import parse_definition
 from appliance.processes.surroundings import look_around
@@ -156,7 +156,9 @@ def actions(settings: dict[str, Any], github: bytes, told: list[Any]) -> Mapping
         return {each.name: each for each in import_actions(github, settings, listening)}
 
 
-def test_it_is_read_whole_in_a_worker_of_little_memory(actions: Mapping[str, Action], github: bytes, told: list[Any]) -> None:
+def test_it_is_read_whole_in_a_worker_of_little_memory(
+    actions: Mapping[str, Action], github: bytes, told: list[Any]
+) -> None:
     paths = json.loads(github)["paths"]
     assert len(actions) == sum(method in METHODS for item in paths.values() for method in item) > 1000
     check_discovered(Installed(OpenapiConnector, "test"), list(actions.values()))

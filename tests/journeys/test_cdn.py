@@ -7,7 +7,7 @@ from appliance.testing.running import Running
 from tests.sites.test_cdn import publish, upload
 
 RUN = b"fetch('/ran?'+document.cookie);document.title='ran'"
-PAGE = b"<!doctype html><script>" + RUN + b'</script><img src=x onerror="' + RUN + b'">'
+PAGE = b"<!doctype html><script>" + RUN + b"</script><img src=x onerror=\"" + RUN + b"\">"
 FILES = {
     "page.html": PAGE,
     "page.txt": b"text " + PAGE,

@@ -101,7 +101,9 @@ def test_a_server_that_does_not_count_is_estimated(desk: Desk) -> None:
     assert done.used.output_tokens == 101
 
 
-def test_a_call_whose_process_died_is_settled_by_who_asks_again_or_by_upkeep(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_whose_process_died_is_settled_by_who_asks_again_or_by_upkeep(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk.profile(parameters={"max_tokens": 50})
     profile = desk.llm.get_profile(desk.scope, "default").profile
     most = Used(1, 10, 50, 0)

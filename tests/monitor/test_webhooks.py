@@ -350,7 +350,9 @@ def test_webhooks_of_another_tenant_are_not_there(post: Post, acme: TenantScope,
             verb()
 
 
-def test_what_is_deleted_is_not_sent_and_what_is_old_goes(post: Post, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_deleted_is_not_sent_and_what_is_old_goes(
+    post: Post, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
     webhook_id, _ = post.subscribe(acme)
     tell(acme)
     post.verbs.delete_webhook(acme, webhook_id)

@@ -21,11 +21,9 @@ JAVASCRIPT = """export default async function (input, api) {
   }
   return out;
 }"""
-TYPESCRIPT = (
-    JAVASCRIPT.replace("(input, api)", "(input: {calls: [string, unknown[]][]}, api: any): Promise<unknown>")
-    .replace("const out = []", "const out: object[] = []")
-    .replace("catch (e)", "catch (e: any)")
-)
+TYPESCRIPT = JAVASCRIPT.replace("(input, api)", "(input: {calls: [string, unknown[]][]}, api: any): Promise<unknown>").replace(
+    "const out = []", "const out: object[] = []"
+).replace("catch (e)", "catch (e: any)")
 PHP = """<?php return function (array $input, $api) {
   $out = [];
   foreach ($input['calls'] as [$method, $args]) {

@@ -11,7 +11,9 @@ from .world import World, code
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_at_any_write_leaves_one_answer_and_every_call_paid(idle_world: World, provider: Provider, when: When) -> None:
+def test_a_crash_at_any_write_leaves_one_answer_and_every_call_paid(
+    idle_world: World, provider: Provider, when: When
+) -> None:
     world = idle_world
     world.add_profile(provider)
     body = """

@@ -65,7 +65,7 @@ def test_files_made_to_be_slow_are_not_compared_for_long() -> None:
 def test_versions_over_http(acme: httpx.Client, globex: httpx.Client) -> None:
     address = f"{BASE}/versions-over-http"
     for number in (1, 2):
-        steps = [rule("a", f"= {number}"), rule("b", "= 1")][:number]
+        steps = [rule("a", f"= {number}"), rule("b", "= 1")][: number]
         body = {"definition": {"steps": steps, "name": "N"}, "files": {"rules/x.json": f"{number}\n"}}
         assert acme.put(address, json=body).is_success
         data(acme.post(f"{address}/publish", json={}))

@@ -164,7 +164,9 @@ def test_nobody_learns_who_is_named(acme: httpx.Client, post: Post, browser: Mak
     assert "person" not in acme.get(f"{DOCUMENTS}/{document}/downloads").json()["data"][0]
 
 
-def test_what_could_not_be_sent_is_told_to_the_tenant_alone(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+def test_what_could_not_be_sent_is_told_to_the_tenant_alone(
+    acme: httpx.Client, post: Post, browser: Make, document: str
+) -> None:
     made = share(acme, document, ANN)
     post.verdict = "554 not today"
     visitor = browser(made)
