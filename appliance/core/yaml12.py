@@ -29,6 +29,8 @@ class YamlInvalid(Exception):
 class _Loader(Composer, CParser, SafeConstructor, Resolver):
     """A SafeLoader with the core schema of YAML 1.2 (section 10.3.2) and bounds; libyaml's scanner, ten times as fast."""
 
+    most_aliases = MAX_ALIASES
+
     def __init__(self, stream: str) -> None:
         CParser.__init__(self, stream)
         Composer.__init__(self)
@@ -44,7 +46,7 @@ class _Loader(Composer, CParser, SafeConstructor, Resolver):
             self.aliases += 1
         self.nodes += 1
         self.depth += 1
-        if self.aliases > MAX_ALIASES or self.nodes > MAX_NODES:
+        if self.aliases > self.most_aliases or self.nodes > MAX_NODES:
             raise _at(event.start_mark, "the document is too large or uses too many aliases")
         if self.depth > MAX_DEPTH:
             raise _at(event.start_mark, f"the document is nested deeper than {MAX_DEPTH} levels")
@@ -109,17 +111,35 @@ _Loader.add_multi_constructor("!", _construct_other)
 _Loader.add_multi_constructor("tag:", _construct_other)
 
 
+class _TextLoader(_Loader):
+    """Every scalar is the text that is written; no aliases."""
+
+    most_aliases = 0
+
+
+_TextLoader.yaml_implicit_resolvers = {}
+
+
 def load(text: str) -> Any:
     """The one document of `text` as plain dicts, lists and scalars; keys are texts.  Raises YamlInvalid."""
     return load_with_lines(text)[0]
 
 
+def load_texts(text: str) -> tuple[Any, dict[str, int]]:
+    """As `load_with_lines`, but every scalar is the text that is written (`1.10` stays so) and aliases are refused."""
+    return _load(text, _TextLoader)
+
+
 def load_with_lines(text: str) -> tuple[Any, dict[str, int]]:
     """The document, and for each JSON pointer into it the line (from 1) on which its value begins."""
+    return _load(text, _Loader)
+
+
+def _load(text: str, kind: type[_Loader]) -> tuple[Any, dict[str, int]]:
     if len(text) > MAX_BYTES:
         raise YamlInvalid(f"the document is larger than {MAX_BYTES >> 20} MiB", 1, 1)
     try:
-        loader = _Loader(text)
+        loader = kind(text)
     except yaml.YAMLError as error:
         raise _from_yaml(error) from error
     try:

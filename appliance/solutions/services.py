@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance.agents.skills.service import Skills
 from appliance.blobs.service import Blobs
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
@@ -61,3 +62,4 @@ class Services:
     domains: Domains
     webhooks: Webhooks
     visits: Visits
+    skills: Skills

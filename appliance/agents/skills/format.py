@@ -1,0 +1,242 @@
+"""A set of files as a skill: the Agent Skills format (agentskills.io/specification) read with every problem named; pure.
+
+SKILL.md begins with front matter between two lines `---`: `name` (that of the folder) and `description`, and, where they are
+wanted, `license`, `compatibility`, `metadata` and `allowed-tools`.  Every scalar of it is text, as it is written.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from appliance.blobs.archives import Paths
+from appliance.core import yaml12
+from appliance.core.errors import ApiKeyLeaked, ApplianceError, Detail, PayloadTooLarge, ValidationFailed
+from appliance.tenants.key_leaks import holds_key
+
+from .records import ParsedSkill, SkillFile, digest_of
+from .visible import find_unseen, name_of
+
+SKILL_FILE = "SKILL.md"
+MOST_FILES = 200
+LARGEST_FILE = 5 << 20
+LARGEST_SET = 20 << 20
+LARGEST_SKILL_FILE = 128 << 10
+LARGEST_FRONT = 16 << 10
+LONGEST_NAME = 64
+LONGEST_DESCRIPTION = 1024
+LONGEST_COMPATIBILITY = 500
+LONGEST_LICENSE = 500
+MOST_METADATA, LONGEST_KEY, LONGEST_VALUE = 64, 64, 1024
+MOST_TOOLS, LONGEST_TOOL = 64, 200
+MEMBERS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_TOOL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/*-]*(\([ -'*-~]*\))?")
+_LISTED = re.compile(r"[^\s,()]*\([^()]*\)|[^\s,]+")
+_GRANTABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_BINARY = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
+_LINES = "\t\n\r\f"
+
+
+def is_name(text: str) -> bool:
+    """Whether a skill may be called so: 1 to 64 lower-case letters, digits and single hyphens inside."""
+    return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
+
+
+def check_name(name: str) -> str:
+    """The name itself; ValidationFailed says what one looks like."""
+    if not is_name(name):
+        told = f"{name[:80]!r} is not a skill's name: use lower-case letters, digits and single hyphens between them, at most 64"
+        raise ValidationFailed(told, pointer="/name")
+    return name
+
+
+def is_grantable(tool: str) -> bool:
+    """Whether a requested tool can be granted: a plain name.  Arguments and wildcards are a policy's to say."""
+    return _GRANTABLE.fullmatch(tool) is not None
+
+
+def parse_skill(name: str, files: Mapping[str, bytes]) -> ParsedSkill:
+    """The skill of the folder `name` with these files by path from it.
+
+    ValidationFailed with a detail for each problem (pointers `/files/<path>`), PayloadTooLarge, ApiKeyLeaked.
+    """
+    check_name(name)
+    check_size(len(files), sum(len(content) for content in files.values()))
+    reader = _Reader()
+    described = [reader.describe(path, content) for path, content in files.items()]
+    front, instructions = reader.split(files.get(SKILL_FILE))
+    if not reader.problems or front:
+        reader.check(name, front)
+    reader.refuse()
+    ordered = tuple(sorted(described, key=lambda file: file.path.encode()))
+    return ParsedSkill(
+        name, _line(front, "description"), _line(front, "license"), _line(front, "compatibility"), front.get("metadata", {}),
+        tuple(reader.tools(front.get("allowed-tools", ""))), instructions, ordered, digest_of(ordered), dict(files),
+    )  # fmt: skip
+
+
+def _line(front: Mapping[str, Any], member: str) -> str:
+    """On one line, so that no text looks like the next item of the list it is told in."""
+    return " ".join(front.get(member, "").split())
+
+
+def check_size(files: int, size: int) -> None:
+    """PayloadTooLarge for more than a skill may have."""
+    if files > MOST_FILES:
+        raise PayloadTooLarge(f"a skill has at most {MOST_FILES} files")
+    if size > LARGEST_SET:
+        raise PayloadTooLarge(f"a skill has at most {LARGEST_SET >> 20} MiB")
+
+
+def decode_text(content: bytes) -> str | None:
+    """The text that the bytes are in UTF-8; None for what is binary, which also a control character makes it."""
+    try:
+        text = content.decode("utf8")
+    except UnicodeDecodeError:
+        return None
+    return None if _BINARY.search(text) else text
+
+
+def instructions_of(content: bytes) -> str:
+    """What follows the front matter of a SKILL.md that was valid when it was stored."""
+    return _split(content.decode("utf8"))[1]
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Front matter and the rest; ValidationFailed."""
+    lines = text.split("\n")
+    if lines[0].rstrip() != "---":
+        raise ValidationFailed("it begins with a line --- and front matter with name and description")
+    for index, line in enumerate(lines[1:], 1):
+        if line.rstrip() == "---":
+            return "\n".join(lines[1:index]), "\n".join(lines[index + 1 :]).strip("\r\n")
+    raise ValidationFailed("its front matter is not closed by a line ---")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in the value, names of members too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value:
+            yield from _texts(each)
+        yield from _texts(list(value.values()) if isinstance(value, dict) else "")
+
+
+class _Reader:
+    """Collects what is wrong."""
+
+    def __init__(self) -> None:
+        self.problems: list[Detail] = []
+        self._paths = Paths("the skill")
+
+    def problem(self, path: str, message: str, *, code: str = "validation_failed") -> None:
+        self.problems.append(Detail(f"/files/{path[:200]}", code, f"{path[:100]}: {message}"))
+
+    def refuse(self) -> None:
+        if self.problems:
+            more = f" (and {len(self.problems) - 1} more, see details)" if len(self.problems) > 1 else ""
+            leaked = any(each.code == ApiKeyLeaked.code for each in self.problems)
+            error = ApiKeyLeaked if leaked else ValidationFailed
+            raise error(f"the skill is not valid; {self.problems[0].message}{more}", details=self.problems[:100])
+
+    def describe(self, path: str, content: bytes) -> SkillFile:
+        try:
+            self._paths.add(path)
+            if any(part.startswith(".") for part in path.split("/")):
+                raise ValidationFailed(f"{path[:100]!r} is hidden; leave it out")
+        except ApplianceError as error:
+            self.problem(ascii(path)[1:-1], error.message, code=error.code)
+        if len(content) > LARGEST_FILE:
+            self.problem(path, f"a file has at most {LARGEST_FILE >> 20} MiB", code="payload_too_large")
+        if holds_key([content]):
+            self.problem(path, "it holds an API key, which every model would read: revoke the key", code=ApiKeyLeaked.code)
+        text = decode_text(content)
+        if text is not None:
+            self.unseen(path, text.removeprefix("\ufeff") if path != SKILL_FILE else text)
+        return SkillFile(path, hashlib.sha256(content).hexdigest(), len(content), text is not None)
+
+    def unseen(self, path: str, text: str) -> None:
+        found = find_unseen(text, allowed=_LINES)
+        if found is not None:
+            line, column = text.count("\n", 0, found) + 1, found - text.rfind("\n", 0, found)
+            told = f"line {line}, column {column} has {name_of(text[found])}, which a reader does not see but a model reads"
+            self.problem(path, f"{told}; take it out", code="unseen_character")
+
+    def split(self, content: bytes | None) -> tuple[dict[str, Any], str]:
+        """The members of the front matter as texts, and the instructions."""
+        if content is None:
+            self.problem(SKILL_FILE, "the file is missing; a skill has a file of exactly this name at its top", code="missing")
+            return {}, ""
+        text = decode_text(content)
+        if text is None or len(content) > LARGEST_SKILL_FILE:
+            self.problem(SKILL_FILE, f"it is UTF-8 text of at most {LARGEST_SKILL_FILE >> 10} KiB; move details to references/")
+            return {}, ""
+        try:
+            front, instructions = _split(text)
+            if len(front.encode()) > LARGEST_FRONT:
+                raise ValidationFailed(f"its front matter has at most {LARGEST_FRONT >> 10} KiB")
+            members = yaml12.load_texts(front)[0]
+        except ValidationFailed as error:
+            self.problem(SKILL_FILE, error.message)
+            return {}, ""
+        except yaml12.YamlInvalid as error:
+            self.problem(SKILL_FILE, f"line {error.line + 1}: {error.message}", code="invalid_yaml")
+            return {}, ""
+        if not isinstance(members, dict):
+            self.problem(SKILL_FILE, "its front matter is a mapping with name and description")
+            return {}, ""
+        return members, instructions
+
+    def check(self, folder: str, front: dict[str, Any]) -> None:
+        for member in front:
+            if member not in MEMBERS:
+                told = f"{member[:60]!r} is not a member of the front matter; known are {', '.join(MEMBERS)}; use metadata"
+                self.problem(SKILL_FILE, told, code="unknown_member")
+        self.text(front, "name", LONGEST_NAME, required=True)
+        self.text(front, "description", LONGEST_DESCRIPTION, required=True)
+        self.text(front, "license", LONGEST_LICENSE)
+        self.text(front, "compatibility", LONGEST_COMPATIBILITY)
+        name = front.get("name")
+        if isinstance(name, str) and name and name != folder:
+            self.problem(
+                SKILL_FILE, f"its name is {ascii(name)[:80]}, its folder is {folder!r}; make them equal", code="invalid_name"
+            )
+        self.metadata(front.get("metadata", {}))
+        for text in _texts(front):  # escapes write what the file itself does not show
+            if (found := find_unseen(text, allowed="\t\n")) is not None:
+                told = f"its front matter writes {name_of(text[found])}, which a reader does not see but a model reads; take it out"
+                self.problem(SKILL_FILE, told, code="unseen_character")
+        try:
+            list(self.tools(front.get("allowed-tools", "")))
+        except ValidationFailed as error:
+            self.problem(SKILL_FILE, error.message)
+
+    def text(self, front: dict[str, Any], member: str, longest: int, *, required: bool = False) -> None:
+        value = front.get(member)
+        if member not in front and not required:
+            return
+        if not isinstance(value, str) or not value.strip() or len(value) > longest:
+            self.problem(SKILL_FILE, f"{member} is a text of 1 to {longest} characters")
+
+    def metadata(self, value: Any) -> None:
+        fits = isinstance(value, dict) and len(value) <= MOST_METADATA
+        if not fits or not all(
+            isinstance(text, str) and len(text) <= LONGEST_VALUE and 1 <= len(key) <= LONGEST_KEY for key, text in value.items()
+        ):
+            told = f"metadata is a mapping of at most {MOST_METADATA} names to texts of at most {LONGEST_VALUE} characters"
+            self.problem(SKILL_FILE, told)
+
+    def tools(self, value: Any) -> Iterator[str]:
+        """The requested tools, each once; ValidationFailed."""
+        listed = _LISTED.findall(value) if isinstance(value, str) else value
+        if not isinstance(listed, list) or len(listed) > MOST_TOOLS:
+            raise ValidationFailed(f"allowed-tools names at most {MOST_TOOLS} tools with spaces between them")
+        for tool in dict.fromkeys(each for each in listed if isinstance(each, str)):
+            if len(tool) > LONGEST_TOOL or not _TOOL.fullmatch(tool):
+                raise ValidationFailed(f"allowed-tools: {ascii(tool)[:80]} is not the name of a tool")
+            yield tool
+        if not all(isinstance(each, str) for each in listed):
+            raise ValidationFailed("allowed-tools names tools")

@@ -1,0 +1,137 @@
+"""What crosses the border of the skills."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from appliance.governance.subjects import SkillUsed
+
+Trust = Literal["trusted", "untrusted"]
+
+
+@dataclass(frozen=True)
+class SkillFile:
+    """A file of a skill; only what `is_text` is ever given to a model."""
+
+    path: str
+    sha256: str
+    size: int
+    is_text: bool
+
+
+@dataclass(frozen=True)
+class ParsedSkill:
+    """A valid set of files; `instructions` is SKILL.md without its front matter, `files` are in the order of the digest."""
+
+    name: str
+    description: str
+    license: str
+    compatibility: str
+    metadata: Mapping[str, str]
+    requested_tools: tuple[str, ...]
+    instructions: str = field(repr=False)
+    files: tuple[SkillFile, ...]
+    digest: str
+    contents: Mapping[str, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class SkillSummary:
+    """What is told of every skill before one is loaded."""
+
+    name: str
+    description: str
+    version_digest: str
+    trust: Trust
+
+
+@dataclass(frozen=True)
+class Grant:
+    """That a person approved one digest of a skill, and the tools they granted it; `at` in epoch milliseconds."""
+
+    digest: str
+    tools: tuple[str, ...]
+    by: str
+    login: str
+    at: int
+
+
+@dataclass(frozen=True)
+class Skill:
+    """A skill as it is now.  `grant` may be of an earlier digest, which then trusts nothing; times in epoch milliseconds."""
+
+    name: str
+    description: str
+    version_digest: str
+    license: str
+    compatibility: str
+    metadata: Mapping[str, str]
+    requested_tools: tuple[str, ...]
+    files: int
+    bytes: int
+    created_at: int
+    updated_at: int
+    updated_by: str
+    grant: Grant | None = None
+
+    @property
+    def trust(self) -> Trust:
+        return "trusted" if self.grant is not None and self.grant.digest == self.version_digest else "untrusted"
+
+    @property
+    def granted_tools(self) -> tuple[str, ...]:
+        return self.grant.tools if self.grant is not None and self.trust == "trusted" else ()
+
+
+@dataclass(frozen=True)
+class LoadedSkill:
+    """What loading a skill answers (CONTRACT § 12); `content` is there when one of its text files was asked for."""
+
+    name: str
+    description: str
+    version_digest: str
+    instructions: str = field(repr=False)
+    files: tuple[SkillFile, ...]
+    requested_tools: tuple[str, ...]
+    granted_tools: tuple[str, ...]
+    trust: Trust
+    content: str | None = field(default=None, repr=False)
+
+    @property
+    def used(self) -> SkillUsed:
+        """What a run notes that has loaded it."""
+        return SkillUsed(self.name, self.version_digest, self.trust == "trusted")
+
+    def document(self) -> dict[str, Any]:
+        """The members of CONTRACT § 12; without `content` when no file was asked for."""
+        told: dict[str, Any] = {
+            "name": self.name, "description": self.description, "version_digest": self.version_digest,
+            "instructions": self.instructions, "files": [file_document(file) for file in self.files],
+            "requested_tools": list(self.requested_tools), "granted_tools": list(self.granted_tools), "trust": self.trust,
+        }  # fmt: skip
+        return told if self.content is None else told | {"content": self.content}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What the set of files has that another has not: paths."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def file_document(file: SkillFile) -> dict[str, Any]:
+    """A file as lists of files tell it."""
+    return {"path": file.path, "sha256": file.sha256, "size": file.size, "kind": "text" if file.is_text else "binary"}
+
+
+def digest_of(files: Iterable[SkillFile]) -> str:
+    """`sha256:` and the digest of the whole set.
+
+    It is that of the lines `<sha256>  <path>`, each ended by a line feed, in the order of the paths' UTF-8 bytes: what
+    `find * -type f | LC_ALL=C sort | xargs -d '\\n' sha256sum | sha256sum` prints inside the folder.
+    """
+    lines = (f"{file.sha256}  {file.path}\n".encode() for file in sorted(files, key=lambda each: each.path.encode()))
+    return f"sha256:{hashlib.sha256(b''.join(lines)).hexdigest()}"

@@ -1,0 +1,263 @@
+"""What one can do with skills: put, list, load, compare, delete.  Every verb takes a TenantScope first."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
+
+from appliance.blobs.archives import ArchiveLimits, read_members
+from appliance.blobs.pieces import Pieces
+from appliance.blobs.service import Blobs
+from appliance.core import clock, db
+from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, ValidationFailed, VersionConflict
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+
+from .format import LARGEST_FILE, LARGEST_SET, MOST_FILES, SKILL_FILE, instructions_of, parse_skill
+from .models import SkillFileRow, SkillRow, SkillVersionRow
+from .records import Difference, Grant, LoadedSkill, ParsedSkill, Skill, SkillFile, SkillSummary
+
+__all__ = [
+    "HOLDERS", "Difference", "Grant", "LoadedSkill", "ParsedSkill", "Skill", "SkillFile", "SkillSummary", "Skills", "parse_skill",
+    "read_archive",
+]  # fmt: skip
+HOLDERS = ("skill_file",)  # the table that refers to blobs
+MOST_SKILLS = 500
+KEPT_VERSIONS = 20
+LARGEST_CONTENT = 256 << 10  # of a file that is given as text
+
+
+def read_archive(file: BinaryIO) -> dict[str, bytes]:
+    """The files of a zip, tar or tar.gz by path; a single folder around SKILL.md is taken away.
+
+    InvalidRequest, ValidationFailed, PayloadTooLarge.
+    """
+    advice = "; a skill is small: move what it works on to the documents"
+    files = {}
+    for member in read_members(file, ArchiveLimits(MOST_FILES, LARGEST_SET, advice)):
+        content = member.read()
+        if len(content) > LARGEST_FILE:
+            raise PayloadTooLarge(f"{member.path[:100]!r} is larger than {LARGEST_FILE >> 20} MiB{advice}")
+        files[member.path] = content
+    tops = {path.partition("/")[0] for path in files}
+    if len(tops) == 1 and f"{min(tops)}/{SKILL_FILE}" in files:
+        return {path.partition("/")[2]: content for path, content in files.items()}
+    return files
+
+
+class Skills:
+    """The skills of every tenant; their files are blobs."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    # -- reading
+
+    def list_skills(self, scope: TenantScope) -> list[SkillSummary]:
+        """Name and description of each, by name: what a model is told before it loads one."""
+        scope.require("skills.read")
+        return [_summary(row) for row in _joined(scope).order_by(SkillRow.name)]
+
+    def list_page(self, scope: TenantScope, page: PageRequest) -> Page[Skill]:
+        """Skills with their trust, by name."""
+        fields = {"name": SkillRow.name, "created_at": SkillRow.created_at, "updated_at": SkillRow.updated_at}
+        return paginate(_joined(scope), page, fields, default="name", tie="name").map(_skill)
+
+    def get_skill(self, scope: TenantScope, name: str) -> Skill:
+        """NotFound."""
+        return _skill(_row(scope, name))
+
+    def load_skill(self, scope: TenantScope, name: str, path: str | None = None, expected_digest: str | None = None) -> LoadedSkill:
+        """Instructions and the list of files, or with `path` also the content of that text file.
+
+        ScopeMissing, NotFound; VersionConflict when the digest is not the expected one (`extra.version_digest` is it),
+        ValidationFailed for a binary file, PayloadTooLarge for one that is too long for a model.
+        """
+        scope.require("skills.read")
+        with db.snapshot():
+            skill = self.get_skill(scope, name)
+            check_digest(skill, expected_digest)
+            files = self.list_files(scope, name, skill.version_digest)
+        content = None if path is None else self._text(scope, _file(files, name, path))
+        return LoadedSkill(
+            name, skill.description, skill.version_digest, self._instructions(scope, files), files, skill.requested_tools,
+            skill.granted_tools, skill.trust, content,
+        )  # fmt: skip
+
+    def list_files(self, scope: TenantScope, name: str, digest: str) -> tuple[SkillFile, ...]:
+        """The files of one version, in the order of its digest; NotFound."""
+        rows = scope.select(SkillFileRow).where(SkillFileRow.name == name, SkillFileRow.digest == digest)
+        files = [SkillFile(row.path, row.sha256, row.size, bool(row.is_text)) for row in rows]
+        if not files:
+            raise NotFound(f"there is no version {digest[:80]!r} of the skill {name[:80]!r} here")
+        return tuple(sorted(files, key=lambda file: file.path.encode()))
+
+    def open_file(self, scope: TenantScope, name: str, path: str) -> tuple[SkillFile, Pieces]:
+        """A file and its bytes, whatever they are; NotFound."""
+        with db.snapshot():
+            file = _file(self.list_files(scope, name, self.get_skill(scope, name).version_digest), name, path)
+        return file, self._blobs.read(scope, file.sha256)
+
+    def read_files(self, scope: TenantScope, name: str, digest: str) -> dict[str, bytes]:
+        """The contents of one version by path; NotFound."""
+        files = self.list_files(scope, name, digest)
+        return {file.path: self._blobs.read_whole(scope, file.sha256, LARGEST_FILE) for file in files}
+
+    def compare(self, scope: TenantScope, name: str, digest: str, against: str) -> Difference:
+        """What the version has that the other has not; NotFound for one that is not kept."""
+        newer, older = ({f.path: f.sha256 for f in self.list_files(scope, name, each)} for each in (digest, against))
+        changed = tuple(sorted(path for path in newer.keys() & older.keys() if newer[path] != older[path]))
+        return Difference(tuple(sorted(newer.keys() - older.keys())), changed, tuple(sorted(older.keys() - newer.keys())))
+
+    def _instructions(self, scope: TenantScope, files: tuple[SkillFile, ...]) -> str:
+        (about,) = (file for file in files if file.path == SKILL_FILE)
+        return instructions_of(self._blobs.read_whole(scope, about.sha256, about.size))
+
+    def _text(self, scope: TenantScope, file: SkillFile) -> str:
+        if not file.is_text:
+            raise ValidationFailed(f"{file.path!r} is not text; a model cannot read it", pointer="/path")
+        if file.size > LARGEST_CONTENT:
+            raise PayloadTooLarge(f"{file.path!r} has more than {LARGEST_CONTENT >> 10} KiB, too many for a model; split it")
+        return self._blobs.read_whole(scope, file.sha256, file.size).decode("utf8")
+
+    # -- changing
+
+    def put_skill(
+        self, scope: TenantScope, name: str, files: Mapping[str, bytes], if_match: str | None = None
+    ) -> tuple[Skill, bool]:
+        """Make this set of files the skill's present one; answers it, and whether there was no such skill.
+
+        What is put is untrusted unless a person has approved exactly this digest.  ScopeMissing, ValidationFailed,
+        PayloadTooLarge, ApiKeyLeaked; VersionConflict when the present digest is not `if_match`.
+        """
+        scope.require("skills.write")
+        parsed = parse_skill(name, files)
+        store = self.prepare(scope, parsed)
+
+        def put() -> tuple[Skill, bool]:
+            row = scope.find(SkillRow, name=name)
+            if if_match is not None:
+                check_digest(self.get_skill(scope, name), if_match)
+            store()
+            return self.get_skill(scope, name), row is None
+
+        return db.write(put)
+
+    def prepare(self, scope: TenantScope, parsed: ParsedSkill) -> Callable[[], None]:
+        """Store the contents, outside a write; answers what makes them the present ones inside one."""
+        for content in dict.fromkeys(parsed.contents.values()):
+            self._blobs.put(scope, content)
+        return lambda: self._store(scope, parsed)
+
+    def _store(self, scope: TenantScope, parsed: ParsedSkill) -> None:
+        now = clock.now_ms()
+        row = scope.find(SkillRow, name=parsed.name)
+        before = None if row is None else row.digest
+        if before == parsed.digest:
+            return
+        if row is None:
+            if scope.select(SkillRow).count() >= MOST_SKILLS:
+                raise Conflict(f"a tenant has at most {MOST_SKILLS} skills; delete one that nobody loads")
+            facts = {"created_at": now, "updated_at": now, "updated_by": scope.actor}
+            scope.insert(SkillRow, name=parsed.name, digest=parsed.digest, **facts)
+        else:
+            changed = scope.update(SkillRow, digest=parsed.digest, updated_at=max(now, row.updated_at + 1), updated_by=scope.actor)
+            changed.where(SkillRow.name == parsed.name).execute()
+        self._insert_version(scope, parsed, now)
+        _purge(scope, parsed.name)
+        stored = self.get_skill(scope, parsed.name)
+        audit.record(
+            scope, "skill.put", parsed.name,
+            {"digest": parsed.digest, "previous": before, "trust": stored.trust, "requested_tools": list(parsed.requested_tools)},
+        )  # fmt: skip
+
+    def _insert_version(self, scope: TenantScope, parsed: ParsedSkill, now: int) -> None:
+        of_this = (SkillVersionRow.name == parsed.name, SkillVersionRow.digest == parsed.digest)
+        if scope.update(SkillVersionRow, used_at=now).where(*of_this).execute():
+            return
+        front = {
+            "description": parsed.description, "license": parsed.license, "compatibility": parsed.compatibility,
+            "metadata": dict(parsed.metadata), "requested_tools": list(parsed.requested_tools),
+        }  # fmt: skip
+        scope.insert(
+            SkillVersionRow, name=parsed.name, digest=parsed.digest, front=front, files=len(parsed.files),
+            bytes=sum(file.size for file in parsed.files), created_at=now, created_by=scope.actor, used_at=now,
+        )  # fmt: skip
+        for file in parsed.files:
+            self._blobs.hold(scope, file.sha256)
+            scope.insert(
+                SkillFileRow, name=parsed.name, digest=parsed.digest, path=file.path, sha256=file.sha256, size=file.size,
+                is_text=int(file.is_text),
+            )  # fmt: skip
+
+    def delete_skill(self, scope: TenantScope, name: str) -> None:
+        """Forget it with its versions and whatever was granted it.  ScopeMissing, NotFound."""
+        scope.require("skills.write")
+
+        def delete() -> None:
+            row = scope.get(SkillRow, name=name)
+            scope.delete(SkillRow).where(SkillRow.name == name).execute()
+            audit.record(scope, "skill.delete", name, {"digest": row.digest, "approved_digest": row.approved_digest})
+
+        db.write(delete)
+
+
+def check_digest(skill: Skill, expected: str | None) -> None:
+    """VersionConflict unless the skill is the expected one."""
+    if expected is not None and expected != skill.version_digest:
+        raise VersionConflict(
+            f"the skill {skill.name} is no longer the one you name; read what it is now and take that digest",
+            extra={"version_digest": skill.version_digest},
+        )
+
+
+def _file(files: tuple[SkillFile, ...], name: str, path: str) -> SkillFile:
+    for file in files:
+        if file.path == path:
+            return file
+    raise NotFound(f"the skill {name} has no file {path[:80]!r}; `files` lists what it has")
+
+
+def _joined(scope: TenantScope) -> Any:
+    """Skills with what their present version says of itself."""
+    front = (SkillVersionRow.front, SkillVersionRow.files, SkillVersionRow.bytes)
+    same = (
+        (SkillVersionRow.tenant_id == SkillRow.tenant_id)
+        & (SkillVersionRow.name == SkillRow.name)
+        & (SkillVersionRow.digest == SkillRow.digest)
+    )
+    return scope.select(SkillRow, *SkillRow._meta.sorted_fields, *front).join(SkillVersionRow, on=same, attr="version")
+
+
+def _row(scope: TenantScope, name: str) -> Any:
+    row = _joined(scope).where(SkillRow.name == name).get_or_none()
+    if row is None:
+        raise NotFound(f"there is no skill {name[:80]!r} here")
+    return row
+
+
+def _skill(row: Any) -> Skill:
+    grant = None
+    if row.approved_digest is not None:
+        tools = tuple(row.granted_tools or ())
+        grant = Grant(row.approved_digest, tools, row.granted_by, row.granted_login, row.granted_at)
+    front = row.version.front
+    return Skill(
+        row.name, front["description"], row.digest, front["license"], front["compatibility"], front["metadata"],
+        tuple(front["requested_tools"]), row.version.files, row.version.bytes, row.created_at, row.updated_at, row.updated_by,
+        grant,
+    )  # fmt: skip
+
+
+def _summary(row: Any) -> SkillSummary:
+    skill = _skill(row)
+    return SkillSummary(skill.name, skill.description, skill.version_digest, skill.trust)
+
+
+def _purge(scope: TenantScope, name: str) -> None:
+    """Forget the versions that were put longest ago, never the present nor the approved one."""
+    row = scope.get(SkillRow, name=name)
+    rows = scope.select(SkillVersionRow).where(SkillVersionRow.name == name)
+    ordered = sorted(rows, key=lambda each: (each.digest not in (row.digest, row.approved_digest), -each.used_at, each.digest))
+    old = [each.digest for each in ordered[KEPT_VERSIONS:]]
+    if old:
+        scope.delete(SkillVersionRow).where(SkillVersionRow.name == name, SkillVersionRow.digest.in_(old)).execute()

@@ -1,0 +1,89 @@
+"""Who says that a skill may be trusted: a signed-in person, of one digest, with the tools they grant; and who takes it back.
+
+Deciding is never a scope (CONTRACT § 4): no key and no agent approves or revokes.
+"""
+
+from collections.abc import Sequence
+
+from appliance.core import clock, db
+from appliance.core.errors import PolicyDenied, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+from appliance.tenants import keys, people, service
+from appliance.tenants.people import Member, SignedIn
+
+from .format import is_grantable
+from .models import SkillRow, SkillVersionRow
+from .service import Skill, Skills, check_digest
+
+
+def approve_skill(scope: TenantScope, skills: Skills, person: SignedIn, name: str, digest: str, tools: Sequence[str] = ()) -> Skill:
+    """Trust exactly this digest and grant it these of the tools it requests; what was approved before no longer counts.
+
+    NotFound; VersionConflict when the skill has changed; PolicyDenied unless an approver or owner decides who did not put it
+    (in a sandbox tenant they may); ValidationFailed for a tool that is not requested or is no plain name.
+    """
+    granted = tuple(dict.fromkeys(tools))
+
+    def approve() -> Skill:
+        skill = skills.get_skill(scope, name)
+        check_digest(skill, digest)
+        own = _check_person(scope, person, skill)
+        for index, tool in enumerate(granted):
+            if tool not in skill.requested_tools or not is_grantable(tool):
+                told = f"{tool[:80]!r} cannot be granted: grant tools that the skill requests by their plain names"
+                raise ValidationFailed(told, pointer=f"/tools/{index}")
+        scope.update(
+            SkillRow, approved_digest=digest, granted_tools=list(granted), granted_by=scope.actor, granted_login=person.login,
+            granted_at=clock.now_ms(),
+        ).where(SkillRow.name == name).execute()  # fmt: skip
+        facts = {"digest": digest, "requested_tools": list(skill.requested_tools), "granted_tools": list(granted)}
+        audit.record(scope, "skill.approve", name, facts | ({"self_approved": True} if own else {}))
+        return skills.get_skill(scope, name)
+
+    return db.write(approve)
+
+
+def revoke_skill(scope: TenantScope, skills: Skills, person: SignedIn, name: str) -> Skill:
+    """Trust no digest of it any more; nothing when none was.  NotFound; PolicyDenied unless an approver or owner says so."""
+
+    def revoke() -> Skill:
+        skill = skills.get_skill(scope, name)
+        _deciding_member(scope, person)
+        if skill.grant is None:
+            return skill
+        nothing = {"granted_tools": None, "granted_by": None, "granted_login": None, "granted_at": None}
+        scope.update(SkillRow, approved_digest=None, **nothing).where(SkillRow.name == name).execute()
+        facts = {"digest": skill.grant.digest, "granted_tools": list(skill.grant.tools), "approved_by": skill.grant.by}
+        audit.record(scope, "skill.revoke", name, facts)
+        return skills.get_skill(scope, name)
+
+    return db.write(revoke)
+
+
+def may_decide(scope: TenantScope, person: SignedIn, skill: Skill) -> str | None:
+    """Why this person cannot approve the skill as it is; None when they can."""
+    try:
+        _check_person(scope, person, skill)
+    except PolicyDenied as error:
+        return error.message
+    return None
+
+
+def _deciding_member(scope: TenantScope, person: SignedIn) -> Member:
+    if scope.actor != f"user:{person.user_id}":
+        raise PolicyDenied("only a signed-in person trusts a skill; open it in the console")
+    member = people.find_member(scope, person.user_id)
+    if member is None or not (member.approver or member.role == "owner"):
+        raise PolicyDenied("an approver or an owner of this tenant decides about skills; ask one of them")
+    return member
+
+
+def _check_person(scope: TenantScope, person: SignedIn, skill: Skill) -> bool:
+    """PolicyDenied unless they may approve it; answers whether they approve what they themselves put."""
+    member = _deciding_member(scope, person)
+    version = scope.get(SkillVersionRow, name=skill.name, digest=skill.version_digest)
+    own = member.user_id in (keys.person_behind(scope, actor) for actor in (skill.updated_by, version.created_by))
+    if own and service.get_tenant(scope.tenant_id).kind != "sandbox":
+        raise PolicyDenied("you put this version of the skill, or made the key that did; somebody else approves it")
+    return own

@@ -1,0 +1,54 @@
+"""Characters that a person does not see but a model reads: where a text has one."""
+
+import re
+import unicodedata
+
+_MARKS_IN_A_ROW = 4
+_IN_PLACE = re.compile("[\u200c\u200d\ufe0e\ufe0f]")  # joiners of scripts and emoji; text or picture, of the character before
+_UNSEEN = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+# Blank, although Unicode counts them among letters, marks and symbols; and code points that are to show nothing once they mean
+# something.  Others without a meaning yet pass: they are seen as boxes, and newer emoji are among them.
+_BLANKS = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufdd0-\ufdef\ufe00-\ufe0d\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
+
+
+def find_unseen(text: str, *, allowed: str = "") -> int | None:
+    """The index of a character that shows nothing, or that turns or hides what is beside it; None when there is none.
+
+    Such are control and format characters (direction marks, zero-width ones, tags), blanks and fillers that look like nothing,
+    variation selectors, private code points, and more than four combining marks in a row.  The joiners of some scripts and the
+    selectors of emoji pass where they join or choose something: between, or behind, visible characters outside ASCII.
+    `allowed` are control characters that pass.
+    """
+    letters = set(text)
+    found = [text.index(char) for char in letters if char not in allowed and not _IN_PLACE.match(char) and not _is_seen(char)]
+    found += [at.start() for at in _IN_PLACE.finditer(text) if not _is_in_place(text, at.start())][:1]
+    if marks := "".join(char for char in letters if unicodedata.category(char) in ("Mn", "Me")):
+        pile = re.search(f"[{re.escape(marks)}]{{{_MARKS_IN_A_ROW + 1},}}", text)
+        found += [pile.end() - 1] if pile else []
+    return min(found, default=None)
+
+
+def _is_seen(char: str) -> bool:
+    return unicodedata.category(char) not in _UNSEEN and not _BLANKS.match(char) and ord(char) & 0xFFFE != 0xFFFE
+
+
+def _is_in_place(text: str, index: int) -> bool:
+    before = index - 1
+    if text[index] >= "\ufe0e":
+        return _stands_out(text, before) or text[max(before, 0) : index] in tuple("0123456789#*")  # keycaps
+    if before >= 0 and text[before] == "\ufe0f":
+        before -= 1
+    return _stands_out(text, before) and _stands_out(text, index + 1)
+
+
+def _stands_out(text: str, index: int) -> bool:
+    """Whether a visible character outside ASCII stands there."""
+    return 0 <= index < len(text) and not text[index].isascii() and not _IN_PLACE.match(text[index]) and _is_seen(text[index])
+
+
+def name_of(char: str) -> str:
+    """What to call a character that nobody sees: `U+202E (RIGHT-TO-LEFT OVERRIDE)`."""
+    name = unicodedata.name(char, "")
+    return f"U+{ord(char):04X}" + (f" ({name})" if name else "")

@@ -1,0 +1,60 @@
+"""The skills of two tenants, with people who may decide and one who may not."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.agents.skills.service import HOLDERS, Skills
+from appliance.blobs.local import LocalPlaces
+from appliance.blobs.service import Blobs
+from appliance.core import db, migrations
+from appliance.core.scope import TenantScope
+from appliance.tenants import people
+from appliance.tenants import service as tenants
+from appliance.tenants.people import SignedIn
+from appliance.tenants.scopes import scopes_of_role
+
+KEY_SCOPES = frozenset({"skills.read", "skills.write"})
+
+
+@pytest.fixture
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """SQLite, unless a test asks for both dialects."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return f"sqlite:///{tmp_path}/gos.db"
+    return str(request.getfixturevalue("cluster").emptied())
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Blobs:
+    return Blobs(LocalPlaces(tmp_path / "blobs"), HOLDERS)
+
+
+@pytest.fixture
+def skills(store_url: str, blobs: Blobs) -> Iterator[Skills]:
+    db.open_database(store_url)
+    migrations.migrate()
+    for name in ("acme", "globex"):
+        tenants.create_tenant(name, name)
+    yield Skills(blobs)
+    db.close_database()
+
+
+@pytest.fixture
+def acme() -> TenantScope:
+    return TenantScope("acme", "key:acme", KEY_SCOPES)
+
+
+@pytest.fixture
+def globex() -> TenantScope:
+    return TenantScope("globex", "key:globex", KEY_SCOPES)
+
+
+def member(scope: TenantScope, login: str, role: str, *, approver: bool = False) -> SignedIn:
+    """A person who is signed in with this role."""
+    user = people.create_user(login, "correct horse battery staple")
+    everything = TenantScope(scope.tenant_id, "system", scopes_of_role("owner"))
+    people.add_member(everything, login, role, approver=approver)
+    own = TenantScope(scope.tenant_id, f"user:{user.id}", scopes_of_role(role))
+    return SignedIn(user.id, login, role, own)
