@@ -12,6 +12,7 @@ from quart import Quart, Response, request
 from werkzeug.exceptions import HTTPException
 
 from appliance import api, console
+from appliance.agents.skills import service as skills
 from appliance.api.errors import error_body
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Blobs
@@ -163,7 +164,7 @@ def build(config: Config) -> Appliance:
     """Wire every part; nothing runs yet."""
     sealer = open_store(config)
     datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
-    stored = make_places(config, installation_id(sealer)), [*documents.HOLDERS, *webapps.HOLDERS]
+    stored = make_places(config, installation_id(sealer)), [*documents.HOLDERS, *webapps.HOLDERS, *skills.HOLDERS]
     blobs, incoming = Blobs(*stored), incoming_blobs(config.scan, *stored)
     apps = make_webapps(config, blobs)
     presence = open_presence(config.data / "workers")
@@ -196,7 +197,7 @@ def build(config: Config) -> Appliance:
         previews=Previews(blobs, formats, files), publications=Publications(exits), shares=Shares(exits, sealer),
         webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
         webhooks=webhooks.Webhooks(sealer, egress), certificates=Certificates(sealer), domains=own_domains,
-        visits=visits,
+        visits=visits, skills=skills.Skills(blobs),
     )  # fmt: skip
     _gauges(services)
     upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats))]
