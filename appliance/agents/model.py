@@ -22,6 +22,7 @@ from appliance.core.scope import TenantScope
 from appliance.llm.service import Conversation, Generated, LanguageModels, Origin
 
 from .messages import messages_of, offers_of, response_of, system_of
+from .tracing import TELEMETRY, Telemetry, tell_turn
 
 T = TypeVar("T")
 # Called after each turn, outside any transaction: runs `generated.settle(scope)` inside the write that records it.
@@ -54,6 +55,7 @@ class Asker:
     ends: float
     execution_id: str | None = None
     record: Record | None = None
+    telemetry: Telemetry = TELEMETRY
 
 
 class ProfileModel(Model[None]):
@@ -104,11 +106,13 @@ class ProfileModel(Model[None]):
     def _take(self, conversation: Conversation, turn: int) -> ModelResponse:
         asker = self._asker
         origin = Origin(asker.execution_id, f"{asker.run_id}.{turn}", asker.run_id)
-        generated = self._models.converse(asker.scope, conversation, origin, asker.ends)
+        with asker.telemetry.turn(conversation, self._settings_of, asker.run_id) as span:
+            generated = self._models.converse(asker.scope, conversation, origin, asker.ends)
+            tell_turn(span, generated)
+            if generated.error is not None:
+                self._record(generated, None)
+                raise generated.error
         now = datetime.datetime.fromtimestamp(clock.now_ms() / 1000, datetime.UTC)
-        if generated.error is not None:
-            self._record(generated, None)
-            raise generated.error
         response = response_of(generated, self.system, now)
         self._record(generated, response)
         return response

@@ -11,6 +11,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, ThinkingPart, ToolCallPart, ToolReturnPart
 
 from appliance.agents.model import Asker, ProfileModel, run_alone
+from appliance.agents.tracing import Telemetry
 from appliance.connectors.egress import Egress
 from appliance.core import clock, db
 from appliance.core.crypto import Sealer
@@ -21,6 +22,7 @@ from appliance.llm import usage
 from appliance.llm.service import Generated, LanguageModels, Profile
 from appliance.tenants import service as tenants
 from tests.agents.model_server import Answer, Call, ModelServer, obey, script
+from tests.agents.spans import KeepingTracer
 
 KINDS = pytest.mark.parametrize("kind", ["openai", "anthropic"])
 
@@ -38,8 +40,8 @@ class World:
         given = {"kind": kind, "model": "small", "base_url": self.server.url, **more}
         self.llm.put_profile(self.scope, "default", Profile.model_validate(given), "sk-canary")
 
-    def model(self, record: Any = None, run_id: str = "run_1") -> ProfileModel:
-        return ProfileModel(self.llm, "default", Asker(self.scope, run_id, clock.monotonic() + 20, record=record))
+    def model(self, record: Any = None, **more: Any) -> ProfileModel:
+        return ProfileModel(self.llm, "default", Asker(self.scope, "run_1", clock.monotonic() + 20, record=record, **more))
 
     def agent(self, record: Any = None, **more: Any) -> Agent[None, Any]:
         agent = Agent(self.model(record), instructions="Help.", **more)
@@ -214,6 +216,40 @@ def test_a_failed_tool_is_marked_where_the_provider_has_a_word_for_it(world: Wor
 def test_a_tenant_has_no_model_without_its_profile(world: World) -> None:
     with pytest.raises(NotFound):
         world.model()
+
+
+def test_each_turn_has_a_span_inside_that_of_its_run_and_none_tells_what_was_said(world: World) -> None:
+    world.profile("openai", price={"input": 1.0, "output": 2.0}, parameters={"max_tokens": 99})
+    world.server.turn = script(Call("echo", {"text": "canary"}), Answer("canary", cached=7), Answer("canary", status=400))
+    tracer = KeepingTracer()
+    telemetry = Telemetry(tracer)
+    agent = Agent(world.model(telemetry=telemetry), instructions="canary")
+
+    @agent.tool_plain
+    async def echo(text: str) -> str:
+        with telemetry.tool("echo", "c1", "run_1"):
+            return text
+
+    with telemetry.run(world.scope, "helper", "run_1"):
+        run_alone(agent.run("canary"))
+    with pytest.raises(ConnectorFailed), telemetry.run(world.scope, "helper", "run_1"):
+        run_alone(agent.run("canary"))
+    run, first, tool, second, failed_run, failed = tracer.spans
+    assert [span.name for span in tracer.spans[:4]] == ["invoke_agent helper", "chat small", "execute_tool echo", "chat small"]
+    assert {span.parent for span in (first, tool, second)} == {"invoke_agent helper"}
+    assert all(span.is_over for span in tracer.spans)
+    assert (run.attributes["gen_ai.agent.name"], run.attributes["gos.tenant"]) == ("helper", "acme")
+    assert tool.attributes["gen_ai.tool.name"] == "echo"
+    assert second.attributes == {
+        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "small",
+        "gen_ai.conversation.id": "run_1", "server.address": "127.0.0.1", "server.port": world.server.port,
+        "gos.llm.profile": "default", "gen_ai.request.max_tokens": 99, "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": 20, "gen_ai.usage.cache_read.input_tokens": 7, "gos.cost_nano": 140_000,
+        "gen_ai.response.model": "served-1", "gen_ai.response.id": "chat_2", "gen_ai.response.finish_reasons": ["stop"],
+    }  # fmt: skip
+    assert first.attributes["gen_ai.response.finish_reasons"] == ["tool_calls"]
+    assert {span.status for span in (failed, failed_run)} == {"ERROR connector_failed"}
+    assert "canary" not in repr([(span.name, span.attributes, span.status) for span in tracer.spans])
 
 
 def test_the_obeying_model_does_what_stands_in_results_and_waits_for_what_it_needs(world: World) -> None:
