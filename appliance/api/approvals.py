@@ -1,4 +1,4 @@
-"""/api/v1/approvals: what executions ask of people.  Deciding has no route: only a signed-in person decides, in the console."""
+"""/api/v1/approvals: what is asked of people.  Deciding has no route: only a signed-in person decides, in the console."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,11 +7,11 @@ from pydantic import ConfigDict, Field
 from appliance.core import clock
 from appliance.core.pages import Page
 from appliance.governance import approvals
-from appliance.governance.approvals import Approval, ApprovalFilter
+from appliance.governance.approvals import Approval, ApprovalFilter, Vote
 
 from .routing import NULL, Call, ListQuery, View, route
 
-Status = Literal["pending", "approved", "rejected", "answered", "expired", "cancelled"]
+Status = Literal["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 
 
 class ApprovalsQuery(ListQuery):
@@ -19,9 +19,20 @@ class ApprovalsQuery(ListQuery):
     execution_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
 
 
+class VoteView(View):
+    """What one person decided; `by` is a login."""
+
+    by: str
+    verdict: Literal["approve", "reject", "answer"]
+    comment: str | None = None
+    at: str
+
+
 class ApprovalView(View):
-    """`schema` describes the answer to an `input`; `requested_by` is the actor that started the execution;
-    `digest` is SHA-256 of what is asked, which the audit trail names with the decision; `decided_by` is a login."""
+    """`schema` describes the answer to an `input`; `requested_by` is the actor that started the execution or the agent's run,
+    or called; `digest` is SHA-256 of what is asked, which the audit trail names with the decision; `decided_by` is a login.
+    `action` and `summary` say in the appliance's words what an approved action would do, `action_digest` is SHA-256 of its
+    canonical form; `needed` different people must approve; a `used` one was dispatched at `used_at` as `used_by`."""
 
     model_config = ConfigDict(frozen=True, serialize_by_alias=True)  # `schema` is a name that pydantic keeps for itself
 
@@ -35,34 +46,54 @@ class ApprovalView(View):
     approvers: list[str]
     status: Status
     digest: str
-    execution_id: str
-    process_id: str
-    step: str
-    path: str
+    execution_id: str | None = None
+    process_id: str | None = None
+    step: str | None = None
+    path: str | None = None
     iteration: str | None = None
-    attempt: int
+    attempt: int | None = None
+    agent: str | None = None
+    run_id: str | None = None
+    action: str | None = None
+    summary: str | None = None
+    action_digest: str | None = None
+    policy: dict[str, Any] | None = None
+    needed: int
+    decisions: list[VoteView] | None = None
     requested_by: str
+    asked_by: str
     created_at: str
     expires_at: str | None = None
     closed_at: str | None = None
     decided_by: str | None = None
     answer: Any = None
     comment: str | None = None
+    used_at: str | None = None
+    used_by: str | None = None
     review_url: str
 
 
+def vote_view(vote: Vote) -> VoteView:
+    return VoteView(by=vote.login, verdict=vote.verdict, comment=vote.comment or None, at=clock.rfc3339(vote.at))
+
+
 def approval_view(call: Call, row: Approval) -> ApprovalView:
-    asked, origin = row.request, row.origin
+    asked, origin, about = row.request, row.origin, row.about
     base = call.services.config.tenant_url(call.scope.tenant_id)
     return ApprovalView(
         id=row.id, kind=asked.kind, title=asked.title, reason=asked.reason or None, details=asked.details,
         answer_schema=dict(asked.schema) if asked.schema is not None else None, choices=list(asked.choices) or None,
-        approvers=list(asked.approvers), status=row.status, digest=row.digest, execution_id=origin.execution_id,
-        process_id=origin.process_id, step=origin.step, path=origin.path, iteration=origin.iteration or None,
-        attempt=origin.attempt, requested_by=row.requested_by, created_at=clock.rfc3339(row.created_at),
-        expires_at=clock.optional_rfc3339(asked.expires_at), closed_at=clock.optional_rfc3339(row.closed_at),
+        approvers=list(asked.approvers), status=row.status, digest=row.digest, execution_id=origin.execution_id or None,
+        process_id=origin.process_id or None, step=origin.step or None, path=origin.path or None,
+        iteration=origin.iteration or None, attempt=origin.attempt if origin.execution_id else None, agent=about.agent or None,
+        run_id=about.run_id or None, action=about.heading or None, summary=about.summary or None, action_digest=about.digest,
+        policy=dict(about.policy) if about.policy else None, needed=about.needed, requested_by=row.requested_by,
+        decisions=[vote_view(vote) for vote in row.votes] or None, asked_by=about.asked_by,
+        created_at=clock.rfc3339(row.created_at), expires_at=clock.optional_rfc3339(asked.expires_at),
+        closed_at=clock.optional_rfc3339(row.closed_at),
         decided_by=row.decided_login, answer=NULL if row.status == "answered" and row.answer is None else row.answer,
-        comment=row.comment or None, review_url=f"{base}/console/approvals/{row.id}",
+        comment=row.comment or None, used_at=clock.optional_rfc3339(row.used_at), used_by=row.used_by,
+        review_url=f"{base}/console/approvals/{row.id}",
     )  # fmt: skip
 
 

@@ -88,14 +88,14 @@ _pause = threading.Event()
 
 class _WriterState(threading.local):
     inside = False
-    callbacks: list[Callable[[], None]] | None = None
+    job: "_Job | None" = None
 
 
 _writer_state = _WriterState()
 
 
 class _Job:
-    __slots__ = ("callbacks", "error", "fn", "future", "result")
+    __slots__ = ("callbacks", "error", "fn", "future", "lasting", "result")
 
     def __init__(self, fn: Callable[[], Any]) -> None:
         self.fn = fn
@@ -103,6 +103,7 @@ class _Job:
         self.result: Any = None
         self.error: BaseException | None = None
         self.callbacks: list[Callable[[], None]] = []
+        self.lasting: list[Callable[[], Any]] = []
 
 
 class _Writer(threading.Thread):
@@ -159,15 +160,21 @@ class _Writer(threading.Thread):
             for job in batch:
                 job.future.set_exception(_storage_error(job.error or coded))
             return
+        if lasting := [_Job(fn) for job in batch if job.error is not None for fn in job.lasting]:
+            self._commit(lasting)  # before the answers: whoever hears of the failure finds them on disk
+            for lost in filter(None, (job.future.exception() for job in lasting)):
+                log.error("what was to be written in any case is lost", exc_info=lost)
         _answer(batch)
 
 
 def _run_in_savepoint(db: Any, job: _Job, *, alone: bool) -> None:
     if not alone:
         db.execute_sql("SAVEPOINT job")
-    _writer_state.callbacks = job.callbacks
+    _writer_state.job = job
     try:
         job.result = job.fn()
+        for fn in job.lasting:
+            fn()
         if not db.is_connection_usable():  # a server would answer COMMIT and roll back
             raise peewee.InternalError("a statement failed inside db.write and was passed over; use db.savepoint around it")
     except BaseException as error:  # noqa: BLE001  the caller gets it
@@ -176,7 +183,7 @@ def _run_in_savepoint(db: Any, job: _Job, *, alone: bool) -> None:
         if not alone:
             db.execute_sql("ROLLBACK TO job")
     finally:
-        _writer_state.callbacks = None
+        _writer_state.job = None
     if not alone:
         db.execute_sql("RELEASE job")
 
@@ -293,9 +300,18 @@ def _running_writer() -> _Writer:
 
 def after_commit(fn: Callable[[], None]) -> None:
     """Inside a write: call `fn` once the commit is durable, not at all if the write fails."""
-    if _writer_state.callbacks is None:
-        raise RuntimeError("after_commit is called inside db.write only")
-    _writer_state.callbacks.append(fn)
+    _current_job("after_commit").callbacks.append(fn)
+
+
+def in_any_case(fn: Callable[[], Any]) -> None:
+    """Inside a write: `fn` is its last part; when the write is undone, `fn` is written all the same, before anybody is told."""
+    _current_job("in_any_case").lasting.append(fn)
+
+
+def _current_job(verb: str) -> _Job:
+    if _writer_state.job is None:
+        raise RuntimeError(f"{verb} is called inside db.write only")
+    return _writer_state.job
 
 
 @contextmanager

@@ -1,25 +1,24 @@
-"""Requests to people: asked by an execution, decided once by a signed-in person, told back to the execution."""
+"""Requests to people: asked by an execution, a run or a caller, decided by signed-in persons, told back to who asked."""
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast
 
 from appliance.core import clock, db, ids
-from appliance.core.errors import Conflict, NotFound, PolicyDenied, ValidationFailed
+from appliance.core.errors import Conflict, IdempotencyMismatch, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
-from appliance.tenants import keys, people, service
-from appliance.tenants.people import Member, SignedIn
-from appliance.tenants.scopes import ROLES
+from appliance.tenants.people import SignedIn
 
-from .models import ApprovalRow
+from .deciders import check_decides
+from .models import ApprovalRow, ApprovalVoteRow
 from .questions import HumanRequest, Kind, Origin, check_answer, check_comment, parse_request
 
 __all__ = ["HumanRequest", "Origin", "parse_request"]
-Status = Literal["pending", "approved", "rejected", "answered", "expired", "cancelled"]
+Status = Literal["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 Verdict = Literal["approve", "reject", "answer"]
 
 _VERDICTS: dict[Kind, tuple[Verdict, ...]] = {
@@ -29,11 +28,41 @@ _STATUS_AFTER: dict[Verdict, Status] = {"approve": "approved", "reject": "reject
 
 
 @dataclass(frozen=True)
+class Vote:
+    """What one person decided; `at` in epoch milliseconds."""
+
+    login: str
+    verdict: Verdict
+    comment: str
+    at: int
+
+
+@dataclass(frozen=True)
+class About:
+    """Who asks, and which action it is about, if it is about one.
+
+    `asked_by` is the actor that asks, `agent` and `run_id` name the run of an agent.  `heading` and `summary` tell the action in
+    words made of it alone, `digest` is that of its canonical form; `policy` is `{version, rules, reasons}` of the judgement.
+    """
+
+    asked_by: str
+    agent: str = ""
+    run_id: str = ""
+    needed: int = 1
+    heading: str = ""
+    summary: str = ""
+    digest: str | None = None
+    policy: Mapping[str, Any] | None = None
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True)
 class Approval:
     """A request and what became of it.
 
-    `digest` is SHA-256 of all that is shown to the one who decides; `requested_by` the actor that started the execution;
-    `decided_by` is `user:<id>`, `decided_login` their login at that time.  Times are epoch milliseconds.
+    `digest` is SHA-256 of all that is shown to the one who decides; `requested_by` the actor that began it all: whoever
+    started the execution or the run, or called; `decided_by` is `user:<id>` of whoever decided last, `decided_login` their
+    login at that time.  An approved action is `used` once it was dispatched, by `used_by`.  Times are epoch milliseconds.
     """
 
     id: str
@@ -41,12 +70,21 @@ class Approval:
     status: Status
     digest: str
     requested_by: str
+    about: About
     created_at: int
     closed_at: int | None = None
     decided_by: str | None = None
     decided_login: str | None = None
     answer: Any = None
     comment: str = ""
+    used_at: int | None = None
+    used_by: str | None = None
+    votes: tuple[Vote, ...] = ()
+
+    @property
+    def askers(self) -> tuple[str, ...]:
+        """The actors whose persons do not approve this."""
+        return (self.requested_by, self.about.asked_by)
 
     @property
     def origin(self) -> Origin:
@@ -81,15 +119,28 @@ def on_decided(listener: Listener) -> Callable[[], None]:
 
 
 def request_approval(scope: TenantScope, request: HumanRequest) -> Approval:
-    """Inside a write: ask.  NotFound when there is no such execution."""
+    """Inside a write: an execution asks.  NotFound when there is no such execution."""
+    return keep_request(scope, request, About(f"execution:{request.origin.execution_id}"))
+
+
+def keep_request(scope: TenantScope, request: HumanRequest, about: About, seal: Callable[[str], bytes] | None = None) -> Approval:
+    """Inside a write: ask.  `seal` is given the id and answers the action as it is kept.
+
+    One key of the one who asks is one request: asked again, it is answered as it is now; IdempotencyMismatch when something
+    else is asked.  NotFound when there is no such execution, PolicyDenied when nobody knows who began it.
+    """
+    if (known := _asked_before(scope, request, about)) is not None:
+        return known
     approval_id, origin = ids.new("apr"), request.origin
-    digest = _digest_of(request)
     scope.insert(
         ApprovalRow, id=approval_id, kind=request.kind, title=request.title, reason=request.reason, details=request.details,
-        answer_schema=request.schema, choices=list(request.choices), approvers=list(request.approvers), digest=digest,
-        status="pending", execution_id=origin.execution_id, process_id=origin.process_id, step=origin.step, path=origin.path,
-        iteration=origin.iteration, host_call=origin.call, attempt=origin.attempt,
-        requested_by=_starter_of(scope, origin.execution_id), created_at=clock.now_ms(), expires_at=request.expires_at, comment="",
+        answer_schema=request.schema, choices=list(request.choices), approvers=list(request.approvers),
+        digest=_digest_of(request, about), status="pending", execution_id=origin.execution_id or None,
+        process_id=origin.process_id, step=origin.step, path=origin.path, iteration=origin.iteration, host_call=origin.call,
+        attempt=origin.attempt, requested_by=find_starter(scope, about.asked_by), created_at=clock.now_ms(),
+        expires_at=request.expires_at, comment="", asked_by=about.asked_by, agent=about.agent, run_id=about.run_id,
+        needed=about.needed, heading=about.heading, summary=about.summary, action_digest=about.digest, policy=about.policy,
+        idempotency_key=about.idempotency_key, sealed=seal(approval_id) if seal else None,
     )  # fmt: skip
     asked = get_approval(scope, approval_id)
     audit.record(scope, "approval.request", approval_id, _facts(asked))
@@ -97,19 +148,34 @@ def request_approval(scope: TenantScope, request: HumanRequest) -> Approval:
     return asked
 
 
+def _asked_before(scope: TenantScope, request: HumanRequest, about: About) -> Approval | None:
+    key = about.idempotency_key
+    if key is None:
+        return None
+    row = scope.find(ApprovalRow, asked_by=about.asked_by, run_id=about.run_id, idempotency_key=key)
+    if row is None:
+        return None
+    (known,) = _approvals(scope, [row])
+    same = known.about.digest == about.digest if about.digest else replace(known.request, expires_at=request.expires_at) == request
+    if not same:
+        raise IdempotencyMismatch(f"the key {key[:80]!r} was used to ask for something else; take a new key")
+    return known
+
+
 def _announced(asked: Approval) -> dict[str, Any]:
     """What a webhook is told of a request; what it is about is read where it is decided."""
-    request, origin = asked.request, asked.origin
+    request, origin, about = asked.request, asked.origin, asked.about
     return {
         "approval_id": asked.id, "kind": request.kind, "title": request.title, "approvers": list(request.approvers),
-        "execution_id": origin.execution_id, "process_id": origin.process_id, "step": origin.step,
-        "expires_at": clock.optional_rfc3339(request.expires_at),
+        "execution_id": origin.execution_id or None, "process_id": origin.process_id or None, "step": origin.step or None,
+        "agent": about.agent or None, "run_id": about.run_id or None, "needed": about.needed,
+        "action": about.heading or None, "action_digest": about.digest, "expires_at": clock.optional_rfc3339(request.expires_at),
     }  # fmt: skip
 
 
 def get_approval(scope: TenantScope, approval_id: str) -> Approval:
     """One request; NotFound otherwise."""
-    return _approval(scope.get(ApprovalRow, id=approval_id))
+    return _approvals(scope, [scope.get(ApprovalRow, id=approval_id)])[0]
 
 
 def list_approvals(scope: TenantScope, wanted: ApprovalFilter, page: PageRequest) -> Page[Approval]:
@@ -119,7 +185,8 @@ def list_approvals(scope: TenantScope, wanted: ApprovalFilter, page: PageRequest
         query = query.where(ApprovalRow.status == wanted.status)
     if wanted.execution_id is not None:
         query = query.where(ApprovalRow.execution_id == wanted.execution_id)
-    return paginate(query, page, {"created_at": ApprovalRow.created_at, "id": ApprovalRow.id}).map(_approval)
+    found = paginate(query, page, {"created_at": ApprovalRow.created_at, "id": ApprovalRow.id})
+    return Page(_approvals(scope, found.items), found.next_cursor, found.total)
 
 
 def count_pending(scope: TenantScope) -> int:
@@ -128,10 +195,10 @@ def count_pending(scope: TenantScope) -> int:
 
 
 def decide_approval(scope: TenantScope, person: SignedIn, approval_id: str, decision: Decision) -> Approval:
-    """Decide, once and for all, in the name of a signed-in person.
+    """Decide in the name of a signed-in person: the last approval that is needed approves, one rejection rejects.
 
     NotFound, PolicyDenied (not theirs to decide), ValidationFailed (the answer does not fit; pointers under `/answer`),
-    Conflict (decided already, expired, or the execution no longer waits).
+    Conflict (decided already, expired, or nobody waits for it any more).
     """
     if scope.actor != f"user:{person.user_id}":
         raise PolicyDenied("only a signed-in person decides; open the request in the console")
@@ -145,26 +212,44 @@ def decide_approval(scope: TenantScope, person: SignedIn, approval_id: str, deci
     answer, comment = check_answer(asked.request, decision.answer), check_comment(decision.comment)
 
     def decide() -> Approval:
-        _refuse_closed(get_approval(scope, approval_id))
-        own = check_decider(scope, person, asked)
-        status = _STATUS_AFTER[decision.verdict]
-        facts = {"decided_by": scope.actor, "decided_login": person.login, "answer": answer, "comment": comment}
-        if not _close(scope, approval_id, status, **facts):
-            _refuse_closed(get_approval(scope, approval_id))
-        decided = get_approval(scope, approval_id)
+        # Held first: whoever else decides now is seen, or waits.
+        is_pending = (ApprovalRow.id == approval_id) & (ApprovalRow.status == "pending")
+        scope.update(ApprovalRow, status="pending").where(is_pending).execute()
+        before = get_approval(scope, approval_id)
+        _refuse_closed(before)
+        own = check_decider(scope, person, before)
+        _note_vote(scope, person, before, decision.verdict, comment)
         more: dict[str, Any] = {"comment": comment} | ({"self_approved": True} if own else {})
+        approved = sum(vote.verdict == "approve" for vote in before.votes) + 1
+        if decision.verdict == "approve" and before.about.needed > 1:
+            more |= {"approved": approved, "needed": before.about.needed}
+        is_last = decision.verdict != "approve" or approved >= before.about.needed
+        if is_last:
+            facts = {"decided_by": scope.actor, "decided_login": person.login, "answer": answer, "comment": comment}
+            _close(scope, approval_id, _STATUS_AFTER[decision.verdict], **facts)
+        decided = get_approval(scope, approval_id)
         if decision.verdict == "answer":
             more["answer_digest"] = _sha256(answer)
         audit.record(scope, f"approval.{decision.verdict}", approval_id, _facts(decided) | more)
-        for listener in _listeners.copy():
+        for listener in _listeners.copy() if is_last else ():
             listener(scope, decided)
         return decided
 
     return db.write(decide)
 
 
+def _note_vote(scope: TenantScope, person: SignedIn, asked: Approval, verdict: Verdict, comment: str) -> None:
+    if any(vote.login == person.login for vote in asked.votes):
+        raise Conflict("you have decided already; others have not")
+    scope.insert(
+        ApprovalVoteRow, approval_id=asked.id, user_id=person.user_id, login=person.login, verdict=verdict, comment=comment,
+        at=clock.now_ms(),
+    )  # fmt: skip
+
+
 def withdraw_approval(scope: TenantScope, approval_id: str, reason: str) -> None:
-    """Inside a write: nobody waits for the answer any more; a request that is closed stays as it is."""
+    """Inside a write: nobody waits for the answer any more; a request that is closed stays as it is, an approved action that
+    was not used yet never will be."""
     if _close(scope, approval_id, "cancelled"):
         audit.record(scope, "approval.cancel", approval_id, {"reason": reason})
 
@@ -184,7 +269,7 @@ def answer_of(approval: Approval) -> dict[str, Any]:
     if approval.status in ("pending", "cancelled"):
         raise ValueError(f"{approval.id} is {approval.status}")
     return {
-        "status": approval.status,
+        "status": "approved" if approval.status == "used" else approval.status,
         "answer": approval.answer,
         "comment": approval.comment,
         "decided_by": approval.decided_login,
@@ -194,86 +279,85 @@ def answer_of(approval: Approval) -> dict[str, Any]:
 
 
 def check_decider(scope: TenantScope, person: SignedIn, approval: Approval) -> bool:
-    """PolicyDenied unless this person may decide; answers whether they approve what they themselves asked for.
-
-    An approval takes the flag `approver`, or an owner; an input or a choice an operator or a higher role.  Where a request
-    names who decides, only these do.  Who started the execution does not approve, except in a sandbox tenant.
-    """
-    member = people.find_member(scope, person.user_id)
-    if member is None:
-        raise PolicyDenied("only a member of this tenant decides; ask an owner for a role in it")
-    request = approval.request
-    if request.approvers and not any(_is_named(member, name) for name in request.approvers):
-        raise PolicyDenied(f"this is decided by {', '.join(map(_who, request.approvers))}; ask one of them")
-    if request.kind != "approval":
-        if not request.approvers and not _has_role(member, "operator"):
-            raise PolicyDenied("this is answered by an operator, a builder or an owner; ask one of them")
-        return False
-    if not member.approver and member.role != "owner":
-        raise PolicyDenied("this is decided by an approver; ask one, or have an owner make you an approver")
-    own = keys.person_behind(scope, approval.requested_by) == member.user_id
-    if own and service.get_tenant(scope.tenant_id).kind != "sandbox":
-        raise PolicyDenied("you started this execution, or made the key that did; somebody else decides")
-    return own
-
-
-def _is_named(member: Member, name: str) -> bool:
-    kind, _, value = name.partition(":")
-    return _has_role(member, value) if kind == "role" else member.login == value
-
-
-def _has_role(member: Member, least: str) -> bool:
-    return ROLES.index(member.role) >= ROLES.index(least)
-
-
-def _who(name: str) -> str:
-    kind, _, value = name.partition(":")
-    return value if kind == "user" else {"owner": "an owner", "operator": "an operator"}.get(value, f"a {value}")
+    """PolicyDenied unless this person may decide; answers whether they approve what they themselves asked for."""
+    return check_decides(scope, person.user_id, approval.request, approval.askers)
 
 
 def _refuse_closed(approval: Approval) -> None:
     """Conflict unless the request is open."""
-    if approval.status in _STATUS_AFTER.values():
+    if approval.status in ("approved", "used", "rejected", "answered"):
         raise Conflict(f"{approval.decided_login} decided this already: {approval.status}", extra={"status": approval.status})
     if approval.status == "cancelled":
-        raise Conflict("the execution that asked no longer waits for this; there is nothing to decide")
+        raise Conflict("the one who asked no longer waits for this; there is nothing to decide")
     ends = approval.request.expires_at
     if approval.status == "expired" or (ends is not None and ends <= clock.now_ms()):
-        raise Conflict("the time for this decision is over; run the process again if it is still wanted")
+        raise Conflict("the time for this decision is over; have it asked again if it is still wanted")
 
 
 def _close(scope: TenantScope, approval_id: str, status: Status, **facts: Any) -> bool:
-    """End a pending request; False when it is not pending any more."""
-    fits = (ApprovalRow.id == approval_id) & (ApprovalRow.status == "pending")
-    changed = scope.update(ApprovalRow, status=status, closed_at=clock.now_ms(), **facts).where(fits).execute()
-    return bool(changed)
+    """End a request that is pending, or approved to do what was not done yet; False when it is over."""
+    open_still = ApprovalRow.status == "pending"
+    if status == "cancelled":
+        open_still |= (ApprovalRow.status == "approved") & ApprovalRow.action_digest.is_null(False)
+    changed = scope.update(ApprovalRow, status=status, closed_at=clock.now_ms(), **facts)
+    return bool(changed.where((ApprovalRow.id == approval_id) & open_still).execute())
 
 
-def _starter_of(scope: TenantScope, execution_id: str) -> str:
-    """The actor that started the execution, or the one that a chain of child executions began with."""
-    actor = f"execution:{execution_id}"
-    while actor.startswith("execution:"):
-        # Plain SQL: executions belong to the layer above, and who asked is not for the asking code to say.
-        found = db.rows(
-            "SELECT actor FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, actor.removeprefix("execution:"))
-        )
-        if not found:
-            raise NotFound(f"there is no {actor.replace(':', ' ')} here")
-        actor = found[0][0]
-    return actor
+Starter = Callable[[TenantScope, str], str]
+_starters: dict[str, Starter] = {}
+_RUNS = ("agent", "run")
+
+
+def on_starter(kind: str, find: Starter) -> Callable[[], None]:
+    """Have `find(scope, name)` say which actor began what acts as `<kind>:<name>`; answers what takes it away again."""
+    _starters[kind] = find
+
+    def forget() -> None:
+        del _starters[kind]
+
+    return forget
+
+
+def find_starter(scope: TenantScope, actor: str) -> str:
+    """The actor that began what this one does: whoever started the execution, or the chain of child executions, or the run.
+
+    NotFound when there is no such execution; PolicyDenied when nobody knows who started a run, for then anybody could be it.
+    """
+    while True:
+        kind, _, name = actor.partition(":")
+        if kind in _starters:
+            actor = _starters[kind](scope, name)
+        elif kind in _RUNS:
+            raise PolicyDenied("nobody knows who started this run, so nobody could be told from them; start it anew")
+        elif kind != "execution":
+            return actor
+        else:
+            actor = _starter_of_execution(scope, name)
+
+
+def _starter_of_execution(scope: TenantScope, execution_id: str) -> str:
+    # Plain SQL: executions belong to the layer above, and who asked is not for the asking code to say.
+    found = db.rows("SELECT actor FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, execution_id))
+    if not found:
+        raise NotFound(f"there is no execution {execution_id} here")
+    return str(found[0][0])
 
 
 def _facts(approval: Approval) -> dict[str, Any]:
     """What the audit trail says about a request."""
-    request = approval.request
-    return {
+    request, about = approval.request, approval.about
+    told = {
         "kind": request.kind, "title": request.title, "digest": approval.digest, "execution_id": request.origin.execution_id,
         "process_id": request.origin.process_id, "step": request.origin.step, "requested_by": approval.requested_by,
+        "agent": about.agent, "run_id": about.run_id, "action": about.heading, "action_digest": about.digest or "",
     }  # fmt: skip
+    return {name: value for name, value in told.items() if value != ""}
 
 
-def _digest_of(request: HumanRequest) -> str:
+def _digest_of(request: HumanRequest, about: About) -> str:
     shown = asdict(request)
+    if about.digest:
+        shown |= {"action_digest": about.digest, "summary": about.summary, "needed": about.needed}
     return _sha256({name: shown[name] for name in sorted(shown)})
 
 
@@ -282,14 +366,26 @@ def _sha256(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _approval(row: ApprovalRow) -> Approval:
-    origin = Origin(row.execution_id, row.process_id, row.step, row.path, row.iteration, row.host_call, row.attempt)
+def _approvals(scope: TenantScope, rows: Sequence[ApprovalRow]) -> list[Approval]:
+    votes: dict[str, list[Vote]] = {row.id: [] for row in rows}
+    for each in scope.select(ApprovalVoteRow).where(ApprovalVoteRow.approval_id.in_(list(votes))).order_by(ApprovalVoteRow.at):
+        votes[each.approval_id].append(Vote(each.login, cast(Verdict, each.verdict), each.comment, each.at))
+    return [_approval(row, votes[row.id]) for row in rows]
+
+
+def _approval(row: ApprovalRow, votes: Sequence[Vote]) -> Approval:
+    origin = Origin(row.execution_id or "", row.process_id, row.step, row.path, row.iteration, row.host_call, row.attempt)
     request = HumanRequest(
         kind=cast(Kind, row.kind), title=row.title, origin=origin, reason=row.reason, details=row.details,
         schema=row.answer_schema, choices=tuple(row.choices), approvers=tuple(row.approvers), expires_at=row.expires_at,
     )  # fmt: skip
+    about = About(
+        row.asked_by or f"execution:{row.execution_id}", row.agent, row.run_id, row.needed, row.heading, row.summary,
+        row.action_digest, row.policy, row.idempotency_key,
+    )  # fmt: skip
     return Approval(
         id=row.id, request=request, status=cast(Status, row.status), digest=row.digest, requested_by=row.requested_by,
-        created_at=row.created_at, closed_at=row.closed_at, decided_by=row.decided_by, decided_login=row.decided_login,
-        answer=row.answer, comment=row.comment,
+        about=about, created_at=row.created_at, closed_at=row.closed_at, decided_by=row.decided_by,
+        decided_login=row.decided_login, answer=row.answer, comment=row.comment, used_at=row.used_at, used_by=row.used_by,
+        votes=tuple(votes),
     )  # fmt: skip

@@ -39,9 +39,13 @@ class Origin:
     attempt: int = 1
 
 
+# A request that belongs to no execution.
+NOWHERE = Origin("", "", "", "")
+
+
 @dataclass(frozen=True)
 class HumanRequest:
-    """What an execution asks of people; `expires_at` is in epoch milliseconds, None means never.
+    """What is asked of people; `expires_at` is in epoch milliseconds, None means never.
 
     `schema` is JSON Schema of the answer to an `input`, `choices` are the possible ones to a `choice`.  `approvers` are
     `role:<role>` (that role or a higher one) and `user:<login>`; when there are any, nobody else decides.

@@ -141,8 +141,52 @@ def test_a_broken_callback_does_not_hide_the_result(database: Path, caplog: pyte
 
 
 def test_a_callback_needs_a_write(database: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"db\.write"):
-        db.after_commit(lambda: None)
+    for verb in (db.after_commit, db.in_any_case):
+        with pytest.raises(RuntimeError, match=r"db\.write"):
+            verb(lambda: None)
+
+
+def refuse() -> None:
+    note("undone")
+    db.in_any_case(lambda: note("refused"))
+    raise ValueError("no")
+
+
+def test_what_is_written_in_any_case_outlives_the_write_that_is_undone(database: Path) -> None:
+    with pytest.raises(ValueError, match="no"):
+        db.write(refuse)
+    assert committed(database) == ["refused"]
+    with gathering():
+        good, bad = db.submit(lambda: note("one")), db.submit(refuse)
+    with pytest.raises(ValueError, match="no"):
+        bad.result(10)
+    assert good.result(10) == 1
+    assert committed(database) == ["refused", "one", "refused"]
+
+
+def test_what_is_written_in_any_case_is_the_last_part_of_a_write_that_holds(database: Path) -> None:
+    def outer() -> None:
+        with pytest.raises(ValueError, match="no"), db.savepoint():
+            refuse()
+        note("one")
+
+    db.write(outer)
+    assert committed(database) == ["one", "refused"]
+
+
+def test_what_cannot_be_written_in_any_case_is_in_the_log(database: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> None:
+        raise RuntimeError("broken entry")
+
+    def outer() -> None:
+        note("undone")
+        db.in_any_case(broken)
+
+    with pytest.raises(RuntimeError, match="broken entry"):
+        db.write(outer)
+    assert committed(database) == []
+    assert "is lost" in caplog.text
+    assert db.write(lambda: note("one")) == 1
 
 
 def test_readers_cannot_write(database: Path) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,46 @@ def test_every_tenant_table_goes_with_its_tenant(database: Path) -> None:
     for table in with_tenant:
         keys = db.rows(f"PRAGMA foreign_key_list({table})")
         assert any(row[3] == "tenant_id" and row[6] == "CASCADE" for row in keys), table
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database without a schema."""
+    cluster = None if request.param == "sqlite" else request.getfixturevalue("cluster")
+    return f"sqlite:///{tmp_path}/gos.db" if cluster is None else str(cluster.make_database())
+
+
+def test_requests_to_people_survive_that_their_table_is_made_anew(new_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = migrations.all_migrations()
+    db.open_database(new_url)
+    try:
+        with monkeypatch.context() as before:
+            before.setattr(migrations, "all_migrations", lambda: every[: names_of(every).index("action_approvals")])
+            migrations.migrate()
+        for sql in OLD_REQUEST:
+            db.write(partial(db.execute, sql))
+        migrations.migrate()
+        found = db.rows("SELECT title, status, execution_id, requested_by, needed, asked_by, action_digest FROM approval")
+        assert found == [("Ship?", "pending", "exe_1", "key:k", 1, "", None)]
+        db.write(lambda: db.execute("INSERT INTO approval_vote VALUES ('one', 'apr_1', 'usr_1', 'ann', 'approve', '', 1)"))
+        db.write(lambda: db.execute("DELETE FROM execution"))
+        assert db.rows("SELECT 1 FROM approval UNION ALL SELECT 1 FROM approval_vote") == []
+    finally:
+        db.close_database()
+
+
+def names_of(every: list[migrations.Migration]) -> list[str]:
+    return [migration.name for migration in every]
+
+
+OLD_REQUEST = (
+    "INSERT INTO tenant (id, name, kind, created_at) VALUES ('one', 'One', 'standard', 1)",
+    """INSERT INTO process (tenant_id, id, name, definition, files, draft_digest, created_at, updated_at)
+       VALUES ('one', 'p', 'P', '{}', '{}', '', 1, 1)""",
+    """INSERT INTO execution (tenant_id, id, process_id, version, status, input, priority, created_at, enqueued_at, active_ms,
+       lease_until, fence, claims, cancel_requested, actor, request_id)
+       VALUES ('one', 'exe_1', 'p', 1, 'running', '{}', 0, 1, 1, 0, 0, 0, 0, 0, 'system', '')""",
+    """INSERT INTO approval (tenant_id, id, kind, title, reason, choices, approvers, digest, status, execution_id, process_id,
+       step, path, iteration, host_call, attempt, requested_by, created_at, comment) VALUES ('one', 'apr_1', 'approval',
+       'Ship?', '', '[]', '[]', 'd', 'pending', 'exe_1', 'p', 's', 's', '', 0, 1, 'key:k', 1, '')""",
+)
