@@ -2,6 +2,7 @@
 
 from . import (
     actions,
+    agents,
     approvals,
     bulk,
     calls,
@@ -41,7 +42,7 @@ from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    actions, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents, domains, dry_runs,
+    actions, agents, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents, domains, dry_runs,
     executions, integrations, keys, kill_switches, llm, logs, oauth, previews, processes, publishing, replay, retention,
     retry_plan, reviews, shares, solutions, tenants, traffic, triggers, version_diff, visits, webapps, webhooks,
 )  # fmt: skip

@@ -37,7 +37,7 @@ class PlannedChangeView(View):
     `failed`: a WebApp whose version was made, and why that is not published.
     """
 
-    kind: Literal["connector", "secret", "collection", "integration", "process", "webapp"]
+    kind: Literal["connector", "secret", "collection", "integration", "process", "webapp", "agent"]
     id: str
     action: Literal["create", "update", "unchanged", "missing", "delete", "leftover"]
     summary: str

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from appliance.agents.definition import Definition as AgentDefinition
+from appliance.agents.definition import parse_definition as parse_agent
 from appliance.core import ids, yaml12
 from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, ValidationFailed
 from appliance.datapool.definition import read_definition
@@ -30,7 +32,6 @@ IGNORED_FOLDERS = ("docs", "tests", "sample", "__MACOSX")
 _IGNORED_FILE = re.compile(r"(README|LICENSE|CHANGELOG|NOTICE)(\.[A-Za-z]+)?")
 _LATER = {
     "SKILLS": "skills",
-    "agents": "agents",
     "policies": "policies",
 }
 _SECRET_NAME = re.compile(r"[A-Za-z_]\w{0,62}", re.ASCII)
@@ -94,6 +95,7 @@ class Solution:
     integrations: Mapping[str, SolutionIntegration] = field(default_factory=dict)
     processes: Mapping[str, SolutionProcess] = field(default_factory=dict)
     webapps: Mapping[str, SolutionApp] = field(default_factory=dict)
+    agents: Mapping[str, AgentDefinition] = field(default_factory=dict)
 
     def needed_connectors(self) -> list[str]:
         """By `needs` and by the integrations."""
@@ -144,13 +146,16 @@ class _Reader:
         collections: dict[str, Mapping[str, Any]] = {}
         integrations: dict[str, SolutionIntegration] = {}
         processes: dict[str, SolutionProcess] = {}
+        agents: dict[str, AgentDefinition] = {}
         for path in sorted(self.files):
             folder, _, rest = path.partition("/")
             if folder == "collections" and (name := self.single(path, rest)) is not None:
                 collections[name] = self.collection(path, name)
             elif folder == "integrations" and (name := self.single(path, rest)) is not None:
                 integrations |= {name: read} if (read := self.integration(path, name)) else {}
-            elif folder not in ("collections", "integrations", "processes", WEBAPPS) and path != ROOT_FILE:
+            elif folder == "agents" and (name := self.single(path, rest)) is not None:
+                agents |= {name: agent} if (agent := self.agent(path, name)) else {}
+            elif folder not in ("collections", "integrations", "processes", "agents", WEBAPPS) and path != ROOT_FILE:
                 self.unknown(path, folder)
         process_ids = self.folders("processes", "a process is a folder processes/<id>/ with process.yaml and its files")
         for process_id in process_ids:
@@ -159,7 +164,7 @@ class _Reader:
         webapps = {app_id: app for app_id in apps if (app := self.webapp(app_id)) is not None}
         return Solution(
             self.name(root, lines), self.text(root.get("description", ""), "description", lines), *needs,
-            collections, integrations, processes, webapps,
+            collections, integrations, processes, webapps, agents,
         )  # fmt: skip
 
     def unknown(self, path: str, folder: str) -> None:
@@ -169,8 +174,8 @@ class _Reader:
         else:
             self.problem(
                 path,
-                "a solution has solution.yaml, processes/, collections/, integrations/ and webapps/; README, LICENSE, CHANGELOG, "
-                "NOTICE, docs/, tests/, sample/ and hidden files are ignored. Take this one out",
+                "a solution has solution.yaml, processes/, collections/, integrations/, webapps/ and agents/; README, LICENSE, "
+                "CHANGELOG, NOTICE, docs/, tests/, sample/ and hidden files are ignored. Take this one out",
                 code="unknown_file",
             )
 
@@ -291,6 +296,16 @@ class _Reader:
         except ValidationFailed as error:
             self.coded(path, error, lines)
         return SolutionIntegration(spec, frozenset(names), lines)
+
+    def agent(self, path: str, name: str) -> AgentDefinition | None:
+        data, lines = self.document(path, (), ())
+        if not data:
+            return None
+        try:
+            return parse_agent(name, data)
+        except ApplianceError as error:
+            self.coded(path, error, lines)
+            return None
 
     def folders(self, top: str, sentence: str) -> Iterator[str]:
         """The names of the folders in a folder, in which nothing else belongs."""

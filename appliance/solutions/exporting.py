@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from appliance.agents import versions as agents
 from appliance.core import db, yaml12
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
@@ -22,7 +23,7 @@ _READS = ("entities.read", "integrations.read", "processflow.read")
 def export_solution(
     scope: TenantScope, integrations: Integrations, webapps: Mapping[str, SolutionApp] | None = None, *, drafts: bool = False
 ) -> dict[str, bytes]:
-    """The tenant's collections, integrations and processes by path; published versions, or the drafts of all;
+    """The tenant's collections, integrations, agents and processes by path; published versions, or the drafts of all;
     and these WebApps.
 
     A process that was never published is left out unless `drafts`.  ScopeMissing.
@@ -40,6 +41,9 @@ def export_solution(
             files[f"integrations/{integration.slug}.yaml"] = yaml12.dump(_integration(integration))
             connectors.add(integration.connector)
             open_settings(integration.settings, {}, secrets.add)
+        for agent in read_all(lambda page: agents.list_agents(scope, page)):
+            scope.require("agents.read")
+            files[f"agents/{agent.id}.yaml"] = yaml12.dump(agents.get_version(scope, agent.id).definition.document())
         for process in read_all(lambda page: versions.list_processes(scope, page)):
             files |= _process(scope, process, drafts)
     apps = dict(webapps or {})

@@ -12,6 +12,7 @@ from appliance.integrations.service import Integrations
 from appliance.integrations.settings import is_marker, secret_targets, value_at
 from appliance.processes import versions
 from appliance.sandbox import Pool
+from appliance.solutions.agents import plan_agent
 from appliance.solutions.changes import Change
 from appliance.solutions.definition import Solution, SolutionIntegration, SolutionProcess
 from appliance.solutions.deploying import plan_app
@@ -47,6 +48,7 @@ def make_plan(
         *(_integration(scope, tools, slug, solution.integrations[slug]) for slug in sorted(solution.integrations)),
         *(_process(scope, tools, solution, process_id) for process_id in sorted(solution.processes)),
         *(plan_app(scope, tools.webapps, tools.integrations, solution, app_id) for app_id in sorted(solution.webapps)),
+        *(plan_agent(scope, tools.integrations, solution, agent_id) for agent_id in sorted(solution.agents)),
         *find_leftover(scope, Births(scope, tools.integrations, tools.webapps), solution, PruneOptions(prune, allow_loss)),
     ]
 

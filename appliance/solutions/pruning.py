@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from appliance.agents import versions as agents
 from appliance.core.errors import NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
@@ -23,7 +24,7 @@ from appliance.webapps.routes import Route, parse_routes
 from appliance.webapps.service import WebApps
 
 # What uses comes before what it uses.
-_ORDER: Mapping[Kind, int] = {"webapp": 0, "process": 1, "integration": 2, "collection": 3}
+_ORDER: Mapping[Kind, int] = {"webapp": 0, "agent": 1, "process": 2, "integration": 3, "collection": 4}
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def _held(solution: Solution) -> Iterator[tuple[Kind, str]]:
     yield from (("integration", slug) for slug in solution.integrations)
     yield from (("process", process_id) for process_id in solution.processes)
     yield from (("webapp", app_id) for app_id in solution.webapps)
+    yield from (("agent", agent_id) for agent_id in solution.agents)
 
 
 class Births:
@@ -89,6 +91,7 @@ class Births:
             "collection": lambda name: datapool.get_collection(scope, name)["created_at"],
             "integration": lambda slug: integrations.get_integration(scope, slug).created_at,
             "process": lambda process_id: versions.get_process(scope, process_id).created_at,
+            "agent": lambda agent_id: agents.get_agent(scope, agent_id).created_at,
             **({"webapp": lambda app_id: webapps.get_app(scope, app_id).created_at} if webapps is not None else {}),
         }
 
@@ -140,6 +143,8 @@ class _Obstacles:
             for status in OPEN:
                 for found in executions.list_executions(self._scope, ExecutionFilter(name, status), PageRequest(1)).items:
                     return f"the execution {found.id} of it is {status}; cancel it, or wait until it is finished"
+        if kind == "agent" and (run := agents.find_open_run(self._scope, name)) is not None:
+            return f"the run {run} of it is not finished; cancel it, or wait until it is"
         if kind == "collection":
             return self._collection(name)
         if kind == "webapp" and not self._options.allow_loss and (hosts := domains.hosts_of(self._scope, name)):

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from appliance.agents import versions as agents
 from appliance.core import db
 from appliance.core.errors import Conflict, Detail
 from appliance.core.scope import TenantScope
@@ -22,7 +23,7 @@ __all__ = ["ApplyOptions", "Change", "Checks", "Tools", "apply_solution", "check
 
 _SCOPES = {
     "collection": ("datapool.admin",), "integration": ("integrations.write",), "process": ("processflow.write",),
-    "webapp": ("webapps.write", "webapps.publish"),
+    "webapp": ("webapps.write", "webapps.publish"), "agent": ("agents.write",),
 }  # fmt: skip
 
 
@@ -38,7 +39,8 @@ class ApplyOptions:
 
 def required_scopes(solution: Solution) -> list[str]:
     """What a key needs, besides solutions.apply, for the kinds of things this solution holds; for WebApps only what it changes."""
-    held = {"collection": solution.collections, "integration": solution.integrations, "process": solution.processes}
+    held = {"collection": solution.collections, "integration": solution.integrations, "process": solution.processes,
+            "agent": solution.agents}  # fmt: skip
     return sorted(name for kind, items in held.items() if items for name in _SCOPES[kind])
 
 
@@ -131,6 +133,8 @@ def _perform(scope: TenantScope, tools: Tools, solution: Solution, change: Chang
     elif change.kind == "process":
         row, _ = versions.save_draft(scope, change.id, solution.processes[change.id].draft)
         versions.publish_checked(scope, change.id, row.draft_digest, versions.PublishRequest(options.message))
+    elif change.kind == "agent":
+        agents.save_agent(scope, solution.agents[change.id])
 
 
 def _delete(scope: TenantScope, tools: Tools, change: Change, options: ApplyOptions) -> None:
@@ -143,3 +147,5 @@ def _delete(scope: TenantScope, tools: Tools, change: Change, options: ApplyOpti
         versions.delete_process(scope, change.id)
     elif change.kind == "webapp" and tools.webapps is not None:
         tools.webapps.delete_app(scope, change.id, force=True)
+    elif change.kind == "agent":
+        agents.delete_agent(scope, change.id)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from appliance.solutions.archive import write_zip
+from tests.api.agent_examples import AGENTS
 from tests.api.delivery_examples import DELIVERY
 from tests.api.document_examples import DOCUMENTS
 from tests.api.domain_examples import DOMAINS
@@ -12,7 +13,7 @@ from tests.api.resources import FIELDS, Resources, fresh
 from tests.api.webapp_examples import WEBAPPS
 
 __all__ = ["EXAMPLES", "Example", "solution"]
-EXAMPLES: dict[str, Callable[[Resources], Example]] = {**WEBAPPS, **DELIVERY, **DOCUMENTS, **DOMAINS}
+EXAMPLES: dict[str, Callable[[Resources], Example]] = {**WEBAPPS, **DELIVERY, **DOCUMENTS, **DOMAINS, **AGENTS}
 Make = Callable[[Resources], Example]
 
 

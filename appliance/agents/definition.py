@@ -1,0 +1,239 @@
+"""What an agent is: read from data with every problem at once; pure, no database."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from appliance.connectors.schemas import SchemaInvalid, compile_schema
+from appliance.core import clock, ids
+from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, ValidationFailed
+
+MEMBERS = ("id", "name", "description", "model", "instructions", "tools", "skills", "policy", "budget", "output")
+MOST_TEXT = {"name": 200, "description": 2_000, "instructions": 60_000}
+MOST_NAMES = 100
+MOST_SCHEMA_BYTES = 32 << 10
+# The tools of CONTRACT § 12 that an agent may be given.  It waits for people by itself, and what its skills are says `skills`.
+TOOLS = (
+    "list_tenant_integrations", "execute_tenant_integration", "request_human_input", "execute_process", "get_execution",
+    "query_entities", "write_entities", "search_documents", "read_document", "read_logs", "publish_webapp",
+)  # fmt: skip
+LOAD_SKILL, LIST_SKILLS = "load_tenant_skill", "list_tenant_skills"
+LIST_ACTIONS, CALL_ACTION = "list_tenant_integrations", "execute_tenant_integration"
+_BY_THEMSELVES = {
+    LIST_SKILLS: "its skills are in the prompt; name them in skills",
+    LOAD_SKILL: "it comes with skills; name them there",
+    "get_human_input": "a run waits for the answer by itself",
+    CALL_ACTION: "name what it may call as integration:operation",
+    LIST_ACTIONS: "it comes with integration:operation",
+}
+_OPERATION = re.compile(r"[A-Za-z][\w.-]{0,99}", re.ASCII)
+_COST = 1_000.0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one run may use at most: model turns, tool calls, tokens in and out, cost in the
+    currency of the model's prices, seconds of working (not waiting)."""
+
+    turns: int = 20
+    tool_calls: int = 50
+    tokens: int = 200_000
+    cost: float = 1.0
+    seconds: int = 600
+
+
+_MOST = {"turns": 200, "tool_calls": 1_000, "tokens": 10_000_000, "seconds": 86_400}
+
+
+@dataclass(frozen=True)
+class Definition:
+    """An agent: `model` is an LLM profile; `tools` are names of tools, `actions` (integration, operation or `*`);
+    `policies` must be active for a run to begin or go on; `output` is the JSON Schema of what it must answer, None for text."""
+
+    id: str
+    name: str
+    model: str
+    instructions: str
+    description: str = ""
+    tools: tuple[str, ...] = ()
+    actions: tuple[tuple[str, str], ...] = ()
+    skills: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    budget: Budget = field(default_factory=Budget)
+    output: Mapping[str, Any] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """The definition as one writes it; parsing that gives this again."""
+        return {
+            "id": self.id, "name": self.name, "model": self.model, "instructions": self.instructions,
+            **({"description": self.description} if self.description else {}),
+            "tools": [*self.tools, *(f"{slug}:{operation}" for slug, operation in self.actions)],
+            "skills": list(self.skills), "policy": list(self.policies), "budget": asdict(self.budget),
+            **({"output": dict(self.output)} if self.output is not None else {}),
+        }  # fmt: skip
+
+    def digest(self) -> str:
+        """SHA-256 of what the definition says, however it is written."""
+        text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def may_call(self, integration: str, operation: str) -> bool:
+        """Whether the definition lists this operation."""
+        return (integration, operation) in self.actions or (integration, "*") in self.actions
+
+
+def parse_definition(agent_id: str, data: Any) -> Definition:
+    """The definition of the agent `agent_id`; DefinitionInvalid lists everything that is wrong, with pointers."""
+    reader = _Reader(data if isinstance(data, Mapping) else {})
+    if not isinstance(data, Mapping):
+        reader.wrong("", "a definition is an object")
+    made = reader.definition(agent_id)
+    if reader.problems:
+        more = f" (and {len(reader.problems) - 1} more, see details)" if len(reader.problems) > 1 else ""
+        first = reader.problems[0]
+        raise DefinitionInvalid(f"the agent is not valid: {first.pointer or '/'} {first.message}{more}", details=reader.problems)
+    return made
+
+
+class _Reader:
+    """Reads member by member and collects what is wrong."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.data = data
+        self.problems: list[Detail] = []
+
+    def wrong(self, pointer: str, message: str, code: str = "validation_failed") -> None:
+        self.problems.append(Detail(pointer, code, message))
+
+    def definition(self, agent_id: str) -> Definition:
+        for member in self.data:
+            if member not in MEMBERS:
+                known = f"is not known here; known are {', '.join(MEMBERS)}"
+                self.wrong(f"/{str(member)[:60]}", f"{str(member)[:60]!r} {known}", "unknown_member")
+        self.slug(agent_id, "")
+        if self.data.get("id", agent_id) != agent_id:
+            self.wrong("/id", f"the id is {str(self.data['id'])[:80]!r}, the address says {agent_id!r}")
+        tools, actions = self.tools()
+        given = self.data.get("policy")
+        return Definition(
+            id=agent_id, name=self.text("name", agent_id), model=self.model(), instructions=self.text("instructions"),
+            description=self.text("description", ""), tools=tools, actions=actions, skills=self.slugs("skills"),
+            policies=self.slugs("policy", [given] if isinstance(given, str) else given), budget=self.budget(), output=self.output(),
+        )  # fmt: skip
+
+    def text(self, member: str, default: str | None = None) -> str:
+        if member not in self.data and default is not None:
+            return default
+        value = self.data.get(member)
+        if not isinstance(value, str) or (not value.strip() and default is None) or len(value) > MOST_TEXT[member] or "\0" in value:
+            self.wrong(f"/{member}", f"{member} is a text of 1 to {MOST_TEXT[member]} characters")
+            return ""
+        return value
+
+    def slug(self, name: Any, pointer: str) -> bool:
+        try:
+            ids.check_slug(name if isinstance(name, str) else str(name))
+        except ValidationFailed as error:
+            self.wrong(pointer, error.message)
+            return False
+        return isinstance(name, str)
+
+    def model(self) -> str:
+        name = self.data.get("model", "default")
+        return str(name) if self.slug(name, "/model") else ""
+
+    def names(self, member: str, given: Any) -> list[Any]:
+        if given is None:
+            return []
+        if not isinstance(given, list) or len(given) > MOST_NAMES:
+            self.wrong(f"/{member}", f"{member} is a list of at most {MOST_NAMES} names")
+            return []
+        for index, name in enumerate(given):
+            if not isinstance(name, str) or name in given[:index]:
+                self.wrong(f"/{member}/{index}", "each is a text, and stands here once")
+                return []
+        return given
+
+    def slugs(self, member: str, given: Any = None) -> tuple[str, ...]:
+        names = self.names(member, self.data.get(member) if given is None else given)
+        return tuple(name for index, name in enumerate(names) if self.slug(name, f"/{member}/{index}"))
+
+    def tools(self) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+        tools: list[str] = []
+        actions: list[tuple[str, str]] = []
+        for index, name in enumerate(self.names("tools", self.data.get("tools"))):
+            slug, colon, operation = name.partition(":")
+            pointer = f"/tools/{index}"
+            if colon:
+                if self.slug(slug, pointer) and (operation == "*" or _OPERATION.fullmatch(operation)):
+                    actions.append((slug, operation))
+                else:
+                    self.wrong(pointer, f"{name[:80]!r} is not integration:operation, nor integration:* for all of them")
+            elif name in _BY_THEMSELVES:
+                self.wrong(pointer, f"{name} is not listed: {_BY_THEMSELVES[name]}")
+            elif name not in TOOLS:
+                known = ", ".join(tool for tool in TOOLS if tool not in _BY_THEMSELVES)
+                self.wrong(pointer, f"{name[:80]!r} is no tool; known are {known}, and integration:operation")
+            else:
+                tools.append(name)
+        return tuple(tools), tuple(actions)
+
+    def budget(self) -> Budget:
+        given = self.data.get("budget")
+        if given is None:
+            return Budget()
+        if not isinstance(given, Mapping):
+            self.wrong("/budget", f"budget has {', '.join(asdict(Budget()))}")
+            return Budget()
+        values: dict[str, Any] = {}
+        for member, value in given.items():
+            found = self.amount(str(member), value)
+            if found is not None:
+                values[str(member)] = found
+        return Budget(**values)
+
+    def amount(self, member: str, value: Any) -> int | float | None:
+        pointer = f"/budget/{member[:60]}"
+        if member == "cost":
+            if type(value) in (int, float) and 0 < value <= _COST:
+                return float(value)
+            self.wrong(pointer, f"cost is in the currency of the model's prices, more than 0 and at most {_COST:g}")
+        elif member not in _MOST:
+            self.wrong(pointer, f"a budget has {', '.join(asdict(Budget()))}", "unknown_member")
+        elif member == "seconds" and isinstance(value, str):
+            return self.span(value, pointer)
+        elif type(value) is int and 1 <= value <= _MOST[member]:
+            return value
+        else:
+            self.wrong(pointer, f"{member} is a whole number from 1 to {_MOST[member]}")
+        return None
+
+    def span(self, text: str, pointer: str) -> int | None:
+        try:
+            seconds = clock.parse_duration(text, pointer=pointer) // 1000
+        except ApplianceError as error:
+            self.wrong(pointer, error.message)
+            return None
+        if not 1 <= seconds <= _MOST["seconds"]:
+            self.wrong(pointer, "seconds is a duration from 1s to 24h")
+            return None
+        return seconds
+
+    def output(self) -> Mapping[str, Any] | None:
+        given = self.data.get("output")
+        if given is None:
+            return None
+        if not isinstance(given, Mapping) or given.get("type") != "object":
+            self.wrong("/output", 'output is a JSON Schema with "type": "object"')
+            return None
+        try:
+            if len(json.dumps(given)) > MOST_SCHEMA_BYTES:
+                raise SchemaInvalid(f"it has more than {MOST_SCHEMA_BYTES >> 10} KB")
+            compile_schema(dict(given))
+        except (SchemaInvalid, ValueError, RecursionError) as error:
+            self.wrong("/output", f"no JSON Schema that can be used: {str(error)[:300]}")
+            return None
+        return given

@@ -1,0 +1,89 @@
+"""Tables of agents and their runs."""
+
+import peewee
+
+from appliance.core.db import JsonField, TenantModel
+
+
+class AgentRow(TenantModel):
+    label = "agent"
+    id = peewee.TextField()
+    name = peewee.TextField()
+    version = peewee.IntegerField()
+    digest = peewee.TextField()
+    created_at = peewee.BigIntegerField()
+    updated_at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "agent"
+        primary_key = peewee.CompositeKey("tenant_id", "id")
+
+
+class AgentVersionRow(TenantModel):
+    label = "version"
+    agent_id = peewee.TextField()
+    version = peewee.IntegerField()
+    definition = JsonField()
+    digest = peewee.TextField()
+    created_at = peewee.BigIntegerField()
+    created_by = peewee.TextField()
+
+    class Meta:
+        table_name = "agent_version"
+        primary_key = peewee.CompositeKey("tenant_id", "agent_id", "version")
+
+
+class AgentRunRow(TenantModel):
+    """One task of an agent; `actor` and `scopes` are those of who started it, beyond which it never acts."""
+
+    label = "run"
+    id = peewee.TextField()
+    agent_id = peewee.TextField()
+    version = peewee.IntegerField()
+    status = peewee.TextField()  # queued | running | waiting | succeeded | failed | cancelled
+    waiting_for = JsonField(null=True)
+    input = JsonField()
+    output = JsonField(null=True)
+    error = JsonField(null=True)
+    turns = peewee.IntegerField()
+    tool_calls = peewee.IntegerField()
+    input_tokens = peewee.BigIntegerField()
+    output_tokens = peewee.BigIntegerField()
+    cost_nano = peewee.BigIntegerField()
+    skills = JsonField()
+    tainted_by = JsonField()
+    idempotency = peewee.TextField(null=True)
+    created_at = peewee.BigIntegerField()
+    started_at = peewee.BigIntegerField(null=True)
+    finished_at = peewee.BigIntegerField(null=True)
+    next_run_at = peewee.BigIntegerField(null=True)
+    active_ms = peewee.BigIntegerField()
+    owner = peewee.TextField(null=True)
+    lease_until = peewee.BigIntegerField()
+    fence = peewee.IntegerField()
+    claims = peewee.IntegerField()
+    cancel_requested = peewee.BooleanField()
+    actor = peewee.TextField()
+    scopes = JsonField()
+    request_id = peewee.TextField()
+
+    class Meta:
+        table_name = "agent_run"
+        primary_key = peewee.CompositeKey("tenant_id", "id")
+
+
+class AgentJournalRow(TenantModel):
+    """What a run did, in order; `call` counts the tool calls of a turn from 1, 0 for what belongs to the turn itself."""
+
+    label = "entry"
+    run_id = peewee.TextField()
+    number = peewee.IntegerField()
+    kind = peewee.TextField()
+    turn = peewee.IntegerField()
+    call = peewee.IntegerField()
+    data = JsonField()
+    at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "agent_journal"
+        primary_key = peewee.CompositeKey("tenant_id", "run_id", "number")

@@ -1,0 +1,126 @@
+"""Agents as they are kept: each change is a numbered version that stays as it is."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock, db
+from appliance.core.errors import AlreadyExists, Conflict, VersionConflict
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+
+from .definition import Definition, parse_definition
+from .models import AgentRow, AgentRunRow, AgentVersionRow
+
+OPEN = ("queued", "running", "waiting")
+
+
+@dataclass(frozen=True)
+class Agent:
+    """An agent as it is now: `version` is its latest, the one that new runs follow.  Times are epoch milliseconds."""
+
+    id: str
+    name: str
+    version: int
+    digest: str
+    created_at: int
+    updated_at: int
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of an agent; it never changes."""
+
+    agent_id: str
+    version: int
+    definition: Definition
+    digest: str
+    created_at: int
+    created_by: str
+
+
+def list_agents(scope: TenantScope, page: PageRequest) -> Page[Agent]:
+    """The tenant's agents by id."""
+    fields = {"id": AgentRow.id, "name": AgentRow.name, "created_at": AgentRow.created_at, "updated_at": AgentRow.updated_at}
+    return paginate(scope.select(AgentRow), page, fields, default="id").map(_agent)
+
+
+def get_agent(scope: TenantScope, agent_id: str) -> Agent:
+    """One agent; NotFound otherwise."""
+    return _agent(scope.get(AgentRow, id=agent_id))
+
+
+def save_agent(
+    scope: TenantScope, definition: Definition, *, create_only: bool = False, if_match: str | None = None
+) -> tuple[Agent, bool]:
+    """Create an agent, or make its next version unless nothing changed; answers it and whether it is new.
+
+    AlreadyExists with `create_only`; VersionConflict when its digest is not `if_match`.
+    """
+    now, digest = clock.now_ms(), definition.digest()
+
+    def save() -> tuple[Agent, bool]:
+        found = scope.find(AgentRow, id=definition.id)
+        if found is not None and create_only:
+            raise AlreadyExists(f"there is an agent {definition.id!r} already; PUT makes its next version", pointer="/id")
+        if if_match is not None and (found is None or found.digest != if_match):
+            raise VersionConflict("the agent is not the one you read; read it again and repeat your change")
+        if found is not None and found.digest == digest:
+            return _agent(found), False
+        version = 1 if found is None else found.version + 1
+        values = {"name": definition.name, "version": version, "digest": digest, "updated_at": now}
+        if found is None:
+            scope.insert(AgentRow, id=definition.id, created_at=now, **values)
+        else:
+            scope.update(AgentRow, **values).where(AgentRow.id == definition.id).execute()
+        scope.insert(
+            AgentVersionRow, agent_id=definition.id, version=version, definition=definition.document(), digest=digest,
+            created_at=now, created_by=scope.actor,
+        )  # fmt: skip
+        audit.record(scope, "agent.change" if found else "agent.create", definition.id, {"version": version, "digest": digest})
+        return get_agent(scope, definition.id), found is None
+
+    return db.write(save)
+
+
+def delete_agent(scope: TenantScope, agent_id: str) -> None:
+    """Delete an agent with its versions and runs; NotFound, Conflict while a run of it is open."""
+
+    def delete() -> None:
+        scope.get(AgentRow, id=agent_id)
+        if (run_id := find_open_run(scope, agent_id)) is not None:
+            raise Conflict(f"the run {run_id} of it is not finished; cancel it, or wait until it is")
+        scope.delete(AgentRow).where(AgentRow.id == agent_id).execute()
+        audit.record(scope, "agent.delete", agent_id)
+
+    db.write(delete)
+
+
+def find_open_run(scope: TenantScope, agent_id: str) -> str | None:
+    """The id of a run of the agent that is not finished, if there is one."""
+    running = (AgentRunRow.agent_id == agent_id) & AgentRunRow.status.in_(OPEN)
+    row = scope.select(AgentRunRow, AgentRunRow.id).where(running).first()
+    return None if row is None else str(row.id)
+
+
+def list_versions(scope: TenantScope, agent_id: str, page: PageRequest) -> Page[Version]:
+    """The versions of an agent, newest first; NotFound."""
+    get_agent(scope, agent_id)
+    query = scope.select(AgentVersionRow).where(AgentVersionRow.agent_id == agent_id)
+    fields = {"version": AgentVersionRow.version, "created_at": AgentVersionRow.created_at}
+    return paginate(query, page, fields, default="-version", tie="version").map(_version)
+
+
+def get_version(scope: TenantScope, agent_id: str, version: int | None = None) -> Version:
+    """One version, or the latest; NotFound."""
+    latest = get_agent(scope, agent_id).version
+    return _version(scope.get(AgentVersionRow, agent_id=agent_id, version=version or latest))
+
+
+def _agent(row: Any) -> Agent:
+    return Agent(row.id, row.name, row.version, row.digest, row.created_at, row.updated_at)
+
+
+def _version(row: Any) -> Version:
+    definition = parse_definition(row.agent_id, row.definition)
+    return Version(row.agent_id, row.version, definition, row.digest, row.created_at, row.created_by)

@@ -1,0 +1,30 @@
+"""Agents, their versions, their runs and what each run did."""
+
+STATEMENTS = [
+    """CREATE TABLE agent (
+        tenant_id TEXT NOT NULL REFERENCES tenant (id) ON DELETE CASCADE, id TEXT NOT NULL, name TEXT NOT NULL,
+        version INTEGER NOT NULL, digest TEXT NOT NULL, created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL,
+        PRIMARY KEY (tenant_id, id))""",
+    """CREATE TABLE agent_version (
+        tenant_id TEXT NOT NULL, agent_id TEXT NOT NULL, version INTEGER NOT NULL, definition TEXT NOT NULL,
+        digest TEXT NOT NULL, created_at BIGINT NOT NULL, created_by TEXT NOT NULL,
+        PRIMARY KEY (tenant_id, agent_id, version),
+        FOREIGN KEY (tenant_id, agent_id) REFERENCES agent (tenant_id, id) ON DELETE CASCADE)""",
+    """CREATE TABLE agent_run (
+        tenant_id TEXT NOT NULL, id TEXT NOT NULL, agent_id TEXT NOT NULL, version INTEGER NOT NULL, status TEXT NOT NULL,
+        waiting_for TEXT, input TEXT NOT NULL, output TEXT, error TEXT, turns INTEGER NOT NULL, tool_calls INTEGER NOT NULL,
+        input_tokens BIGINT NOT NULL, output_tokens BIGINT NOT NULL, cost_nano BIGINT NOT NULL, skills TEXT NOT NULL,
+        tainted_by TEXT NOT NULL, idempotency TEXT, created_at BIGINT NOT NULL, started_at BIGINT, finished_at BIGINT,
+        next_run_at BIGINT, active_ms BIGINT NOT NULL, owner TEXT, lease_until BIGINT NOT NULL, fence INTEGER NOT NULL,
+        claims INTEGER NOT NULL, cancel_requested INTEGER NOT NULL, actor TEXT NOT NULL, scopes TEXT NOT NULL,
+        request_id TEXT NOT NULL, PRIMARY KEY (tenant_id, id),
+        FOREIGN KEY (tenant_id, agent_id) REFERENCES agent (tenant_id, id) ON DELETE CASCADE)""",
+    "CREATE UNIQUE INDEX agent_run_idempotency ON agent_run (tenant_id, idempotency) WHERE idempotency IS NOT NULL",
+    "CREATE INDEX agent_run_listed ON agent_run (tenant_id, agent_id, created_at)",
+    "CREATE INDEX agent_run_open ON agent_run (status, next_run_at) WHERE status IN ('queued', 'running', 'waiting')",
+    "CREATE INDEX agent_run_finished ON agent_run (finished_at) WHERE finished_at IS NOT NULL",
+    """CREATE TABLE agent_journal (
+        tenant_id TEXT NOT NULL, run_id TEXT NOT NULL, number INTEGER NOT NULL, kind TEXT NOT NULL, turn INTEGER NOT NULL,
+        call INTEGER NOT NULL, data TEXT NOT NULL, at BIGINT NOT NULL, PRIMARY KEY (tenant_id, run_id, number),
+        FOREIGN KEY (tenant_id, run_id) REFERENCES agent_run (tenant_id, id) ON DELETE CASCADE)""",
+]

@@ -1,0 +1,33 @@
+"""The agents of a solution in a tenant: compared with what is there."""
+
+from appliance.agents import versions
+from appliance.core.errors import NotFound
+from appliance.core.scope import TenantScope
+from appliance.integrations.service import Integrations
+from appliance.solutions.changes import Change
+from appliance.solutions.definition import Solution
+
+
+def plan_agent(scope: TenantScope, integrations: Integrations, solution: Solution, agent_id: str) -> Change:
+    """What an apply would do with this agent."""
+    wanted = solution.agents[agent_id]
+    blocked = _missing_part(scope, integrations, solution, agent_id)
+    try:
+        agent = versions.get_agent(scope, agent_id)
+    except NotFound:
+        return Change("agent", agent_id, "create", "version 1", blocked)
+    if agent.digest == wanted.digest():
+        return Change("agent", agent_id, "unchanged", f"version {agent.version}", blocked)
+    before, after = versions.get_version(scope, agent_id).definition.document(), wanted.document()
+    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return Change("agent", agent_id, "update", f"{', '.join(changed)} changed; version {agent.version + 1}", blocked)
+
+
+def _missing_part(scope: TenantScope, integrations: Integrations, solution: Solution, agent_id: str) -> str | None:
+    """The first integration that its tools name and that is neither in the tenant nor in the solution."""
+    for slug in sorted({slug for slug, _ in solution.agents[agent_id].actions} - set(solution.integrations)):
+        try:
+            integrations.get_integration(scope, slug)
+        except NotFound:
+            return f"it uses the integration {slug}, which is neither here nor in the solution; add integrations/{slug}.yaml"
+    return None
