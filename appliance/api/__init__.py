@@ -28,6 +28,7 @@ from . import (
     retry_plan,
     reviews,
     shares,
+    skills,
     solutions,
     tenants,
     traffic,
@@ -44,7 +45,7 @@ from .routing import ROUTES
 DOMAINS = (
     actions, agents, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents, domains, dry_runs,
     executions, integrations, keys, kill_switches, llm, logs, oauth, previews, processes, publishing, replay, retention,
-    retry_plan, reviews, shares, solutions, tenants, traffic, triggers, version_diff, visits, webapps, webhooks,
+    retry_plan, reviews, shares, skills, solutions, tenants, traffic, triggers, version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

@@ -19,7 +19,7 @@ class ApprovalsQuery(ListQuery):
     execution_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
 
 
-class VoteView(View):
+class ApprovalVoteView(View):
     """What one person decided; `by` is a login."""
 
     by: str
@@ -59,7 +59,7 @@ class ApprovalView(View):
     action_digest: str | None = None
     policy: dict[str, Any] | None = None
     needed: int
-    decisions: list[VoteView] | None = None
+    decisions: list[ApprovalVoteView] | None = None
     requested_by: str
     asked_by: str
     created_at: str
@@ -73,8 +73,8 @@ class ApprovalView(View):
     review_url: str
 
 
-def vote_view(vote: Vote) -> VoteView:
-    return VoteView(by=vote.login, verdict=vote.verdict, comment=vote.comment or None, at=clock.rfc3339(vote.at))
+def vote_view(vote: Vote) -> ApprovalVoteView:
+    return ApprovalVoteView(by=vote.login, verdict=vote.verdict, comment=vote.comment or None, at=clock.rfc3339(vote.at))
 
 
 def approval_view(call: Call, row: Approval) -> ApprovalView:

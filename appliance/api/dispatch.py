@@ -48,7 +48,7 @@ def make_blueprint(services: Services) -> Blueprint:
     """Every declared route under /api/v1, with coded answers for unknown paths and methods."""
     blueprint = Blueprint("api", __name__, url_prefix=PREFIX)
     for declared in ROUTES:
-        rule = re.sub(r"{(\w+)}", r"<\1>", declared.path)
+        rule = re.sub(r"{(\w+)}", r"<\1>", declared.path).replace("<path>", "<path:path>")  # the one that may hold slashes
         blueprint.add_url_rule(
             rule, declared.name, partial(_serve, services, declared), methods=[declared.method], strict_slashes=False
         )

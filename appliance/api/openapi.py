@@ -22,6 +22,7 @@ _MEDIA_SCHEMAS: dict[str, dict[str, Any]] = {
     }
 }
 _ID_PATTERN = "^[A-Za-z0-9_.-]{1,200}$"
+_PATTERNS = {"path": "^[^\\x00-\\x1f]{1,300}$"}  # slashes may come as they are, or as %2F
 
 
 def document(base_url: str) -> dict[str, Any]:
@@ -104,7 +105,7 @@ def _body_content(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 def _parameters(route: Route, schemas: dict[str, Any]) -> list[dict[str, Any]]:
     found = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": _ID_PATTERN}}
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": _PATTERNS.get(name, _ID_PATTERN)}}
         for name in route.parameters
     ]
     if route.query is not None:

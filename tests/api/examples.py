@@ -10,10 +10,11 @@ from tests.api.document_examples import DOCUMENTS
 from tests.api.domain_examples import DOMAINS
 from tests.api.example import Example
 from tests.api.resources import FIELDS, Resources, fresh
+from tests.api.skill_examples import SKILLS
 from tests.api.webapp_examples import WEBAPPS
 
 __all__ = ["EXAMPLES", "Example", "solution"]
-EXAMPLES: dict[str, Callable[[Resources], Example]] = {**WEBAPPS, **DELIVERY, **DOCUMENTS, **DOMAINS, **AGENTS}
+EXAMPLES: dict[str, Callable[[Resources], Example]] = {**WEBAPPS, **DELIVERY, **DOCUMENTS, **DOMAINS, **AGENTS, **SKILLS}
 Make = Callable[[Resources], Example]
 
 

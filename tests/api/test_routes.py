@@ -22,8 +22,8 @@ EVERY = [pytest.param(route, id=f"{route.method} {route.path}") for route in ROU
 WITH_IDS = [pytest.param(route, id=f"{route.method} {route.path}") for route in ROUTES if set(route.parameters) - {"connector"}]
 SCOPED = [pytest.param(route, id=f"{route.method} {route.path}") for route in ROUTES if route.scope]
 UNKNOWN = {"process_id": "proc-unknown", "collection": "things-unknown", "slug": "orders-unknown", "version": "77"}
-SHARED = ("version", "action")  # numbers and names that are the same at every tenant
-MADE_HERE = ("put_process", "set_secret", "put_llm_profile", "put_sample", "put_agent")
+SHARED = ("version", "action", "path")  # numbers and names that are the same at every tenant
+MADE_HERE = ("put_process", "set_secret", "put_llm_profile", "put_sample", "put_agent", "put_skill")
 """PUT routes that create what is not there: nothing foreign can be meant by their names."""
 
 

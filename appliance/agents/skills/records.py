@@ -88,15 +88,34 @@ class Skill:
 class LoadedSkill:
     """What loading a skill answers (CONTRACT § 12); `content` is there when one of its text files was asked for."""
 
-    name: str
-    description: str
-    version_digest: str
+    skill: Skill
     instructions: str = field(repr=False)
     files: tuple[SkillFile, ...]
-    requested_tools: tuple[str, ...]
-    granted_tools: tuple[str, ...]
-    trust: Trust
     content: str | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.skill.name
+
+    @property
+    def description(self) -> str:
+        return self.skill.description
+
+    @property
+    def version_digest(self) -> str:
+        return self.skill.version_digest
+
+    @property
+    def requested_tools(self) -> tuple[str, ...]:
+        return self.skill.requested_tools
+
+    @property
+    def granted_tools(self) -> tuple[str, ...]:
+        return self.skill.granted_tools
+
+    @property
+    def trust(self) -> Trust:
+        return self.skill.trust
 
     @property
     def used(self) -> SkillUsed:

@@ -78,10 +78,7 @@ class Skills:
             check_digest(skill, expected_digest)
             files = self.list_files(scope, name, skill.version_digest)
         content = None if path is None else self._text(scope, _file(files, name, path))
-        return LoadedSkill(
-            name, skill.description, skill.version_digest, self._instructions(scope, files), files, skill.requested_tools,
-            skill.granted_tools, skill.trust, content,
-        )  # fmt: skip
+        return LoadedSkill(skill, self._instructions(scope, files), files, content)
 
     def list_files(self, scope: TenantScope, name: str, digest: str) -> tuple[SkillFile, ...]:
         """The files of one version, in the order of its digest; NotFound."""
