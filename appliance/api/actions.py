@@ -13,7 +13,7 @@ Effect = Literal["read", "idempotent", "write"]
 
 
 class ActionView(View):
-    """An action; `effect` is the most it can do over there."""
+    """An action; `effect` is the most it can do over there, `withheld` why it is not offered at present."""
 
     name: str
     summary: str
@@ -21,6 +21,7 @@ class ActionView(View):
     input: dict[str, Any]
     output: dict[str, Any]
     sample: dict[str, Any]
+    withheld: str | None = None
 
 
 class ActionsQuery(Query):
@@ -47,7 +48,7 @@ class ListedActionView(View):
 def action_view(action: Action) -> ActionView:
     return ActionView(
         name=action.name, summary=action.summary, effect=action.effect, input=dict(action.input), output=dict(action.output),
-        sample=dict(action.sample),
+        sample=dict(action.sample), withheld=action.withheld or None,
     )  # fmt: skip
 
 

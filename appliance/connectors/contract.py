@@ -15,7 +15,7 @@ and a class derived from `Connector`.  Its life:
     close()                     once; also after a failed check
 
 A connector never sees the tenant, the database or the request.  What it may know is in `settings`, `input` and `ctx`;
-what it may say is its return value (JSON), a log line, or one of the errors below.  It keeps nothing between calls that
+what it may say is its return value (JSON), a log line, or one of the errors of `failures`.  It keeps nothing between calls that
 it could not lose: an instance is thrown away when its settings change or when it has been idle.
 
 It opens no socket and no file itself: `ctx.http` and `ctx.dial` reach only addresses that the operator's rules allow, and
@@ -37,6 +37,16 @@ from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 from appliance.connectors.answers import retry_after as retry_after  # noqa: PLC0414
 from appliance.connectors.auth import auth_settings as auth_settings  # noqa: PLC0414
 from appliance.connectors.auth import authorized as authorized  # noqa: PLC0414
+from appliance.connectors.failures import AddressNotAllowed as AddressNotAllowed  # noqa: PLC0414
+from appliance.connectors.failures import AuthError as AuthError  # noqa: PLC0414
+from appliance.connectors.failures import ConfigError as ConfigError  # noqa: PLC0414
+from appliance.connectors.failures import ConnectorError as ConnectorError  # noqa: PLC0414
+from appliance.connectors.failures import Outcome as Outcome  # noqa: PLC0414
+from appliance.connectors.failures import RateLimited as RateLimited  # noqa: PLC0414
+from appliance.connectors.failures import Rejected as Rejected  # noqa: PLC0414
+from appliance.connectors.failures import SystemFailure as SystemFailure  # noqa: PLC0414
+from appliance.connectors.failures import TransientError as TransientError  # noqa: PLC0414
+from appliance.connectors.failures import Withdrawn as Withdrawn  # noqa: PLC0414
 from appliance.connectors.isolation import Apart as Apart  # noqa: PLC0414
 from appliance.connectors.isolation import TookTooLong as TookTooLong  # noqa: PLC0414
 from appliance.connectors.isolation import memory_used_kb as memory_used_kb  # noqa: PLC0414
@@ -47,81 +57,10 @@ CONTRACT_VERSION = 1
 
 Json = Mapping[str, Any]
 Effect = Literal["read", "idempotent", "write"]
-Outcome = Literal["not_done", "unknown"]
 Level = Literal["debug", "info", "warn", "error"]
 FileKind = Literal["file", "folder", "other"]
 
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
-
-
-class ConnectorError(Exception):
-    """The foreign system did not do what was asked.  Raise one of the classes below, never this one.
-
-    `message` is a sentence for the person who runs the process; it carries no secret.
-    `outcome` says what a caller may assume: `not_done` when nothing has changed over there (the request was never sent,
-    or the system refused it), `unknown` when it had been sent and no verdict came back.  An action of effect `write`
-    whose outcome is unknown is never sent again without a person.
-    `details` is small JSON that helps to mend it: a status, an excerpt of the answer.
-    """
-
-    error_class: ClassVar[str] = "system_error"
-
-    def __init__(self, message: str, *, outcome: Outcome = "not_done", details: Json | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.outcome: Outcome = outcome
-        self.details: dict[str, Any] = dict(details or {})
-
-
-class ConfigError(ConnectorError):
-    """The settings or the input cannot work: asking again without a change is useless."""
-
-    error_class = "config_error"
-
-
-class AddressNotAllowed(ConfigError):
-    """The operator's egress rules forbid the address.  Raised by `ctx`, hardly ever by a plugin."""
-
-
-class AuthError(ConnectorError):
-    """The foreign system does not accept the credentials."""
-
-    error_class = "auth_error"
-
-
-class RateLimited(ConnectorError):
-    """The foreign system asks for patience.  `retry_after` is in seconds, None when it did not say."""
-
-    error_class = "rate_limited"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        retry_after: float | None = None,
-        outcome: Outcome = "not_done",
-        details: Json | None = None,
-    ) -> None:
-        super().__init__(message, outcome=outcome, details=details)
-        self.retry_after = retry_after
-
-
-class TransientError(ConnectorError):
-    """Asking again may help: no connection, no answer in time, the system is down."""
-
-    error_class = "transient_error"
-
-
-class Rejected(ConnectorError):
-    """The foreign system understood and said no: the same request will be refused again."""
-
-    error_class = "rejected"
-
-
-class SystemFailure(ConnectorError):
-    """The foreign system answered something that makes no sense: neither a success nor a refusal."""
-
-    error_class = "system_error"
 
 
 @dataclass(frozen=True)
@@ -281,7 +220,8 @@ class Action:
     `input` and `output` are JSON Schemas (2020-12, no remote references).  `effect` is the most the action can do over
     there: `read` changes nothing, `idempotent` may be repeated without harm, `write` may not.  `sample` is an input
     that is valid against the schema; documentation and the contract suite use it.  `plan` is of a discovered action:
-    whatever JSON `perform` needs to do it, kept with the action and read by nobody else; no secrets.
+    whatever JSON `perform` needs to do it, kept with the action and read by nobody else; no secrets.  `withheld` is why a
+    discovered action is not offered at present, and what to do about it: it is in no list, and a call is refused with that.
     """
 
     name: str
@@ -291,6 +231,7 @@ class Action:
     effect: Effect
     sample: Json = field(default_factory=dict)
     plan: Json = field(default_factory=dict)
+    withheld: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,28 @@
 """Finding the action a request names: a declared one, or one that was discovered, which is done first where it is due."""
 
+from functools import partial
+
 from appliance.connectors.contract import Action
-from appliance.core.errors import ValidationFailed
+from appliance.core import db
+from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.integrations.connections import Ready
 from appliance.integrations.gate import Gate
 from appliance.integrations.service import Integrations
+from appliance.monitor import audit
 
 _MOST_NAMED = 20
 
 
+class ActionWithheld(Conflict):
+    """The foreign system offers the action otherwise than it was approved; the message says what to do."""
+
+    code = "action_withheld"
+
+
 def find_action(integrations: Integrations, gate: Gate, scope: TenantScope, ready: Ready, name: str, seconds: float) -> Action:
-    """The action; ValidationFailed when there is none of that name, ConnectorError when discovering fails."""
+    """The action; ValidationFailed when there is none of that name, ActionWithheld when it is not offered at present (which
+    the audit trail says as well), ConnectorError when discovering fails."""
     declared = ready.installed.actions.get(name)
     if declared is not None:
         return declared
@@ -22,6 +33,11 @@ def find_action(integrations: Integrations, gate: Gate, scope: TenantScope, read
     if found is None:
         message = f"{ready.installed.name} has no action {name[:80]!r}; {_known(ready, list(actions))}"
         raise ValidationFailed(message, pointer="/action")
+    if found.withheld:
+        refused = ActionWithheld(found.withheld, pointer="/action", extra={"integration": ready.slug, "action": name})
+        told = {"code": refused.code, "reason": found.withheld}
+        db.write(partial(audit.record, scope, "integration.refuse", f"{ready.slug}/{name}", told))
+        raise refused
     return found
 
 

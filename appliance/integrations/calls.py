@@ -218,11 +218,11 @@ class Calls:
 
 def _blotted(ready: Ready, action: Action) -> Action:
     """The same action without secrets in it, in a form that can be stored."""
-    parts: Any = [action.summary, action.input, action.output, action.sample, action.plan]
+    parts: Any = [action.summary, action.input, action.output, action.sample, action.plan, action.withheld]
     text = db.dump_json(parts)
     if not text.isascii() or ready.redactor.text(text) != text:
         parts = ready.redactor.json(_storable(parts))
-    return Action(action.name, parts[0], parts[1], parts[2], action.effect, parts[3], parts[4])
+    return Action(action.name, parts[0], parts[1], parts[2], action.effect, parts[3], parts[4], parts[5])
 
 
 def _storable(value: T) -> T:

@@ -16,9 +16,11 @@ from appliance.core import clock, db
 from appliance.core.pages import Page, PageRequest, check_limit, decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope
 from appliance.integrations.models import ActionRow, DiscoveryRow, IntegrationRow
+from appliance.monitor import audit
 
 _INSERT = (
-    "INSERT INTO integration_action (tenant_id, integration_id, name, summary, effect, packed) VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO integration_action (tenant_id, integration_id, name, summary, effect, packed, withheld) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
 _ORDER = "action"
 
@@ -39,7 +41,10 @@ def basis_of(installed: Installed, settings: Mapping[str, Any]) -> str:
 
 
 class StoredActions(Mapping[str, Action]):
-    """The actions of an integration: the declared ones, and those that are kept, each read from its row when asked for."""
+    """The actions of an integration: the declared ones, and those that are kept, each read from its row when asked for.
+
+    One that is withheld can be asked for by its name, to learn why, and is in no list.
+    """
 
     def __init__(self, scope: TenantScope, slug: str, declared: Mapping[str, Action]) -> None:
         self._scope, self._slug, self._declared = scope, slug, declared
@@ -68,7 +73,7 @@ class StoredActions(Mapping[str, Action]):
     @cached_property
     def _listed(self) -> dict[str, Listed]:
         rows = self._scope.select(ActionRow, ActionRow.name, ActionRow.summary, ActionRow.effect)
-        found = rows.where(ActionRow.integration_id == self._slug).order_by(ActionRow.name).tuples()
+        found = rows.where((ActionRow.integration_id == self._slug) & (ActionRow.withheld == "")).order_by(ActionRow.name).tuples()
         listed = [*(Listed(*each) for each in found), *map(_listed, self._declared.values())]
         return {each.name: each for each in sorted(listed, key=lambda each: each.name)}
 
@@ -86,7 +91,7 @@ def is_known(scope: TenantScope, slug: str) -> bool:
 
 def keep(scope: TenantScope, slug: str, installed: Installed, basis: str, actions: Sequence[Action]) -> None:
     """Replace what is kept, in one transaction; TransientError when the settings are others by now."""
-    packed = [(scope.tenant_id, slug, each.name, each.summary, each.effect, _pack(each)) for each in actions]
+    packed = [(scope.tenant_id, slug, each.name, each.summary, each.effect, _pack(each), each.withheld) for each in actions]
     digest = hashlib.sha256(repr([row[2:] for row in sorted(packed)]).encode()).hexdigest()
     values = {"basis": basis, "digest": digest, "discovered_at": clock.now_ms()}
 
@@ -105,6 +110,15 @@ def keep(scope: TenantScope, slug: str, installed: Installed, basis: str, action
                 db.execute(_INSERT, each)
 
     db.write(store)
+
+
+def withhold(scope: TenantScope, slug: str, name: str, reason: str) -> None:
+    """Inside a write: offer an action no longer, until the actions are discovered again; the audit trail says why."""
+    rows = scope.update(ActionRow, withheld=reason).where((ActionRow.integration_id == slug) & (ActionRow.name == name))
+    if rows.execute():
+        # What is found next is kept, even if it is what was found last.
+        scope.update(DiscoveryRow, digest="").where(DiscoveryRow.integration_id == slug).execute()
+        audit.record(scope, "integration.withhold", f"{slug}/{name}", {"reason": reason})
 
 
 def search(actions: Mapping[str, Action], words: str, page: PageRequest) -> Page[Listed]:
@@ -138,7 +152,9 @@ def _pack(action: Action) -> bytes:
 
 def _unpack(row: ActionRow) -> Action:
     parts = json.loads(zlib.decompress(bytes(row.packed)))
-    return Action(row.name, row.summary, parts["input"], parts["output"], row.effect, parts["sample"], parts["plan"])
+    return Action(
+        row.name, row.summary, parts["input"], parts["output"], row.effect, parts["sample"], parts["plan"], row.withheld
+    )  # fmt: skip
 
 
 class Turns:

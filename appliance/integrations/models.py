@@ -98,7 +98,7 @@ class DiscoveryRow(TenantModel):
 
 
 class ActionRow(TenantModel):
-    """One discovered action; `packed` is compressed JSON of its schemas, sample and plan."""
+    """One discovered action; `packed` is compressed JSON of its schemas, sample and plan, `withheld` why it is not offered."""
 
     label = "action"
     integration_id = peewee.TextField()
@@ -106,6 +106,7 @@ class ActionRow(TenantModel):
     summary = peewee.TextField()
     effect = peewee.TextField()
     packed = peewee.BlobField()
+    withheld = peewee.TextField(default="")
 
     class Meta:
         table_name = "integration_action"

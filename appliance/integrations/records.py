@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from appliance.connectors.contract import ConnectorError, Effect, RateLimited
+from appliance.connectors.contract import ConnectorError, Effect, RateLimited, Withdrawn
 from appliance.core import clock, db, ids
 from appliance.core.errors import Conflict, ConnectorFailed, Detail, IdempotencyInFlight, IdempotencyMismatch
 from appliance.core.scope import TenantScope
+from appliance.integrations import discovery
 from appliance.integrations.circuit import Withheld
 from appliance.integrations.models import CallRow
 from appliance.integrations.retrying import latest_of
@@ -81,7 +82,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a call ended.  `error` is `{class, message, details, retry_after?}`; `lines` are what the connector logged."""
+    """How a call ended.  `error` is `{class, message, details, retry_after?}`; `lines` are what the connector logged.
+
+    `withdrawn` says that the foreign system does not offer the action any more as it was discovered.
+    """
 
     status: Status
     outcome: Outcome
@@ -89,6 +93,7 @@ class Ending:
     error: dict[str, Any] | None = None
     lines: Sequence[Line] = ()
     traffic: dict[str, Any] | None = None
+    withdrawn: bool = False
 
 
 def ending_of(error: ConnectorError, effect: Effect) -> Ending:
@@ -97,7 +102,7 @@ def ending_of(error: ConnectorError, effect: Effect) -> Ending:
     if isinstance(error, RateLimited | Withheld) and error.retry_after is not None:
         told["retry_after"] = error.retry_after
     in_doubt = effect == "write" and error.outcome == "unknown"
-    return Ending("waiting" if in_doubt else "failed", error.outcome, error=told)
+    return Ending("waiting" if in_doubt else "failed", error.outcome, error=told, withdrawn=isinstance(error, Withdrawn))
 
 
 def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive) -> Begun | Done:
@@ -287,6 +292,8 @@ def _tell(scope: TenantScope, begun: Begun, draft: Draft, ending: Ending) -> Non
     tally.add(scope, "integration", f"{draft.integration}:{ending.status}", max(0, clock.now_ms() - begun.began_at))
     _note_health(scope, draft, ending)
     lines = list(ending.lines)
+    if ending.error is not None and ending.withdrawn:
+        discovery.withhold(scope, draft.integration, draft.action, ending.error["message"])
     if ending.error is not None:
         fields = {"call_id": begun.call_id, "class": ending.error["class"], "outcome": ending.outcome}
         message = f"{draft.action} of {draft.integration} failed: {ending.error['message']}"

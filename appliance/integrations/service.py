@@ -20,7 +20,7 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
-from appliance.integrations import discovery, gate
+from appliance.integrations import changes, discovery, gate
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Ready
 from appliance.integrations.discovery import Listed, StoredActions, Turns
@@ -141,6 +141,7 @@ class Integrations:
             if scope.find(IntegrationRow, id=slug) is not None:
                 raise AlreadyExists(f"there is an integration {slug!r} already", pointer="/slug")
             scope.insert(IntegrationRow, id=slug, version=1, created_at=now, updated_at=now, **values)
+            changes.note(scope, "create", slug, {}, self._noted(scope, slug, values))
 
         db.write(insert)
         return self.get_integration(scope, slug)
@@ -159,8 +160,9 @@ class Integrations:
             values = self._stored(scope, slug, spec, kept)
             if self._is_same(scope, row, values):
                 return
-            changes = {"version": row.version + 1, "updated_at": clock.now_ms(), "checked_at": None, **values}
-            scope.update(IntegrationRow, **changes).where(IntegrationRow.id == slug).execute()
+            changed = {"version": row.version + 1, "updated_at": clock.now_ms(), "checked_at": None, **values}
+            scope.update(IntegrationRow, **changed).where(IntegrationRow.id == slug).execute()
+            changes.note(scope, "change", slug, self._noted(scope, slug, row.__data__), self._noted(scope, slug, values))
             gate.forget(scope, slug)
 
         db.write(update)
@@ -176,10 +178,11 @@ class Integrations:
         """Delete an integration with the record of its calls; Conflict while one of them waits for a verdict."""
 
         def delete() -> None:
-            scope.get(IntegrationRow, id=slug)
+            row = scope.get(IntegrationRow, id=slug)
             if waiting := scope.find(CallRow, integration_id=slug, status="waiting"):
                 raise Conflict(f"the outcome of the call {waiting.id} is unknown; settle it before you delete {slug}")
             scope.delete(IntegrationRow).where(IntegrationRow.id == slug).execute()
+            changes.note(scope, "delete", slug, {"connector": row.connector}, {})
 
         db.write(delete)
 
@@ -268,6 +271,11 @@ class Integrations:
             return False
         old, new = (self.sealer.open(bytes(sealed), self._context(scope, row.id)) for sealed in (row.sealed, values["sealed"]))
         return _values(old) == _values(new)
+
+    def _noted(self, scope: TenantScope, slug: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What `changes.note` compares of a stored integration."""
+        secrets = _values(self.sealer.open(bytes(values["sealed"]), self._context(scope, slug)))
+        return {"connector": values["connector"], "settings": values["settings"], "secrets": secrets}
 
     def _open(self, scope: TenantScope, settings: Mapping[str, Any], secrets: Mapping[str, Sealed]) -> Opened:
         def find(name: str) -> str | None:

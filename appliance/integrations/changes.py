@@ -1,0 +1,41 @@
+"""What the audit trail says of a change to an integration: which settings, and of digests which; never another value."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from appliance.connectors.schemas import pointer_token
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_MOST_NAMED = 100
+
+
+def note(scope: TenantScope, action: str, slug: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Inside a write: enter `integration.<action>` with the connector and the pointers of all settings that differ.
+
+    `before` and `after` have `connector`, `settings` with markers for secrets, and `secrets` by pointer, or are empty.
+    A digest is told with what it was before, since it says what somebody accepted.
+    """
+    old, new = ({**dict(_leaves(each.get("settings", {}), "")), **each.get("secrets", {})} for each in (before, after))
+    changed = sorted(pointer for pointer in old.keys() | new.keys() if old.get(pointer) != new.get(pointer))
+    told: dict[str, Any] = {"connector": after.get("connector", before.get("connector")), "changed": changed[:_MOST_NAMED]}
+    digests = {pointer: [_digest(old.get(pointer)), _digest(new.get(pointer))] for pointer in changed[:_MOST_NAMED]}
+    if accepted := {pointer: pair for pointer, pair in digests.items() if any(pair)}:
+        told["digests"] = accepted
+    audit.record(scope, f"integration.{action}", slug, told)
+
+
+def _leaves(value: Any, under: str) -> Iterator[tuple[str, Any]]:
+    """Every member of settings by its pointer; lists are one value."""
+    if isinstance(value, Mapping) and value.get("sealed") is not True:
+        for name, each in value.items():
+            yield from _leaves(each, f"{under}/{pointer_token(name)}")
+    else:
+        yield under, value
+
+
+def _digest(value: Any) -> str | None:
+    found = _DIGEST.match(value) if isinstance(value, str) else None
+    return found[0] if found else None

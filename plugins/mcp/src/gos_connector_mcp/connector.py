@@ -1,0 +1,146 @@
+"""The connector: allowed tools become actions, and each call first looks whether the server still serves what was allowed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from appliance.connectors.contract import (
+    Action,
+    ConfigError,
+    Connector,
+    Context,
+    Effect,
+    Json,
+    SystemFailure,
+    Withdrawn,
+    authorized,
+)
+from gos_connector_mcp.declaration import LIST_TOOLS, SETTINGS
+from gos_connector_mcp.results import Reader, output_schema
+from gos_connector_mcp.session import Conversation, Request, argument_headers
+from gos_connector_mcp.tools import Tool, action_name, changed_parts, hints_of, is_pinned, tools_of
+
+_MOST_PAGES = 50
+_MOST_TOOLS = 1000
+_EMPTY: Json = {"type": "object"}
+_ACCEPT = "read what it says now (action list_tools) and, if you allow it, set its pin under allowed_tools in the settings"
+
+
+class McpConnector(Connector):
+    """One outside MCP server."""
+
+    contract_version = 1
+    name = "mcp"
+    title = "MCP server"
+    version = "0.1.0"
+    tested_against = "servers of the official Python SDK 2.3 on loopback (2026-07-28 and earlier revisions); hostile ones"
+    settings_schema: ClassVar[Json] = SETTINGS
+    actions: ClassVar[tuple[Action, ...]] = (LIST_TOOLS,)
+
+    def __init__(self, settings: Json) -> None:
+        super().__init__(settings)
+        self._allowed: Mapping[str, Mapping[str, Any]] = settings.get("allowed_tools", {})
+        self._conversation = Conversation(settings, lambda ctx: authorized(ctx, self.auth_of(settings)))
+
+    def check(self, ctx: Context) -> str:
+        server = self._conversation.meet(ctx)
+        tools = self._served(ctx)
+        refused = [name for name in self._allowed if self._problem(name, tools.get(name))]
+        told = f" Not offered, see list_tools: {', '.join(sorted(refused)[:10])}." if refused else ""
+        return f"{server.name or 'The server'} speaks MCP {server.revision} and serves {len(tools)} tools.{told}"
+
+    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
+        if action != LIST_TOOLS.name:
+            raise ConfigError(f"There is no action {action!r}; list_tools shows what the server serves and what is allowed.")
+        server, tools = self._conversation.meet(ctx), self._served(ctx)
+        missing = [self._shown(name, None) for name in self._allowed if name not in tools]
+        told = {"name": server.name, "version": server.version, "revision": server.revision, "instructions": server.instructions}
+        return {"server": told, "tools": [*(self._shown(name, tool) for name, tool in tools.items()), *missing]}
+
+    def discover(self, ctx: Context) -> Sequence[Action]:
+        tools = self._served(ctx) if self._allowed else {}
+        return [self._action(name, tools.get(name)) for name in self._offered()]
+
+    def perform(self, action: Action, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
+        if not action.plan:
+            return self.call(action.name, input, ctx)
+        name = str(action.plan["tool"])
+        tool = self._served(ctx).get(name)
+        # Also what was never allowed under this name: an action that was discovered with other settings is not performed.
+        if tool is None or (problem := self._problem(name, tool)):
+            raise Withdrawn(self._problem(name, None) if tool is None else problem, details={"tool": name})
+        changes = self._effect(name) != "read"
+        params = {"name": name, "arguments": dict(input), "_meta": {"gos.appliance/idempotency-key": ctx.idempotency_key}}
+        request = Request("tools/call", params, argument_headers(tool.headers, input), changes)
+        result = self._conversation.ask(request, ctx)
+        reader = Reader(ctx, name, keeps=self.settings.get("binaries") == "documents", changes=changes)
+        return reader.read(result, promised=tool.output is not None)
+
+    # -- tools
+
+    def _served(self, ctx: Context) -> dict[str, Tool]:
+        """Every tool the server lists now, by name."""
+        listed: list[Any] = []
+        cursor, seen = None, set()
+        for _ in range(_MOST_PAGES):
+            page = self._conversation.ask(Request("tools/list", {} if cursor is None else {"cursor": cursor}), ctx)
+            tools = page.get("tools")
+            if not isinstance(tools, list):
+                raise SystemFailure("The server's list of tools is none.")
+            listed += tools
+            if len(listed) > _MOST_TOOLS:
+                raise SystemFailure(f"The server lists more than {_MOST_TOOLS} tools.")
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                return tools_of(listed)
+            if not isinstance(cursor, str) or len(cursor) > 4096 or cursor in seen:
+                break
+            seen.add(cursor)
+        raise SystemFailure("The server's list of tools does not end.")
+
+    def _offered(self) -> list[str]:
+        """The allowed tools, each action once: of several that would be the same action, the first stands for the refusal."""
+        first: dict[str, str] = {}
+        for name in sorted(self._allowed):
+            first.setdefault(action_name(name), name)
+        return list(first.values())
+
+    def _effect(self, name: str) -> Effect:
+        effect: Effect = self._allowed.get(name, {}).get("effect", "write")
+        return effect
+
+    def _problem(self, name: str, tool: Tool | None) -> str:
+        """Why a tool is not offered and what to do about it; empty when it is."""
+        if name not in self._allowed:
+            return f"The tool {name} is not allowed: {_ACCEPT}."
+        if action_name(name) == LIST_TOOLS.name:
+            return f"The tool {name} cannot be offered: the action {LIST_TOOLS.name} is the connector's own."
+        if twins := [each for each in self._allowed if each != name and action_name(each) == action_name(name)]:
+            return f"The tools {name} and {min(twins)} would be the same action {action_name(name)}: allow one of them."
+        if tool is None:
+            return f"The tool {name} is no longer served by the server: take it out of allowed_tools, or ask who runs the server."
+        if tool.problem:
+            return f"The tool {name} cannot be offered: {tool.problem}. Ask who runs the server, or take it out of allowed_tools."
+        if not is_pinned(self._allowed[name]["pin"], tool):
+            changed = ", ".join(changed_parts(self._allowed[name]["pin"], tool))
+            return f"The tool {name} is served with another description than was allowed (changed: {changed}): {_ACCEPT}."
+        return ""
+
+    def _action(self, name: str, tool: Tool | None) -> Action:
+        problem = self._problem(name, tool)
+        if problem or tool is None:
+            action = action_name(name) if action_name(name) != LIST_TOOLS.name else f"{LIST_TOOLS.name}_of_server"
+            return Action(action, f"The tool {name}", _EMPTY, _EMPTY, "write", plan={"tool": name}, withheld=problem)
+        return Action(
+            action_name(name), tool.summary, tool.input, output_schema(tool.output), self._effect(name), plan={"tool": name}
+        )  # fmt: skip
+
+    def _shown(self, name: str, tool: Tool | None) -> dict[str, Any]:
+        problem = self._problem(name, tool)
+        told: dict[str, Any] = {"name": name, "action": action_name(name), "effect": self._effect(name)}
+        if problem:
+            told["problem"] = problem
+        if tool is None:
+            return {**told, "state": "missing", "summary": f"The tool {name}", "pin": ""}
+        state = "allowed" if not problem else "unusable" if tool.problem else "changed" if name in self._allowed else "not_allowed"
+        told |= {"state": state, "summary": tool.summary, "description": tool.text, "pin": tool.pin, "hints": hints_of(tool)}
+        return {**told, "input": tool.input} if tool.input else told

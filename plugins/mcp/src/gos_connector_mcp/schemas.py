@@ -1,0 +1,127 @@
+"""A tool's JSON Schema, made safe to keep and to judge by: bounded, written out, with nothing that leads outside."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema_rs
+
+Schema = dict[str, Any]
+
+MOST_BYTES = 128 << 10
+MOST_PARTS = 3000
+MOST_DEPTH = 40
+
+_ONE = frozenset(
+    {"items", "contains", "unevaluatedItems", "additionalProperties", "propertyNames", "unevaluatedProperties", "not"}
+) | {"if", "then", "else", "contentSchema"}
+_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+_MAPS = frozenset({"properties", "patternProperties", "dependentSchemas"})
+# Where references lead to; written out, nothing needs them any more.
+_STORES = frozenset({"$defs", "definitions", "$schema", "$comment"})
+_REFUSED = frozenset({"$id", "id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$vocabulary"})
+_DIALECTS = ("draft/2020-12/", "draft/2019-09/", "draft-07/", "draft-06/")
+
+
+class Refused(ValueError):
+    """The schema is not used; the text says why."""
+
+
+def written_out(schema: Any) -> Schema:
+    """The schema with every reference replaced by what it leads to; Refused when it is too large, too deep, contains itself,
+    leads outside, or is none."""
+    if not isinstance(schema, dict):
+        raise Refused("it is no object")
+    dialect = schema.get("$schema", f"json-schema.org/{_DIALECTS[0]}")
+    if not isinstance(dialect, str) or not any(f"json-schema.org/{known}" in dialect for known in _DIALECTS):
+        raise Refused("its `$schema` is none that is known here")
+    try:
+        size = len(json.dumps(schema))
+    except RecursionError as error:
+        raise Refused(f"it is nested deeper than {MOST_DEPTH} levels") from error
+    if size > MOST_BYTES:
+        raise Refused(f"it has more than {MOST_BYTES >> 10} KB")
+    written: Schema = _Writer(schema).write(schema, 0, ())
+    _compile(written)
+    return written
+
+
+class _Writer:
+    """Writes one schema out; the parts it may write are counted, so that references that double do not."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._left = MOST_PARTS
+
+    def write(self, node: Any, depth: int, within: tuple[str, ...]) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise Refused(f"written out, it has more than {MOST_PARTS} parts")
+        if depth > MOST_DEPTH:
+            raise Refused(f"it is nested deeper than {MOST_DEPTH} levels")
+        if not isinstance(node, dict):
+            return node
+        if found := sorted(_REFUSED.intersection(node)):
+            raise Refused(f"it uses {found[0]!r}, which is not allowed here")
+        members = {name: self._member(name, value, depth, within) for name, value in node.items() if name not in _STORES}
+        reference = members.pop("$ref", None)
+        if reference is None:
+            return members
+        target = self._target(reference, depth, within)
+        return target if not members else {**members, "allOf": [*members.get("allOf", []), target]}
+
+    def _member(self, name: str, value: Any, depth: int, within: tuple[str, ...]) -> Any:
+        if name in _ONE:
+            return self.write(value, depth + 1, within)
+        if name in _LISTS and isinstance(value, list):
+            return [self.write(each, depth + 1, within) for each in value]
+        if name in _MAPS and isinstance(value, dict):
+            return {key: self.write(each, depth + 1, within) for key, each in value.items()}
+        self._left -= len(value) if isinstance(value, list | dict) else 0
+        return value
+
+    def _target(self, reference: Any, depth: int, within: tuple[str, ...]) -> Any:
+        if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+            raise Refused("it refers to something outside itself")
+        if reference in within or reference == "#":
+            raise Refused("it contains itself")
+        found: Any = self._root
+        for part in reference[2:].split("/"):
+            key = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, dict) or key not in found:
+                raise Refused(f"it refers to {reference[:80]!r}, which it does not have")
+            found = found[key]
+        return self.write(found, depth + 1, (*within, reference))
+
+
+def _compile(schema: Schema) -> None:
+    """As the appliance will: without retrieval, with patterns that need no backtracking."""
+    try:
+        jsonschema_rs.Draft202012Validator(
+            schema, validate_formats=True, offline=True, pattern_options=jsonschema_rs.RegexOptions()
+        )
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        raise Refused(f"it is no JSON Schema (2020-12): {str(error).splitlines()[0][:200]}") from error
+
+
+def mirrored(schema: Any) -> dict[str, list[str]]:
+    """The HTTP headers that the server wants arguments repeated in (`x-mcp-header`), each with the argument's path.
+
+    Only those on properties reached by properties alone, which are all that the protocol allows.
+    """
+    found: dict[str, list[str]] = {}
+    pending: list[tuple[list[str], Any]] = [([], schema)]
+    while pending:
+        path, node = pending.pop()
+        if not isinstance(node, dict):
+            continue
+        token = node.get("x-mcp-header")
+        if path and token is not None:
+            if not isinstance(token, str) or not token.isascii() or not token.replace("-", "").isalnum() or len(token) > 64:
+                raise Refused("it wants an argument repeated in a header without a proper name")
+            if node.get("type") not in ("string", "integer", "boolean") or token.lower() in map(str.lower, found):
+                raise Refused(f"it wants a header {token!r} that the protocol does not allow")
+            found[token] = path
+        properties = node.get("properties")
+        pending += [([*path, name], each) for name, each in properties.items()] if isinstance(properties, dict) else []
+    return found

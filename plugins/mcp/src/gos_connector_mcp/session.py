@@ -1,0 +1,252 @@
+"""The conversation with a server, in both eras of the protocol: an envelope with every request, or a handshake before them.
+
+Revision 2026-07-28 knows no session: every request says who asks, by which revision, and what the client can, which is nothing.
+Revisions before it begin with `initialize` and carry a session's id. What a server asks of us (sampling, elicitation, roots) is
+never answered.
+"""
+
+import base64
+import itertools
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.connectors.contract import ConfigError, Context, Http, HttpAnswer, HttpRequest, Rejected
+from gos_connector_mcp.failures import (
+    CAPABILITY_MISSING,
+    VERSION_NOT_SUPPORTED,
+    ProtocolError,
+    error_of,
+    error_of_status,
+    nonsense,
+    protocol_error,
+)
+from gos_connector_mcp.messages import Answered, Unreadable, read_answer
+from gos_connector_mcp.visible import shown
+
+MODERN = ("2026-07-28",)
+EARLIER = ("2025-11-25", "2025-06-18", "2025-03-26")
+REVISIONS = (*MODERN, *EARLIER)
+_CLIENT = {"name": "gos-appliance", "version": "1"}
+_META = "io.modelcontextprotocol/"
+_NAMED = {"tools/call": "name"}
+_PLAIN = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+_MOST_ANSWER = 4 << 20
+
+
+@dataclass(frozen=True)
+class Server:
+    """What a server said of itself; `session` is empty in the era without sessions."""
+
+    revision: str
+    name: str
+    version: str
+    instructions: str
+    session: str = ""
+
+    @property
+    def is_modern(self) -> bool:
+        return self.revision in MODERN
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: `headers` repeat arguments, `changes` says that the server may change something by it."""
+
+    method: str
+    params: Mapping[str, Any]
+    headers: Sequence[tuple[str, str]] = ()
+    changes: bool = False
+    max_bytes: int = _MOST_ANSWER
+
+
+class Conversation:
+    """Requests to one server; remembers what the server is, from several threads, and learns it anew when it lost that."""
+
+    def __init__(self, settings: Mapping[str, Any], http: Callable[[Context], Http]) -> None:
+        self._settings, self._http = settings, http
+        self._lock = threading.Lock()
+        self._server: Server | None = None
+        self._ids = itertools.count(1)
+
+    def meet(self, ctx: Context) -> Server:
+        """The server, asked for once; an error of the contract when it is none, or speaks no revision of ours."""
+        with self._lock:
+            if self._server is None:
+                self._server = self._introduce(ctx)
+            return self._server
+
+    def ask(self, request: Request, ctx: Context) -> Mapping[str, Any]:
+        """The result of a request; an error of the contract otherwise."""
+        server = self.meet(ctx)
+        try:
+            return self._ask(request, server, ctx)
+        except _SessionEnded:
+            # The server does not know the session any more, so that it did nothing (2025-11-25, Streamable HTTP).
+            with self._lock:
+                if self._server is server:
+                    self._server = None
+        try:
+            return self._ask(request, self.meet(ctx), ctx)
+        except _SessionEnded as ended:
+            raise ConfigError("The server ends every session at once; check `url`.") from ended
+
+    def _ask(self, request: Request, server: Server, ctx: Context) -> Mapping[str, Any]:
+        try:
+            return self._result(request, server, ctx)
+        except ProtocolError as refused:
+            raise error_of(refused, changes=request.changes) from refused
+
+    # -- meeting
+
+    def _introduce(self, ctx: Context) -> Server:
+        wanted = self._settings.get("protocol", "auto")
+        if wanted in EARLIER:
+            return self._initialize(wanted, ctx)
+        try:
+            return self._discover(ctx)
+        except ProtocolError as refused:
+            if wanted in MODERN or not _may_be_earlier(refused):
+                raise error_of(refused, changes=False) from refused
+        except (ConfigError, Rejected):  # a status alone, by which servers of earlier revisions refuse who has no session
+            if wanted in MODERN:
+                raise
+        return self._initialize(EARLIER[0], ctx)
+
+    def _discover(self, ctx: Context) -> Server:
+        asking = Server(MODERN[0], "", "", "")
+        found = self._result(Request("server/discover", {}), asking, ctx)
+        versions = found.get("supportedVersions")
+        mutual = [each for each in MODERN if isinstance(versions, list) and each in versions]
+        if not mutual:
+            named = {"supported": versions}
+            raise ProtocolError(VERSION_NOT_SUPPORTED, "it names no revision that this appliance speaks", named, 200)
+        meta = found.get("_meta")
+        told = meta.get(f"{_META}serverInfo") if isinstance(meta, Mapping) else None
+        return _server(mutual[0], told, found.get("instructions"))
+
+    def _initialize(self, revision: str, ctx: Context) -> Server:
+        params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": _CLIENT}
+        try:
+            answer, answered = self._send(Request("initialize", params), Server("", "", "", ""), ctx)
+            found = _result_of(answered)
+        except ProtocolError as refused:
+            raise error_of(refused, changes=False) from refused
+        agreed = found.get("protocolVersion")
+        if agreed not in EARLIER:
+            ours = ", ".join(REVISIONS)
+            raise ConfigError(f"The server speaks the revision {str(agreed)[:40]!r} only; this appliance speaks {ours}.")
+        session = answer.headers.get("mcp-session-id", "")
+        if session and not _PLAIN.fullmatch(session):
+            raise nonsense(answer, "its session id is none", changes=False)
+        server = _server(agreed, found.get("serverInfo"), found.get("instructions"), session)
+        content = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
+        answer = self._http(ctx).send(self._request(content, self._headers(server)))
+        if error := error_of_status(answer, changes=False):
+            raise error
+        return server
+
+    # -- messages
+
+    def _result(self, request: Request, server: Server, ctx: Context) -> Mapping[str, Any]:
+        _, answered = self._send(request, server, ctx)
+        return _result_of(answered)
+
+    def _send(self, request: Request, server: Server, ctx: Context) -> tuple[HttpAnswer, Answered]:
+        """The HTTP answer and the message in it; _SessionEnded, or an error of the contract."""
+        number = next(self._ids)
+        params = dict(request.params)
+        headers = [*self._headers(server), *request.headers]
+        if server.is_modern:
+            envelope = {"protocolVersion": server.revision, "clientInfo": _CLIENT, "clientCapabilities": {}}
+            params["_meta"] = {**params.get("_meta", {}), **{_META + name: value for name, value in envelope.items()}}
+            headers.append(("Mcp-Method", request.method))
+            if (member := _NAMED.get(request.method)) is not None:
+                headers.append(("Mcp-Name", header_text(str(params[member]))))
+        message = {"jsonrpc": "2.0", "id": number, "method": request.method, "params": params}
+        content = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
+        answer = self._http(ctx).send(self._request(content, headers, request.max_bytes))
+        if answer.status == 404 and server.session:
+            raise _SessionEnded
+        return answer, self._read(answer, number, request, ctx)
+
+    def _read(self, answer: HttpAnswer, number: int, request: Request, ctx: Context) -> Answered:
+        error = error_of_status(answer, changes=request.changes)
+        try:
+            answered = read_answer(answer, number)
+        except Unreadable as problem:
+            raise error or nonsense(answer, str(problem), changes=request.changes) from problem
+        if answered is None or (error is not None and not isinstance(answered.message.get("error"), Mapping)):
+            raise error or nonsense(answer, "it holds no answer to the request", changes=request.changes)
+        if answered.asked:
+            asked = {"asked": list(answered.asked[:20])}
+            ctx.log("warn", "The server asked something of us while it answered; it gets no answer.", asked)
+        refused = answered.message.get("error")
+        if isinstance(refused, Mapping):
+            raise protocol_error(refused, answer.status)
+        if not isinstance(answered.message.get("result"), Mapping):
+            raise nonsense(answer, "it is neither a result nor an error", changes=request.changes)
+        return answered
+
+    def _headers(self, server: Server) -> list[tuple[str, str]]:
+        headers = [("Accept", "application/json, text/event-stream"), ("Content-Type", "application/json")]
+        headers += list(self._settings.get("headers", {}).items())
+        if server.revision:
+            headers.append(("MCP-Protocol-Version", server.revision))
+        if server.session:
+            headers.append(("Mcp-Session-Id", server.session))
+        return headers
+
+    def _request(self, content: bytes, headers: Sequence[tuple[str, str]], most: int = _MOST_ANSWER) -> HttpRequest:
+        timeout = self._settings.get("timeout_s", 60)
+        return HttpRequest("POST", self._settings["url"], headers, (), content, timeout, follow_redirects=False, max_bytes=most)
+
+
+class _SessionEnded(Exception):
+    """The server does not know the session."""
+
+
+def _may_be_earlier(refused: ProtocolError) -> bool:
+    """Whether the refusal of `server/discover` may come from a server of an earlier revision: unless it names revisions, none of
+    them earlier, or refuses who asks."""
+    if refused.code == CAPABILITY_MISSING or refused.status in (401, 403):
+        return False
+    if refused.code != VERSION_NOT_SUPPORTED:
+        return True
+    supported = refused.data.get("supported") if isinstance(refused.data, Mapping) else None
+    return not isinstance(supported, list) or any(each in EARLIER for each in supported)
+
+
+def _result_of(answered: Answered) -> Mapping[str, Any]:
+    result: Mapping[str, Any] = answered.message["result"]
+    return result
+
+
+def _server(revision: str, told: Any, instructions: Any, session: str = "") -> Server:
+    info = told if isinstance(told, Mapping) else {}
+    name, version = (shown(str(info.get(part, "")), 100) for part in ("name", "version"))
+    return Server(revision, name, version, shown(instructions) if isinstance(instructions, str) else "", session)
+
+
+def header_text(value: str) -> str:
+    """A value as a header carries it: as it is where that is safe, else in base64 (2026-07-28, Streamable HTTP)."""
+    if _PLAIN.fullmatch(value) and not (value.startswith("=?base64?") and value.endswith("?=")):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode(errors='replace')).decode('ascii')}?="
+
+
+def argument_headers(wanted: Mapping[str, Sequence[str]], given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The headers that repeat arguments; of an argument that is absent there is none."""
+    headers = []
+    for token, path in wanted.items():
+        value: Any = given
+        for part in path:
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, bool):
+            headers.append((f"Mcp-Param-{token}", "true" if value else "false"))
+        elif isinstance(value, str | int | float):
+            headers.append((f"Mcp-Param-{token}", header_text(str(value))))
+    return headers

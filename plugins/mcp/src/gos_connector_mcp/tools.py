@@ -1,0 +1,127 @@
+"""A tool as a server describes it: judged, pinned by the digest of its description, and compared with a pin."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gos_connector_mcp.schemas import Refused, Schema, mirrored, written_out
+from gos_connector_mcp.visible import shown, unseen_in
+
+NAME = r"^[A-Za-z0-9_./-]{1,100}$"
+_HINTS = {
+    "readOnlyHint": "read_only", "destructiveHint": "destructive", "idempotentHint": "idempotent", "openWorldHint": "open_world",
+}  # fmt: skip
+_PARTS = {
+    "name": "name", "title": "title", "description": "description", "inputSchema": "input schema",
+    "outputSchema": "output schema", "annotations": "annotations",
+}  # fmt: skip
+_LONGEST_DESCRIPTION = 20_000
+_LONGEST_SUMMARY = 300
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool a server serves.  `problem` is why it cannot be allowed, empty when it can; `headers` are arguments by header."""
+
+    name: str
+    served: Mapping[str, Any]
+    pin: str
+    problem: str = ""
+    input: Schema = field(default_factory=dict)
+    output: Schema | None = None
+    headers: Mapping[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """Its description as the server has it, everything unseen written as its code point."""
+        return shown(_text(self.served.get("description")))
+
+    @property
+    def summary(self) -> str:
+        """One line of it, as a quotation: it is the server's word and nobody else's."""
+        title = shown(_text(self.served.get("title")) or self.name, 80)
+        said = " ".join(self.text.split())
+        whole = f"{title} (the outside server says: “{said}”)" if said else f"{title} (of an outside server)"
+        return shown(whole, _LONGEST_SUMMARY)
+
+
+def tools_of(listed: Sequence[Any]) -> dict[str, Tool]:
+    """The tools of a list by name; of one that is listed twice, neither can be used."""
+    tools: dict[str, Tool] = {}
+    for served in listed:
+        name = served.get("name") if isinstance(served, Mapping) else None
+        if not isinstance(name, str) or not re.fullmatch(NAME, name):
+            continue  # it cannot be named in the settings, so nobody can allow it
+        if name in tools:
+            tools[name] = Tool(name, tools[name].served, tools[name].pin, "the server lists two tools of this name")
+        else:
+            tools[name] = tool_of(name, served)
+    return tools
+
+
+def tool_of(name: str, served: Mapping[str, Any]) -> Tool:
+    """One tool, with what is wrong with it."""
+    described = {part: served[part] for part in _PARTS if part in served}
+    pin = pin_of(described)
+    if unseen := unseen_in(described):
+        return Tool(name, described, pin, f"its description holds a character that cannot be seen ({unseen})")
+    for part, kind in (("title", str), ("description", str), ("annotations", dict)):
+        if not isinstance(described.get(part, kind()), kind):
+            return Tool(name, described, pin, f"its {part} is of the wrong type")
+    if len(_text(described.get("description"))) > _LONGEST_DESCRIPTION:
+        return Tool(name, described, pin, f"its description has more than {_LONGEST_DESCRIPTION} characters")
+    part = "input schema"
+    try:
+        given = written_out(described.get("inputSchema", {"type": "object"}))
+        if given.get("type") != "object":
+            raise Refused("it does not describe an object")
+        headers = mirrored(described.get("inputSchema"))
+        part = "output schema"
+        output = written_out(described["outputSchema"]) if "outputSchema" in described else None
+    except Refused as refused:
+        return Tool(name, described, pin, f"its {part} cannot be used: {refused}")
+    return Tool(name, described, pin, "", given, output, headers)
+
+
+def pin_of(described: Mapping[str, Any]) -> str:
+    """`sha256:<digest>` of the whole description, then a short digest of each of its parts, which tells what changed."""
+    parts = ".".join(_digest(described.get(part))[:10] for part in _PARTS)
+    return f"sha256:{_digest(dict(described))}.{parts}"
+
+
+def is_pinned(pin: str, tool: Tool) -> bool:
+    """Whether the pin is of this very description; the digest of the whole decides."""
+    return pin.partition(".")[0] == tool.pin.partition(".")[0]
+
+
+def changed_parts(pin: str, tool: Tool) -> list[str]:
+    """What differs between a pin and the description that is served now."""
+    then, now = pin.split(".")[1:], tool.pin.split(".")[1:]
+    if len(then) != len(now):
+        return ["description"]
+    return [part for part, old, new in zip(_PARTS.values(), then, now, strict=True) if old != new] or ["description"]
+
+
+def hints_of(tool: Tool) -> dict[str, bool]:
+    """What the server claims of the tool's effect; nothing here rests on it."""
+    annotations = tool.served.get("annotations")
+    given = annotations if isinstance(annotations, Mapping) else {}
+    return {ours: given[theirs] for theirs, ours in _HINTS.items() if isinstance(given.get(theirs), bool)}
+
+
+def action_name(name: str) -> str:
+    """The action a tool becomes: `createIssue` and `create-issue` are create_issue."""
+    text = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    found = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+    return found if found[:1].isalpha() else f"tool_{found}".rstrip("_")
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
