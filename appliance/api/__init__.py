@@ -20,6 +20,7 @@ from . import (
     llm,
     logs,
     oauth,
+    policies,
     previews,
     processes,
     publishing,
@@ -44,7 +45,7 @@ from .routing import ROUTES
 
 DOMAINS = (
     actions, agents, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents, domains, dry_runs,
-    executions, integrations, keys, kill_switches, llm, logs, oauth, previews, processes, publishing, replay, retention,
+    executions, integrations, keys, kill_switches, llm, logs, oauth, policies, previews, processes, publishing, replay, retention,
     retry_plan, reviews, shares, skills, solutions, tenants, traffic, triggers, version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 

@@ -43,6 +43,7 @@ from appliance.governance import approvals
 from appliance.governance.documents import DocumentDoor
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor
+from appliance.governance.policies.service import PolicyService
 from appliance.hooks import make_hooks
 from appliance.integrations import gate
 from appliance.llm.service import on_profile_stored
@@ -191,10 +192,11 @@ def build(config: Config) -> Appliance:
     )  # fmt: skip
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
-        executor=executor, rate_limiter=RateLimiter(), threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
-        instance=presence.instance, assets=(runtimes_folder(config) or default_folder()) / "assets",
-        blobs=blobs, documents=files, uploads=Uploads(files, incoming, config.limits.document_mb << 20),
-        previews=Previews(blobs, formats, files), publications=Publications(exits), shares=Shares(exits, sealer),
+        executor=executor, policies=PolicyService(), rate_limiter=RateLimiter(),
+        threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), instance=presence.instance,
+        assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files,
+        uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files),
+        publications=Publications(exits), shares=Shares(exits, sealer),
         webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
         webhooks=webhooks.Webhooks(sealer, egress), certificates=Certificates(sealer), domains=own_domains,
         visits=visits, skills=skills.Skills(blobs),

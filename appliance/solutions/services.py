@@ -15,6 +15,7 @@ from appliance.documents.service import Documents
 from appliance.documents.shares import Shares
 from appliance.documents.uploads import Uploads
 from appliance.governance.executor import GovernedExecutor
+from appliance.governance.policies.service import PolicyService
 from appliance.integrations.service import Integrations
 from appliance.llm.service import LanguageModels
 from appliance.monitor.webhooks import Webhooks
@@ -45,6 +46,7 @@ class Services:
     integrations: Integrations
     llm: LanguageModels
     executor: GovernedExecutor
+    policies: PolicyService
     rate_limiter: RateLimiter
     threads: ThreadPoolExecutor
     instance: str

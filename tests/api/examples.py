@@ -9,12 +9,15 @@ from tests.api.delivery_examples import DELIVERY
 from tests.api.document_examples import DOCUMENTS
 from tests.api.domain_examples import DOMAINS
 from tests.api.example import Example
+from tests.api.policy_examples import POLICIES
 from tests.api.resources import FIELDS, Resources, fresh
 from tests.api.skill_examples import SKILLS
 from tests.api.webapp_examples import WEBAPPS
 
 __all__ = ["EXAMPLES", "Example", "solution"]
-EXAMPLES: dict[str, Callable[[Resources], Example]] = {**WEBAPPS, **DELIVERY, **DOCUMENTS, **DOMAINS, **AGENTS, **SKILLS}
+EXAMPLES: dict[str, Callable[[Resources], Example]] = {
+    **WEBAPPS, **DELIVERY, **DOCUMENTS, **DOMAINS, **AGENTS, **SKILLS, **POLICIES,
+}  # fmt: skip
 Make = Callable[[Resources], Example]
 
 

@@ -23,7 +23,7 @@ WITH_IDS = [pytest.param(route, id=f"{route.method} {route.path}") for route in 
 SCOPED = [pytest.param(route, id=f"{route.method} {route.path}") for route in ROUTES if route.scope]
 UNKNOWN = {"process_id": "proc-unknown", "collection": "things-unknown", "slug": "orders-unknown", "version": "77"}
 SHARED = ("version", "action", "path")  # numbers and names that are the same at every tenant
-MADE_HERE = ("put_process", "set_secret", "put_llm_profile", "put_sample", "put_agent", "put_skill")
+MADE_HERE = ("put_process", "set_secret", "put_llm_profile", "put_sample", "put_agent", "put_skill", "put_policy")
 """PUT routes that create what is not there: nothing foreign can be meant by their names."""
 
 

@@ -173,14 +173,29 @@ def _named(globs: list[str], value: Callable[[ToolAction], str]) -> Test:
 
 
 def _on_host(globs: list[str], *, restricts: bool) -> Test:
-    """A host that nobody knows beforehand may be any: it is restricted, and never allowed."""
+    """One of several hosts is enough to restrict, all must fit to allow; one that nobody knows beforehand may be any, so it is
+    restricted and never allowed.  A name fits whatever the port."""
     fits = names_test([glob.lower() for glob in globs])
 
     def holds(facts: Facts) -> bool:
-        host = facts.action.host.lower().rstrip(".")
-        return fits(host) if host else restricts and bool(facts.action.integration)
+        hosts = hosts_of(facts.action)
+        if not hosts:
+            return restricts and bool(facts.action.integration)
+        found = (fits(host) or fits(_without_port(host)) for host in hosts)
+        return any(found) if restricts else all(found)
 
     return holds
+
+
+def hosts_of(action: ToolAction) -> list[str]:
+    """Whom an action would reach, `name` or `name:port` each."""
+    return [host for part in action.host.lower().split(",") if (host := part.strip())]
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    is_named = colon and port.isdigit() and (":" not in name or name.endswith("]"))
+    return (name if is_named else host).rstrip(".")
 
 
 def _on_subject(subject: SubjectTest, effect: Verdict) -> Iterable[Part]:

@@ -83,6 +83,11 @@ class PolicyService:
             self._cached[scope.tenant_id] = (stamp, compiled)
         return compiled
 
+    def compiled_with(self, scope: TenantScope, draft: Policy) -> Compiled:
+        """The policies that would judge if this one were active, in the place of the active one of its name."""
+        others = [each for each in active_policies(scope) if each.name != draft.name]
+        return Compiled([*others, Active(draft.name, 0, draft.digest(), draft.document())])
+
     # -- reading
 
     def list_policies(self, scope: TenantScope, page: PageRequest) -> Page[StoredPolicy]:

@@ -100,6 +100,16 @@ def test_an_unknown_host_is_never_an_allowed_one() -> None:
     assert judged(KEY, inside, rule("deny", hosts=["evil.org"])).verdict == "allow"
 
 
+def test_every_one_of_several_hosts_counts_and_no_port_does() -> None:
+    ours, both = action(host="erp.example.com:8443"), action(host="erp.example.com, evil.org:443")
+    allowing, denying = rule(hosts=["*.example.com"]), rule("deny", hosts=["evil.org"])
+    assert [judged(AGENT, each, allowing).verdict for each in (ours, both)] == ["allow", "deny"]
+    assert [judged(KEY, each, denying).verdict for each in (ours, both)] == ["allow", "deny"]
+    assert judged(AGENT, ours, rule(hosts=["erp.example.com:8443"])).verdict == "allow"
+    assert judged(AGENT, ours, rule(hosts=["erp.example.com:443"])).verdict == "deny"
+    assert judged(AGENT, action(host="[::1]:80"), rule(hosts=["[::1]"])).verdict == "allow"
+
+
 def test_what_cannot_be_evaluated_is_denied_with_its_reason() -> None:
     allowing = rule(id="small", when={"input": {"total": {"_lt": 100}}})
     decision = judged(KEY, action(input={"total": ["5"]}), allowing)

@@ -1,0 +1,97 @@
+"""Policies over REST: a draft in YAML, what it changes, its activation, and the decision explained."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+DRAFT = """
+mode: enforce
+rules:
+  - id: large-orders
+    effect: require_approval
+    operations: [rest_test_*]
+    when: {input: {total: {_gt: 1000}}}
+    obligations: {approvers: [role:owner], redact: [/iban]}
+    reason: A large order is looked at by an owner.
+"""
+YAML = {"Content-Type": "application/yaml"}
+ASKED = {"effect": "write", "integration": "erp", "operation": "rest_test_post", "input": {"total": "1500.00"}}
+
+
+@contextmanager
+def drafted(client: httpx.Client, name: str) -> Iterator[httpx.Response]:
+    """A policy of that name for a while."""
+    answer = client.put(f"/api/v1/policies/{name}", content=DRAFT, headers=YAML)
+    assert answer.status_code == 201, answer.text
+    try:
+        yield answer
+    finally:
+        client.post(f"/api/v1/policies/{name}/deactivate")
+        client.delete(f"/api/v1/policies/{name}")
+
+
+def test_a_policy_from_its_draft_to_its_end(acme: httpx.Client) -> None:
+    at = "/api/v1/policies/rest-erp"
+    with drafted(acme, "rest-erp") as made:
+        draft = made.json()["data"]
+        assert (draft["is_draft_active"], "active_version" in draft) == (False, False)
+        assert made.headers["etag"] == f'"{draft["draft_digest"]}"'
+        [change] = [each for each in acme.get(f"{at}/diff").json()["data"]["changes"] if each.get("rule")]
+        assert (change["happened"], change["rule"]) == ("added", "large-orders")
+        stale = acme.post(f"{at}/activate", json={"digest": "sha256:other"})
+        assert (stale.status_code, stale.json()["error"]["code"]) == (412, "version_conflict")
+        active = acme.post(f"{at}/activate", json={"digest": draft["draft_digest"], "message": "first"}).json()["data"]
+        assert (active["version"], active["state"], active["message"]) == (1, "active", "first")
+        assert acme.get(f"{at}/diff").json()["data"] == {"from": 1, "to": "draft", "identical": True, "changes": []}
+        assert acme.get(at).json()["data"]["is_draft_active"] is True
+        assert acme.delete(at).json()["error"]["code"] == "conflict"
+        changed = acme.put(at, content=DRAFT.replace("1000", "2000"), headers={**YAML, "If-Match": made.headers["etag"]})
+        assert (changed.status_code, changed.json()["data"]["is_draft_active"]) == (200, False)
+        [change] = acme.get(f"{at}/diff").json()["data"]["changes"]
+        assert (change["rule"], change["member"], change["after"]) == ("large-orders", "when", {"input": {"total": {"_gt": 2000}}})
+        assert acme.put(at, content=DRAFT, headers={**YAML, "If-Match": made.headers["etag"]}).status_code == 412
+    assert acme.get(at).status_code == 404
+
+
+def test_what_is_wrong_with_a_draft_is_told_at_once(acme: httpx.Client) -> None:
+    wrong = DRAFT.replace("operations", "operation").replace("role:owner", "owner")
+    answer = acme.put("/api/v1/policies/rest-wrong", content=wrong, headers=YAML)
+    assert answer.status_code == 422
+    found = {each["pointer"]: each["message"] for each in answer.json()["error"]["details"]}
+    assert found.keys() == {"/rules/0/operation", "/rules/0/obligations/approvers/0"}
+    assert "user:<login>" in found["/rules/0/obligations/approvers/0"]
+    assert acme.get("/api/v1/policies/rest-wrong").status_code == 404
+
+
+def test_a_decision_is_explained_and_nothing_is_done(acme: httpx.Client) -> None:
+    with drafted(acme, "rest-why") as made:
+        before = acme.post("/api/v1/policies/evaluate", json={"action": ASKED}).json()["data"]
+        assert (before["verdict"], before["rules"]) == ("allow", [])
+        document = made.json()["data"]["draft"]
+        after = acme.post("/api/v1/policies/evaluate", json={"action": ASKED, "policy": document}).json()["data"]
+        assert (after["verdict"], after["rules"]) == ("require_approval", ["rest-why/large-orders"])
+        assert after["reasons"] == ["rest-why/large-orders: A large order is looked at by an owner."]
+        assert (after["obligations"]["approvers"], after["obligations"]["redact"]) == (["role:owner"], ["/iban"])
+        assert after["policy_version"] != before["policy_version"]
+        small = {**ASKED, "input": {"total": 5}}
+        told = acme.post("/api/v1/policies/evaluate", json={"action": small, "policy": document}).json()["data"]
+        [finding] = [each for each in told["findings"] if each["rule"] == "rest-why/large-orders"]
+        assert (told["verdict"], finding["holds"], finding["because"]) == ("allow", False, "when")
+        odd = {**ASKED, "input": {"total": [5]}}
+        told = acme.post("/api/v1/policies/evaluate", json={"action": odd, "policy": document}).json()["data"]
+        assert told["verdict"] == "deny"
+        assert "a list is put in order with a number" in told["findings"][0]["fault"]
+        agent = {"via": "agent", "agent": "clerk", "tainted_by": ["mail:inbox"]}
+        told = acme.post("/api/v1/policies/evaluate", json={"subject": agent, "action": small}).json()["data"]
+        assert (told["verdict"], "no rule allows an agent" in told["reasons"][0]) == ("deny", True)
+        assert acme.get("/api/v1/policies/rest-why/versions").json()["data"] == []
+
+
+def test_each_change_is_in_the_audit_trail(acme: httpx.Client) -> None:
+    with drafted(acme, "rest-audit"):
+        acme.post("/api/v1/policies/rest-audit/activate", json={})
+    found = acme.get("/api/v1/logs/audit", params={"subject": "rest-audit"}).json()["data"]
+    assert [each["action"] for each in reversed(found)] == [
+        "policy.draft", "policy.activate", "policy.deactivate", "policy.delete",
+    ]  # fmt: skip
