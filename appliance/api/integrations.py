@@ -10,6 +10,7 @@ from appliance.connectors.registry import Installed, Problem
 from appliance.core import clock
 from appliance.core.errors import VersionConflict
 from appliance.core.pages import Page
+from appliance.governance.governor import told_of
 from appliance.governance.requests import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult
 from appliance.integrations import connecting, history
 from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE, Health
@@ -107,6 +108,7 @@ class ExecuteAction(Body):
     action: Name
     input: dict[str, Any] = Field(default_factory=dict)
     mode: Literal["execute", "preview"] = "execute"
+    approval_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
     timeout_s: Annotated[float, Field(gt=0, le=MOST_SECONDS, strict=False)] = DEFAULT_SECONDS
 
 
@@ -134,14 +136,26 @@ class PreviewView(View):
     requests: list[SentRequestView] | None = None
 
 
+class RulingView(View):
+    """What the policies say of a previewed action; `action_digest` is what an approval would be about."""
+
+    verdict: Literal["allow", "require_approval"]
+    rules: list[str]
+    reasons: list[str]
+    policy_version: str
+    action_digest: str
+
+
 class ResultView(View):
-    """What an action came to; `recorded` is the answer of an earlier, equal request, `preview` what would be done."""
+    """What an action came to; `recorded` is the answer of an earlier, equal request, `preview` what would be done, `policy`
+    whether somebody would have to approve it."""
 
     status: Literal["succeeded", "previewed"]
     effect: Effect
     recorded: bool = False
     output: Any = None
     preview: PreviewView | None = None
+    policy: RulingView | None = None
     execution_id: str | None = None
     links: dict[str, str] | None = None
 
@@ -195,6 +209,12 @@ def preview_view(slug: str, result: ActionResult) -> PreviewView | None:
         for r in shown.requests
     ]  # fmt: skip
     return PreviewView(integration=slug, action=shown.action, input=shown.input, requests=requests or None)
+
+
+def ruling_view(result: ActionResult) -> RulingView | None:
+    if result.ruling is None:
+        return None
+    return RulingView(action_digest=result.ruling.action_digest, **told_of(result.ruling.decision))
 
 
 @route("GET", "/integrations/connectors", scope="integrations.read", returns=ConnectorView, listed=True, query=NoQuery)
@@ -292,13 +312,15 @@ async def execute_action(call: Call, slug: str) -> Answer:
 
     `mode: preview` judges like a call and sends nothing: it answers what would be done, and of HTTP what would be sent.
     With `async=true` the answer is 202 and the call is made soon. A repeated Idempotency-Key is passed
-    on to the foreign system; a write whose outcome is unknown is not sent again.
+    on to the foreign system; a write whose outcome is unknown is not sent again. What a policy wants approved answers
+    `approval_required` with the `action_digest`; sent again with the `approval_id` of exactly this action it is done, once.
     """
     body: ExecuteAction = call.body
     may = frozenset(access for access in ("read", "write") if f"documents.{access}" in call.scope.scopes)
     request = ActionRequest(
-        slug, body.action, body.input, body.mode, idempotency_key=call.token or None, seconds=body.timeout_s, documents=may
-    )
+        slug, body.action, body.input, body.mode, idempotency_key=call.token or None, seconds=body.timeout_s, documents=may,
+        approval_id=body.approval_id,
+    )  # fmt: skip
     executor = call.services.executor
     if call.query.async_ and body.mode == "execute":
         enqueue = partial(_enqueue, call, request)
@@ -310,6 +332,7 @@ async def execute_action(call: Call, slug: str) -> Answer:
         ResultView(
             status="previewed" if result.status == "previewed" else "succeeded", effect=result.effect, output=result.output,
             recorded=result.status == "recorded", execution_id=result.call_id, preview=preview_view(slug, result),
+            policy=ruling_view(result),
             links=call_links(slug, result.call_id) if result.call_id else None,
         )
     )  # fmt: skip

@@ -39,10 +39,12 @@ from appliance.documents.scanning import incoming_blobs
 from appliance.documents.shares import Shares
 from appliance.documents.upkeep import delete_overdue
 from appliance.documents.uploads import Uploads, forget_expired
-from appliance.governance import approvals
+from appliance.governance import approvals, budgets
+from appliance.governance.action_approvals import ActionApprovals
 from appliance.governance.documents import DocumentDoor
 from appliance.governance.executor import TASK as CALL_TASK
-from appliance.governance.executor import GovernedExecutor
+from appliance.governance.executor import GovernedExecutor, Instance
+from appliance.governance.governor import Governor
 from appliance.governance.policies.service import PolicyService
 from appliance.hooks import make_hooks
 from appliance.integrations import gate
@@ -178,7 +180,9 @@ def build(config: Config) -> Appliance:
     egress = Egress.of(config.egress.allow, authorities(config))
     files = documents.Documents(incoming)
     door = DocumentDoor(files, config.limits.upload_mb << 20)
-    executor = GovernedExecutor(integrations, presence.instance, queue.enqueue, presence.is_alive, door)
+    policies = PolicyService()
+    governor = Governor(policies, ActionApprovals(sealer))
+    executor = GovernedExecutor(integrations, governor, Instance(presence.instance, queue.enqueue, presence.is_alive), door)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     formats = make_formats(config)
     reach = ModelReach(models, DocumentReading(files, formats).read)
@@ -192,7 +196,7 @@ def build(config: Config) -> Appliance:
     )  # fmt: skip
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
-        executor=executor, policies=PolicyService(), rate_limiter=RateLimiter(),
+        executor=executor, policies=policies, governor=governor, rate_limiter=RateLimiter(),
         threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), instance=presence.instance,
         assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files,
         uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files),
@@ -226,6 +230,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("quarantine", 300.0, lambda: services.documents.scan_again(services.config.data)),
         Periodic("uploads", 3600.0, forget_expired),
         Periodic("reviews", 60.0, reviews.expire_reviews),
+        Periodic("governed-use", 3600.0, budgets.purge),
         Periodic("publishing", 2.0, services.publishing.resume),
         Periodic("blobs", 3600.0, services.blobs.collect),
         Periodic("requests", 2.0, services.requests.flush),

@@ -1,10 +1,9 @@
 """The governed executor: judges an action, records it, makes the call, and never sends a write twice in doubt."""
 
 import json
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,11 +13,16 @@ from appliance.connectors.traffic import Traffic
 from appliance.core import clock, db
 from appliance.core.errors import ApplianceError, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance import offers, polling, switches
+from appliance.governance import budgets, offers, polling
+from appliance.governance.actions import canonical_action
+from appliance.governance.describing import describe
 from appliance.governance.documents import DocumentDoor
+from appliance.governance.governor import Governor, Held, Permit, denied
+from appliance.governance.policies.decision import ToolAction
 from appliance.governance.polling import PollRequest
-from appliance.governance.requests import MOST_SECONDS, ActionRequest, ActionResult, Proposal, coded, draft_of
+from appliance.governance.requests import MOST_SECONDS, ActionRequest, ActionResult, Proposal, Ruling, coded, draft_of
 from appliance.governance.sendable import check_sendable
+from appliance.governance.subjects import subject_from, subject_of
 from appliance.governance.threads import ForeignThreads
 from appliance.integrations import records, retrying
 from appliance.integrations.calls import Shot, log_to_process
@@ -39,38 +43,30 @@ T = TypeVar("T")
 Enqueue = Callable[[str, str, str], None]
 
 
-PolicyCheck = Callable[[TenantScope, Proposal], None]
+@dataclass(frozen=True)
+class Instance:
+    """This process: `name` in the record of running calls, `is_alive` tells which of those names still live (default: only
+    this one), `enqueue` is asked inside a write to have `run_queued` called."""
+
+    name: str
+    enqueue: Enqueue | None = None
+    is_alive: records.IsAlive | None = None
 
 
 class GovernedExecutor:
-    """Every call to a foreign system passes here.
-
-    `instance` names this process in the record of running calls, `is_alive` tells which of those names still live
-    (default: only this one), `enqueue` is asked inside a write to have `run_queued` called.
-    """
+    """Every call to a foreign system passes here, and on its way the governor."""
 
     def __init__(
-        self,
-        integrations: Integrations,
-        instance: str,
-        enqueue: Enqueue | None = None,
-        is_alive: records.IsAlive | None = None,
-        documents: DocumentDoor | None = None,
+        self, integrations: Integrations, governor: Governor, instance: Instance, documents: DocumentDoor | None = None
     ) -> None:
         self._integrations = integrations
-        self._instance = instance
-        self._enqueue = enqueue
-        self._is_alive = is_alive or instance.__eq__
+        self._governor = governor
+        self._instance = instance.name
+        self._enqueue = instance.enqueue
+        self._is_alive = instance.is_alive or instance.name.__eq__
         self._documents = documents
         self._gate = Gate()
-        self._checks: list[PolicyCheck] = []
-        self._lock = threading.Lock()
         self._threads = ForeignThreads()
-
-    def add_check(self, check: PolicyCheck) -> None:
-        """Have `check` judge every proposal; it raises a coded error to deny.  Another exception denies as well."""
-        with self._lock:
-            self._checks = [*self._checks, check]
 
     def submit(self, scope: TenantScope, work: Callable[[], T]) -> "Future[T]":
         """Run something that waits for a foreign system in a thread kept for that; ConcurrencyLimited."""
@@ -82,87 +78,106 @@ class GovernedExecutor:
         self._threads.stop()
 
     def execute(self, scope: TenantScope, request: ActionRequest) -> ActionResult:
-        """Perform an action, or say in `preview` mode that it could be.
+        """Perform an action, or say in `preview` mode that it could be, and whether somebody would have to approve it.
 
-        NotFound (integration), ValidationFailed (action, input), PolicyDenied, ActionFailed, AddressNotAllowed,
-        OutcomeUnknown (an earlier write with this key was sent and nobody knows what became of it),
-        IdempotencyInFlight, IdempotencyMismatch.
+        NotFound (integration), ValidationFailed (action, input), PolicyDenied, ActionNeedsApproval, what is wrong with the
+        approval that is named, BudgetExceeded, ActionFailed, AddressNotAllowed, OutcomeUnknown (an earlier write with this key
+        was sent and nobody knows what became of it), IdempotencyInFlight, IdempotencyMismatch.
         """
-        ready, proposal = self._judge(scope, request)
+        proposal = self._prepare(scope, request)
         if request.mode == "preview":
-            return ActionResult("previewed", proposal.effect, preview=self._preview(ready, proposal))
-        draft = draft_of(ready, proposal)
-        if proposal.effect == "read":
-            return self._read(scope, ready, proposal, draft)
-        begun = records.begin_call(scope, draft, self._instance, self._is_alive)
+            return self._preview(scope, proposal)
+        permit = self._permit(scope, proposal)
+        if proposal.effect == "read" and not permit.is_owing:
+            return self._read(scope, proposal, permit)
+        taken: list[ToolAction] = []
+
+        def admit(call_id: str, is_again: bool) -> None:
+            taken.append(permit.take(f"call:{call_id}", uses=not is_again))
+
+        begun = records.begin_call(scope, draft_of(proposal, permit), self._instance, self._is_alive, admit)
         if isinstance(begun, Done):
-            return ActionResult("recorded", proposal.effect, begun.output, begun.call_id)
-        return self._send(scope, ready, proposal, begun)
+            return ActionResult("recorded", proposal.effect, permit.conceal(begun.output), begun.call_id)
+        return self._send(scope, replace(proposal, described=taken[0]), permit, begun)
 
     def enqueue(self, scope: TenantScope, request: ActionRequest) -> str:
         """Record an action to be performed soon; answers the call's id.  Errors as `execute`, before it is sent."""
         if self._enqueue is None:
             raise ValidationFailed("this process has no queue; leave async out")
-        enqueue = self._enqueue
-        ready, proposal = self._judge(scope, request)
-        draft = draft_of(ready, proposal)
+        enqueue, proposal = self._enqueue, self._prepare(scope, request)
+        permit = self._permit(scope, proposal)
+        draft = draft_of(proposal, permit)
 
         def record() -> str:
             call_id, is_new = records.enqueue_call(scope, draft)
             if is_new:
-                self._keep_pending(scope, call_id, request)
+                self._keep_pending(scope, call_id, replace(proposal, described=permit.take(f"call:{call_id}")))
                 enqueue(TASK, scope.tenant_id, call_id)
             return call_id
 
         return db.write(record)
 
-    def retry(self, scope: TenantScope, integration: str, call_id: str) -> str:
+    def retry(self, scope: TenantScope, integration: str, call_id: str, approval_id: str | None = None) -> str:
         """Record that a failed call is made again soon, with the key it had; answers the id of the new record.
 
-        NotFound; Conflict unless it failed and nothing can happen twice; errors as `execute`, before anything is sent.
+        NotFound; Conflict unless it failed and nothing can happen twice; errors as `execute`, before anything is sent.  What
+        needs an approval needs one of its own.
         """
         if self._enqueue is None:
             raise ValidationFailed("this process has no queue to retry in; ask one that has")
         enqueue, wanted = self._enqueue, retrying.find_repeatable(scope, integration, call_id)
-        request = ActionRequest(integration, wanted.action, wanted.input, seconds=wanted.seconds)
-        _, proposal = self._judge(scope, request)
+        request = ActionRequest(integration, wanted.action, wanted.input, seconds=wanted.seconds, approval_id=approval_id)
+        proposal = self._prepare(scope, request)
+        permit = self._permit(scope, proposal)
 
         def record() -> str:
             retry_id = retrying.enqueue_retry(scope, integration, call_id, wanted, proposal.effect)
-            self._keep_pending(scope, retry_id, request)
+            records.note_decision(scope, retry_id, draft_of(proposal, permit))
+            self._keep_pending(scope, retry_id, replace(proposal, described=permit.take(f"call:{retry_id}")))
             enqueue(TASK, scope.tenant_id, retry_id)
             return retry_id
 
         return db.write(record)
 
-    def _keep_pending(self, scope: TenantScope, call_id: str, request: ActionRequest) -> None:
-        given = {"action": request.action, "input": dict(request.input), "seconds": request.seconds}
-        given["documents"] = sorted(request.documents)
+    def _keep_pending(self, scope: TenantScope, call_id: str, proposal: Proposal) -> None:
+        request = proposal.request
+        given = {"action": request.action, "input": proposal.given, "seconds": request.seconds}
+        given |= {"documents": sorted(request.documents), "subject": asdict(proposal.subject)}
         sealed = self._integrations.sealer.seal(db.dump_json(given).encode(), _context(scope, call_id))
         records.keep_pending(scope, call_id, sealed)
 
     def run_queued(self, scope: TenantScope, call_id: str) -> None:
-        """Perform a queued call; nothing when another wake-up came first.  What fails is in the record."""
+        """Perform a queued call; nothing when another wake-up came first.  What fails is in the record.
+
+        It is judged again: what was switched off or denied meanwhile is not sent, and an approval holds for the policies
+        under which it was given.
+        """
         row = records.claim_queued(scope, call_id, self._instance)
         if row is None:
             return
         begun = Begun(call_id, row.sent_key, clock.now_ms())
-        given = json.loads(self._integrations.sealer.open(bytes(row.pending or b""), _context(scope, call_id)))
         actor = TenantScope(scope.tenant_id, row.actor, scope.scopes, row.request_id)
-        may = frozenset(given.get("documents", ()))
-        request = ActionRequest(row.integration_id, given["action"], given["input"], seconds=given["seconds"], documents=may)
         try:
-            ready, proposal = self._judge(actor, request)
+            proposal = self._prepare(actor, self._pending_request(actor, call_id, row.integration_id, bytes(row.pending or b"")))
+            held = Held(row.approval_id, (row.decision or {}).get("action_digest", "")) if row.approval_id else None
+            permit = self._governor.permit(actor, proposal.subject, proposal.described, held=held)
         except ApplianceError as error:
             told = {"class": error.code, "message": error.message, "details": {}}
             draft = Draft(row.integration_id, row.connector, row.action, "read", None, row.request_digest)
             records.finish_call(actor, begun, draft, Ending("failed", "not_done", error=told))
             return
-        ending, failed = self._make(actor, ready, proposal, begun.sent_key)
+        ending, failed = self._make(actor, proposal, permit, begun.sent_key)
         if isinstance(failed, Withheld) and clock.now_ms() - row.created_at < _LONGEST_QUEUED_MS:
             records.put_back(actor, row)  # nothing was sent: `sweep` wakes it when the foreign system may be asked
         else:
-            records.finish_call(actor, begun, draft_of(ready, proposal), ending)
+            records.finish_call(actor, begun, draft_of(proposal, permit), ending)
+
+    def _pending_request(self, actor: TenantScope, call_id: str, slug: str, pending: bytes) -> ActionRequest:
+        given = json.loads(self._integrations.sealer.open(pending, _context(actor, call_id)))
+        may, subject = frozenset(given.get("documents", ())), subject_from(given["subject"]) if "subject" in given else None
+        return ActionRequest(
+            slug, given["action"], given["input"], seconds=given["seconds"], documents=may, subject=subject
+        )
 
     def sweep(self, *, queue_is_empty: bool) -> int:
         """Close calls whose process is gone; answers how many.  With an empty queue, wake what still waits in it."""
@@ -174,9 +189,11 @@ class GovernedExecutor:
 
     # -- the way of one call
 
-    def _judge(self, scope: TenantScope, request: ActionRequest) -> tuple[Ready, Proposal]:
+    def _prepare(self, scope: TenantScope, request: ActionRequest) -> Proposal:
         ready = self._integrations.ready(scope, request.integration, request.hidden)
-        switches.refuse_switched_off(scope, ready.slug)
+        subject = request.subject or subject_of(scope)
+        # Before a system that is switched off is asked for its actions.
+        self._governor.refuse_switched_off(scope, subject, describe(ready, request.action, "read", {}))
         check_sendable(request.input)
         if not 0 < request.seconds <= MOST_SECONDS:
             raise ValidationFailed(f"a call may take up to {MOST_SECONDS:g} seconds", pointer="/seconds")
@@ -186,10 +203,17 @@ class GovernedExecutor:
             effect = self._integrations.calls.effect_of(ready, action, request.input)
         except ConnectorError as error:
             raise coded(error, action.effect, "") from error
-        proposal = Proposal(request, ready.connector_label, action, effect)
-        for check in self._checks:
-            _judge_by(check, scope, proposal)
-        return ready, proposal
+        return Proposal(request, ready, action, effect, subject, describe(ready, action.name, effect, dict(request.input)))
+
+    def _permit(self, scope: TenantScope, proposal: Proposal) -> Permit:
+        request, held = proposal.request, None
+        if request.approval_id is None and request.idempotency_key is not None:
+            used = records.find_approved(scope, draft_of(proposal))
+            held = Held(*used) if used else None
+        permit = self._governor.permit(scope, proposal.subject, proposal.described, request.approval_id, held)
+        if permit.used_approval is not None and request.hidden:
+            raise PolicyDenied("what hides part of its input cannot be approved; have a policy allow or deny it")
+        return permit
 
     def _find_action(self, scope: TenantScope, ready: Ready, request: ActionRequest) -> Action:
         try:
@@ -204,34 +228,33 @@ class GovernedExecutor:
         """
 
         def judge(ready: Ready, trigger: Trigger) -> None:
-            switches.refuse_switched_off(scope, ready.slug)
-            asked = ActionRequest(request.integration, trigger.name, request.query)
-            action = Action(trigger.name, trigger.summary, trigger.query, trigger.item, "read", trigger.sample)
-            for check in self._checks:
-                _judge_by(check, scope, Proposal(asked, ready.connector_label, action, "read"))
+            asked = describe(ready, trigger.name, "read", dict(request.query))
+            decision = self._governor.judge(scope, subject_of(scope), asked)
+            if decision.verdict != "allow":  # nobody can be asked each time
+                raise denied(asked, decision)
 
         try:
             return polling.poll(self._integrations, self._gate, scope, request, judge)
         except ConnectorError as error:
             raise coded(error, "read", "") from error
 
-    def _read(self, scope: TenantScope, ready: Ready, proposal: Proposal, draft: Draft) -> ActionResult:
+    def _read(self, scope: TenantScope, proposal: Proposal, permit: Permit) -> ActionResult:
         """A call that changes nothing is recorded once, when it is over."""
-        began_at = clock.now_ms()
-        ending, error = self._make(scope, ready, proposal, draft.key or draft.digest)
+        began_at, draft = clock.now_ms(), draft_of(proposal, permit)
+        ending, error = self._make(scope, proposal, permit, draft.key or draft.digest)
         call_id = records.record_read(scope, draft, ending, began_at)
         if error is not None:
             raise coded(error, "read", call_id) from error
         return ActionResult("executed", "read", ending.output, call_id)
 
-    def _send(self, scope: TenantScope, ready: Ready, proposal: Proposal, begun: Begun) -> ActionResult:
-        ending, error = self._make(scope, ready, proposal, begun.sent_key)
-        records.finish_call(scope, begun, draft_of(ready, proposal), ending)
+    def _send(self, scope: TenantScope, proposal: Proposal, permit: Permit, begun: Begun) -> ActionResult:
+        ending, error = self._make(scope, proposal, permit, begun.sent_key)
+        records.finish_call(scope, begun, draft_of(proposal, permit), ending)
         if error is not None:
             raise coded(error, proposal.effect, begun.call_id) from error
         return ActionResult("executed", proposal.effect, ending.output, begun.call_id)
 
-    def _make(self, scope: TenantScope, ready: Ready, proposal: Proposal, key: str) -> tuple[Ending, ConnectorError | None]:
+    def _make(self, scope: TenantScope, proposal: Proposal, permit: Permit, key: str) -> tuple[Ending, ConnectorError | None]:
         """Make the call; how it ended, with what the connector logged, and the error if it failed."""
         lines: list[Line] = []
         traffic = Traffic()
@@ -240,37 +263,36 @@ class GovernedExecutor:
             if len(lines) < _MOST_LINES:
                 lines.append(records.make_line(scope, proposal.request.origin, level, message, dict(fields)))
 
-        request = proposal.request
+        request, ready = proposal.request, proposal.ready
 
         def call(seconds: float) -> dict[str, Any]:
             documents = self._documents.of_call(scope, request.documents) if self._documents else None
-            shot = Shot(proposal.action, request.input, key, seconds, keep, traffic, documents)
+            shot = Shot(proposal.action, proposal.given, key, seconds, keep, traffic, documents)
             return self._integrations.calls.make(ready, shot)
 
         try:
             output = self._gate.run(scope, ready.slug, request.seconds, call, ready.concurrency)
-            ending, failed = Ending("succeeded", "done", output), None
+            ending, failed = Ending("succeeded", "done", permit.conceal(output)), None
         except ConnectorError as error:
             ending, failed = records.ending_of(error, proposal.effect), error
         return replace(ending, lines=lines, traffic=ready.redactor.json(traffic.told())), failed
 
-    def _preview(self, ready: Ready, proposal: Proposal) -> Preview:
-        request = proposal.request
-        shot = Shot(proposal.action, request.input, request.idempotency_key or "preview", request.seconds, log_to_process)
+    def _preview(self, scope: TenantScope, proposal: Proposal) -> ActionResult:
+        """What would be sent, and what the policies say of it; PolicyDenied where they deny it."""
+        request, ready = proposal.request, proposal.ready
+        decision = self._governor.consider(scope, proposal.subject, proposal.described)
+        if decision.verdict == "deny":
+            raise denied(proposal.described, self._governor.judge(scope, proposal.subject, proposal.described))
+        shot = Shot(proposal.action, proposal.given, request.idempotency_key or "preview", request.seconds, log_to_process)
         try:
             requests = self._integrations.calls.preview(ready, shot)
         except ConnectorError as error:
             raise coded(error, proposal.effect, "") from error
-        return Preview(request.action, ready.redactor.json(dict(request.input)), tuple(requests))
-
-
-def _judge_by(check: PolicyCheck, scope: TenantScope, proposal: Proposal) -> None:
-    try:
-        check(scope, proposal)
-    except ApplianceError:
-        raise
-    except Exception as error:
-        raise PolicyDenied("a policy could not be evaluated, so the action is denied; the log has the details") from error
+        digest = canonical_action(scope, proposal.subject, proposal.described, decision.version).digest
+        if decision.obligations.dry_run_first:
+            db.write(lambda: budgets.note_preview(scope, proposal.subject, digest))
+        shown = Preview(request.action, ready.redactor.json(proposal.given), tuple(requests))
+        return ActionResult("previewed", proposal.effect, preview=shown, ruling=Ruling(decision, digest))
 
 
 def _context(scope: TenantScope, call_id: str) -> str:

@@ -8,6 +8,9 @@ from appliance.connectors.contract import Action, AddressNotAllowed, ConnectorEr
 from appliance.connectors.preview import Preview
 from appliance.core import errors
 from appliance.core.errors import ApplianceError, ConnectorFailed, Detail
+from appliance.governance.governor import Permit
+from appliance.governance.policies.decision import Decision, ToolAction
+from appliance.governance.subjects import Subject
 from appliance.integrations import retrying
 from appliance.integrations.circuit import Withheld
 from appliance.integrations.connections import Ready
@@ -23,7 +26,8 @@ class ActionRequest:
 
     `idempotency_key` stays the same when the same request is repeated; without one each request is its own.
     `seconds` is what the call may take, at most 15 minutes; `documents` whether it may `read` and `write` documents.
-    `hidden` are texts of the input that no record may show.
+    `hidden` are texts of the input that no record may show.  `subject` is who wants it, by default whom the scope names;
+    `approval_id` an approval of exactly this action.
     """
 
     integration: str
@@ -35,6 +39,8 @@ class ActionRequest:
     seconds: float = DEFAULT_SECONDS
     documents: frozenset[str] = frozenset()
     hidden: tuple[str, ...] = ()
+    subject: Subject | None = None
+    approval_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,16 +52,32 @@ class ActionResult:
     output: Any = None
     call_id: str | None = None
     preview: Preview | None = None
+    ruling: "Ruling | None" = None
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What the policies say of a previewed action; `action_digest` is what an approval would be about."""
+
+    decision: Decision
+    action_digest: str
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a policy judges: an action that exists, with valid input, and its effect."""
+    """An action that exists, with valid input, its effect, and how policies see it."""
 
     request: ActionRequest
-    connector: str
+    ready: Ready
     action: Action
     effect: Effect
+    subject: Subject
+    described: ToolAction
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The input that is sent."""
+        return dict(self.described.input)
 
 
 class ActionFailed(ConnectorFailed):
@@ -84,9 +106,9 @@ class ActionFailed(ConnectorFailed):
             self.extra["retry_after"] = self.retry_after
 
 
-def draft_of(ready: Ready, proposal: Proposal) -> Draft:
+def draft_of(proposal: Proposal, permit: Permit | None = None) -> Draft:
     """What the record shows of a call: nothing secret."""
-    request = proposal.request
+    request, ready = proposal.request, proposal.ready
     return Draft(
         integration=request.integration,
         connector=ready.connector_label,
@@ -97,6 +119,8 @@ def draft_of(ready: Ready, proposal: Proposal) -> Draft:
         key=request.idempotency_key,
         origin=request.origin,
         seconds=request.seconds,
+        approval_id=permit.used_approval if permit else None,
+        decision=permit.record() if permit else None,
     )
 
 

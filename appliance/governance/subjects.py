@@ -1,7 +1,8 @@
 """Who acts, by which road, and what has touched the run that acts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from appliance.core.scope import TenantScope
 
@@ -44,6 +45,12 @@ class Subject:
     @property
     def is_tainted(self) -> bool:
         return bool(self.tainted_by)
+
+
+def subject_from(kept: Mapping[str, Any]) -> Subject:
+    """The subject of which `asdict` made this."""
+    skills = tuple(SkillUsed(**each) for each in kept["skills"])
+    return Subject(**{**kept, "skills": skills, "tainted_by": tuple(kept["tainted_by"])})
 
 
 def subject_of(scope: TenantScope) -> Subject:

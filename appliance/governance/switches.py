@@ -1,6 +1,7 @@
-"""Kill switches: from one moment to the next an integration is not called any more, by whatever road."""
+"""Kill switches: from one moment to the next a tenant, an agent, a tool or an integration does nothing any more, by any road."""
 
 from dataclasses import dataclass
+from typing import Literal, cast
 
 import peewee
 
@@ -8,65 +9,94 @@ from appliance.core import clock, db
 from appliance.core.db import TenantModel
 from appliance.core.errors import PolicyDenied
 from appliance.core.scope import TenantScope
-from appliance.integrations.service import Integrations
+from appliance.governance.policies.decision import ToolAction
+from appliance.governance.subjects import Subject
 from appliance.monitor import audit
+
+Kind = Literal["tenant", "agent", "tool", "integration"]
+KINDS: tuple[Kind, ...] = ("tenant", "agent", "tool", "integration")
+WHOLE_TENANT = ""
+"""The name of the switch that stops everything."""
 
 
 class KillSwitchRow(TenantModel):
-    """An integration that is switched off; no row while it is on."""
+    """Something that is switched off; no row while it is on."""
 
     label = "kill switch"
-    integration_id = peewee.TextField()
+    kind = peewee.TextField()
+    name = peewee.TextField()
     reason = peewee.TextField()
     set_by = peewee.TextField()
     set_at = peewee.BigIntegerField()
 
     class Meta:
-        table_name = "kill_switch"
-        primary_key = peewee.CompositeKey("tenant_id", "integration_id")
+        table_name = "switched_off"
+        primary_key = peewee.CompositeKey("tenant_id", "kind", "name")
 
 
 @dataclass(frozen=True)
 class KillSwitch:
-    """An integration that is switched off since `set_at` (epoch ms) by the actor `set_by`."""
+    """What is switched off since `set_at` (epoch ms) by the actor `set_by`; `name` is empty for the tenant as a whole."""
 
-    integration: str
+    kind: Kind
+    name: str
     reason: str
     set_by: str
     set_at: int
 
 
 def list_switches(scope: TenantScope) -> list[KillSwitch]:
-    """Everything that is switched off, by name."""
-    rows = scope.select(KillSwitchRow).order_by(KillSwitchRow.integration_id)
-    return [KillSwitch(row.integration_id, row.reason, row.set_by, row.set_at) for row in rows]
+    """Everything that is switched off, by kind and name."""
+    rows = scope.select(KillSwitchRow).order_by(KillSwitchRow.kind, KillSwitchRow.name)
+    return [KillSwitch(cast(Kind, row.kind), row.name, row.reason, row.set_by, row.set_at) for row in rows]
 
 
-def switch_off(scope: TenantScope, integrations: Integrations, slug: str, reason: str) -> None:
-    """No further call of the integration is sent; those under way end.  NotFound.  Off already, the reason is the new one."""
-    integrations.get_integration(scope, slug)
+def switch_off(scope: TenantScope, kind: Kind, name: str, reason: str) -> None:
+    """Nothing of it begins any more; what is under way ends.  Off already, the reason is the new one.
+
+    What has that name need not be there yet: one that is made later under it is off from its first moment.
+    """
 
     def off() -> None:
-        scope.delete(KillSwitchRow).where(KillSwitchRow.integration_id == slug).execute()
-        scope.insert(KillSwitchRow, integration_id=slug, reason=reason, set_by=scope.actor, set_at=clock.now_ms())
-        audit.record(scope, "integration.switch_off", slug, {"reason": reason})
+        fits = (KillSwitchRow.kind == kind) & (KillSwitchRow.name == name)
+        scope.delete(KillSwitchRow).where(fits).execute()
+        scope.insert(KillSwitchRow, kind=kind, name=name, reason=reason, set_by=scope.actor, set_at=clock.now_ms())
+        audit.record(scope, f"{kind}.switch_off", name or scope.tenant_id, {"reason": reason})
 
     db.write(off)
 
 
-def switch_on(scope: TenantScope, slug: str) -> None:
-    """The integration may be called again; nothing when it was on."""
+def switch_on(scope: TenantScope, kind: Kind, name: str) -> None:
+    """It may go on; nothing when it was on."""
 
     def on() -> None:
-        if scope.delete(KillSwitchRow).where(KillSwitchRow.integration_id == slug).execute():
-            audit.record(scope, "integration.switch_on", slug)
+        fits = (KillSwitchRow.kind == kind) & (KillSwitchRow.name == name)
+        if scope.delete(KillSwitchRow).where(fits).execute():
+            audit.record(scope, f"{kind}.switch_on", name or scope.tenant_id)
 
     db.write(on)
 
 
-def refuse_switched_off(scope: TenantScope, slug: str) -> None:
-    """PolicyDenied while the integration is switched off."""
-    row = scope.find(KillSwitchRow, integration_id=slug)
-    if row is not None:
-        told = f"{slug} is switched off ({row.reason}); PUT /api/v1/kill-switches switches it on again"
-        raise PolicyDenied(told, extra={"kill_switch": slug})
+def find_switch(scope: TenantScope, subject: Subject, action: ToolAction | None = None) -> KillSwitch | None:
+    """The first switch that stops this subject, or this action of it."""
+    meant = {"tenant": WHOLE_TENANT, "agent": subject.agent, "tool": action.tool if action else "", "integration": ""}
+    if action is not None:
+        meant["integration"] = action.integration
+    sql = "SELECT kind, name, reason, set_by, set_at FROM switched_off WHERE tenant_id = ?"
+    for kind, name, reason, set_by, set_at in db.rows(sql, (scope.tenant_id,)):
+        if kind == "tenant" or (name and meant[kind] == name):
+            return KillSwitch(kind, name, reason, set_by, set_at)
+    return None
+
+
+def refuse_switched_off(scope: TenantScope, subject: Subject, action: ToolAction | None = None) -> None:
+    """PolicyDenied while the tenant, the subject's agent, or the action's tool or integration is switched off."""
+    off = find_switch(scope, subject, action)
+    if off is not None:
+        raise PolicyDenied(told(off), extra={"reason": "kill_switch", "kill_switch": off.name or scope.tenant_id, "kind": off.kind})
+
+
+def told(switch: KillSwitch) -> str:
+    """Why nothing happens, and what lets it happen again."""
+    what = "this tenant" if switch.kind == "tenant" else f"the {switch.kind} {switch.name}"
+    return f"{what} is switched off ({switch.reason}); PUT /api/v1/kill-switches switches it on again"

@@ -36,6 +36,8 @@ class Ready:
     basis: str = ""
     """What a discovery of its actions rests on, where its connector discovers any."""
     concurrency: int = USUAL_AT_ONCE
+    version: int = 0
+    """How often its settings were given."""
 
     @property
     def connector_label(self) -> str:

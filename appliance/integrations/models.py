@@ -53,6 +53,8 @@ class CallRow(TenantModel):
     host_call = peewee.IntegerField(null=True)
     tries = peewee.IntegerField()
     owner = peewee.TextField()
+    approval_id = peewee.TextField(null=True)  # the approval that was used up for it
+    decision = JsonField(null=True)  # what the policies said, to whom
     retry_of = peewee.TextField(null=True)  # the call that this one makes again
     traffic = JsonField(null=True)  # {hosts, requests?, sent_bytes?, received_bytes?}
     deadline_at = peewee.BigIntegerField()

@@ -19,6 +19,9 @@ Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
 Outcome = Literal["done", "not_done", "unknown"]
 IsAlive = Callable[[str], bool]
 """Whether the process of that name still lives."""
+Admit = Callable[[str, bool], None]
+"""Inside the write that begins a call: what has to be written with it, given its id and whether it used the draft's approval
+up before; what it raises undoes the write."""
 _KEPT_BYTES = 1 << 20
 _GRACE_MS = 30_000
 FAILING_AFTER = 3
@@ -61,6 +64,8 @@ class Draft:
     key: str | None = None
     origin: Origin | None = None
     seconds: float = 30.0
+    approval_id: str | None = None
+    decision: Any = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ def ending_of(error: ConnectorError, effect: Effect) -> Ending:
     return Ending("waiting" if in_doubt else "failed", error.outcome, error=told, withdrawn=isinstance(error, Withdrawn))
 
 
-def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive) -> Begun | Done:
+def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive, admit: Admit) -> Begun | Done:
     """Record that the call is about to be sent, durably, or answer that it was made before.
 
     One key and one request are one call: succeeded, its answer is given again; failed, it may be sent again; running
@@ -123,9 +128,11 @@ def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive) 
         if same is None and rows and draft.origin is None:
             raise IdempotencyMismatch(f"the key {draft.key!r} was used for another request; take a new key")
         if same is None:
-            return _insert(scope, draft, owner, first=not rows)
+            begun = _insert(scope, draft, owner, first=not rows)
+            admit(begun.call_id, False)
+            return begun
         _refuse_running(same, is_alive)
-        return _again(scope, same, draft, owner)
+        return _again(scope, same, draft, owner, admit)
 
     result = db.write(begin)
     if isinstance(result, CallRow):
@@ -158,7 +165,16 @@ def _refuse_running(row: CallRow, is_alive: IsAlive) -> None:
         )
 
 
-def _again(scope: TenantScope, row: CallRow, draft: Draft, owner: str) -> Begun | Done:
+def find_approved(scope: TenantScope, draft: Draft) -> tuple[str, str] | None:
+    """The approval that a call under this key used up for the same request, and the digest of what was approved."""
+    rows = [] if draft.key is None else _rows_of_key(scope, draft)
+    for row in rows:
+        if row.request_digest == draft.digest and row.approval_id is not None:
+            return row.approval_id, (row.decision or {}).get("action_digest", "")
+    return None
+
+
+def _again(scope: TenantScope, row: CallRow, draft: Draft, owner: str, admit: Admit) -> Begun | Done:
     if row.status == "succeeded":
         if not row.output_kept:
             raise Conflict(f"the call {row.id} was made; its answer was too large to be kept for a repetition")
@@ -167,9 +183,10 @@ def _again(scope: TenantScope, row: CallRow, draft: Draft, owner: str) -> Begun 
     changes = {
         "status": "running", "outcome": None, "error": None, "owner": owner, "tries": row.tries + 1,
         "deadline_at": now + int(draft.seconds * 1000), "started_at": now, "finished_at": None,
-        "attempt": draft.origin.attempt if draft.origin else None,
+        "attempt": draft.origin.attempt if draft.origin else None, "approval_id": draft.approval_id, "decision": draft.decision,
     }  # fmt: skip
     scope.update(CallRow, **changes).where(CallRow.id == row.id).execute()
+    admit(row.id, draft.approval_id is not None and row.approval_id == draft.approval_id)
     return Begun(row.id, row.sent_key, now)
 
 
@@ -193,7 +210,7 @@ def _described(scope: TenantScope, draft: Draft) -> dict[str, Any]:
         "request_digest": draft.digest, "actor": scope.actor, "request_id": scope.request_id,
         "execution_id": origin.execution_id if origin else None, "path": origin.path if origin else None,
         "iteration": origin.iteration if origin else None, "attempt": origin.attempt if origin else None,
-        "host_call": origin.call if origin else None,
+        "host_call": origin.call if origin else None, "approval_id": draft.approval_id, "decision": draft.decision,
     }  # fmt: skip
 
 
@@ -221,6 +238,11 @@ def enqueue_call(scope: TenantScope, draft: Draft) -> tuple[str, bool]:
         deadline_at=now + int(draft.seconds * 1000), **_described(scope, draft),
     )  # fmt: skip
     return call_id, True
+
+
+def note_decision(scope: TenantScope, call_id: str, draft: Draft) -> None:
+    """Inside a write: what the policies said of a recorded call."""
+    scope.update(CallRow, approval_id=draft.approval_id, decision=draft.decision).where(CallRow.id == call_id).execute()
 
 
 def keep_pending(scope: TenantScope, call_id: str, sealed: bytes) -> None:

@@ -229,7 +229,7 @@ class Integrations:
         for secret in opened.secrets:
             logs.remember_secret(secret)
         basis = discovery.basis_of(found, row.settings) if found.discovers else ""
-        return Ready(scope.tenant_id, slug, found, opened.settings, (*opened.secrets, *hidden), basis, row.concurrency)
+        return Ready(scope.tenant_id, slug, found, opened.settings, (*opened.secrets, *hidden), basis, row.concurrency, row.version)
 
     def must_discover(self, scope: TenantScope, ready: Ready) -> bool:
         """Whether the actions of `ready` are not known, or were discovered with other settings."""

@@ -15,6 +15,7 @@ from appliance.documents.service import Documents
 from appliance.documents.shares import Shares
 from appliance.documents.uploads import Uploads
 from appliance.governance.executor import GovernedExecutor
+from appliance.governance.governor import Governor
 from appliance.governance.policies.service import PolicyService
 from appliance.integrations.service import Integrations
 from appliance.llm.service import LanguageModels
@@ -47,6 +48,7 @@ class Services:
     llm: LanguageModels
     executor: GovernedExecutor
     policies: PolicyService
+    governor: Governor
     rate_limiter: RateLimiter
     threads: ThreadPoolExecutor
     instance: str

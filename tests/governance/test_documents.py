@@ -14,10 +14,11 @@ from appliance.connectors.registry import Installed, Registry
 from appliance.core import clock
 from appliance.documents.service import HOLDER, Documents, NewDocument
 from appliance.governance.documents import DocumentDoor
-from appliance.governance.executor import GovernedExecutor
+from appliance.governance.executor import GovernedExecutor, Instance
 from appliance.governance.requests import ActionFailed, ActionRequest
 from appliance.integrations import history
 from appliance.integrations.service import Integrations, Spec
+from tests.governance.ruling import make_governor
 from tests.integrations.world import World, open_world
 
 MB = 1 << 20
@@ -62,7 +63,9 @@ def executor(world: World, files: Documents) -> Iterator[GovernedExecutor]:
     integrations = Integrations(registry, world.sealer, lambda scope, name: "", world.integrations.calls)
     integrations.create_integration(world.one, "copy", Spec("copier", {}))
     queued = world.queued.append
-    executor = GovernedExecutor(integrations, "instance-1", lambda *task: queued(task), documents=DocumentDoor(files, 256 * MB))
+    executor = GovernedExecutor(
+        integrations, make_governor(world.sealer), Instance("instance-1", lambda *task: queued(task)), DocumentDoor(files, 256 * MB)
+    )
     yield executor
     executor.stop()
 

@@ -17,14 +17,17 @@ from appliance.core.errors import (
     http_status,
 )
 from appliance.core.pages import PageRequest
-from appliance.core.scope import TenantScope
+from appliance.governance.action_approvals import ActionApprovals
+from appliance.governance.executor import GovernedExecutor, Instance
+from appliance.governance.governor import Governor
 from appliance.governance.polling import PollRequest
-from appliance.governance.requests import ActionFailed, ActionRequest, Proposal
+from appliance.governance.requests import ActionFailed, ActionRequest
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.records import Origin
 from appliance.integrations.service import Spec
 from appliance.monitor import logs
+from tests.governance.ruling import DENY_WRITES, Broken, put_rules
 from tests.integrations.world import Ledger, World
 
 HERE = Origin("exe_1", "push", "0", 1, 3)
@@ -196,31 +199,27 @@ def test_a_forbidden_address_is_its_own_code(world: World) -> None:
 # Policies
 
 
-def test_a_policy_sees_the_proposal_and_denies_before_anything_is_sent(world: World) -> None:
+def test_a_policy_denies_before_anything_is_sent(world: World) -> None:
     world.ledger()
-    judged: list[tuple[str, str, str]] = []
-
-    def no_writes(scope: TenantScope, proposal: Proposal) -> None:
-        judged.append((scope.tenant_id, proposal.action.name, proposal.effect))
-        if proposal.effect == "write":
-            raise PolicyDenied("writes are off")
-
-    world.executor.add_check(no_writes)
-    assert isinstance(failure(world), PolicyDenied)
+    put_rules(world.one, DENY_WRITES)
+    denied = failure(world)
+    assert isinstance(denied, PolicyDenied)
+    assert (denied.extra["rules"], denied.extra["verdict"]) == (["gate/no-writes"], "deny")
+    assert "writes are off" in denied.message
     assert isinstance(failure(world, mode="preview"), PolicyDenied)
     world.executor.execute(world.one, world.request("look"))
-    assert judged == [("one", "book", "write"), ("one", "book", "write"), ("one", "look", "read")]
-    assert len(Ledger.booked) == 1
+    assert [each[0] for each in Ledger.booked] == ["look"]
 
 
 def test_a_policy_that_fails_denies(world: World) -> None:
     world.ledger()
 
-    def broken(_scope: TenantScope, _proposal: Proposal) -> None:
-        raise KeyError("oops")
-
-    world.executor.add_check(broken)
-    assert isinstance(failure(world), PolicyDenied)
+    broken = GovernedExecutor(
+        world.integrations, Governor(Broken(), ActionApprovals(world.sealer)), Instance("instance-1", lambda *_: None)
+    )
+    with pytest.raises(PolicyDenied, match="could not be evaluated"):
+        broken.execute(world.one, world.request())
+    broken.stop()
     assert Ledger.booked == []
 
 

@@ -16,12 +16,13 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.pages import PageRequest
-from appliance.governance.executor import TASK, GovernedExecutor
+from appliance.governance.executor import TASK, GovernedExecutor, Instance
 from appliance.governance.requests import ActionRequest
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.models import CallRow
 from appliance.integrations.records import Origin, OutcomeUnknown
+from tests.governance.ruling import make_governor
 from tests.integrations.world import Ledger, World
 
 HERE = Origin("exe_1", "push", "0", 1, 3)
@@ -285,7 +286,9 @@ def test_the_sweep_wakes_a_queued_call_whose_message_was_lost(world: World) -> N
 def test_a_call_that_runs_in_another_living_process_is_in_flight(world: World) -> None:
     world.ledger()
     request = crash_while_sending(world, "book")
-    beside = GovernedExecutor(world.integrations, "instance-2", None, lambda name: name == "instance-1")
+    beside = GovernedExecutor(
+        world.integrations, make_governor(world.sealer), Instance("instance-2", None, lambda name: name == "instance-1")
+    )
     with pytest.raises(IdempotencyInFlight):
         beside.execute(world.one, request)
     beside.stop()

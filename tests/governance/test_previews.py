@@ -11,11 +11,11 @@ from appliance.connectors.registry import Installed
 from appliance.connectors.testing import LoopbackServer
 from appliance.core.errors import PolicyDenied
 from appliance.core.pages import PageRequest
-from appliance.core.scope import TenantScope
-from appliance.governance.requests import ActionFailed, ActionRequest, Proposal
+from appliance.governance.requests import ActionFailed, ActionRequest
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter
 from appliance.integrations.service import Spec
+from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger, World
 
 TOKEN = "tok-4711/geheim"
@@ -86,11 +86,7 @@ def test_no_kind_of_credential_is_shown(world: World, server: LoopbackServer, au
 
 def test_a_policy_denies_a_preview_too(world: World, server: LoopbackServer) -> None:
     erp(world, server)
-
-    def deny(_scope: TenantScope, _proposal: Proposal) -> None:
-        raise PolicyDenied("no")
-
-    world.executor.add_check(deny)
+    put_rules(world.one, {"id": "no", "effect": "deny", "reason": "no"})
     with pytest.raises(PolicyDenied):
         previewed(world, "get", {"url": "/x"})
 

@@ -6,11 +6,11 @@ import pytest
 
 from appliance.core.errors import ApplianceError, Conflict, IdempotencyInFlight, NotFound, PolicyDenied
 from appliance.core.pages import PageRequest
-from appliance.core.scope import TenantScope
-from appliance.governance.requests import ActionFailed, Proposal
+from appliance.governance.requests import ActionFailed
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.records import OutcomeUnknown
+from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger, World
 
 
@@ -157,11 +157,7 @@ def test_policies_and_tenants_hold_for_retries(world: World) -> None:
     first = failed(world)
     with pytest.raises(NotFound):
         world.executor.retry(world.two, "books", first)
-
-    def deny(_scope: TenantScope, _proposal: Proposal) -> None:
-        raise PolicyDenied("no")
-
-    world.executor.add_check(deny)
+    put_rules(world.one, {"id": "no", "effect": "deny", "reason": "no"})
     with pytest.raises(PolicyDenied):
         world.executor.retry(world.one, "books", first)
     assert world.queued == []

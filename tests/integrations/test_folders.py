@@ -10,12 +10,13 @@ from appliance.connectors.folders import AllowedFolders
 from appliance.core.config import load_config
 from appliance.core.errors import AddressNotAllowed, ConfigInvalid
 from appliance.core.scope import TenantScope
-from appliance.governance.executor import GovernedExecutor
+from appliance.governance.executor import GovernedExecutor, Instance
 from appliance.governance.requests import ActionRequest
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec
 from appliance.integrations.tokens import TokenKeeper
+from tests.governance.ruling import make_governor
 from tests.integrations.world import World
 
 
@@ -29,7 +30,7 @@ def test_a_tenant_reaches_its_own_folder_and_no_other(world: World, tmp_path: Pa
     folders = AllowedFolders.of([f"{tmp_path}/{{tenant}}"])
     calls = Calls(Connections(Egress.of([]), folders), TokenKeeper(world.sealer))
     integrations = Integrations(world.integrations.registry, world.sealer, lambda *_: "", calls)
-    executor = GovernedExecutor(integrations, "instance-1", lambda *_: None)
+    executor = GovernedExecutor(integrations, make_governor(world.sealer), Instance("instance-1", lambda *_: None))
     try:
         for scope in (world.one, world.two):
             for name in ("one", "two"):

@@ -14,13 +14,14 @@ from appliance.core import db
 from appliance.core.crypto import Sealer
 from appliance.core.migrations import migrate
 from appliance.core.scope import TenantScope
-from appliance.governance.executor import GovernedExecutor
+from appliance.governance.executor import GovernedExecutor, Instance
 from appliance.governance.requests import ActionRequest
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec
 from appliance.integrations.tokens import TokenKeeper
 from appliance.tenants import service as tenants
+from tests.governance.ruling import make_governor
 
 INPUT = {
     "type": "object",
@@ -120,7 +121,8 @@ class World:
 
     def restarted(self) -> GovernedExecutor:
         """The executor of another process over the same database."""
-        return GovernedExecutor(self.integrations, "instance-2", lambda *task: self.queued.append(task))
+        other = Instance("instance-2", lambda *task: self.queued.append(task))
+        return GovernedExecutor(self.integrations, make_governor(self.sealer), other)
 
 
 @contextmanager
@@ -141,7 +143,7 @@ def open_world(url: str, instance: str = "instance-1") -> Iterator[World]:
 
     integrations = Integrations(registry, sealer, open_secret, calls)
     queued: list[tuple[str, str, str]] = []
-    executor = GovernedExecutor(integrations, instance, lambda *task: queued.append(task))
+    executor = GovernedExecutor(integrations, make_governor(sealer), Instance(instance, lambda *task: queued.append(task)))
     one, two = (tenants.system_scope(tenant, "key:test") for tenant in ("one", "two"))
     try:
         yield World(one, two, sealer, integrations, executor, queued)

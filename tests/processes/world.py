@@ -25,7 +25,7 @@ from appliance.documents.service import HOLDER, Documents
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
 from appliance.governance.documents import DocumentDoor
-from appliance.governance.executor import GovernedExecutor
+from appliance.governance.executor import GovernedExecutor, Instance
 from appliance.integrations import gate
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
@@ -43,6 +43,7 @@ from appliance.processes.service import ProcessFlow
 from appliance.processes.versions import Draft, PublishRequest
 from appliance.sandbox import Pool
 from appliance.tenants import service as tenants
+from tests.governance.ruling import make_governor
 from tests.llm.provider import Provider
 
 GRANTS = {"datapool": {"marks": ["read", "write"]}, "integrations": {"bell": "*"}}
@@ -237,7 +238,8 @@ def make_ports(folder: Path, presence: Presence, *, crashes: bool = False) -> Po
     is_alive = (lambda _: False) if crashes else None
     documents = Documents(Blobs(LocalPlaces(folder / "blobs"), [HOLDER]))
     door = DocumentDoor(documents, 1 << 20)
-    executor = GovernedExecutor(make_integrations(), presence.instance, is_alive=is_alive, documents=door)
+    instance = Instance(presence.instance, is_alive=is_alive)
+    executor = GovernedExecutor(make_integrations(), make_governor(SEALER), instance, door)
     formats = Formats(FormatSettings(folder / "formats", memory_mb=128))
     models = ModelReach(LanguageModels(Egress.of(["127.0.0.0/8"]), SEALER, open_secret), DocumentReading(documents, formats).read)
     return Ports(DataPoolReach(), ActionReach(executor), SEALER, documents, formats, executor, models=models)

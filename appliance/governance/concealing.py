@@ -1,0 +1,30 @@
+"""What rules hide of a result: removed at JSON pointers before anybody sees it or anything keeps it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+EACH = "*"
+"""A segment of a pointer that stands for every element of an array and every member of an object."""
+
+
+def conceal(value: Any, pointers: Sequence[str]) -> Any:
+    """The value without what the pointers name; what is not there is no error.  `*` stands for each element or member."""
+    for pointer in pointers:
+        segments = [each.replace("~1", "/").replace("~0", "~") for each in pointer.split("/")[1:]]
+        value = _without(value, segments)
+    return value
+
+
+def _without(value: Any, segments: Sequence[str]) -> Any:
+    if not segments:
+        return None
+    first, rest = segments[0], segments[1:]
+    if isinstance(value, dict):
+        if not rest:
+            return {name: item for name, item in value.items() if first not in (name, EACH)}
+        return {name: _without(item, rest) if first in (name, EACH) else item for name, item in value.items()}
+    if isinstance(value, list):
+        if not rest:
+            return [item for place, item in enumerate(value) if first not in (str(place), EACH)]
+        return [_without(item, rest) if first in (str(place), EACH) else item for place, item in enumerate(value)]
+    return value

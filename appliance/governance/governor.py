@@ -1,0 +1,232 @@
+"""The one gate: whoever acts, by whatever road, asks here first whether it may be done and what is owed for it.
+
+What the audit trail keeps: every denial, every demand for an approval, and what agents and MCP clients were allowed to
+change.  What people, keys and processes were allowed to do to a foreign system is in the record of its call, with the
+decision; what was allowed that only reads leaves no entry.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from appliance.core import db
+from appliance.core.errors import ApplianceError, ApprovalRequired, PolicyDenied
+from appliance.core.scope import TenantScope
+from appliance.governance import budgets, concealing, switches
+from appliance.governance.actions import Canonical, StoredAction, canonical_action, label_of
+from appliance.governance.policies.decision import Decision, ToolAction
+from appliance.governance.subjects import Subject
+from appliance.monitor import audit
+
+_log = logging.getLogger(__name__)
+
+SWITCHES = "kill-switches"
+"""The version of a decision that a kill switch made, before any policy was asked."""
+FAILED = "none"
+_FAULT = "a policy could not be evaluated, so the action is denied; the log has the details"
+
+
+class Policies(Protocol):
+    """What the rules of the tenant say."""
+
+    def decide(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
+        """What holds for this action of this subject."""
+
+
+class Approvals(Protocol):
+    """Approved actions, each handed out once."""
+
+    def consume_action(self, scope: TenantScope, approval_id: str, presented: Canonical, by: str) -> StoredAction:
+        """Inside a write: use the approval up; a coded error says why it does not hold."""
+
+    def read_action(self, scope: TenantScope, approval_id: str) -> StoredAction:
+        """The action that an approval is about."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """An approval that the very call to be made has used up already, and the digest of what was approved."""
+
+    approval_id: str
+    digest: str
+
+
+class Governor:
+    """Judges by kill switches, then by policies; what cannot be judged is denied."""
+
+    def __init__(self, policies: Policies, approvals: Approvals) -> None:
+        self._policies = policies
+        self._approvals = approvals
+
+    def consider(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
+        """What would be decided; it leaves no trace."""
+        off = switches.find_switch(scope, subject, action)
+        if off is not None:
+            return Decision("deny", (switches.told(off),), SWITCHES, (f"{SWITCHES}/{off.kind}",))
+        try:
+            return self._policies.decide(scope, subject, action)
+        except Exception:  # noqa: BLE001 - whatever went wrong, nothing is done unjudged
+            _log.exception("the policies could not judge %s", action.tool)
+            return Decision("deny", (_FAULT,), FAILED)
+
+    def refuse_switched_off(self, scope: TenantScope, subject: Subject, action: ToolAction) -> None:
+        """PolicyDenied, and in the audit trail, while anything of it is switched off."""
+        if switches.find_switch(scope, subject, action) is not None:
+            raise denied(action, self.judge(scope, subject, action))
+
+    def judge(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
+        """What holds, and what the audit trail says of it: for who goes on by themselves."""
+        decision = self.consider(scope, subject, action)
+        if decision.verdict != "allow" or _is_noted(subject, action):
+            asked = Permit(self._approvals, scope, subject, action, decision)
+            db.write(asked.note)
+        return decision
+
+    def permit(
+        self, scope: TenantScope, subject: Subject, action: ToolAction, approval_id: str | None = None, held: Held | None = None
+    ) -> "Permit":
+        """Leave to do this action once.  PolicyDenied; ApprovalRequired when one is needed and none is named or held."""
+        decision = self.consider(scope, subject, action)
+        permit = Permit(self._approvals, scope, subject, action, decision, approval_id, held)
+        if decision.verdict == "allow" or (decision.verdict == "require_approval" and permit.brings_approval):
+            return permit
+        db.write(permit.note)
+        if decision.verdict == "deny":
+            raise denied(action, decision)
+        raise approval_required(permit)
+
+
+@dataclass(frozen=True)
+class Permit:
+    """Leave for one action; `take` belongs inside the write that begins it, `conceal` before anybody sees its result."""
+
+    approvals: Approvals
+    scope: TenantScope
+    subject: Subject
+    action: ToolAction
+    decision: Decision
+    approval_id: str | None = None
+    held: Held | None = None
+
+    @cached_property
+    def canonical(self) -> Canonical:
+        """The action as approvals know it."""
+        return canonical_action(self.scope, self.subject, self.action, self.decision.version)
+
+    @property
+    def brings_approval(self) -> bool:
+        """Whether an approval is named, or held for exactly this action."""
+        return self.approval_id is not None or (self.held is not None and self.held.digest == self.canonical.digest)
+
+    @property
+    def used_approval(self) -> str | None:
+        """The approval that is used for it, if one is."""
+        return self.approval_id or (self.held.approval_id if self.held else None)
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether something has to be written before the action begins."""
+        return self.used_approval is not None or budgets.has_caps(self.decision.obligations)
+
+    def take(self, by: str, *, uses: bool = True) -> ToolAction:
+        """Inside the write that begins the action: use its approval up and count it; answers the action to be done.
+
+        `by` names what is begun (`call:…`).  Without `uses` the approval was used by this very call before.  The coded
+        errors of approvals, BudgetExceeded, PolicyDenied (no preview of the action).
+        """
+        scope, action = self.scope, self.action
+        if self.used_approval is not None:
+            stored = (
+                self.approvals.consume_action(scope, self.used_approval, self.canonical, by)
+                if uses
+                else self.approvals.read_action(scope, self.used_approval)
+            )
+            action = stored.action
+        try:
+            if self.decision.obligations.dry_run_first:
+                budgets.refuse_unseen(scope, self.subject, self.canonical.digest)
+            budgets.count(scope, self.subject, self.decision)
+        except ApplianceError as error:
+            told = {**self._told(), "verdict": "deny", "reasons": [error.message]}
+            db.in_any_case(lambda: self._audit("deny", told))
+            raise
+        if _is_noted(self.subject, action):
+            self.note()
+        return action
+
+    def conceal(self, result: Any) -> Any:
+        """The result without what the rules hide."""
+        return concealing.conceal(result, self.decision.obligations.redact)
+
+    def note(self) -> None:
+        """Inside a write: the decision in the audit trail."""
+        self._audit(self.decision.verdict, self._told())
+
+    def _told(self) -> dict[str, Any]:
+        told = {**told_of(self.decision), **_told_subject(self.subject), "tool": self.action.tool, "effect": self.action.effect}
+        named = {"approval_id": self.approval_id} if self.approval_id is not None else {}
+        return told | {"action_digest": self._digest()} | named
+
+    def _audit(self, verdict: str, told: Mapping[str, Any]) -> None:
+        audit.record(self.scope, f"policy.{verdict}", label_of(self.action), told)
+
+    def _digest(self) -> str | None:
+        try:
+            return self.canonical.digest
+        except ApplianceError:
+            return None  # what cannot be written as JSON was not sent either
+
+    def record(self) -> dict[str, Any]:
+        """The decision as the record of a call keeps it."""
+        kept = {**told_of(self.decision), **_told_subject(self.subject)}
+        if self.decision.would_be is not None:
+            kept |= {"would_be": self.decision.would_be, "would_be_rules": list(self.decision.would_be_rules)}
+        return kept | ({"action_digest": self.canonical.digest} if self.used_approval else {})
+
+
+class ActionNeedsApproval(ApprovalRequired):
+    """An action that somebody must approve first; `permit` is what it lacks the approval for."""
+
+    def __init__(self, message: str, permit: Permit, extra: Mapping[str, Any]) -> None:
+        super().__init__(message, extra=extra)
+        self.permit = permit
+
+
+def told_of(decision: Decision) -> dict[str, Any]:
+    """A decision as JSON: `{verdict, rules, reasons, policy_version}`."""
+    return {
+        "verdict": decision.verdict, "rules": list(decision.rules), "reasons": list(decision.reasons),
+        "policy_version": decision.version,
+    }  # fmt: skip
+
+
+def denied(action: ToolAction, decision: Decision) -> PolicyDenied:
+    """The refusal, with its rules and reasons."""
+    why = "; ".join(decision.reasons) or "no rule allows it"
+    return PolicyDenied(f"{label_of(action)} is denied: {why}", extra={"reason": "denied", **told_of(decision)})
+
+
+def approval_required(permit: Permit) -> "ActionNeedsApproval":
+    """The refusal that an approval lifts: `extra` has what to ask for."""
+    why = "; ".join(permit.decision.reasons)
+    message = f"{label_of(permit.action)} needs an approval{': ' if why else ''}{why}"
+    extra = {
+        "reason": "approval_required", "action_digest": permit.canonical.digest, **told_of(permit.decision),
+        "next": "ask for an approval of exactly this action, and send the same again with its approval_id once it is approved",
+    }  # fmt: skip
+    return ActionNeedsApproval(f"{message}; {extra['next']}", permit, extra)
+
+
+def _is_noted(subject: Subject, action: ToolAction) -> bool:
+    return action.effect != "read" and subject.via in ("agent", "mcp")
+
+
+def _told_subject(subject: Subject) -> Mapping[str, Any]:
+    told: dict[str, Any] = {"actor": subject.actor, "via": subject.via}
+    more = {
+        "agent": subject.agent, "run": subject.run_id, "tainted_by": list(subject.tainted_by),
+        "skills": [[each.name, each.digest] for each in subject.skills],
+    }  # fmt: skip
+    return told | {name: value for name, value in more.items() if value}

@@ -1,0 +1,37 @@
+"""The gate as the appliance wires it, and policies put into force in one line."""
+
+from typing import Any
+
+from appliance.core.crypto import Sealer
+from appliance.core.scope import TenantScope
+from appliance.governance.action_approvals import ActionApprovals
+from appliance.governance.governor import Governor
+from appliance.governance.policies.decision import Decision, ToolAction
+from appliance.governance.policies.service import PolicyService
+from appliance.governance.subjects import Subject
+from appliance.tenants import service as tenants
+
+DENY_WRITES = {"id": "no-writes", "effect": "deny", "effects": ["write"], "reason": "writes are off"}
+ASK_FOR_WRITES = {
+    "id": "ask", "effect": "require_approval", "effects": ["write"], "reason": "somebody must look",
+    "obligations": {"approvers": ["role:operator"]},
+}  # fmt: skip
+
+
+def make_governor(sealer: Sealer) -> Governor:
+    """Real policies, real approvals."""
+    return Governor(PolicyService(), ActionApprovals(sealer))
+
+
+def put_rules(scope: TenantScope, *rules: dict[str, Any], name: str = "gate", mode: str = "enforce") -> None:
+    """These rules hold from now on, instead of what was under the name."""
+    service, system = PolicyService(), tenants.system_scope(scope.tenant_id)
+    service.put_draft(system, name, {"mode": mode, "rules": list(rules)})
+    service.activate(system, name)
+
+
+class Broken:
+    """Policies whose evaluation fails as a bug would."""
+
+    def decide(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
+        raise KeyError("oops")

@@ -1,0 +1,51 @@
+"""What marks a run as having read content from outside."""
+
+import pytest
+
+from appliance.governance.concealing import conceal
+from appliance.governance.policies.decision import ToolAction
+from appliance.governance.subjects import Subject
+from appliance.governance.taint import MOST_SOURCES, source_of, tainted
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "source"),
+    [
+        ("read_document", {"document": "doc_1"}, "document:doc_1"), ("search_documents", {"text": "x"}, "documents"),
+        ("query_entities", {"collection": "orders"}, "collection:orders"), ("read_logs", {}, "logs"),
+        ("get_execution", {"execution_id": "exe_1"}, "execution:exe_1"), ("invented_tomorrow", {}, "tool:invented_tomorrow"),
+        ("list_tenant_skills", {}, ""), ("get_human_input", {"request_id": "apr_1"}, ""), ("execute_process", {}, ""),
+    ],
+)  # fmt: skip
+def test_every_tool_says_where_its_content_comes_from(tool: str, given: dict[str, str], source: str) -> None:
+    assert source_of(ToolAction(tool, "read", given)) == source
+
+
+def test_whatever_an_integration_answers_is_from_outside() -> None:
+    assert source_of(ToolAction("execute_tenant_integration", "write", {}, "erp", "create")) == "integration:erp"
+
+
+def test_a_skill_is_the_tenants_own_only_once_it_is_trusted() -> None:
+    action = ToolAction("load_tenant_skill", "read", {"name": "orders"})
+    assert source_of(action, {"trust": "trusted"}) == ""
+    for result in ({"trust": "untrusted"}, {}, None):
+        assert source_of(action, result) == "skill:orders"
+
+
+def test_a_run_stays_tainted_by_all_it_has_read() -> None:
+    clean = Subject("key:1", "agent", agent="triage")
+    assert tainted(clean, "", "") is clean
+    once = tainted(clean, "integration:erp", "", "integration:erp")
+    assert once.tainted_by == ("integration:erp",)
+    assert tainted(tainted(once, "documents"), "integration:erp").tainted_by == ("integration:erp", "documents")
+    much = tainted(clean, *(f"document:{number}" for number in range(100)))
+    assert (much.is_tainted, len(much.tainted_by)) == (True, MOST_SOURCES)
+
+
+def test_what_is_hidden_is_gone_wherever_it_is() -> None:
+    value = {"rows": [{"name": "a", "iban": 1}, {"iban": 2}], "a/b": {"~": 1}, "kept": [1, 2]}
+    assert conceal(value, ["/rows/*/iban", "/a~1b/~0", "/nowhere/0", "/kept/1"]) == {
+        "rows": [{"name": "a"}, {}], "a/b": {}, "kept": [1],
+    }  # fmt: skip
+    assert conceal(value, ["/*"]) == {}
+    assert value["rows"][0]["iban"] == 1  # type: ignore[index]
