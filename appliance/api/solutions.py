@@ -11,6 +11,7 @@ from appliance.solutions.definition import Solution, read_solution
 from appliance.solutions.deploying import load_published
 from appliance.solutions.exporting import export_solution as write_solution
 from appliance.solutions.service import ApplyOptions, Change, Tools
+from appliance.solutions.skills import load_skills
 
 from .routing import Answer, Call, Json, Query, View, route
 
@@ -37,7 +38,7 @@ class PlannedChangeView(View):
     `failed`: a WebApp whose version was made, and why that is not published.
     """
 
-    kind: Literal["connector", "secret", "collection", "integration", "process", "webapp", "agent"]
+    kind: Literal["connector", "secret", "collection", "integration", "process", "webapp", "agent", "skill"]
     id: str
     action: Literal["create", "update", "unchanged", "missing", "delete", "leftover"]
     summary: str
@@ -72,7 +73,7 @@ def read_body(call: Call) -> Solution:
 
 def tools_of(call: Call) -> Tools:
     services = call.services
-    return Tools(services.pool, services.integrations, services.webapps, services.publishing)
+    return Tools(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
 
 
 @route("POST", "/solutions/plan", scope="solutions.apply", body=ARCHIVE, query=PlanQuery, returns=PlanView, atomic=False)
@@ -106,10 +107,12 @@ def export_solution(call: Call) -> Answer:
     """Export the tenant as a solution folder (zip): published versions, or drafts; secrets never leave.
 
     Needs, besides solutions.apply, processflow.read, integrations.read and entities.read, and webapps.read where a WebApp is
-    published. `GOS-Left-Out` names the WebApps that are too large for a solution.
+    published. `GOS-Left-Out` names the WebApps and skills that are too large for a solution.
     """
     apps, left_out = load_published(call.scope, call.services.webapps, call.services.blobs)
-    files = write_solution(call.scope, call.services.integrations, apps, drafts=call.query.drafts)
+    skills, too_large = load_skills(call.scope, call.services.skills)
+    files = write_solution(call.scope, call.services.integrations, apps, drafts=call.query.drafts) | skills
+    left_out += too_large
     name = json.dumps(f"{call.scope.tenant_id}.zip")
     told = {"GOS-Left-Out": ", ".join(left_out)} if left_out else {}
     return Answer(write_zip(files), headers={"Content-Disposition": f"attachment; filename={name}", **told})

@@ -8,6 +8,7 @@ from typing import Any
 
 from appliance.agents.definition import Definition as AgentDefinition
 from appliance.agents.definition import parse_definition as parse_agent
+from appliance.agents.skills.records import ParsedSkill
 from appliance.core import ids, yaml12
 from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, ValidationFailed
 from appliance.datapool.definition import read_definition
@@ -19,6 +20,8 @@ from appliance.processes.failing import refuse_unchecked
 from appliance.processes.nodes import Severity
 from appliance.processes.typings import API_FILE
 from appliance.processes.versions import Draft, check_draft, line_of
+from appliance.solutions.skills import FOLDER as SKILLS
+from appliance.solutions.skills import read_skill
 from appliance.solutions.uses import secrets_used
 from appliance.solutions.webapps import FOLDER as WEBAPPS
 from appliance.solutions.webapps import SolutionApp, is_left_out, read_app
@@ -31,7 +34,6 @@ EDITOR_FILE = "tsconfig.json"
 IGNORED_FOLDERS = ("docs", "tests", "sample", "__MACOSX")
 _IGNORED_FILE = re.compile(r"(README|LICENSE|CHANGELOG|NOTICE)(\.[A-Za-z]+)?")
 _LATER = {
-    "SKILLS": "skills",
     "policies": "policies",
 }
 _SECRET_NAME = re.compile(r"[A-Za-z_]\w{0,62}", re.ASCII)
@@ -96,6 +98,7 @@ class Solution:
     processes: Mapping[str, SolutionProcess] = field(default_factory=dict)
     webapps: Mapping[str, SolutionApp] = field(default_factory=dict)
     agents: Mapping[str, AgentDefinition] = field(default_factory=dict)
+    skills: Mapping[str, ParsedSkill] = field(default_factory=dict)
 
     def needed_connectors(self) -> list[str]:
         """By `needs` and by the integrations."""
@@ -155,16 +158,18 @@ class _Reader:
                 integrations |= {name: read} if (read := self.integration(path, name)) else {}
             elif folder == "agents" and (name := self.single(path, rest)) is not None:
                 agents |= {name: agent} if (agent := self.agent(path, name)) else {}
-            elif folder not in ("collections", "integrations", "processes", "agents", WEBAPPS) and path != ROOT_FILE:
+            elif folder not in ("collections", "integrations", "processes", "agents", WEBAPPS, SKILLS) and path != ROOT_FILE:
                 self.unknown(path, folder)
         process_ids = self.folders("processes", "a process is a folder processes/<id>/ with process.yaml and its files")
         for process_id in process_ids:
             processes |= {process_id: found} if (found := self.process(process_id)) else {}
         apps = self.folders(WEBAPPS, "a WebApp is a folder webapps/<app>/ with app.yaml and public/")
         webapps = {app_id: app for app_id in apps if (app := self.webapp(app_id)) is not None}
+        names = self.folders(SKILLS, "a skill is a folder SKILLS/<name>/ with SKILL.md and its files")
+        skills = {name: skill for name in names if (skill := self.skill(name)) is not None}
         return Solution(
             self.name(root, lines), self.text(root.get("description", ""), "description", lines), *needs,
-            collections, integrations, processes, webapps, agents,
+            collections, integrations, processes, webapps, agents, skills,
         )  # fmt: skip
 
     def unknown(self, path: str, folder: str) -> None:
@@ -174,8 +179,8 @@ class _Reader:
         else:
             self.problem(
                 path,
-                "a solution has solution.yaml, processes/, collections/, integrations/, webapps/ and agents/; README, LICENSE, "
-                "CHANGELOG, NOTICE, docs/, tests/, sample/ and hidden files are ignored. Take this one out",
+                "a solution has solution.yaml, processes/, collections/, integrations/, webapps/, agents/ and SKILLS/; README, "
+                "LICENSE, CHANGELOG, NOTICE, docs/, tests/, sample/ and hidden files are ignored. Take this one out",
                 code="unknown_file",
             )
 
@@ -306,6 +311,13 @@ class _Reader:
         except ApplianceError as error:
             self.coded(path, error, lines)
             return None
+
+    def skill(self, name: str) -> ParsedSkill | None:
+        prefix = f"{SKILLS}/{name}/"
+        skill, problems = read_skill(name, {p.removeprefix(prefix): data for p, data in self.files.items() if p.startswith(prefix)})
+        for file, code, sentence in problems:
+            self.problem(prefix + file, sentence, code=code)
+        return skill
 
     def folders(self, top: str, sentence: str) -> Iterator[str]:
         """The names of the folders in a folder, in which nothing else belongs."""

@@ -10,7 +10,7 @@ class SolutionItem(TenantModel):
 
     label = "item of a solution"
     solution = peewee.TextField()
-    kind = peewee.TextField()  # collection | integration | process | webapp | agent
+    kind = peewee.TextField()  # collection | integration | process | webapp | agent | skill
     item_id = peewee.TextField()
     born_at = peewee.TextField()
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.agents.skills.service import Skills
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
@@ -17,6 +18,7 @@ from appliance.solutions.changes import Change
 from appliance.solutions.definition import Solution, SolutionIntegration, SolutionProcess
 from appliance.solutions.deploying import plan_app
 from appliance.solutions.pruning import Births, PruneOptions, find_leftover
+from appliance.solutions.skills import plan_skill
 from appliance.solutions.uses import names_used
 from appliance.tenants import service as tenants
 from appliance.webapps.publishing import Publishing
@@ -29,13 +31,14 @@ META = ("created_at", "updated_at", "_version")
 class Tools:
     """What planning asks: the sandbox to check code with, the integrations; without a pool code counts as checked.
 
-    A solution with WebApps takes both of `webapps` and `publishing`.
+    A solution with WebApps takes both of `webapps` and `publishing`, one with skills `skills`.
     """
 
     pool: Pool | None
     integrations: Integrations
     webapps: WebApps | None = None
     publishing: Publishing | None = None
+    skills: Skills | None = None
 
 
 def make_plan(
@@ -48,9 +51,15 @@ def make_plan(
         *(_integration(scope, tools, slug, solution.integrations[slug]) for slug in sorted(solution.integrations)),
         *(_process(scope, tools, solution, process_id) for process_id in sorted(solution.processes)),
         *(plan_app(scope, tools.webapps, tools.integrations, solution, app_id) for app_id in sorted(solution.webapps)),
+        *(plan_skill(scope, tools.skills, solution.skills[name]) for name in sorted(solution.skills)),
         *(plan_agent(scope, tools.integrations, solution, agent_id) for agent_id in sorted(solution.agents)),
-        *find_leftover(scope, Births(scope, tools.integrations, tools.webapps), solution, PruneOptions(prune, allow_loss)),
+        *find_leftover(scope, births_of(scope, tools), solution, PruneOptions(prune, allow_loss)),
     ]
+
+
+def births_of(scope: TenantScope, tools: Tools) -> Births:
+    """When the tenant's items were made."""
+    return Births(scope, tools.integrations, tools.webapps, tools.skills)
 
 
 def _needs(scope: TenantScope, tools: Tools, solution: Solution) -> Iterator[Change]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from appliance.agents import versions as agents
+from appliance.agents.skills.service import Skills
 from appliance.core.errors import NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
@@ -24,7 +25,7 @@ from appliance.webapps.routes import Route, parse_routes
 from appliance.webapps.service import WebApps
 
 # What uses comes before what it uses.
-_ORDER: Mapping[Kind, int] = {"webapp": 0, "agent": 1, "process": 2, "integration": 3, "collection": 4}
+_ORDER: Mapping[Kind, int] = {"webapp": 0, "agent": 1, "skill": 2, "process": 3, "integration": 4, "collection": 5}
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,15 @@ def _held(solution: Solution) -> Iterator[tuple[Kind, str]]:
     yield from (("process", process_id) for process_id in solution.processes)
     yield from (("webapp", app_id) for app_id in solution.webapps)
     yield from (("agent", agent_id) for agent_id in solution.agents)
+    yield from (("skill", name) for name in solution.skills)
 
 
 class Births:
     """When an item of the tenant was made: an item that was deleted and made anew is another one."""
 
-    def __init__(self, scope: TenantScope, integrations: Integrations, webapps: WebApps | None) -> None:
+    def __init__(
+        self, scope: TenantScope, integrations: Integrations, webapps: WebApps | None, skills: Skills | None = None
+    ) -> None:
         self.webapps = webapps
         self._find: Mapping[Kind, Callable[[str], Any]] = {
             "collection": lambda name: datapool.get_collection(scope, name)["created_at"],
@@ -93,6 +97,7 @@ class Births:
             "process": lambda process_id: versions.get_process(scope, process_id).created_at,
             "agent": lambda agent_id: agents.get_agent(scope, agent_id).created_at,
             **({"webapp": lambda app_id: webapps.get_app(scope, app_id).created_at} if webapps is not None else {}),
+            **({"skill": lambda name: skills.get_skill(scope, name).created_at} if skills is not None else {}),
         }
 
     def of(self, kind: Kind, name: str) -> str | None:
@@ -117,6 +122,8 @@ class _Obstacles:
         for process_id, definition in _staying(scope, solution, leaving):
             for used in names_used(definition):
                 self._users.setdefault(used, f"the process {process_id} uses it")
+        for agent_id, skill in _skills_used(scope, solution, leaving):
+            self._users.setdefault(("skill", skill), f"the agent {agent_id} uses it")
         for app_id, route in _routes(scope, solution, leaving, webapps):
             used = ("process", route.process) if route.process else ("collection", route.entities)
             self._users.setdefault(used, f"the route {route.path} of the WebApp {app_id} leads to it")
@@ -165,6 +172,15 @@ def _relations(scope: TenantScope, solution: Solution) -> Iterator[tuple[str, se
     there = {each["name"]: each for each in read_all(lambda page: datapool.list_collections(scope, page))}
     for name, document in {**there, **solution.collections}.items():
         yield name, {str(each["collection"]) for each in document.get("fields", []) if each.get("type") == "relation"}
+
+
+def _skills_used(scope: TenantScope, solution: Solution, leaving: frozenset[Name]) -> Iterator[Name]:
+    """The agents there are once the solution is applied, with each of their skills."""
+    wanted = dict(solution.agents)
+    for agent in read_all(lambda page: agents.list_agents(scope, page)):
+        if agent.id not in wanted and ("agent", agent.id) not in leaving:
+            wanted[agent.id] = agents.get_version(scope, agent.id).definition
+    yield from ((agent_id, skill) for agent_id, definition in wanted.items() for skill in definition.skills)
 
 
 def _routes(

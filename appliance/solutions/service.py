@@ -16,14 +16,15 @@ from appliance.solutions.changes import Change
 from appliance.solutions.checking import Checks, find_problems
 from appliance.solutions.definition import Problem, Solution, refuse
 from appliance.solutions.deploying import is_made, make_app, prepare_apps, publish_apps
-from appliance.solutions.planning import Tools, make_plan
-from appliance.solutions.pruning import Births, note_items
+from appliance.solutions.planning import Tools, births_of, make_plan
+from appliance.solutions.pruning import note_items
+from appliance.solutions.skills import PreparedSkills, is_put
 
 __all__ = ["ApplyOptions", "Change", "Checks", "Tools", "apply_solution", "check_solution", "plan_solution", "required_scopes"]
 
 _SCOPES = {
     "collection": ("datapool.admin",), "integration": ("integrations.write",), "process": ("processflow.write",),
-    "webapp": ("webapps.write", "webapps.publish"), "agent": ("agents.write",),
+    "webapp": ("webapps.write", "webapps.publish"), "agent": ("agents.write",), "skill": ("skills.write",),
 }  # fmt: skip
 
 
@@ -40,7 +41,7 @@ class ApplyOptions:
 def required_scopes(solution: Solution) -> list[str]:
     """What a key needs, besides solutions.apply, for the kinds of things this solution holds; for WebApps only what it changes."""
     held = {"collection": solution.collections, "integration": solution.integrations, "process": solution.processes,
-            "agent": solution.agents}  # fmt: skip
+            "agent": solution.agents, "skill": solution.skills}  # fmt: skip
     return sorted(name for kind, items in held.items() if items for name in _SCOPES[kind])
 
 
@@ -68,11 +69,13 @@ def apply_solution(scope: TenantScope, tools: Tools, solution: Solution, options
 
     ScopeMissing, DefinitionInvalid; Conflict names everything that blocks it.  A version of a WebApp that has checks is part of
     the transaction; it is published after it, and a change whose checks did not pass says so in `failed`.
+    Skills that change are untrusted.
     """
     planned = plan_solution(scope, tools, solution, options)
     checked = set(_changing(planned))
     refuse_blocked(planned)
     prepared = prepare_apps(scope, tools.webapps, solution, planned, options.message)
+    skills = PreparedSkills(scope, tools.skills, solution.skills, planned)
     to_check: dict[str, int] = {}
 
     def write() -> list[Change]:
@@ -86,10 +89,11 @@ def apply_solution(scope: TenantScope, tools: Tools, solution: Solution, options
             if is_made(change) and tools.webapps is not None:
                 number = make_app(scope, tools.webapps, change, solution.webapps[change.id], prepared.get(change.id))
                 to_check.update({} if number is None else {change.id: number})
+            if is_put(change):
+                skills.put(change.id)
             if change.action == "delete":
                 _delete(scope, tools, change, options)
-        births = Births(scope, tools.integrations, tools.webapps)
-        note_items(scope, births, solution, [change for change in changes if change.action == "delete"])
+        note_items(scope, births_of(scope, tools), solution, [change for change in changes if change.action == "delete"])
         done = [change for change in changes if change.action in ("create", "update", "delete")]
         if done:
             fields = {"changes": [f"{change.action} {change.kind} {change.id}" for change in done]}
@@ -149,3 +153,5 @@ def _delete(scope: TenantScope, tools: Tools, change: Change, options: ApplyOpti
         tools.webapps.delete_app(scope, change.id, force=True)
     elif change.kind == "agent":
         agents.delete_agent(scope, change.id)
+    elif change.kind == "skill" and tools.skills is not None:
+        tools.skills.delete_skill(scope, change.id)

@@ -31,7 +31,7 @@ class Place:
     @property
     def tools(self) -> Tools:
         services = self.running.services
-        return Tools(services.pool, services.integrations, services.webapps, services.publishing)
+        return Tools(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
 
     @property
     def demo(self) -> str:

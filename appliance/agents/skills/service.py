@@ -198,6 +198,11 @@ class Skills:
         db.write(delete)
 
 
+def has_skill(scope: TenantScope, name: str) -> bool:
+    """Whether the tenant has a skill of this name."""
+    return scope.find(SkillRow, name=name) is not None
+
+
 def check_digest(skill: Skill, expected: str | None) -> None:
     """VersionConflict unless the skill is the expected one."""
     if expected is not None and expected != skill.version_digest:

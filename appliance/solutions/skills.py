@@ -1,0 +1,102 @@
+"""The skills of a solution: read from SKILLS/<name>/, compared with what the tenant has, stored, and loaded to be written back.
+
+An apply puts files; it never approves them.  What it changes is untrusted until a signed-in person approves the new digest.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from appliance.agents.skills.format import SKILL_FILE, parse_skill
+from appliance.agents.skills.service import ParsedSkill, Skill, Skills
+from appliance.core.errors import ApplianceError, Conflict, NotFound
+from appliance.core.scope import TenantScope
+from appliance.solutions.changes import Change, read_all
+
+FOLDER = "SKILLS"
+MOST_PULLED_BYTES = 2 << 20  # what an export carries of skills; it has to fit into a solution beside everything else
+MOST_PULLED_FILES = 2_000
+
+
+def read_skill(name: str, files: Mapping[str, bytes]) -> tuple[ParsedSkill | None, list[tuple[str, str, str]]]:
+    """The skill in these files, by path from its folder, or what is wrong with it: file, code and sentence."""
+    try:
+        return parse_skill(name, files), []
+    except ApplianceError as error:
+        found = []
+        for each in error.details:
+            file = each.pointer.removeprefix("/files/") if each.pointer.startswith("/files/") else SKILL_FILE
+            found.append((file, each.code, each.message.removeprefix(f"{file}: ")))
+        return None, found or [(SKILL_FILE, error.code, error.message)]
+
+
+def plan_skill(scope: TenantScope, skills: Skills | None, wanted: ParsedSkill) -> Change:
+    """What an apply would do with this skill."""
+    if skills is None:
+        return Change("skill", wanted.name, "create", _count(len(wanted.files)), "no skills are kept here")
+    try:
+        skill = skills.get_skill(scope, wanted.name)
+    except NotFound:
+        return Change("skill", wanted.name, "create", f"{_count(len(wanted.files))}; {_trust(wanted, None)}")
+    if skill.version_digest == wanted.digest:
+        return Change("skill", wanted.name, "unchanged", skill.trust)
+    told = ", ".join(_changed(scope, skills, skill, wanted))
+    return Change("skill", wanted.name, "update", f"{told}; {_trust(wanted, skill)}")
+
+
+def _trust(wanted: ParsedSkill, skill: Skill | None) -> str:
+    if skill is not None and skill.grant is not None and skill.grant.digest == wanted.digest:
+        return "trusted, as this was approved"
+    return "untrusted until a person approves it"
+
+
+def _count(files: int) -> str:
+    return f"{files} file{'s' * (files != 1)}"
+
+
+def _changed(scope: TenantScope, skills: Skills, skill: Skill, wanted: ParsedSkill) -> Iterator[str]:
+    before = {file.path: file.sha256 for file in skills.list_files(scope, skill.name, skill.version_digest)}
+    after = {file.path: file.sha256 for file in wanted.files}
+    counts = (
+        ("added", len(after.keys() - before.keys())),
+        ("changed", sum(before[path] != after[path] for path in before.keys() & after.keys())),
+        ("removed", len(before.keys() - after.keys())),
+    )
+    yield from (f"{_count(count)} {what}" for what, count in counts if count)
+
+
+def is_put(change: Change) -> bool:
+    """Whether an apply puts files of a skill."""
+    return change.kind == "skill" and change.action in ("create", "update")
+
+
+class PreparedSkills:
+    """Before the write: the contents of every skill that an apply changes, stored."""
+
+    def __init__(
+        self, scope: TenantScope, skills: Skills | None, wanted: Mapping[str, ParsedSkill], changes: Iterable[Change]
+    ) -> None:
+        self._put: dict[str, Callable[[], None]] = {}
+        for change in changes:
+            if is_put(change) and skills is not None:
+                self._put[change.id] = skills.prepare(scope, wanted[change.id])
+
+    def put(self, name: str) -> None:
+        """Inside the write: make them the skill's present files."""
+        if name not in self._put:
+            raise Conflict(f"the skill {name} changed while the solution was being applied; apply it again")
+        self._put[name]()
+
+
+def load_skills(scope: TenantScope, skills: Skills) -> tuple[dict[str, bytes], list[str]]:
+    """The files of SKILLS/ by path, and the names of the skills that are too large for a solution.  ScopeMissing."""
+    files: dict[str, bytes] = {}
+    left_out: list[str] = []
+    size = 0
+    for skill in read_all(lambda page: skills.list_page(scope, page)):
+        scope.require("skills.read")
+        if size + skill.bytes > MOST_PULLED_BYTES or len(files) + skill.files > MOST_PULLED_FILES:
+            left_out.append(skill.name)
+            continue
+        size += skill.bytes
+        held = skills.read_files(scope, skill.name, skill.version_digest)
+        files |= {f"{FOLDER}/{skill.name}/{path}": content for path, content in held.items()}
+    return files, left_out
