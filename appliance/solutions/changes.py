@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 from appliance.core.pages import MAX_LIMIT, Page, PageRequest
 
 T = TypeVar("T")
-Kind = Literal["connector", "secret", "collection", "integration", "process", "webapp", "agent", "skill"]
+Kind = Literal["connector", "secret", "collection", "integration", "process", "webapp", "agent", "skill", "policy"]
 Action = Literal["create", "update", "unchanged", "missing", "delete", "leftover"]
 
 

@@ -12,6 +12,7 @@ from appliance.agents.skills.records import ParsedSkill
 from appliance.core import ids, yaml12
 from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, ValidationFailed
 from appliance.datapool.definition import read_definition
+from appliance.governance.policies.language import Policy, parse_policy
 from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE
 from appliance.integrations.service import Spec
 from appliance.integrations.settings import open_settings
@@ -33,9 +34,7 @@ PROCESS_FILE = "process.yaml"
 EDITOR_FILE = "tsconfig.json"
 IGNORED_FOLDERS = ("docs", "tests", "sample", "__MACOSX")
 _IGNORED_FILE = re.compile(r"(README|LICENSE|CHANGELOG|NOTICE)(\.[A-Za-z]+)?")
-_LATER = {
-    "policies": "policies",
-}
+FOLDERS = ("collections", "integrations", "processes", "agents", "policies", WEBAPPS, SKILLS)
 _SECRET_NAME = re.compile(r"[A-Za-z_]\w{0,62}", re.ASCII)
 
 
@@ -99,6 +98,7 @@ class Solution:
     webapps: Mapping[str, SolutionApp] = field(default_factory=dict)
     agents: Mapping[str, AgentDefinition] = field(default_factory=dict)
     skills: Mapping[str, ParsedSkill] = field(default_factory=dict)
+    policies: Mapping[str, Policy] = field(default_factory=dict)
 
     def needed_connectors(self) -> list[str]:
         """By `needs` and by the integrations."""
@@ -150,6 +150,7 @@ class _Reader:
         integrations: dict[str, SolutionIntegration] = {}
         processes: dict[str, SolutionProcess] = {}
         agents: dict[str, AgentDefinition] = {}
+        policies: dict[str, Policy] = {}
         for path in sorted(self.files):
             folder, _, rest = path.partition("/")
             if folder == "collections" and (name := self.single(path, rest)) is not None:
@@ -158,8 +159,10 @@ class _Reader:
                 integrations |= {name: read} if (read := self.integration(path, name)) else {}
             elif folder == "agents" and (name := self.single(path, rest)) is not None:
                 agents |= {name: agent} if (agent := self.agent(path, name)) else {}
-            elif folder not in ("collections", "integrations", "processes", "agents", WEBAPPS, SKILLS) and path != ROOT_FILE:
-                self.unknown(path, folder)
+            elif folder == "policies" and (name := self.single(path, rest)) is not None:
+                policies |= {name: policy} if (policy := self.policy(path, name)) else {}
+            elif folder not in FOLDERS and path != ROOT_FILE:
+                self.unknown(path)
         process_ids = self.folders("processes", "a process is a folder processes/<id>/ with process.yaml and its files")
         for process_id in process_ids:
             processes |= {process_id: found} if (found := self.process(process_id)) else {}
@@ -169,20 +172,16 @@ class _Reader:
         skills = {name: skill for name in names if (skill := self.skill(name)) is not None}
         return Solution(
             self.name(root, lines), self.text(root.get("description", ""), "description", lines), *needs,
-            collections, integrations, processes, webapps, agents, skills,
+            collections, integrations, processes, webapps, agents, skills, policies,
         )  # fmt: skip
 
-    def unknown(self, path: str, folder: str) -> None:
-        if folder in _LATER and folder != path:
-            sentence = f"this release does not know {_LATER[folder]} yet; take {folder}/ out of the solution"
-            self.problem(path, sentence, code="unknown_file")
-        else:
-            self.problem(
-                path,
-                "a solution has solution.yaml, processes/, collections/, integrations/, webapps/, agents/ and SKILLS/; README, "
-                "LICENSE, CHANGELOG, NOTICE, docs/, tests/, sample/ and hidden files are ignored. Take this one out",
-                code="unknown_file",
-            )
+    def unknown(self, path: str) -> None:
+        self.problem(
+            path,
+            "a solution has solution.yaml, processes/, collections/, integrations/, webapps/, agents/, SKILLS/ and policies/; "
+            "README, LICENSE, CHANGELOG, NOTICE, docs/, tests/, sample/ and hidden files are ignored. Take this one out",
+            code="unknown_file",
+        )
 
     def single(self, path: str, rest: str) -> str | None:
         """The name in `<folder>/<name>.yaml`."""
@@ -318,6 +317,17 @@ class _Reader:
         for file, code, sentence in problems:
             self.problem(prefix + file, sentence, code=code)
         return skill
+
+    def policy(self, path: str, name: str) -> Policy | None:
+        known = len(self.problems)
+        data, lines = self.document(path, (), ())
+        if len(self.problems) > known:
+            return None
+        try:
+            return parse_policy(data, name)
+        except ApplianceError as error:
+            self.coded(path, error, lines)
+            return None
 
     def folders(self, top: str, sentence: str) -> Iterator[str]:
         """The names of the folders in a folder, in which nothing else belongs."""

@@ -15,6 +15,7 @@ from appliance.solutions.changes import read_all
 from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE
 from appliance.solutions.models import SolutionItem
 from appliance.solutions.planning import META, without_times
+from appliance.solutions.policies import written_policies
 from appliance.solutions.webapps import SolutionApp, write_app
 
 _READS = ("entities.read", "integrations.read", "processflow.read")
@@ -23,7 +24,7 @@ _READS = ("entities.read", "integrations.read", "processflow.read")
 def export_solution(
     scope: TenantScope, integrations: Integrations, webapps: Mapping[str, SolutionApp] | None = None, *, drafts: bool = False
 ) -> dict[str, bytes]:
-    """The tenant's collections, integrations, agents and processes by path; published versions, or the drafts of all;
+    """The tenant's collections, integrations, agents, policies and processes by path; published versions, or the drafts of all;
     and these WebApps.
 
     A process that was never published is left out unless `drafts`.  ScopeMissing.
@@ -44,6 +45,8 @@ def export_solution(
         for agent in read_all(lambda page: agents.list_agents(scope, page)):
             scope.require("agents.read")
             files[f"agents/{agent.id}.yaml"] = yaml12.dump(agents.get_version(scope, agent.id).definition.document())
+        for name, policy in written_policies(scope, drafts=drafts):
+            files[f"policies/{name}.yaml"] = yaml12.dump(policy)
         for process in read_all(lambda page: versions.list_processes(scope, page)):
             files |= _process(scope, process, drafts)
     apps = dict(webapps or {})

@@ -10,7 +10,7 @@ class SolutionItem(TenantModel):
 
     label = "item of a solution"
     solution = peewee.TextField()
-    kind = peewee.TextField()  # collection | integration | process | webapp | agent | skill
+    kind = peewee.TextField()  # collection | integration | process | webapp | agent | skill | policy
     item_id = peewee.TextField()
     born_at = peewee.TextField()
 

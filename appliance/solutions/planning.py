@@ -17,6 +17,7 @@ from appliance.solutions.agents import plan_agent
 from appliance.solutions.changes import Change
 from appliance.solutions.definition import Solution, SolutionIntegration, SolutionProcess
 from appliance.solutions.deploying import plan_app
+from appliance.solutions.policies import plan_policy
 from appliance.solutions.pruning import Births, PruneOptions, find_leftover
 from appliance.solutions.skills import plan_skill
 from appliance.solutions.uses import names_used
@@ -53,6 +54,7 @@ def make_plan(
         *(plan_app(scope, tools.webapps, tools.integrations, solution, app_id) for app_id in sorted(solution.webapps)),
         *(plan_skill(scope, tools.skills, solution.skills[name]) for name in sorted(solution.skills)),
         *(plan_agent(scope, tools.integrations, solution, agent_id) for agent_id in sorted(solution.agents)),
+        *(plan_policy(scope, solution.policies[name]) for name in sorted(solution.policies)),
         *find_leftover(scope, births_of(scope, tools), solution, PruneOptions(prune, allow_loss)),
     ]
 

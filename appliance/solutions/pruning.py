@@ -19,13 +19,16 @@ from appliance.processes.store import OPEN
 from appliance.solutions.changes import Change, Kind, read_all
 from appliance.solutions.definition import Solution
 from appliance.solutions.models import SolutionItem
+from appliance.solutions.policies import find_policy
 from appliance.solutions.uses import Name, names_used
 from appliance.webapps.domains import service as domains
 from appliance.webapps.routes import Route, parse_routes
 from appliance.webapps.service import WebApps
 
 # What uses comes before what it uses.
-_ORDER: Mapping[Kind, int] = {"webapp": 0, "agent": 1, "skill": 2, "process": 3, "integration": 4, "collection": 5}
+_ORDER: Mapping[Kind, int] = {
+    "webapp": 0, "agent": 1, "skill": 2, "process": 3, "integration": 4, "collection": 5, "policy": 6,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ def _held(solution: Solution) -> Iterator[tuple[Kind, str]]:
     yield from (("webapp", app_id) for app_id in solution.webapps)
     yield from (("agent", agent_id) for agent_id in solution.agents)
     yield from (("skill", name) for name in solution.skills)
+    yield from (("policy", name) for name in solution.policies)
 
 
 class Births:
@@ -96,6 +100,7 @@ class Births:
             "integration": lambda slug: integrations.get_integration(scope, slug).created_at,
             "process": lambda process_id: versions.get_process(scope, process_id).created_at,
             "agent": lambda agent_id: agents.get_agent(scope, agent_id).created_at,
+            "policy": lambda name: find_policy(scope, name).created_at,
             **({"webapp": lambda app_id: webapps.get_app(scope, app_id).created_at} if webapps is not None else {}),
             **({"skill": lambda name: skills.get_skill(scope, name).created_at} if skills is not None else {}),
         }

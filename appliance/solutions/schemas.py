@@ -7,6 +7,7 @@ from appliance.connectors.declarative import connector_schema
 from appliance.connectors.registry import Installed, Registry
 from appliance.datapool.definition import ACCESS_VERBS, MAX_FIELDS, MAX_INDEX_FIELDS, MAX_INDEXES, NOT_YET, RESERVED_FIELDS
 from appliance.datapool.field_types import FIELD_TYPES, MAX_SCALE
+from appliance.governance.policies.language import policy_schema
 from appliance.integrations.gate import MOST_AT_ONCE
 from appliance.processes.mocks import ERROR_MEMBERS as MOCK_ERROR_MEMBERS
 from appliance.processes.rule_tests import MOST_CASES
@@ -46,6 +47,7 @@ def schema_files(registry: Registry) -> dict[str, Shape]:
         "rule-tests": _rule_tests,
         "cases": _cases,
         "connector": connector_schema,
+        "policy": policy_schema,
     }
     return {f"{name}.schema.json": {"$schema": _DIALECT, "title": name, **make()} for name, make in makers.items()}
 

@@ -17,6 +17,7 @@ from appliance.solutions.checking import Checks, find_problems
 from appliance.solutions.definition import Problem, Solution, refuse
 from appliance.solutions.deploying import is_made, make_app, prepare_apps, publish_apps
 from appliance.solutions.planning import Tools, births_of, make_plan
+from appliance.solutions.policies import apply_policy, delete_policy
 from appliance.solutions.pruning import note_items
 from appliance.solutions.skills import PreparedSkills, is_put
 
@@ -25,6 +26,7 @@ __all__ = ["ApplyOptions", "Change", "Checks", "Tools", "apply_solution", "check
 _SCOPES = {
     "collection": ("datapool.admin",), "integration": ("integrations.write",), "process": ("processflow.write",),
     "webapp": ("webapps.write", "webapps.publish"), "agent": ("agents.write",), "skill": ("skills.write",),
+    "policy": ("policies.write",),
 }  # fmt: skip
 
 
@@ -39,7 +41,8 @@ class ApplyOptions:
 
 
 def required_scopes(solution: Solution) -> list[str]:
-    """What a key needs, besides solutions.apply, for the kinds of things this solution holds; for WebApps only what it changes."""
+    """What a key needs, besides solutions.apply, for the kinds of things this solution holds; for WebApps and policies only what
+    it changes."""
     held = {"collection": solution.collections, "integration": solution.integrations, "process": solution.processes,
             "agent": solution.agents, "skill": solution.skills}  # fmt: skip
     return sorted(name for kind, items in held.items() if items for name in _SCOPES[kind])
@@ -56,7 +59,8 @@ def plan_solution(scope: TenantScope, tools: Tools, solution: Solution, options:
     with db.snapshot():
         changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss, prune=options.prune)
     for change in changes:
-        if change.action == "delete" or is_made(change):
+        is_policy = change.kind == "policy" and change.action in ("create", "update")
+        if change.action == "delete" or is_made(change) or is_policy:
             for name in _SCOPES[change.kind]:
                 scope.require(name)
     checks = Checks(tools.integrations.registry, tools.pool, partial(look_around, scope, tools.integrations.find_actions))
@@ -139,6 +143,8 @@ def _perform(scope: TenantScope, tools: Tools, solution: Solution, change: Chang
         versions.publish_checked(scope, change.id, row.draft_digest, versions.PublishRequest(options.message))
     elif change.kind == "agent":
         agents.save_agent(scope, solution.agents[change.id])
+    elif change.kind == "policy":
+        apply_policy(scope, solution.policies[change.id], options.message[:500])
 
 
 def _delete(scope: TenantScope, tools: Tools, change: Change, options: ApplyOptions) -> None:
@@ -155,3 +161,5 @@ def _delete(scope: TenantScope, tools: Tools, change: Change, options: ApplyOpti
         agents.delete_agent(scope, change.id)
     elif change.kind == "skill" and tools.skills is not None:
         tools.skills.delete_skill(scope, change.id)
+    elif change.kind == "policy":
+        delete_policy(scope, change.id)
