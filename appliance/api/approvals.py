@@ -6,10 +6,12 @@ from pydantic import ConfigDict, Field
 
 from appliance.core import clock
 from appliance.core.pages import Page
-from appliance.governance import approvals
+from appliance.governance import approvals, human_input
 from appliance.governance.approvals import Approval, ApprovalFilter, Vote
+from appliance.governance.human_input import HumanInput
+from appliance.governance.subjects import subject_of
 
-from .routing import NULL, Call, ListQuery, View, route
+from .routing import NULL, Body, Call, ListQuery, View, route
 
 Status = Literal["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 
@@ -17,6 +19,20 @@ Status = Literal["pending", "approved", "used", "rejected", "answered", "expired
 class ApprovalsQuery(ListQuery):
     status: Status | None = None
     execution_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
+
+
+class HumanInputBody(Body):
+    """`title` and `reason` are shown as the words of the one who asks. `schema` (JSON Schema of the answer) belongs to an
+    `input`, `choices` to a `choice`. Without `ttl_seconds` a request lives for a day; one `idempotency_key` of a caller is one
+    request."""
+
+    kind: Literal["approval", "input", "choice"]
+    title: Annotated[str, Field(max_length=200)] = ""
+    reason: Annotated[str, Field(max_length=4000)] = ""
+    answer_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    choices: list[str] | None = None
+    ttl_seconds: int | None = None
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
 class ApprovalVoteView(View):
@@ -99,7 +115,7 @@ def approval_view(call: Call, row: Approval) -> ApprovalView:
 
 @route("GET", "/approvals", scope="approvals.read", returns=ApprovalView, listed=True, query=ApprovalsQuery)
 def list_approvals(call: Call) -> Page[ApprovalView]:
-    """List what executions ask, or asked, of people, newest first.
+    """List what is or was asked of people, newest first.
 
     People decide at `review_url`, signed in; an API key never does.
     """
@@ -112,3 +128,22 @@ def list_approvals(call: Call) -> Page[ApprovalView]:
 def get_approval(call: Call, approval_id: str) -> ApprovalView:
     """Show one request to a person and, once it is decided, the decision."""
     return approval_view(call, approvals.get_approval(call.scope, approval_id))
+
+
+@route("POST", "/approvals", scope="approvals.request", body=HumanInputBody, returns=ApprovalView, status=201)
+def request_human_input(call: Call) -> ApprovalView:
+    """Ask people for an approval in words, an answer or a choice.
+
+    Whoever asked does not approve it, nor who made their key.
+    """
+    body: HumanInputBody = call.body
+    asked = HumanInput(
+        body.kind, body.title, body.reason, body.answer_schema, body.choices, body.ttl_seconds, body.idempotency_key
+    )
+    return approval_view(call, human_input.request_human_input(call.scope, subject_of(call.scope), asked))
+
+
+@route("POST", "/approvals/{approval_id}/cancel", scope="approvals.request", returns=ApprovalView)
+def cancel_request(call: Call, approval_id: str) -> ApprovalView:
+    """Withdraw a request that you made; what was approved but not used is not good any more either."""
+    return approval_view(call, human_input.cancel_request(call.scope, subject_of(call.scope), approval_id))

@@ -44,6 +44,7 @@ from appliance.governance.action_approvals import ActionApprovals
 from appliance.governance.documents import DocumentDoor
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor, Instance
+from appliance.governance.expiry import expire_due
 from appliance.governance.governor import Governor
 from appliance.governance.policies.service import PolicyService
 from appliance.hooks import make_hooks
@@ -231,6 +232,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("uploads", 3600.0, forget_expired),
         Periodic("reviews", 60.0, reviews.expire_reviews),
         Periodic("governed-use", 3600.0, budgets.purge),
+        Periodic("approvals", 10.0, expire_due),
         Periodic("publishing", 2.0, services.publishing.resume),
         Periodic("blobs", 3600.0, services.blobs.collect),
         Periodic("requests", 2.0, services.requests.flush),

@@ -6,11 +6,13 @@ from typing import Any, cast
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
-from appliance.governance import approvals
+from appliance.governance import approvals, batches
 from appliance.governance.approvals import Approval, ApprovalFilter, Decision, Verdict
+from appliance.governance.batches import Outcome
 from appliance.governance.questions import FREE_TEXT
 from appliance.processes import versions
 
+from .approval_actions import show_action
 from .forms import InputForm, read_form
 from .particulars import describe
 from .people import Names
@@ -33,6 +35,23 @@ class Row:
 @page("GET", "/approvals", scope="approvals.read")
 def list_approvals(visit: Visit) -> Answer:
     """What waits for a person, the oldest first and what the visitor may decide above the rest; or everything, newest first."""
+    return _inbox(visit)
+
+
+@page("POST", "/approvals", scope="approvals.read")
+def decide_several(visit: Visit) -> Answer:
+    """Decide what was chosen in the list, and say of each what became of it."""
+    asked = visit.asked
+    comment = asked.field("comment").replace("\r\n", "\n")
+    decision = Decision(cast(Verdict, asked.field("verdict")), comment=comment)
+    try:
+        outcomes = batches.decide_approvals(visit.scope, visit.person, asked.form.get("approval", ()), decision)
+    except ApplianceError as error:
+        return _inbox(visit, problem=error)
+    return _inbox(visit, outcomes=outcomes)
+
+
+def _inbox(visit: Visit, outcomes: Sequence[Outcome] = (), problem: ApplianceError | None = None) -> Page:
     state = visit.asked.args.get("state", "pending")
     if state not in dict(TABS):
         raise InvalidRequest(f"{state[:40]!r} is not a state; choose one of the list")
@@ -44,13 +63,23 @@ def list_approvals(visit: Visit) -> Answer:
     values = {
         "mine": [row for row in rows if pending and row.is_mine], "state": state,
         "others": [row for row in rows if not (pending and row.is_mine)], "tabs": TABS,
-        "next_cursor": found.next_cursor, "process_names": names,
+        "next_cursor": found.next_cursor, "process_names": names, "names": Names(visit), "outcomes": outcomes, "problem": problem,
+        "titles": {each.approval_id: _title(visit, each.approval_id) for each in outcomes},
+        "comment": visit.asked.field("comment") if problem else "",
     }  # fmt: skip
-    return Page("approvals.html", values)
+    return Page("approvals.html", values, problem.status if problem else 200)
+
+
+def _title(visit: Visit, approval_id: str) -> str:
+    try:
+        found = approvals.get_approval(visit.scope, approval_id)
+    except NotFound:
+        return approval_id
+    return found.about.heading or found.request.title
 
 
 def _process_names(visit: Visit, rows: Sequence[Approval]) -> dict[str, str]:
-    return {name: _process_name(visit, name) for name in {row.origin.process_id for row in rows}}
+    return {name: _process_name(visit, name) for name in {row.origin.process_id for row in rows} if name}
 
 
 def _process_name(visit: Visit, process_id: str) -> str:
@@ -72,6 +101,8 @@ def _is_mine(visit: Visit, approval: Approval) -> bool:
 
 def _refusal(visit: Visit, approval: Approval) -> str | None:
     """Why this visitor may not decide; None when they may."""
+    if any(vote.login == visit.person.login for vote in approval.votes):
+        return "you have decided already; others have not"
     try:
         approvals.check_decider(visit.scope, visit.person, approval)
     except PolicyDenied as error:
@@ -81,7 +112,7 @@ def _refusal(visit: Visit, approval: Approval) -> str | None:
 
 @page("GET", "/approvals/<approval_id>", scope="approvals.read")
 def show_approval(visit: Visit, approval_id: str) -> Answer:
-    """One request: what is asked and why, by which execution, and the form for whoever may decide."""
+    """One request: what is asked and why, by whom, the action itself, and the form for whoever may decide."""
     approval = approvals.get_approval(visit.scope, approval_id)
     return _approval_page(visit, approval, answer_form(approval))
 
@@ -94,12 +125,20 @@ def _approval_page(visit: Visit, approval: Approval, form: InputForm | None, pro
     values = {
         "row": approval, "asked_for": approval.request, "form": form, "problem": problem, "refusal": refusal,
         "is_open": is_open, "is_late": late, "is_own": own, "names": Names(visit),
-        "process_name": _process_name(visit, approval.origin.process_id),
+        "process_name": _process_name(visit, approval.origin.process_id) if approval.origin.process_id else "",
+        "action": show_action(visit, approval), "about": approval.about, "asker": _ASKERS[_asker(approval)],
         "details": describe(approval.request.details) if approval.request.details is not None else None,
         "answer": describe(approval.answer), "who": [_who(name) for name in approval.request.approvers],
         "comment": visit.asked.field("comment"), "chosen": visit.asked.field("choice"),
     }  # fmt: skip
     return Page("approval.html", values, problem.status if problem else 200)
+
+
+_ASKERS = {"execution": "An execution", "run": "A run of an agent", "caller": "Somebody"}
+
+
+def _asker(approval: Approval) -> str:
+    return "execution" if approval.origin.execution_id else "run" if approval.about.run_id else "caller"
 
 
 def _who(name: str) -> str:

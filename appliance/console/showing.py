@@ -25,6 +25,7 @@ TONES: Mapping[str, str] = {
     "pending_dns": "wait", "verified": "busy", "cert_pending": "busy", "failing": "bad", "ok": "good", "missing": "wait",
     "wrong": "bad", "unchecked": "off", "passed": "good", "under_review": "wait", "withdrawn": "off",
     "legal_hold": "wait", "retained": "calm", "ended": "off", "used_up": "off", "complete": "good", "started": "busy",
+    "used": "good", "trusted": "good", "untrusted": "wait",
     "broken_off": "wait", "wrong_password": "bad", "wrong_code": "bad", "served": "good",
 }  # fmt: skip
 

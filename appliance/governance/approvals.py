@@ -113,9 +113,15 @@ _listeners: list[Listener] = []
 
 
 def on_decided(listener: Listener) -> Callable[[], None]:
-    """Have `listener` called inside every write that decides; answers what takes it away again."""
+    """Have `listener` called inside every write that decides, or ends what no execution asks; answers what takes it away."""
     _listeners.append(listener)
     return lambda: _listeners.remove(listener)
+
+
+def tell_listeners(scope: TenantScope, decided: Approval) -> None:
+    """Inside the write that closes a request."""
+    for listener in _listeners.copy():
+        listener(scope, decided)
 
 
 def request_approval(scope: TenantScope, request: HumanRequest) -> Approval:
@@ -143,7 +149,7 @@ def keep_request(scope: TenantScope, request: HumanRequest, about: About, seal: 
         idempotency_key=about.idempotency_key, sealed=seal(approval_id) if seal else None,
     )  # fmt: skip
     asked = get_approval(scope, approval_id)
-    audit.record(scope, "approval.request", approval_id, _facts(asked))
+    audit.record(scope, "approval.request", approval_id, facts_of(asked))
     webhooks.emit(scope, "approval.requested", lambda: _announced(asked))
     return asked
 
@@ -230,9 +236,9 @@ def decide_approval(scope: TenantScope, person: SignedIn, approval_id: str, deci
         decided = get_approval(scope, approval_id)
         if decision.verdict == "answer":
             more["answer_digest"] = _sha256(answer)
-        audit.record(scope, f"approval.{decision.verdict}", approval_id, _facts(decided) | more)
-        for listener in _listeners.copy() if is_last else ():
-            listener(scope, decided)
+        audit.record(scope, f"approval.{decision.verdict}", approval_id, facts_of(decided) | more)
+        if is_last:
+            tell_listeners(scope, decided)
         return decided
 
     return db.write(decide)
@@ -257,7 +263,7 @@ def withdraw_approval(scope: TenantScope, approval_id: str, reason: str) -> None
 def expire_approval(scope: TenantScope, approval_id: str) -> Approval:
     """Inside a write: nobody decided in time.  Answers the request, unchanged when somebody was quicker."""
     if _close(scope, approval_id, "expired"):
-        audit.record(scope, "approval.expire", approval_id, _facts(get_approval(scope, approval_id)))
+        audit.record(scope, "approval.expire", approval_id, facts_of(get_approval(scope, approval_id)))
     return get_approval(scope, approval_id)
 
 
@@ -343,7 +349,7 @@ def _starter_of_execution(scope: TenantScope, execution_id: str) -> str:
     return str(found[0][0])
 
 
-def _facts(approval: Approval) -> dict[str, Any]:
+def facts_of(approval: Approval) -> dict[str, Any]:
     """What the audit trail says about a request."""
     request, about = approval.request, approval.about
     told = {

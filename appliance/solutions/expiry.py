@@ -4,6 +4,7 @@ from appliance.core import clock, db
 from appliance.core.config import Config
 from appliance.datapool import service as datapool
 from appliance.documents import downloads, shares
+from appliance.governance import expiry as requests_to_people
 from appliance.integrations import history
 from appliance.llm import usage as llm_usage
 from appliance.monitor import audit, failures, tally, webhooks
@@ -37,3 +38,4 @@ def delete_expired(config: Config) -> None:
     tally.compact()
     downloads.purge(now - keep.audit_days * day)
     shares.purge(now - keep.audit_days * day)
+    requests_to_people.purge(now - keep.audit_days * day)

@@ -109,6 +109,14 @@ _about("delete_webhook", webhook_id=Resources.webhook)
 _about("get_delivery redeliver", webhook_id=_webhook, delivery_id=_delivery)
 
 
+@example("request_human_input")
+def _(tenant: Resources) -> Example:
+    return Example(body={"kind": "input", "title": fresh("How many"), "schema": {"type": "integer"}, "ttl_seconds": 60})
+
+
+_about("cancel_request", approval_id=Resources.request)
+
+
 @example("create_webhook")
 def _(tenant: Resources) -> Example:
     return Example(body={"url": "http://127.0.0.1:9/hook", "events": ["approval.requested"], "description": "an example"})

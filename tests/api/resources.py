@@ -115,6 +115,10 @@ class Resources:
         asked = parse_request({"kind": kind, "title": fresh("Shall"), **given}, Origin(execution, process, "pause", "pause"), 0)
         return str(db.write(lambda: approvals.request_approval(self.scope, asked)).id)
 
+    def request(self, **given: Any) -> str:
+        """What this key asks of people."""
+        return str(self.ask("POST", "/approvals", {"kind": "approval", "title": fresh("May we"), **given})["id"])
+
     def webapp(self) -> str:
         """A WebApp with two versions, of which the second is published."""
         name = f"app{next(_numbers)}"

@@ -43,6 +43,27 @@ def test_the_list_is_narrowed_by_state_and_execution(ours: Resources) -> None:
     assert ours.client.get(f"{PREFIX}/approvals?status=open").status_code == 400
 
 
+def test_a_key_asks_and_withdraws(ours: Resources) -> None:
+    body = {"kind": "input", "title": "How many?", "schema": SCHEMA, "ttl_seconds": 60, "idempotency_key": fresh("once")}
+    asked = ours.ask("POST", "/approvals", body)
+    assert (asked["status"], asked["schema"], asked["needed"]) == ("pending", SCHEMA, 1)
+    assert asked["asked_by"] == asked["requested_by"]
+    assert not {"execution_id", "process_id", "step", "action", "action_digest", "attempt"} & asked.keys()
+    assert ours.ask("POST", "/approvals", body)["id"] == asked["id"]
+    answer(ours, asked["id"], 3)
+    told = ours.ask("GET", f"/approvals/{asked['id']}")
+    assert (told["answer"], [each["verdict"] for each in told["decisions"]]) == (3, ["answer"])
+    withdrawn = ours.request()
+    assert ours.ask("POST", f"/approvals/{withdrawn}/cancel")["status"] == "cancelled"
+    assert ours.client.post(f"{PREFIX}/approvals/{withdrawn}/cancel").status_code == 409
+    assert ours.client.post(f"{PREFIX}/approvals/{ours.approval()}/cancel").status_code == 409
+
+
+def test_what_is_asked_is_checked(ours: Resources) -> None:
+    for body, status in (({"kind": "wish", "title": "x"}, 422), ({"kind": "choice", "title": "x"}, 422), ({"title": "x"}, 422)):
+        assert ours.client.post(f"{PREFIX}/approvals", json=body).status_code == status
+
+
 def test_a_key_cannot_decide(ours: Resources) -> None:
     asked = ours.approval()
     for method, path in (("POST", f"/approvals/{asked}/decide"), ("POST", f"/approvals/{asked}"), ("PATCH", f"/approvals/{asked}")):

@@ -11,10 +11,14 @@ from appliance.console.particulars import describe
 from appliance.console.waiting import Wait, waits_of
 from appliance.core import clock, db
 from appliance.governance import approvals
+from appliance.governance.action_approvals import ActionApprovals, Wish
 from appliance.governance.approvals import Approval
+from appliance.governance.policies.decision import Decision as Judgement
+from appliance.governance.policies.decision import Obligations, ToolAction
+from appliance.governance.subjects import SkillUsed, Subject
 from appliance.processes.executions import Execution
 from appliance.testing.running import Running
-from tests.api.resources import Resources
+from tests.api.resources import Resources, fresh
 from tests.console.browser import Browser
 
 SignedIn = Callable[[str], Browser]
@@ -171,6 +175,91 @@ def test_who_may_not_decide_sees_why_and_no_form(signed_in: SignedIn, ask: Ask, 
     assert "<form" not in page.partition('id="content"')[2]
     assert "decided by an approver" in send(operator, asked, 403, verdict="approve").lower()
     assert kept(acme_things, asked).status == "pending"
+
+
+ORDER = ToolAction(
+    "execute_tenant_integration", "write", {"sku": "A\u202eB", "lines": [{"n": 1}], "note": "<b>"}, "erp", "create_order",
+    "http 1.2", "erp.example:443", "erp@3",
+)  # fmt: skip
+
+
+@pytest.fixture
+def ask_action(acme_things: Resources, staff: Running) -> Ask:
+    """Ask for an approval of an order, as a run of an agent."""
+
+    def make(needed: int = 1, **wish: Any) -> str:
+        skills = (SkillUsed("orders", "d" * 64, is_trusted=True), SkillUsed("mail", "e" * 64))
+        subject = Subject("key:none", "agent", "clerk", fresh("run"), skills, ("mailbox of sales",))
+        owed = Obligations(needed=needed)
+        decision = Judgement("require_approval", ("orders are approved",), "v7", ("orders/write",), owed)
+        wanted = ActionApprovals(staff.services.sealer)
+        return wanted.request_action(acme_things.scope, subject, ORDER, decision, Wish(**wish)).id
+
+    return make
+
+
+def test_an_action_is_shown_exactly_and_in_our_words(owner: Browser, ask_action: Ask, acme_things: Resources) -> None:
+    asked = ask_action(title="Just a greeting", reason="trust me")
+    page = show(owner, asked)
+    digest = kept(acme_things, asked).about.digest
+    assert digest is not None
+    for part in (
+        "<h1>create_order of erp</h1>", "A run of an agent asks for an approval of this action, to be done once.",
+        "erp.example:443", "http 1.2", "erp@3", "A\\u202eB", "&lt;b&gt;", "orders are approved",
+        "<code>orders/write</code>", "mailbox of sales",
+        "In the words of the one who asks", "Just a greeting", "trust me", digest, "v7",
+        "&#34;operation&#34;:&#34;create_order&#34;",
+        "<dd>clerk</dd>", "untrusted",
+    ):  # fmt: skip
+        assert part in page, part
+    assert page.index("create_order") < page.index("Just a greeting")
+    assert "\u202e" not in page
+    inbox = owner.get(owner.at("acme", "/console/approvals?limit=500")).text
+    assert "create_order of erp" in inbox
+    assert "agent clerk" in inbox
+
+
+def test_who_has_decided_is_told_and_each_decides_once(signed_in: SignedIn, owner: Browser, ask_action: Ask) -> None:
+    asked = ask_action(2)
+    assert "0 of 2 people have approved" in show(owner, asked)
+    page = send(owner, asked, verdict="approve", comment="one of us")
+    for part in ("1 of 2 people have approved", "<strong>owner@acme.test</strong> approved", "one of us", "You have decided"):
+        assert part in page, part
+    assert "decided already" in send(owner, asked, 409, verdict="approve")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("status = 'used', used_at = 1, used_by = 'call:call_1'", "call:call_1"),
+        ("status = 'expired'", "it was not used in time"),
+        ("status = 'cancelled'", "it was withdrawn before it was used"),
+    ],
+)
+def test_what_became_of_an_approved_action_is_told(owner: Browser, ask_action: Ask, change: str, told: str) -> None:
+    asked = ask_action()
+    assert "It has not been done yet" in send(owner, asked, verdict="approve")
+    db.write(lambda: db.execute(f"UPDATE approval SET {change} WHERE id = ?", (asked,)))  # noqa: S608  our own words
+    page = show(owner, asked)
+    assert told in page
+    assert "<form" not in page.partition('id="content"')[2]
+
+
+def test_several_are_decided_from_the_list(owner: Browser, ask: Ask, ask_action: Ask, acme_things: Resources) -> None:
+    first, second, over, left = ask(title="First <i>"), ask_action(), ask(title="Over"), ask(title="Left")
+    db.write(lambda: db.execute("UPDATE approval SET status = 'cancelled', closed_at = 2 WHERE id = ?", (over,)))
+    inbox = owner.get(owner.at("acme", "/console/approvals?limit=500")).text
+    assert f'type="checkbox" name="approval" value="{first}"' in inbox
+    form = {"approval": [first, second, over], "verdict": ["reject"], "comment": ["not now"]}
+    page = owner.post(owner.at("acme", "/console/approvals"), form)
+    assert page.status_code == 200
+    for part in ("2 requests were decided, 1 was not.", "First &lt;i&gt;", "no longer waits for this", "create_order of erp"):
+        assert part in page.text, part
+    statuses = [kept(acme_things, each).status for each in (first, second, over, left)]
+    assert statuses == ["rejected", "rejected", "cancelled", "pending"]
+    assert kept(acme_things, second).comment == "not now"
+    nothing = owner.post(owner.at("acme", "/console/approvals"), {"verdict": "approve"})
+    assert (nothing.status_code, "Choose 1 to 100 requests" in nothing.text) == (422, True)
 
 
 def test_a_strangers_request_is_not_there(signed_in: SignedIn, ask: Ask, acme_things: Resources) -> None:

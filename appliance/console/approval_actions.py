@@ -1,0 +1,52 @@
+"""The action that a request is about, as the page shows it: exactly, with secrets and what would not be seen written out."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core.logs import redact
+from appliance.governance.action_approvals import ActionApprovals
+from appliance.governance.actions import StoredAction, printable
+from appliance.governance.approvals import Approval
+
+from .particulars import Block, describe
+from .routing import Visit
+
+EFFECTS = {"read": "only reads", "idempotent": "writes, and may be repeated", "write": "writes"}
+
+
+@dataclass(frozen=True)
+class ShownAction:
+    """`pairs` are the names and values beside the input; `text` is the canonical text, `hides` whether secrets are left out."""
+
+    stored: StoredAction
+    pairs: list[tuple[str, str]]
+    input: Block
+    text: str
+    hides: bool
+
+
+def show_action(visit: Visit, approval: Approval) -> ShownAction | None:
+    """What the request would have done; None when it is about no action."""
+    if approval.about.digest is None:
+        return None
+    stored = ActionApprovals(visit.services.sealer).read_action(visit.scope, approval.id)
+    action, text = stored.action, redact(stored.canonical.text)
+    told = [
+        ("Tool", action.tool if not action.integration else ""), ("Integration", action.integration),
+        ("Operation", action.operation), ("Effect", EFFECTS.get(action.effect, action.effect)), ("Connector", action.connector),
+        ("Leads to", action.host), ("Credentials", action.credential),
+    ]  # fmt: skip
+    pairs = [(name, printable(redact(value))) for name, value in told if value]
+    return ShownAction(stored, pairs, describe(_visible(dict(action.input))), printable(text), text != stored.canonical.text)
+
+
+def _visible(value: Any) -> Any:
+    """The value redacted, with everything escaped that would not be seen; line breaks stay."""
+    if isinstance(value, str):
+        return "\n".join(printable(line) for line in redact(value).split("\n"))
+    if isinstance(value, dict):
+        return {_visible(name): _visible(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_visible(item) for item in value]
+    return value if not isinstance(value, float) or value == value else json.dumps(value)

@@ -1,0 +1,47 @@
+"""Ends requests to people whose time is over, and forgets those that were closed long ago."""
+
+from functools import partial
+
+from appliance.core import clock, db
+from appliance.governance import approvals
+from appliance.governance.models import ApprovalRow
+from appliance.monitor import audit
+from appliance.monitor.retention import delete_older
+from appliance.tenants import service as tenants
+
+
+def expire_due() -> int:
+    """End every tenant's requests that nobody decided in time and actions that were approved but not used; answers how many.
+
+    What an execution asks ends with its wait, so that the two agree.
+    """
+    now = clock.now_ms()
+    due = db.rows(
+        "SELECT tenant_id, id, status FROM approval WHERE expires_at <= ? AND ((status = 'pending' AND execution_id IS NULL) "
+        "OR (status = 'approved' AND action_digest IS NOT NULL)) ORDER BY expires_at LIMIT 1000",
+        (now,),
+    )
+    return sum(db.write(partial(_expire if status == "pending" else _lapse, tenant, request)) for tenant, request, status in due)
+
+
+def _expire(tenant_id: str, approval_id: str) -> int:
+    scope = tenants.system_scope(tenant_id)
+    if approvals.get_approval(scope, approval_id).status != "pending":
+        return 0
+    approvals.tell_listeners(scope, approvals.expire_approval(scope, approval_id))
+    return 1
+
+
+def _lapse(tenant_id: str, approval_id: str) -> int:
+    scope = tenants.system_scope(tenant_id)
+    unused = (ApprovalRow.id == approval_id) & (ApprovalRow.status == "approved")
+    if not scope.update(ApprovalRow, status="expired").where(unused).execute():
+        return 0
+    facts = approvals.facts_of(approvals.get_approval(scope, approval_id))
+    audit.record(scope, "approval.expire", approval_id, facts | {"unused": True})
+    return 1
+
+
+def purge(before_ms: int) -> int:
+    """Delete every tenant's requests that were closed before then; answers how many."""
+    return delete_older("approval", "id", "closed_at", before_ms)
