@@ -166,7 +166,7 @@ def _success(route: Route, returns: Any, schemas: dict[str, Any]) -> dict[str, A
     return {"description": route.summary, "content": {"application/json": {"schema": envelope}}}
 
 
-class _Schemas(GenerateJsonSchema):
+class AnswerSchemas(GenerateJsonSchema):
     """Answers leave members that are null out, so that none of them is required."""
 
     def field_is_required(self, field: Any, total: bool) -> bool:
@@ -182,7 +182,7 @@ def _add(schemas: dict[str, Any], found: Mapping[str, Any]) -> None:
 
 
 def _schema(kind: Any, schemas: dict[str, Any], mode: Any) -> dict[str, Any]:
-    schema = TypeAdapter(kind).json_schema(ref_template=_REF, mode=mode, schema_generator=_Schemas)
+    schema = TypeAdapter(kind).json_schema(ref_template=_REF, mode=mode, schema_generator=AnswerSchemas)
     _add(schemas, schema.pop("$defs", {}))
     if inspect.isclass(kind) and issubclass(kind, BaseModel):
         _add(schemas, {kind.__name__: schema})

@@ -71,7 +71,7 @@ class WebAppPublicationView(View):
     ended_at: str | None = None
 
 
-def _view(found: Publication) -> WebAppPublicationView:
+def publication_view(found: Publication) -> WebAppPublicationView:
     return WebAppPublicationView(
         version=found.number, state=found.state, previous=found.previous or None,
         checks=[WebAppCheckView(**check) for check in found.checks], reason=found.reason, started_by=found.started_by,
@@ -100,14 +100,14 @@ async def publish_webapp(call: Call, app: str, version: str) -> Answer:
         await asyncio.wait([asyncio.wrap_future(started.over)], timeout=call.query.wait)
     found: Publication = await in_thread(partial(publishing.get_publication, call.scope, app, number))
     if found.is_running:
-        return Answer(_view(found), 202, {"Location": f"/api/v1/webapps/{app}/versions/{number}/publication"})
+        return Answer(publication_view(found), 202, {"Location": f"/api/v1/webapps/{app}/versions/{number}/publication"})
     return Answer(version_view(await in_thread(partial(publishing.published, call.scope, app, number))))
 
 
 @route("GET", "/webapps/{app}/versions/{version}/publication", scope="webapps.read", returns=WebAppPublicationView)
 def get_webapp_publication(call: Call, app: str, version: str) -> WebAppPublicationView:
     """Show how publishing a version with its checks goes, or went, and what each check saw."""
-    return _view(call.services.publishing.get_publication(call.scope, app, version_number(version)))
+    return publication_view(call.services.publishing.get_publication(call.scope, app, version_number(version)))
 
 
 @route(

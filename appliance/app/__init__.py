@@ -13,6 +13,7 @@ from werkzeug.exceptions import HTTPException
 
 from appliance import api, console
 from appliance.agents.skills import service as skills
+from appliance.agents.tools.toolbox import Toolbox
 from appliance.api.errors import error_body
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Blobs
@@ -50,6 +51,7 @@ from appliance.governance.policies.service import PolicyService
 from appliance.hooks import make_hooks
 from appliance.integrations import gate
 from appliance.llm.service import on_profile_stored
+from appliance.mcp import McpEdge, make_edge
 from appliance.monitor import metrics, webhooks
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.sandbox import SandboxMetrics
@@ -102,6 +104,7 @@ from .parts import (
     runtimes_folder,
     ui_folder,
 )
+from .tools import add_tools
 
 API_THREADS = 32
 
@@ -181,8 +184,8 @@ def build(config: Config) -> Appliance:
     egress = Egress.of(config.egress.allow, authorities(config))
     files = documents.Documents(incoming)
     door = DocumentDoor(files, config.limits.upload_mb << 20)
-    policies = PolicyService()
-    governor = Governor(policies, ActionApprovals(sealer))
+    policies, actions = PolicyService(), ActionApprovals(sealer)
+    governor = Governor(policies, actions)
     executor = GovernedExecutor(integrations, governor, Instance(presence.instance, queue.enqueue, presence.is_alive), door)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     formats = make_formats(config)
@@ -204,8 +207,9 @@ def build(config: Config) -> Appliance:
         publications=Publications(exits), shares=Shares(exits, sealer),
         webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
         webhooks=webhooks.Webhooks(sealer, egress), certificates=Certificates(sealer), domains=own_domains,
-        visits=visits, skills=skills.Skills(blobs),
+        visits=visits, skills=skills.Skills(blobs), tools=Toolbox(governor),
     )  # fmt: skip
+    add_tools(services, governor, actions)
     _gauges(services)
     upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats))]
     return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), withdraw)
@@ -264,7 +268,7 @@ def _gauges(services: Services) -> None:
     )
 
 
-def make_asgi(appliance: Appliance) -> Any:
+def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     """The ASGI application of this event loop: front, static files, then Quart with the edges."""
     services = appliance.services
     quart = Quart(__name__, template_folder=str(ui_folder() / "templates"), static_folder=None)
@@ -285,7 +289,7 @@ def make_asgi(appliance: Appliance) -> Any:
     gate = make_gate(services, Egress.of(appliance.config.egress.allow, authorities(appliance.config)), ui_folder() / "templates")
     sites = make_sites(services, gate, ui_folder() / "templates" / "sites")
     services.publishing.check_through(Probing(sites, appliance.config, asyncio.get_running_loop()))
-    front = Front(StaticFiles(cast(App, quart), folders), sites, appliance.config, appliance.is_ready)
+    front = Front(StaticFiles(mcp.around(cast(App, quart)), folders), sites, appliance.config, appliance.is_ready)
     return Permission(front, appliance.config, services.webapps, services.threads)
 
 
@@ -301,7 +305,8 @@ async def _refuse(error: Exception) -> Response:
 async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
     """Serve until `shutdown` (an awaitable function) returns."""
     config = make_server_config(appliance.config, appliance.services.certificates)
-    asgi = Transport(make_asgi(appliance), appliance.config, config)
+    mcp = make_edge(appliance.services)
+    asgi = Transport(make_asgi(appliance, mcp), appliance.config, config)
     worker = Worker(appliance.presence.instance, appliance.presence.is_alive)
 
     async def stop() -> None:
@@ -310,7 +315,8 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
 
     with config.following(certificate_upkeep(appliance.config, appliance.services.certificates, worker)):
         try:
-            await serve(cast(Any, asgi), config, shutdown_trigger=stop)
+            async with mcp.running():
+                await serve(cast(Any, asgi), config, shutdown_trigger=stop)
         finally:  # its checks are asked on this loop
             await asyncio.to_thread(appliance.services.publishing.stop)
 

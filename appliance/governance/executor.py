@@ -187,6 +187,10 @@ class GovernedExecutor:
                 db.write(partial(enqueue, TASK, tenant_id, call_id))
         return records.close_orphans(self._is_alive)
 
+    def describe_action(self, scope: TenantScope, request: ActionRequest) -> ToolAction:
+        """How policies and approvals see such a call, which is not made.  Errors as `execute`, before it is judged."""
+        return self._prepare(scope, request).described
+
     # -- the way of one call
 
     def _prepare(self, scope: TenantScope, request: ActionRequest) -> Proposal:

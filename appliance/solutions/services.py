@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.agents.skills.service import Skills
+from appliance.agents.tools.toolbox import Toolbox
 from appliance.blobs.service import Blobs
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
@@ -67,3 +68,4 @@ class Services:
     webhooks: Webhooks
     visits: Visits
     skills: Skills
+    tools: Toolbox

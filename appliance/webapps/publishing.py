@@ -64,9 +64,13 @@ class Publishing:
 
     # -- verbs
 
-    def publish_version(self, scope: TenantScope, app_id: str, number: int, *, if_current: int | None = None) -> Started:
+    def publish_version(
+        self, scope: TenantScope, app_id: str, number: int, *, if_current: int | None = None,
+        beside: Callable[[], None] | None = None,
+    ) -> Started:  # fmt: skip
         """Serve this version from now on: at once when it has no checks, else when they have passed.
 
+        `beside` writes in the same transaction, unless the version is being published already.
         Conflict when another than `if_current` (0: none) is published, the version is not ready, or another is being published.
         """
 
@@ -74,6 +78,8 @@ class Publishing:
             row, app = versions.get_row(scope, app_id, number), scope.get(WebAppRow, id=app_id)
             if row.settings.get("smoke") and publications.is_running(scope, app_id, number):
                 return None
+            if beside is not None:
+                beside()
             if app.published_version == number or not row.settings.get("smoke"):
                 return self._webapps.publish_version(scope, app_id, number, if_current=if_current)
             self._webapps.check_publishable(scope, app_id, number, if_current)

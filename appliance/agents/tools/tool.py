@@ -7,6 +7,7 @@ from typing import Any
 
 from appliance.connectors.contract import Effect
 from appliance.core.scope import TenantScope
+from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject
 
 APPROVAL_ID = "approval_id"
@@ -18,12 +19,20 @@ APPROVAL_ID_SCHEMA = {
 }
 
 
+def _nothing() -> None:
+    """No approval was needed, so none is used up."""
+
+
 @dataclass(frozen=True)
 class Caller:
-    """Who calls a tool: what they may reach, and as whom policies see them."""
+    """Who calls a tool: what they may reach, and as whom policies see them.
+
+    `consume` uses up the approval that a call needed, inside the write that dispatches it; see `Tool.consumes`.
+    """
 
     scope: TenantScope
     subject: Subject
+    consume: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,10 @@ class Tool:
     `scopes` are all needed; `effect` is what policies judge.  `call` gets arguments that fit `input_schema` and answers an
     object that fits `output_schema`, or that it comes later.  `long` are members of the answer that may be cut when it is too
     long, which `truncated` then tells: an array loses its last elements, a text its end, another optional member goes.
-    A tool that `judges_itself` hands its action to the governor with more about it than its name and arguments.
+
+    Where an approval is needed the call runs inside the write that uses it up, unless it `consumes` it by itself, in the write
+    that makes it happen (what begins before a commit must not be in another's).  A tool that can `describe`
+    its action knows more about it than its name and arguments, and passes the gate by itself.
     """
 
     name: str
@@ -69,7 +81,8 @@ class Tool:
     call: Callable[[Caller, Mapping[str, Any]], "dict[str, Any] | Waiting"]
     hints: Hints = Hints()
     long: tuple[str, ...] = ()
-    judges_itself: bool = False
+    consumes: bool = False
+    describe: "Callable[[Caller, Mapping[str, Any]], ToolAction] | None" = None
 
     @property
     def is_read_only(self) -> bool:

@@ -3,15 +3,15 @@
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, Protocol
 
 from appliance.connectors.schemas import Schema, compile_schema
 from appliance.core import clock, db
-from appliance.core.errors import ApprovalRequired, NotFound, PolicyDenied, ScopeMissing, ValidationFailed
+from appliance.core.errors import NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance.policies.decision import Decision, ToolAction
+from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject
 
 from .fitting import fit
@@ -20,10 +20,25 @@ from .tool import APPROVAL_ID, Caller, Tool, Waiting
 POLL_SECONDS = 0.2
 _never = threading.Event()
 
-Judge = Callable[[TenantScope, Subject, ToolAction], Decision]
-"""What policies say of an action."""
-Consume = Callable[[Caller, ToolAction, Decision, str], None]
-"""Inside a write: use up the approval of exactly this action, named by its id; a coded error when it is none."""
+class Leave(Protocol):
+    """Leave to do one action once; the governor's `Permit`."""
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether something has to be written before the action begins."""
+
+    def take(self, by: str) -> ToolAction:
+        """Inside the write that begins the action: use its approval up and count it; answers the action to be done."""
+
+    def conceal(self, result: Any) -> Any:
+        """The result without what the rules hide."""
+
+
+class Gate(Protocol):
+    """Who is asked before every call; the governor."""
+
+    def permit(self, scope: TenantScope, subject: Subject, action: ToolAction, approval_id: str | None = None) -> Leave:
+        """Leave to do this action once.  PolicyDenied; ApprovalRequired when one is needed and none is named."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +51,10 @@ class _Shelved:
 
 
 class Toolbox:
-    """Every tool by its name.  `judge` is asked before each call, `consume` when a call brings an approval."""
+    """Every tool by its name; the gate is asked before each call."""
 
-    def __init__(self, judge: Judge, consume: Consume) -> None:
-        self._judge = judge
-        self._consume = consume
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
         self._tools: dict[str, _Shelved] = {}
 
     def add(self, tool: Tool) -> None:
@@ -77,9 +91,24 @@ class Toolbox:
 
     def begin(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
         """As `call`, but what takes time is answered as `Waiting`, whose looks answer the checked result."""
-        shelved = self._find(name)
+        shelved = self._checked_call(caller, name, arguments)
         tool = shelved.tool
-        for scope in sorted(tool.scopes - caller.scope.scopes):
+        if tool.describe is None:
+            return self._call_judged(caller, shelved, arguments)
+        result = tool.call(caller, arguments)
+        if isinstance(result, Waiting):
+            return Waiting(partial(_look, shelved, result, _nothing_hidden), result.seconds, result.over)
+        return _checked(shelved, result)
+
+    def action_of(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> ToolAction:
+        """What policies and approvals see of such a call, which is not made.  Errors as `call`, before anything is judged."""
+        tool = self._checked_call(caller, name, arguments).tool
+        given = _without_approval(arguments)
+        return ToolAction(tool.name, tool.effect, given) if tool.describe is None else tool.describe(caller, given)
+
+    def _checked_call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> _Shelved:
+        shelved = self._find(name)
+        for scope in sorted(shelved.tool.scopes - caller.scope.scopes):
             raise ScopeMissing(
                 f"the tool {name} needs the scope {scope}; use a key that has it, or ask an owner to issue one",
                 extra={"scope": scope},
@@ -87,28 +116,25 @@ class Toolbox:
         problems = shelved.input.problems(dict(arguments))
         if problems:
             raise ValidationFailed(f"the arguments of {name} do not fit its input schema", details=problems)
-        result = tool.call(caller, arguments) if tool.judges_itself else self._call_judged(caller, tool, arguments)
-        if isinstance(result, Waiting):
-            return Waiting(partial(_look, shelved, result), result.seconds, result.over)
-        return _checked(shelved, result)
+        return shelved
 
-    def _call_judged(self, caller: Caller, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
-        given = {name: value for name, value in arguments.items() if name != APPROVAL_ID}
+    def _call_judged(self, caller: Caller, shelved: _Shelved, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
+        tool = shelved.tool
+        given = _without_approval(arguments)
         action = ToolAction(tool.name, tool.effect, given)
-        decision = self._judge(caller.scope, caller.subject, action)
-        if decision.verdict == "deny":
-            raise PolicyDenied(_because(f"a policy denies {tool.name}", decision), extra=_told(decision))
-        if decision.verdict == "allow":
-            return tool.call(caller, given)
-        approval_id = arguments.get(APPROVAL_ID)
-        if approval_id is None:
-            _refuse_unapproved(tool, decision)
-
-        def consume_and_call() -> dict[str, Any] | Waiting:
-            self._consume(caller, action, decision, approval_id)
-            return tool.call(caller, given)
-
-        return db.write(consume_and_call)
+        leave = self._gate.permit(caller.scope, caller.subject, action, arguments.get(APPROVAL_ID))
+        by = f"tool:{tool.name}"
+        if tool.effect == "read":
+            if leave.is_owing:
+                db.write(lambda: leave.take(by))
+            begun = tool.call(caller, given)
+        elif tool.consumes:
+            begun = tool.call(replace(caller, consume=lambda: _take(leave, by)), given)
+        else:
+            begun = db.write(lambda: tool.call(caller, leave.take(by).input))
+        if isinstance(begun, Waiting):
+            return Waiting(partial(_look, shelved, begun, leave.conceal), begun.seconds, begun.over)
+        return _concealed(_checked(shelved, begun), leave.conceal)
 
     def _find(self, name: str) -> _Shelved:
         if name not in self._tools:
@@ -116,25 +142,27 @@ class Toolbox:
         return self._tools[name]
 
 
-def _refuse_unapproved(tool: Tool, decision: Decision) -> NoReturn:
-    told = _because(f"{tool.name} needs an approval", decision)
-    raise ApprovalRequired(
-        f"{told}; ask with request_human_input, its action being this tool and these arguments, then call again with approval_id",
-        extra=_told(decision),
-    )
+def _without_approval(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name != APPROVAL_ID}
 
 
-def _because(what: str, decision: Decision) -> str:
-    return f"{what}: {'; '.join(decision.reasons)}" if decision.reasons else what
+def _nothing_hidden(result: Any) -> Any:
+    """Who judges itself conceals by itself."""
+    return result
 
 
-def _told(decision: Decision) -> dict[str, Any]:
-    return {"policy": {"version": decision.version, "rules": list(decision.rules), "reasons": list(decision.reasons)}}
+def _take(leave: Leave, by: str) -> None:
+    leave.take(by)
 
 
-def _look(shelved: _Shelved, waiting: Waiting, last: bool) -> dict[str, Any] | None:
+def _look(shelved: _Shelved, waiting: Waiting, conceal: Callable[[Any], Any], last: bool) -> dict[str, Any] | None:
     result = waiting.look(last)
-    return None if result is None else _checked(shelved, result)
+    return None if result is None else _concealed(_checked(shelved, result), conceal)
+
+
+def _concealed(result: dict[str, Any], conceal: Callable[[Any], Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = conceal(result)
+    return shown
 
 
 def _checked(shelved: _Shelved, result: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.scope import TenantScope
-from appliance.governance.policies.decision import Decision, ToolAction, Verdict
+from appliance.governance.policies.decision import ToolAction, Verdict
 from appliance.governance.subjects import Subject
 
 COUNT = {"type": "object", "required": ["count"], "properties": {"count": {"type": "integer"}}, "additionalProperties": False}
@@ -34,20 +34,39 @@ class Counter:
     verdict: Verdict = "allow"
     calls: list[Mapping[str, Any]] = field(default_factory=list)
     judged: list[ToolAction] = field(default_factory=list)
-    consumed: list[str] = field(default_factory=list)
+    taken: list[str | None] = field(default_factory=list)
 
-    def judge(self, _: TenantScope, __: Subject, action: ToolAction) -> Decision:
+    def permit(self, _: TenantScope, __: Subject, action: ToolAction, approval_id: str | None = None) -> "Leave":
         self.judged.append(action)
-        return Decision(self.verdict, ("the test says so",), "v1", ("tests/one",))
-
-    def consume(self, _: Caller, __: ToolAction, ___: Decision, approval_id: str) -> None:
-        db.after_commit(lambda: self.consumed.append(approval_id))
-        if approval_id == "apr_used":
-            raise Conflict("this approval was used")
+        if self.verdict == "deny":
+            raise PolicyDenied("the test says so")
+        if self.verdict == "require_approval" and approval_id is None:
+            raise ApprovalRequired("somebody must agree")
+        return Leave(self, action, approval_id)
 
     def call(self, _: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
         self.calls.append(arguments)
         return {"count": len(self.calls)}
+
+
+@dataclass
+class Leave:
+    counter: Counter
+    action: ToolAction
+    approval_id: str | None
+
+    @property
+    def is_owing(self) -> bool:
+        return self.approval_id is not None
+
+    def take(self, by: str) -> ToolAction:
+        db.after_commit(lambda: self.counter.taken.append(self.approval_id))
+        if self.approval_id == "apr_used":
+            raise Conflict("this approval was used")
+        return self.action
+
+    def conceal(self, result: Any) -> Any:
+        return result | {"step": "hidden"} if "step" in result else result
 
 
 @pytest.fixture
@@ -70,12 +89,12 @@ def tool_of(call: Callable[[Caller, Mapping[str, Any]], dict[str, Any] | Waiting
 
 
 def box_of(counter: Counter, tool: Tool | None = None) -> Toolbox:
-    box = Toolbox(counter.judge, counter.consume)
+    box = Toolbox(counter)
     box.add(tool or tool_of(counter.call))
     return box
 
 
-def test_a_call_that_is_allowed_reaches_the_verb_and_is_judged_by_its_arguments(counter: Counter) -> None:
+def test_a_call_that_is_allowed_reaches_the_verb_and_is_judged_by_its_arguments(counter: Counter, database: None) -> None:
     assert box_of(counter).call(CALLER, "count", {"step": 2}) == {"count": 1}
     assert counter.calls == [{"step": 2}]
     assert counter.judged == [ToolAction("count", "write", {"step": 2})]
@@ -83,24 +102,43 @@ def test_a_call_that_is_allowed_reaches_the_verb_and_is_judged_by_its_arguments(
 
 def test_what_a_policy_denies_is_not_called_and_says_why(counter: Counter) -> None:
     counter.verdict = "deny"
-    with pytest.raises(PolicyDenied, match="the test says so") as refused:
+    with pytest.raises(PolicyDenied, match="the test says so"):
         box_of(counter).call(CALLER, "count", {"step": 2})
-    assert refused.value.extra["policy"] == {"version": "v1", "rules": ["tests/one"], "reasons": ["the test says so"]}
     assert counter.calls == []
 
 
 def test_an_approval_is_asked_for_and_used_up_in_the_write_that_calls(counter: Counter, database: None) -> None:
     counter.verdict = "require_approval"
     box = box_of(counter)
-    with pytest.raises(ApprovalRequired, match="request_human_input"):
+    with pytest.raises(ApprovalRequired, match="somebody must agree"):
         box.call(CALLER, "count", {"step": 2})
     with pytest.raises(Conflict):
         box.call(CALLER, "count", {"step": 2, APPROVAL_ID: "apr_used"})
     assert counter.calls == []
     assert box.call(CALLER, "count", {"step": 2, APPROVAL_ID: "apr_1"}) == {"count": 1}
-    assert counter.consumed == ["apr_1"]
+    assert counter.taken == ["apr_1"]
     assert counter.calls == [{"step": 2}]
     assert {APPROVAL_ID in action.input for action in counter.judged} == {False}
+
+
+def test_a_tool_that_consumes_by_itself_does_so_in_its_own_write(counter: Counter, database: None) -> None:
+    counter.verdict = "require_approval"
+    seen: list[list[str | None]] = []
+
+    def call(caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        seen.append(counter.taken.copy())
+        db.write(caller.consume)
+        seen.append(counter.taken.copy())
+        return {"count": 1}
+
+    box = box_of(counter, tool_of(call, consumes=True))
+    assert box.call(CALLER, "count", {APPROVAL_ID: "apr_1"}) == {"count": 1}
+    assert seen == [[], ["apr_1"]]
+
+
+def test_what_the_rules_hide_is_not_shown(counter: Counter) -> None:
+    box = box_of(counter, tool_of(lambda c, a: {"step": 7}, output_schema={"type": "object"}, effect="read"))
+    assert box.call(CALLER, "count", {}) == {"step": "hidden"}
 
 
 def test_a_caller_without_the_scope_is_refused_before_anything_is_judged(counter: Counter) -> None:
@@ -128,16 +166,18 @@ def test_an_unknown_tool_is_not_found_and_two_of_one_name_are_refused(counter: C
 
 
 def test_an_answer_against_the_tools_own_schema_is_a_bug(counter: Counter) -> None:
-    box = box_of(counter, tool_of(lambda caller, arguments: {"count": "one"}))
+    box = box_of(counter, tool_of(lambda caller, arguments: {"count": "one"}, effect="read"))
     with pytest.raises(RuntimeError, match="output schema"):
         box.call(CALLER, "count", {})
 
 
 def test_a_tool_that_judges_itself_gets_its_approval_and_is_not_judged_twice(counter: Counter) -> None:
     counter.verdict = "deny"
-    box = box_of(counter, tool_of(counter.call, judges_itself=True))
+    box = box_of(counter, tool_of(counter.call, describe=lambda c, a: ToolAction("count", "write", a, host="there")))
     assert box.call(CALLER, "count", {APPROVAL_ID: "apr_1"}) == {"count": 1}
     assert (counter.judged, counter.calls) == ([], [{APPROVAL_ID: "apr_1"}])
+    described = box.action_of(CALLER, "count", {"step": 1, APPROVAL_ID: "apr_1"})
+    assert described == ToolAction("count", "write", {"step": 1}, host="there")
 
 
 def test_a_result_that_comes_later_is_waited_for(counter: Counter) -> None:
@@ -151,12 +191,12 @@ def test_a_result_that_comes_later_is_waited_for(counter: Counter) -> None:
             return None
         return {"count": 7}
 
-    assert box_of(counter, tool_of(lambda c, a: Waiting(look, 60, over))).call(CALLER, "count", {}) == {"count": 7}
+    assert box_of(counter, tool_of(lambda c, a: Waiting(look, 60, over), effect="read")).call(CALLER, "count", {}) == {"count": 7}
     assert looks == [False, False]
 
 
 def test_when_the_time_is_over_what_there_is_is_told(counter: Counter) -> None:
-    box = box_of(counter, tool_of(lambda c, a: Waiting(lambda last: {"count": 0} if last else None, 0.01)))
+    box = box_of(counter, tool_of(lambda c, a: Waiting(lambda last: {"count": 0} if last else None, 0.01), effect="read"))
     assert box.call(CALLER, "count", {}) == {"count": 0}
 
 
@@ -174,13 +214,13 @@ LONG = {
     ],
 )
 def test_a_result_that_is_too_long_is_cut_and_says_so(counter: Counter, result: Any, check: Callable[[Any], bool]) -> None:
-    tool = tool_of(lambda c, a: result, output_schema=LONG, long=tuple(result))
+    tool = tool_of(lambda c, a: result, effect="read", output_schema=LONG, long=tuple(result))
     told = box_of(counter, tool).call(CALLER, "count", {})
     assert told["truncated"] == list(result)
     assert check(told)
 
 
 def test_a_result_that_cannot_be_cut_is_refused(counter: Counter) -> None:
-    box = box_of(counter, tool_of(lambda c, a: {"text": "x" * 300_000}, output_schema=LONG))
+    box = box_of(counter, tool_of(lambda c, a: {"text": "x" * 300_000}, effect="read", output_schema=LONG))
     with pytest.raises(PayloadTooLarge, match="256 KiB"):
         box.call(CALLER, "count", {})

@@ -1,0 +1,72 @@
+"""The tools that query and change entities of the DataPool."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from appliance.datapool import service as datapool
+
+from .shapes import COUNT, TEXT, inputs, listed, outputs, page
+from .tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Hints, Tool
+
+_ENTITY = {"type": "object", "description": "The collection's fields beside id, created_at, updated_at and _version."}
+_OUTCOME = {
+    "type": "object",
+    "required": ["event", "collection", "entity"],
+    "properties": {"event": {"enum": ["created", "updated", "unchanged", "deleted"]}, "collection": TEXT, "entity": _ENTITY},
+}
+_OPERATION = {
+    "type": "object",
+    "required": ["op", "collection"],
+    "properties": {
+        "op": {"enum": ["create", "update", "upsert", "delete"]}, "collection": TEXT, "id": TEXT,
+        "key": {"type": "array", "items": TEXT}, "values": {"type": "object"}, "if_version": COUNT,
+    },
+    "additionalProperties": False,
+}  # fmt: skip
+
+
+def entity_tools() -> list[Tool]:
+    """`query_entities` and `write_entities`."""
+    query = inputs(
+        ("collection",),
+        collection=TEXT,
+        filter={"type": "object", "description": 'Such as {"total": {"_gt": 100}, "_or": [...]}.'},
+        sort={"type": "string", "description": "Such as -created_at,name."},
+        fields={"type": "array", "items": TEXT},
+        expand={"type": "array", "items": TEXT},
+        search=TEXT,
+        group={"type": "array", "items": TEXT},
+        aggregate={"type": "object", "description": "{name: {fn: count|sum|avg|min|max, field}}"},
+        having={"type": "object"},
+        limit={"type": "integer", "minimum": 1, "maximum": 500, "default": 50},
+        cursor=TEXT,
+        count={"enum": ["exact"]},
+    )
+    operations = {"type": "array", "items": _OPERATION, "minItems": 1, "maxItems": 1000}
+    write = inputs(("operations",), operations=operations, dry_run={"type": "boolean"}, **{APPROVAL_ID: APPROVAL_ID_SCHEMA})
+    return [
+        Tool(
+            "query_entities", "Query entities",
+            "Queries the entities of a collection, or groups of them: filter, full-text search, sort, aggregates, page by page.",
+            query, listed(_ENTITY), "read", frozenset({"entities.read"}), _query, long=("items",),
+        ),
+        Tool(
+            "write_entities", "Write entities",
+            "Creates, updates, upserts and deletes entities in one transaction: all of the operations or none. Every error is "
+            "answered with a pointer to its operation; the outcomes come in the order of the operations.",
+            write, outputs(("outcomes",), outcomes={"type": "array", "items": _OUTCOME}), "write", frozenset({"entities.write"}),
+            _write, Hints(destructive=True), ("outcomes",),
+        ),
+    ]  # fmt: skip
+
+
+def _query(caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """As POST /datapool/{collection}/query."""
+    wanted = {name: value for name, value in arguments.items() if name != "collection"}
+    return page(datapool.query_entities(caller.scope, arguments["collection"], wanted), dict)
+
+
+def _write(caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """As POST /datapool/batch."""
+    done = datapool.run_batch(caller.scope, arguments["operations"], dry_run=arguments.get("dry_run", False))
+    return {"outcomes": [{"event": o.event, "collection": o.collection, "entity": o.entity} for o in done]}

@@ -1,0 +1,114 @@
+"""The tools that ask people, and look what they said: asking is a tool, deciding is none."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock, db
+from appliance.core.errors import ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.governance import approvals
+from appliance.governance.action_approvals import ActionApprovals, Wish
+from appliance.governance.approvals import About, Approval
+from appliance.governance.policies.decision import ToolAction
+from appliance.governance.questions import NOWHERE, parse_request
+
+from .integrations import Considers
+from .shapes import TEXT, inputs, outputs
+from .tool import Caller, Hints, Tool, Waiting
+
+ASK, LOOK = "request_human_input", "get_human_input"
+_LONGEST_WAIT = 60
+_DEFAULT_SECONDS = 86_400
+_STATUSES = ["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
+
+FindAction = Callable[[Caller, str, Mapping[str, Any]], ToolAction]
+"""What policies see of a tool called with arguments; the toolbox's `action_of`."""
+
+
+@dataclass(frozen=True)
+class HumanTools:
+    """Tools over approvals; `review_url` says where people decide in a tenant."""
+
+    actions: ActionApprovals
+    governor: Considers
+    find_action: FindAction
+    review_url: Callable[[TenantScope, str], str]
+
+    def tools(self) -> list[Tool]:
+        """`request_human_input` and `get_human_input`."""
+        action = inputs(("tool", "arguments"), tool=TEXT, arguments={"type": "object"})
+        ask = inputs(
+            ("kind", "title"), kind={"enum": ["approval", "input", "choice"]},
+            title={"type": "string", "minLength": 1, "maxLength": 200}, reason={"type": "string", "maxLength": 4000},
+            action={**action, "description": "With kind approval: exactly the call that is to be made once it is approved."},
+            schema={"type": "object", "description": "With kind input: JSON Schema of the answer; without one it is a text."},
+            choices={"type": "array", "items": TEXT, "description": "With kind choice."},
+            ttl_seconds={"type": "integer", "minimum": 1, "maximum": 90 * 86_400},
+            idempotency_key={"type": "string", "minLength": 1, "maxLength": 255, "description": "Ask once, however often."},
+        )  # fmt: skip
+        told = outputs(
+            ("request_id", "status", "summary", "review_url"), request_id=TEXT, status={"enum": _STATUSES}, action_digest=TEXT,
+            summary=TEXT, expires_at=TEXT, review_url=TEXT, answer={}, comment=TEXT, decided_by=TEXT,
+        )  # fmt: skip
+        look = inputs(
+            ("request_id",), request_id=TEXT,
+            wait_seconds={"type": "number", "minimum": 0, "maximum": _LONGEST_WAIT, "default": 0},
+        )  # fmt: skip
+        return [
+            Tool(
+                ASK, "Ask a person",
+                "Asks a person for an approval of one exact call, for an answer, or for a choice. Show review_url to the person: "
+                "they sign in there and decide; nothing that a client says counts as a decision. Follow it with get_human_input.",
+                ask, told, "read", frozenset({"approvals.request"}), self.ask, Hints(read_only=False), ("comment",),
+            ),
+            Tool(
+                LOOK, "Look what a person decided", "Shows a request and the decision; waits up to wait_seconds for one.",
+                look, told, "read", frozenset({"approvals.read"}), self.look, long=("comment",),
+            ),
+        ]  # fmt: skip
+
+    def ask(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Keep the request; the same key asks once."""
+        kind, action = arguments["kind"], arguments.get("action")
+        if (kind == "approval") != (action is not None):
+            raise ValidationFailed("an approval is of one action, and only an approval has one", pointer="/action")
+        asked = self._ask(caller, arguments) if action is None else self._ask_for(caller, action, arguments)
+        return self._told(caller.scope, asked)
+
+    def _ask_for(self, caller: Caller, wanted: Mapping[str, Any], arguments: Mapping[str, Any]) -> Approval:
+        action = self.find_action(caller, wanted["tool"], wanted["arguments"])
+        decision = self.governor.consider(caller.scope, caller.subject, action)
+        wish = Wish(
+            arguments["title"], arguments.get("reason", ""), arguments.get("ttl_seconds"), arguments.get("idempotency_key")
+        )
+        return self.actions.request_action(caller.scope, caller.subject, action, decision, wish)
+
+    def _ask(self, caller: Caller, arguments: Mapping[str, Any]) -> Approval:
+        given = {name: arguments[name] for name in ("kind", "title", "reason", "schema", "choices") if name in arguments}
+        given["expires"] = f"{arguments.get('ttl_seconds', _DEFAULT_SECONDS)}s"
+        request, subject = parse_request(given, NOWHERE, clock.now_ms()), caller.subject
+        about = About(subject.actor, subject.agent, subject.run_id, idempotency_key=arguments.get("idempotency_key"))
+        return db.write(lambda: approvals.keep_request(caller.scope, request, about))
+
+    def look(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
+        """As GET /approvals/{id}, now or once it is decided."""
+        request_id, scope = arguments["request_id"], caller.scope
+
+        def look(last: bool) -> dict[str, Any] | None:
+            found = approvals.get_approval(scope, request_id)
+            return self._told(scope, found) if last or found.status != "pending" else None
+
+        seconds = float(arguments.get("wait_seconds", 0))
+        return look(seconds == 0) or Waiting(look, seconds)
+
+    def _told(self, scope: TenantScope, found: Approval) -> dict[str, Any]:
+        about = found.about
+        told = {
+            "request_id": found.id, "status": found.status, "summary": about.summary or found.request.title,
+            "review_url": self.review_url(scope, found.id), "action_digest": about.digest,
+            "expires_at": clock.optional_rfc3339(found.request.expires_at), "comment": found.comment or None,
+            "decided_by": found.decided_login,
+        }  # fmt: skip
+        answer = {"answer": found.answer} if found.status == "answered" else {}
+        return {name: value for name, value in told.items() if value is not None} | answer

@@ -1,0 +1,90 @@
+"""The tools that execute a process and look at an execution."""
+
+import hashlib
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core.scope import TenantScope
+from appliance.processes import ending, executions, pausing
+from appliance.processes.executions import Execution, StartRequest
+from appliance.processes.service import ProcessFlow
+from appliance.processes.store import FINISHED
+
+from .shapes import TEXT, Shape, inputs, with_truncated
+from .tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Hints, Tool, Waiting
+
+_LONG = ("output", "input", "waiting_for", "aftermath")
+
+
+@dataclass(frozen=True)
+class ProcessTools:
+    """Tools over ProcessFlow; `shape` is that of an execution."""
+
+    flow: ProcessFlow
+    shape: Shape
+
+    def tools(self) -> list[Tool]:
+        """`execute_process` and `get_execution`."""
+        shown = with_truncated(self.shape)
+        shown["required"] = [name for name in shown["required"] if name not in _LONG]
+        execute = inputs(
+            ("process_id",),
+            process_id=TEXT,
+            input={"type": "object", "description": "The input object of the process.", "default": {}},
+            wait={"type": "number", "minimum": 0, "maximum": 60, "description": "Seconds to wait for the end.", "default": 0},
+            version={"type": "integer", "minimum": 1, "maximum": 10**9},
+            label={"type": "string", "minLength": 1, "maxLength": 200},
+            idempotency_key={"type": "string", "minLength": 1, "maxLength": 255, "description": "Repeat a call safely."},
+            **{APPROVAL_ID: APPROVAL_ID_SCHEMA},
+        )  # fmt: skip
+        return [
+            Tool(
+                "execute_process", "Execute a process",
+                "Starts an execution of a published process. Answers at once, or with the result when the execution ends within "
+                "`wait` seconds; an execution that failed is an answer with `status: failed` and `error`. Follow it with "
+                "get_execution.",
+                execute, shown, "write", frozenset({"processflow.execute"}), self.execute, Hints(open_world=True), _LONG,
+                consumes=True,
+            ),
+            Tool(
+                "get_execution", "Show an execution",
+                "Shows an execution: status, output or error, what it waits for, and while it is queued its place.",
+                inputs(("execution_id",), execution_id=TEXT), shown, "read", frozenset({"processflow.read"}), self.get, long=_LONG,
+            ),
+        ]  # fmt: skip
+
+    def execute(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
+        """As POST /processes/{id}/execute."""
+        scope, seconds = caller.scope, float(arguments.get("wait", 0))
+        request = StartRequest(
+            arguments.get("input", {}), arguments.get("version"), label=arguments.get("label"), token=_token(scope, arguments)
+        )
+        over: Future[None] = Future()
+        callback = (lambda: over.set_result(None)) if seconds else None
+        row = self.flow.start_execution(
+            scope, arguments["process_id"], request, soon=seconds > 0, when_finished=callback, beside=caller.consume
+        )
+        if callback is None or row.status in FINISHED or row.wait_reason == pausing.PAUSED:
+            return self.shape.show(row)
+
+        def look(last: bool) -> dict[str, Any] | None:
+            now: Execution = executions.get_execution(scope, row.id)
+            if last and not over.done():
+                ending.finished.drop(row.id, callback)
+            return self.shape.show(now) if last or now.status in FINISHED else None
+
+        return Waiting(look, seconds, over)
+
+    def get(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """As GET /processes/{id}/executions/{eid}."""
+        return self.shape.show(executions.get_execution(caller.scope, arguments["execution_id"]))
+
+
+def _token(scope: TenantScope, arguments: Mapping[str, Any]) -> str:
+    """The same for a repeated call with its key; empty without one."""
+    key = arguments.get("idempotency_key")
+    if key is None:
+        return ""
+    return hashlib.sha256(f"{scope.actor}\0{key}\0execute_process\0{arguments['process_id']}".encode()).hexdigest()

@@ -1,0 +1,64 @@
+"""The tools that list and load skills."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from appliance.agents.skills.service import Skills
+
+from .shapes import COUNT, TEXT, inputs, listed, outputs
+from .tool import Caller, Tool
+
+_TRUST = {"enum": ["trusted", "untrusted"], "description": "untrusted: no person has approved this digest."}
+_TEXTS = {"type": "array", "items": TEXT}
+
+
+@dataclass(frozen=True)
+class SkillTools:
+    """Tools over skills."""
+
+    skills: Skills
+
+    def tools(self) -> list[Tool]:
+        """`list_tenant_skills` and `load_tenant_skill`."""
+        summary = {
+            "type": "object",
+            "required": ["name", "description", "version_digest", "trust"],
+            "properties": {"name": TEXT, "description": TEXT, "version_digest": TEXT, "trust": _TRUST},
+        }
+        file = {
+            "type": "object",
+            "required": ["path", "sha256", "size", "kind"],
+            "properties": {"path": TEXT, "sha256": TEXT, "size": COUNT, "kind": {"enum": ["text", "binary"]}},
+        }
+        loaded = outputs(
+            ("name", "description", "version_digest", "instructions", "files", "requested_tools", "granted_tools", "trust"),
+            name=TEXT, description=TEXT, version_digest=TEXT, instructions=TEXT, content=TEXT,
+            files={"type": "array", "items": file}, requested_tools=_TEXTS, granted_tools=_TEXTS, trust=_TRUST,
+        )  # fmt: skip
+        load = inputs(
+            ("name",), name=TEXT, path={"type": "string", "description": "A text file of the skill, answered as `content`."},
+            expected_digest={"type": "string", "description": "Refuse any other version_digest."},
+        )  # fmt: skip
+        scopes = frozenset({"skills.read"})
+        return [
+            Tool(
+                "list_tenant_skills", "List skills", "Lists the tenant's skills: what each is for. Load one before you follow it.",
+                inputs(), listed(summary), "read", scopes, self.list, long=("items",),
+            ),
+            Tool(
+                "load_tenant_skill", "Load a skill",
+                "Loads a skill's instructions and the list of its files, or one of its files. The tools it requests are a wish; "
+                "what it may use says `granted_tools`, and policies judge every call all the same.",
+                load, loaded, "read", scopes, self.load, long=("content", "instructions"),
+            ),
+        ]  # fmt: skip
+
+    def list(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """As GET /skills, in the shortest form."""
+        return {"items": [asdict(each) for each in self.skills.list_skills(caller.scope)]}
+
+    def load(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """As GET /skills/{name}."""
+        wanted = arguments["name"], arguments.get("path"), arguments.get("expected_digest")
+        return self.skills.load_skill(caller.scope, *wanted).document()

@@ -1,0 +1,54 @@
+"""The tool that publishes a version of a WebApp."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.webapps.publishing import Publishing
+
+from .shapes import TEXT, Shape, inputs, outputs
+from .tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Hints, Tool, Waiting
+
+
+@dataclass(frozen=True)
+class WebAppTools:
+    """Tools over WebApps; the shapes are those of a version and of its way to be published."""
+
+    publishing: Publishing
+    version: Shape
+    publication: Shape
+
+    def tools(self) -> list[Tool]:
+        """`publish_webapp`."""
+        wanted = inputs(
+            ("app", "version"), app=TEXT, version={"type": "integer", "minimum": 1, "maximum": 10**9},
+            if_current={"type": "integer", "minimum": 0, "maximum": 10**9, "description": "What is published now, 0 for nothing."},
+            wait={"type": "number", "minimum": 0, "maximum": 60, "default": 30, "description": "Seconds to wait for its checks."},
+            **{APPROVAL_ID: APPROVAL_ID_SCHEMA},
+        )  # fmt: skip
+        told = outputs(("state",), state={"enum": ["published", "checking"]}, version=self.version.schema,
+                       publication=self.publication.schema)  # fmt: skip
+        return [
+            Tool(
+                "publish_webapp", "Publish a WebApp",
+                "Serves this version from now on, once its smoke checks have passed; while they run the answer is "
+                "`state: checking`, and when they fail the call does, with what they saw.",
+                wanted, told, "write", frozenset({"webapps.publish"}), self.publish, Hints(destructive=True, idempotent=True),
+                consumes=True,
+            )
+        ]  # fmt: skip
+
+    def publish(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
+        """As POST /webapps/{app}/versions/{version}/publish."""
+        scope, app, number = caller.scope, arguments["app"], arguments["version"]
+        started = self.publishing.publish_version(scope, app, number, if_current=arguments.get("if_current"), beside=caller.consume)
+        if started.version is not None:
+            return {"state": "published", "version": self.version.show(started.version)}
+
+        def look(last: bool) -> dict[str, Any] | None:
+            found = self.publishing.get_publication(scope, app, number)
+            if not found.is_running:
+                return {"state": "published", "version": self.version.show(self.publishing.published(scope, app, number))}
+            return {"state": "checking", "publication": self.publication.show(found)} if last else None
+
+        return Waiting(look, float(arguments.get("wait", 30)), started.over)

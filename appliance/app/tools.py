@@ -1,0 +1,36 @@
+"""The table of tools: what agents and MCP clients can call, each over the very part that REST calls."""
+
+from appliance.agents.tools.documents import DocumentTools
+from appliance.agents.tools.entities import entity_tools
+from appliance.agents.tools.human import HumanTools
+from appliance.agents.tools.integrations import IntegrationTools
+from appliance.agents.tools.logs import LogTools
+from appliance.agents.tools.processes import ProcessTools
+from appliance.agents.tools.skills import SkillTools
+from appliance.agents.tools.webapps import WebAppTools
+from appliance.api.shapes import make_shapes
+from appliance.core.scope import TenantScope
+from appliance.governance.action_approvals import ActionApprovals
+from appliance.governance.governor import Governor
+from appliance.solutions.services import Services
+
+
+def add_tools(services: Services, governor: Governor, actions: ActionApprovals) -> None:
+    """Fill the toolbox."""
+    shapes, toolbox, config = make_shapes(), services.tools, services.config
+
+    def review_url(scope: TenantScope, approval_id: str) -> str:
+        return f"{config.tenant_url(scope.tenant_id)}/console/approvals/{approval_id}"
+
+    for tools in (
+        SkillTools(services.skills).tools(),
+        IntegrationTools(services.integrations, services.executor, governor, shapes.preview).tools(),
+        HumanTools(actions, governor, toolbox.action_of, review_url).tools(),
+        ProcessTools(services.processes, shapes.execution).tools(),
+        entity_tools(),
+        DocumentTools(services.documents, shapes.document).tools(),
+        LogTools(shapes.line).tools(),
+        WebAppTools(services.publishing, shapes.version, shapes.publication).tools(),
+    ):
+        for tool in tools:
+            toolbox.add(tool)

@@ -1,0 +1,65 @@
+"""Who may speak to /mcp: a key of the host's tenant, never from a web page of another origin."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from appliance.agents.tools.tool import Caller
+from appliance.core.errors import BrowserCallRefused, InvalidRequest, MissingApiKey
+from appliance.governance.subjects import Subject
+from appliance.solutions.services import Services
+from appliance.tenants import keys
+from appliance.tenants.hosts import HostMatch
+
+_LONGEST_KEY = 200
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What the front has established about a request, and its headers; `origin` is the appliance's own on this host."""
+
+    host: HostMatch
+    request_id: str
+    address: str
+    headers: Mapping[str, str]
+    origin: str
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """An authenticated caller, the id of its key, and the RateLimit headers that its answer carries."""
+
+    caller: Caller
+    key_id: str
+    headers: Mapping[str, str]
+
+
+def refuse_browser(arrival: Arrival) -> None:
+    """BrowserCallRefused for every request that a page of another origin makes: a name may have been bound to us anew."""
+    site, origin = arrival.headers.get("sec-fetch-site"), arrival.headers.get("origin")
+    if site not in (None, "none", "same-origin") or origin not in (None, arrival.origin):
+        raise BrowserCallRefused("MCP is not spoken from a web page of another origin; use a client that runs outside a browser")
+
+
+def admit(services: Services, arrival: Arrival) -> Admitted:
+    """Whose key it is.  MissingApiKey, the errors of keys, RateLimited; InvalidRequest for two keys at once."""
+    caller = keys.authenticate_key(
+        services.sealer, key_of(arrival.headers)[:_LONGEST_KEY], tenant_id=arrival.host.tenant, address=arrival.address,
+        request_id=arrival.request_id,
+    )  # fmt: skip
+    limits = services.rate_limiter.count(caller).headers()
+    scope = caller.scope
+    return Admitted(Caller(scope, Subject(scope.actor, "mcp")), caller.key_id, limits)
+
+
+def key_of(headers: Mapping[str, str]) -> str:
+    """The key in X-API-Key, or as a bearer token by clients that can send nothing else; one never stands in for the other."""
+    own = headers.get("x-api-key", "").strip()
+    kind, _, token = headers.get("authorization", "").strip().partition(" ")
+    if own and kind:
+        raise InvalidRequest("send the API key in X-API-Key or in Authorization, not in both")
+    if kind and kind.lower() != "bearer":
+        raise MissingApiKey("send the API key in X-API-Key, or as Authorization: Bearer")
+    text = own or token.strip()
+    if not text:
+        raise MissingApiKey("send an API key in the header X-API-Key; `gos key add` or the console issues one")
+    return text

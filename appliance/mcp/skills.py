@@ -1,0 +1,174 @@
+"""Skills over MCP: as resources, as prompts, and by the skills extension; each read is the tool's, judged like it."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    PaginatedRequestParams,
+    Prompt,
+    PromptMessage,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    RequestParams,
+    Resource,
+    ResourceTemplate,
+    TextContent,
+    TextResourceContents,
+)
+
+from appliance.agents.skills.format import SKILL_FILE
+from appliance.agents.skills.service import Skill, Skills
+from appliance.agents.tools.tool import Caller, Waiting
+from appliance.agents.tools.toolbox import Toolbox
+from appliance.core.errors import ApplianceError, NotFound
+from appliance.core.pages import PageRequest
+
+from .threads import T, in_thread
+from .tools import Context, caller_of
+
+EXTENSION = "io.modelcontextprotocol/skills"
+SCHEME = "skill://"
+_LIST, _LOAD = "list_tenant_skills", "load_tenant_skill"
+_PAGE = 50
+_TYPES = {"md": "text/markdown", "json": "application/json", "csv": "text/csv"}
+
+
+class GetSkill(RequestParams):
+    """The parameters of skills/get."""
+
+    uri: str
+
+
+@dataclass(frozen=True)
+class SkillHandlers:
+    """The handlers; verbs run in `threads`."""
+
+    skills: Skills
+    toolbox: Toolbox
+    threads: Executor
+
+    def add_to(self, server: Server[Any]) -> None:
+        """Register resources, prompts and the extension."""
+        pages = PaginatedRequestParams
+        server.add_request_handler("resources/list", pages, self.list_resources)
+        server.add_request_handler("resources/templates/list", pages, self.list_templates)
+        server.add_request_handler("resources/read", ReadResourceRequestParams, self.read_resource)
+        server.add_request_handler("prompts/list", pages, self.list_prompts)
+        server.add_request_handler("prompts/get", GetPromptRequestParams, self.get_prompt)
+        server.add_request_handler("skills/list", pages, self.list_skills)
+        server.add_request_handler("skills/get", GetSkill, self.get_skill)
+        server.extensions[EXTENSION] = {}
+
+    async def list_resources(self, ctx: Context, params: PaginatedRequestParams) -> ListResourcesResult:
+        """Every skill's SKILL.md; the template leads to its other files."""
+        found = await self._run(ctx, self._summaries)
+        shown = [
+            Resource(
+                uri=f"{SCHEME}{each['name']}/{SKILL_FILE}", name=each["name"], description=each["description"],
+                mime_type="text/markdown",
+            )
+            for each in found
+        ]  # fmt: skip
+        return ListResourcesResult(resources=shown)
+
+    async def list_templates(self, ctx: Context, params: PaginatedRequestParams) -> ListResourceTemplatesResult:
+        """Where the files of a skill are."""
+        template = ResourceTemplate(
+            uri_template=f"{SCHEME}{{name}}/{{+path}}", name="skill-file", description="A text file of a skill, by its path."
+        )
+        return ListResourceTemplatesResult(resource_templates=[template])
+
+    async def read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        """A text file of a skill."""
+        name, path = _parts_of(params.uri)
+        loaded = await self._run(ctx, lambda caller: self._call(caller, _LOAD, {"name": name, "path": path}))
+        kind = _TYPES.get(path.rpartition(".")[2], "text/plain")
+        return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, mime_type=kind, text=loaded["content"])])
+
+    async def list_prompts(self, ctx: Context, params: PaginatedRequestParams) -> ListPromptsResult:
+        """Every skill, for a person to pick."""
+        found = await self._run(ctx, self._summaries)
+        return ListPromptsResult(prompts=[Prompt(name=each["name"], description=each["description"]) for each in found])
+
+    async def get_prompt(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
+        """The instructions of a skill."""
+        loaded = await self._run(ctx, lambda caller: self._call(caller, _LOAD, {"name": params.name}))
+        message = PromptMessage(role="user", content=TextContent(type="text", text=loaded["instructions"]))
+        return GetPromptResult(description=loaded["description"], messages=[message])
+
+    async def list_skills(self, ctx: Context, params: PaginatedRequestParams) -> dict[str, Any]:
+        """A page of skills with the digests of their files."""
+
+        def read(caller: Caller) -> dict[str, Any]:
+            self._call(caller, _LIST, {})
+            page = self.skills.list_page(caller.scope, PageRequest(_PAGE, params.cursor))
+            more = {"nextCursor": page.next_cursor} if page.next_cursor else {}
+            return _complete(skills=[self._shown(caller, each) for each in page.items], **more)
+
+        return await self._run(ctx, read)
+
+    async def get_skill(self, ctx: Context, params: GetSkill) -> dict[str, Any]:
+        """One skill by the URI of its SKILL.md."""
+        name, path = _parts_of(params.uri)
+
+        def read(caller: Caller) -> dict[str, Any]:
+            if path != SKILL_FILE:
+                raise NotFound(f"a skill is named by its {SKILL_FILE}")
+            self._call(caller, _LOAD, {"name": name})
+            return _complete(skill=self._shown(caller, self.skills.get_skill(caller.scope, name)))
+
+        return await self._run(ctx, read)
+
+    def _summaries(self, caller: Caller) -> list[dict[str, Any]]:
+        """None where the key may not see any: a client that lists everything at its start shall not fail."""
+        if not self.toolbox.get(_LIST).scopes <= caller.scope.scopes:
+            return []
+        found: list[dict[str, Any]] = self._call(caller, _LIST, {})["items"]
+        return found
+
+    def _call(self, caller: Caller, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        result = self.toolbox.begin(caller, tool, arguments)
+        if isinstance(result, Waiting):
+            raise TypeError(f"{tool} answers at once")
+        return result
+
+    def _shown(self, caller: Caller, skill: Skill) -> dict[str, Any]:
+        files = self.skills.list_files(caller.scope, skill.name, skill.version_digest)
+        front = {
+            "name": skill.name, "description": skill.description, "license": skill.license, "compatibility": skill.compatibility,
+            "metadata": dict(skill.metadata), "allowed-tools": " ".join(skill.requested_tools),
+        }  # fmt: skip
+        base = f"{SCHEME}{skill.name}/"
+        return {
+            "uri": f"{base}{SKILL_FILE}", "frontmatter": {name: value for name, value in front.items() if value},
+            "resources": [{"uri": base + each.path, "digest": f"sha256:{each.sha256}", "size": each.size} for each in files],
+        }  # fmt: skip
+
+    async def _run(self, ctx: Context, work: Callable[[Caller], T]) -> T:
+        caller = caller_of(ctx)
+        try:
+            return await in_thread(self.threads, caller.scope.request_id, partial(work, caller))
+        except ApplianceError as error:
+            raise MCPError(INVALID_PARAMS, error.message, {"code": error.code, **error.extra}) from error
+
+
+def _parts_of(uri: str) -> tuple[str, str]:
+    name, _, path = uri.removeprefix(SCHEME).partition("/")
+    if not uri.startswith(SCHEME) or not path:
+        raise MCPError(INVALID_PARAMS, f"there is no resource {uri[:200]!r}; skills are at {SCHEME}<name>/<path>")
+    return name, path
+
+
+def _complete(**members: Any) -> dict[str, Any]:
+    return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **members}

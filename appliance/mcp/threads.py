@@ -1,0 +1,52 @@
+"""Blocking verbs beside the event loop: each look at the database visits a thread, waiting holds none."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from appliance.agents.tools.tool import Waiting
+from appliance.core import clock, logs
+
+T = TypeVar("T")
+POLL_SECONDS = 0.3
+
+
+async def in_thread(threads: Executor, request_id: str, work: Callable[[], T]) -> T:
+    """What `work` answers, its log lines bearing the request id."""
+    return await asyncio.get_running_loop().run_in_executor(threads, partial(_with_context, request_id, work))
+
+
+def _with_context(request_id: str, work: Callable[[], T]) -> T:
+    with logs.log_context(request_id=request_id):
+        return work()
+
+
+async def wait_for(threads: Executor, request_id: str, waiting: Waiting) -> dict[str, Any]:
+    """The result, once it is there or its time is over."""
+    deadline = clock.monotonic() + waiting.seconds
+    while True:
+        last = clock.monotonic() >= deadline
+        result = await in_thread(threads, request_id, partial(waiting.look, last))
+        if result is not None:
+            return result
+        left = max(0.0, deadline - clock.monotonic())
+        if waiting.over is None or waiting.over.done():
+            await asyncio.sleep(min(POLL_SECONDS, left))
+        else:
+            await _until_done(waiting.over, left)
+
+
+async def _until_done(over: "Future[Any]", seconds: float) -> None:
+    """Wait for the future, whose outcome is somebody else's business."""
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+
+    def announce(_: object) -> None:
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(event.set)
+
+    over.add_done_callback(announce)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)

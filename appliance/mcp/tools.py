@@ -1,0 +1,123 @@
+"""tools/list and tools/call over the toolbox; a request to a person becomes a page that the client opens, when it can."""
+
+import json
+import logging
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestURLParams,
+    InputRequiredResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    ToolAnnotations,
+)
+from mcp_types import Tool as OfferedTool
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from appliance.agents.tools.tool import Caller, Tool, Waiting
+from appliance.agents.tools.toolbox import Toolbox
+from appliance.core.errors import ApplianceError, NotFound
+
+from .threads import in_thread, wait_for
+
+log = logging.getLogger(__name__)
+ASK, LOOK = "request_human_input", "get_human_input"
+_LOOK_SECONDS = 20
+_INTERNAL = "something went wrong in the appliance; tell its operator the request id, the log has the rest"
+ADMITTED = "gos.admitted"
+"""Key of the ASGI scope: the caller who was admitted."""
+Context = ServerRequestContext[Any, Any]
+
+
+@dataclass(frozen=True)
+class ToolHandlers:
+    """The handlers; verbs run in `threads`."""
+
+    toolbox: Toolbox
+    threads: Executor
+
+    async def list(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        """The tools that the caller's scopes allow."""
+        return ListToolsResult(tools=[offered(tool) for tool in self.toolbox.offered(caller_of(ctx).scope)])
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The schema of a tool's arguments; None when there is no such tool."""
+        try:
+            return self.toolbox.get(name).input_schema
+        except NotFound:
+            return None
+
+    async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+        """Call a tool.  An unknown one is an error of the protocol; every other refusal is a result that says why."""
+        if params.name not in self.toolbox.names():
+            raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:80]!r}")
+        caller = caller_of(ctx)
+        try:
+            if params.name == ASK and params.request_state is not None:
+                # What the client says of its page ("accept") is no decision; whoever decided is in our own record.
+                again = {"request_id": params.request_state, "wait_seconds": _LOOK_SECONDS}
+                return told(await self._run(caller, LOOK, again))
+            result = await self._run(caller, params.name, params.arguments or {})
+        except ApplianceError as error:
+            return refused(error, caller.scope.request_id)
+        except Exception:
+            log.exception("the tool %s failed", params.name)
+            return refused(ApplianceError(_INTERNAL), caller.scope.request_id)
+        if params.name == ASK and result.get("status") == "pending" and can_open_pages(ctx):
+            page = ElicitRequestURLParams(message=str(result.get("summary") or "A person is asked"), url=result["review_url"])
+            return InputRequiredResult(input_requests={"review": ElicitRequest(params=page)}, request_state=result["request_id"])
+        return told(result)
+
+    async def _run(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        request_id = caller.scope.request_id
+        begun = await in_thread(self.threads, request_id, partial(self.toolbox.begin, caller, name, arguments))
+        return await wait_for(self.threads, request_id, begun) if isinstance(begun, Waiting) else begun
+
+
+def caller_of(ctx: Context) -> Caller:
+    """Who was admitted with this request."""
+    caller: Caller = ctx.request.scope[ADMITTED]  # type: ignore[union-attr]
+    return caller
+
+
+def can_open_pages(ctx: Context) -> bool:
+    """Whether the client lets a server have a page opened, and comes back with the sealed state (2026-07-28)."""
+    can = ctx.session.client_capabilities
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and can is not None and bool(can.elicitation and can.elicitation.url)
+
+
+def offered(tool: Tool) -> OfferedTool:
+    """A tool as clients see it."""
+    hints = ToolAnnotations(
+        title=tool.title, read_only_hint=tool.is_read_only, destructive_hint=tool.hints.destructive,
+        idempotent_hint=tool.is_read_only or tool.hints.idempotent, open_world_hint=tool.hints.open_world,
+    )  # fmt: skip
+    return OfferedTool(
+        name=tool.name, title=tool.title, description=tool.description, input_schema=dict(tool.input_schema),
+        output_schema=dict(tool.output_schema), annotations=hints,
+    )  # fmt: skip
+
+
+def told(result: dict[str, Any]) -> CallToolResult:
+    """A result, structured and as text for clients that read no more."""
+    text = json.dumps(result, ensure_ascii=False)
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=result)
+
+
+def refused(error: ApplianceError, request_id: str) -> CallToolResult:
+    """A coded error as REST tells it."""
+    details = [{"pointer": each.pointer, "code": each.code, "message": each.message} for each in error.details]
+    shown = {"code": error.code, "message": error.message, "details": details, "request_id": request_id, **error.extra}
+    text = json.dumps({"error": shown}, ensure_ascii=False)
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)

@@ -1,0 +1,251 @@
+"""The tools over MCP: each is its REST twin, under policies, approvals, scopes and tenants."""
+
+import asyncio
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from mcp import Client
+
+from appliance.connectors.testing import LoopbackServer
+from appliance.core import clock
+from appliance.solutions.archive import write_zip
+from appliance.testing.running import Running
+from tests.api.resources import Resources, fresh
+from tests.mcp.client import ERAS, read, talk
+
+Ask = Callable[..., Any]
+TOOLS = [
+    "list_tenant_skills", "load_tenant_skill", "list_tenant_integrations", "execute_tenant_integration", "request_human_input",
+    "get_human_input", "execute_process", "get_execution", "query_entities", "write_entities", "search_documents",
+    "read_document", "read_logs", "publish_webapp",
+]  # fmt: skip
+
+
+def create(collection: str, number: str, **more: Any) -> dict[str, Any]:
+    """The arguments of write_entities that create one entity."""
+    return {"operations": [{"op": "create", "collection": collection, "values": {"number": number}}], **more}
+
+
+def approval_of(ask: Ask, tool: str, arguments: dict[str, Any], **more: Any) -> Any:
+    action = {"tool": tool, "arguments": arguments}
+    return ask("request_human_input", kind="approval", title="May I?", reason="the test wants it", action=action, **more)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_the_tools_of_the_contract_are_offered_with_schemas_and_hints(running: Running, key: str, era: str) -> None:
+    async def listed(client: Client) -> Any:
+        return (await client.list_tools()).tools
+
+    tools = {tool.name: tool for tool in talk(running, key, listed, era)}
+    assert list(tools) == TOOLS
+    for tool in tools.values():
+        assert tool.input_schema["additionalProperties"] is False
+        assert tool.output_schema["type"] == "object"
+        assert tool.annotations.title
+    hints = {name: (t.annotations.read_only_hint, t.annotations.destructive_hint) for name, t in tools.items()}
+    assert hints["query_entities"] == (True, False)
+    assert hints["write_entities"] == (False, True)
+    assert hints["request_human_input"] == (False, False)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_entities_are_read_as_over_rest(ask: Ask, ours: Resources, era: str) -> None:
+    collection = ours.collection()
+    entity = ours.entity(collection)
+    told = ask("query_entities", era, collection=collection, filter={"total": {"_gte": 1}})
+    assert told == {"items": ours.ask("POST", f"/datapool/{collection}/query", {})}
+    assert told["items"][0]["id"] == entity
+    assert ask("query_entities", era, collection="nothing")["error"]["code"] == "not_found"
+
+
+def test_a_write_takes_an_approval_of_exactly_this_call_and_happens_once(
+    ask: Ask, running: Running, key: str, ours: Resources, decide: Ask
+) -> None:
+    collection = ours.collection()
+    wanted = create(collection, "1")
+    assert ask("write_entities", **wanted)["error"]["code"] == "approval_required"
+    asked = approval_of(ask, "write_entities", wanted)
+    assert asked["status"] == "pending"
+    assert asked["review_url"].endswith(f"/console/approvals/{asked['request_id']}")
+    granted = {**wanted, "approval_id": asked["request_id"]}
+    assert ask("write_entities", **granted)["error"]["reason"] == "pending"
+    decide(asked["request_id"])
+    assert ask("get_human_input", request_id=asked["request_id"])["status"] == "approved"
+    other = create(collection, "2", approval_id=asked["request_id"])
+    assert ask("write_entities", **other)["error"]["reason"] == "digest_differs"
+
+    async def at_once(client: Client) -> list[Any]:
+        return [read(each) for each in await asyncio.gather(*(client.call_tool("write_entities", granted) for _ in range(20)))]
+
+    answers = talk(running, key, at_once)
+    done = [answer for answer in answers if "outcomes" in answer]
+    assert len(done) == 1
+    assert {answer["error"]["reason"] for answer in answers if "error" in answer} == {"used"}
+    assert [each["number"] for each in ours.ask("POST", f"/datapool/{collection}/query", {})] == ["1"]
+    assert ask("get_human_input", request_id=asked["request_id"])["status"] == "used"
+
+
+def test_a_write_whose_verb_fails_leaves_its_approval_unused(ask: Ask, ours: Resources, decide: Ask) -> None:
+    collection = ours.collection()
+    wanted = create(collection, "1")
+    asked = approval_of(ask, "write_entities", wanted)
+    decide(asked["request_id"])
+    ours.ask("POST", f"/datapool/{collection}/entities", {"number": "1"})
+    assert ask("write_entities", **wanted, approval_id=asked["request_id"])["error"]["code"] == "validation_failed"
+    assert ask("get_human_input", request_id=asked["request_id"])["status"] == "approved"
+
+
+def test_operations_of_integrations_are_found_previewed_and_executed(
+    ask: Ask, ours: Resources, erp: LoopbackServer, decide: Ask
+) -> None:
+    slug = fresh("erp")
+    ours.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": {"base_url": erp.url}})
+    (found,) = ask("list_tenant_integrations", integration=slug, operation="post")["items"]
+    assert found["operations"][0]["approval"] == "required"
+    assert found["operations"][0]["params"]["type"] == "object"
+    searched = ask("list_tenant_integrations", integration=slug, search="get")["items"][0]["operations"]
+    assert [(each["operation"], each["approval"]) for each in searched if each["operation"] == "get"] == [("get", "none")]
+
+    about = {"integration": slug, "operation": "post", "params": {"url": "/orders", "json": {"number": "7"}}}
+    shown = ask("execute_tenant_integration", **about, mode="preview")
+    assert (shown["status"], shown["policy"]["verdict"]) == ("previewed", "require_approval")
+    assert shown["preview"]["requests"][0]["method"] == "POST"
+    refused = ask("execute_tenant_integration", **about)
+    assert (refused["status"], refused["action_digest"]) == ("approval_required", shown["action_digest"])
+    assert erp.received == []
+
+    asked = approval_of(ask, "execute_tenant_integration", about)
+    assert asked["action_digest"] == shown["action_digest"]
+    decide(asked["request_id"])
+    done = ask("execute_tenant_integration", **about, approval_id=asked["request_id"])
+    assert (done["status"], done["result"]["body"]) == ("succeeded", {"number": "7"})
+    again = ask("execute_tenant_integration", **about, approval_id=asked["request_id"])
+    assert (again["status"], again["error"]["code"]) == ("denied", "policy_denied")
+    assert len(erp.received) == 1
+    assert ask("execute_tenant_integration", integration=slug, operation="get", params={"url": "/orders"})["status"] == "succeeded"
+
+
+def test_an_integration_that_is_switched_off_is_denied(ask: Ask, ours: Resources, erp: LoopbackServer) -> None:
+    slug = fresh("erp")
+    ours.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": {"base_url": erp.url}})
+    wanted = {"integration": slug, "operation": "get", "params": {"url": "/orders"}}
+    assert ask("execute_tenant_integration", **wanted)["status"] == "succeeded"
+    ours.ask("PUT", "/kill-switches", {"integration": slug, "off": True, "reason": "it misbehaves"})
+    told = ask("execute_tenant_integration", **wanted)
+    assert told["status"] == "denied"
+    assert "it misbehaves" in told["error"]["message"]
+    assert len(erp.received) == 1
+
+
+def test_a_process_is_executed_and_followed(ask: Ask, ours: Resources, decide: Ask) -> None:
+    process = ours.process()
+    wanted = {"process_id": process, "wait": 30, "idempotency_key": fresh("once")}
+    asked = approval_of(ask, "execute_process", wanted)
+    decide(asked["request_id"])
+    done = ask("execute_process", **wanted, approval_id=asked["request_id"])
+    assert (done["status"], done["output"]) == ("succeeded", 2)
+    assert ask("get_execution", execution_id=done["execution_id"]) == ours.ask(
+        "GET", f"/processes/{process}/executions/{done['execution_id']}"
+    )
+    refused = ask("execute_process", **{**wanted, "idempotency_key": fresh("twice")}, approval_id=asked["request_id"])
+    assert refused["error"]["reason"] == "digest_differs"
+    assert len(ours.ask("GET", f"/processes/{process}/executions")) == 1
+
+
+def test_a_document_is_found_and_read_in_pieces(ask: Ask, ours: Resources) -> None:
+    text = "ä" * 70_000 + fresh(" gherkin")
+    name = fresh("long") + ".txt"
+    made = ours.ask("POST", "/documents", None, params={"name": name}, content=text.encode())
+    (found,) = ask("search_documents", name=name)["items"]
+    assert found == ours.ask("GET", f"/documents/{made['id']}")
+    until = clock.monotonic() + 60
+    while (told := ask("read_document", document_id=made["id"]))["state"] == "pending":
+        assert clock.monotonic() < until, "the text is not read"
+    pieces = [told["text"]]
+    while "next_offset" in told:
+        told = ask("read_document", document_id=made["id"], offset=told["next_offset"])
+        pieces.append(told["text"])
+    assert (len(pieces), "".join(pieces).strip()) == (2, text)
+    told = ask("read_document", document_id=made["id"], form="content", offset=len(text.encode()) - 4)
+    assert told["content"] == base64.b64encode(text.encode()[-4:]).decode()
+
+
+def test_a_webapp_is_published(ask: Ask, ours: Resources, decide: Ask) -> None:
+    app = ours.webapp()
+    archive = write_zip({"app.yaml": b"smoke: [{path: /}]", "public/index.html": b"<h1>third</h1>"})
+    ours.ask("POST", f"/webapps/{app}/versions", None, content=archive, headers={"Content-Type": "application/zip"})
+    wanted = {"app": app, "version": 3, "if_current": 2}
+    asked = approval_of(ask, "publish_webapp", wanted)
+    decide(asked["request_id"])
+    told = ask("publish_webapp", **wanted, approval_id=asked["request_id"])
+    assert (told["state"], told["version"]["version"]) == ("published", 3)
+    assert ask("get_human_input", request_id=asked["request_id"])["status"] == "used"
+
+
+def test_a_question_is_answered_by_a_person(ask: Ask, decide: Ask) -> None:
+    wanted = {"kind": "choice", "title": fresh("Which"), "choices": ["red", "blue"], "idempotency_key": fresh("key")}
+    asked = ask("request_human_input", **wanted)
+    assert ask("request_human_input", **wanted)["request_id"] == asked["request_id"]
+    decide(asked["request_id"], "answer", answer="blue")
+    told = ask("get_human_input", request_id=asked["request_id"], wait_seconds=30)
+    assert (told["status"], told["answer"], told["decided_by"]) == ("answered", "blue", "mcp-approver")
+    assert ask("request_human_input", kind="approval", title="of nothing")["error"]["code"] == "validation_failed"
+
+
+def test_a_key_sees_and_calls_what_its_scopes_allow(running: Running, ours: Resources) -> None:
+    narrow = running.key("acme", ["entities.read"])
+
+    async def look(client: Client) -> Any:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        refused = read(await client.call_tool("read_logs", {}))
+        return names, refused["error"]["code"], (await client.list_resources()).resources
+
+    assert talk(running, narrow, look) == (["query_entities"], "scope_missing", [])
+
+
+def test_one_tenant_never_reaches_another(running: Running, ask: Ask, ours: Resources) -> None:
+    stranger = running.key("globex")
+    collection, process, document = ours.collection(), ours.process(), ours.document()
+    execution = ours.execution(process)
+    asked = approval_of(ask, "write_entities", create(collection, "1"))
+
+    async def look(client: Client) -> list[str]:
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("query_entities", {"collection": collection}), ("get_execution", {"execution_id": execution}),
+            ("read_document", {"document_id": document}), ("get_human_input", {"request_id": asked["request_id"]}),
+        ]  # fmt: skip
+        return [read(await client.call_tool(name, given))["error"]["code"] for name, given in calls]
+
+    host = {"Host": f"globex.localhost{running.config.port_suffix}"}
+    assert talk(running, stranger, look, headers=host) == ["not_found"] * 4
+
+
+def test_arguments_that_do_not_fit_are_refused_with_pointers(ask: Ask) -> None:
+    refused = ask("query_entities", collection=7, surprise=True)["error"]
+    assert refused["code"] == "validation_failed"
+    assert sorted(each["pointer"] for each in refused["details"]) == ["/collection", "/surprise"]
+
+
+def test_skills_are_resources_prompts_and_an_extension(running: Running, key: str, acme: httpx.Client) -> None:
+    name = fresh("refunds")
+    about = f"---\nname: {name}\ndescription: How refunds are made.\n---\nAsk before you refund.\n"
+    archive = write_zip({"SKILL.md": about.encode(), "reference/limits.md": b"At most 50 EUR.\n"})
+    put = acme.put(f"/api/v1/skills/{name}", content=archive, headers={"Content-Type": "application/zip"})
+    assert put.status_code == 201, put.text
+
+    async def look(client: Client) -> Any:
+        resources = {each.uri for each in (await client.list_resources()).resources}
+        file = (await client.read_resource(f"skill://{name}/reference/limits.md")).contents[0]
+        prompt = await client.get_prompt(name)
+        loaded = read(await client.call_tool("load_tenant_skill", {"name": name}))
+        return resources, file, prompt.messages[0].content, loaded
+
+    for era in ERAS:
+        resources, file, said, loaded = talk(running, key, look, era)
+        assert f"skill://{name}/SKILL.md" in resources
+        assert (file.text, file.mime_type) == ("At most 50 EUR.\n", "text/markdown")
+        assert said.text.strip() == "Ask before you refund."
+        assert (loaded["trust"], [each["path"] for each in loaded["files"]]) == ("untrusted", ["SKILL.md", "reference/limits.md"])
