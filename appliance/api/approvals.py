@@ -11,7 +11,7 @@ from appliance.governance.approvals import Approval, ApprovalFilter, Vote
 from appliance.governance.human_input import HumanInput
 from appliance.governance.subjects import subject_of
 
-from .routing import NULL, Body, Call, ListQuery, View, route
+from .routing import NULL, Answer, Body, Call, ListQuery, View, route
 
 Status = Literal["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 
@@ -131,7 +131,7 @@ def get_approval(call: Call, approval_id: str) -> ApprovalView:
 
 
 @route("POST", "/approvals", scope="approvals.request", body=HumanInputBody, returns=ApprovalView, status=201)
-def request_human_input(call: Call) -> ApprovalView:
+def request_human_input(call: Call) -> Answer:
     """Ask people for an approval in words, an answer or a choice.
 
     Whoever asked does not approve it, nor who made their key.
@@ -140,7 +140,8 @@ def request_human_input(call: Call) -> ApprovalView:
     asked = HumanInput(
         body.kind, body.title, body.reason, body.answer_schema, body.choices, body.ttl_seconds, body.idempotency_key
     )
-    return approval_view(call, human_input.request_human_input(call.scope, subject_of(call.scope), asked))
+    made = human_input.request_human_input(call.scope, subject_of(call.scope), asked)
+    return Answer(approval_view(call, made), headers={"Location": f"/api/v1/approvals/{made.id}"})
 
 
 @route("POST", "/approvals/{approval_id}/cancel", scope="approvals.request", returns=ApprovalView)
