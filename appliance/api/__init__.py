@@ -21,6 +21,7 @@ from . import (
     logs,
     oauth,
     policies,
+    policy_replay,
     previews,
     processes,
     publishing,
@@ -45,8 +46,9 @@ from .routing import ROUTES
 
 DOMAINS = (
     actions, agents, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents, domains, dry_runs,
-    executions, integrations, keys, kill_switches, llm, logs, oauth, policies, previews, processes, publishing, replay, retention,
-    retry_plan, reviews, shares, skills, solutions, tenants, traffic, triggers, version_diff, visits, webapps, webhooks,
+    executions, integrations, keys, kill_switches, llm, logs, oauth, policies, policy_replay, previews, processes, publishing,
+    replay, retention, retry_plan, reviews, shares, skills, solutions, tenants, traffic, triggers, version_diff, visits,
+    webapps, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

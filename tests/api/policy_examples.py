@@ -48,4 +48,5 @@ POLICIES: dict[str, Callable[[Resources], Example]] = {
     "activate_policy": lambda tenant: Example({"policy": _shared(tenant)}, {"message": "an example"}),
     "deactivate_policy": _about,
     "evaluate_policies": _evaluate,
+    "replay_policy": lambda tenant: Example(body={"name": _shared(tenant), "version": 1, "limit": 5}),
 }

@@ -88,6 +88,23 @@ def test_a_decision_is_explained_and_nothing_is_done(acme: httpx.Client) -> None
         assert acme.get("/api/v1/policies/rest-why/versions").json()["data"] == []
 
 
+def test_a_draft_is_replayed_over_what_was_called(acme: httpx.Client) -> None:
+    slug = "replayed-system"
+    acme.post("/api/v1/integrations", json={"slug": slug, "connector": "http", "settings": {"base_url": "http://127.0.0.1:9"}})
+    acme.post(f"/api/v1/integrations/{slug}/execute", json={"action": "get", "input": {"url": "/"}})
+    denying = {"id": "no", "effect": "deny", "integrations": [slug], "reason": "no"}
+    body = {"policy": {"name": "rest-replay", "mode": "observe", "rules": [denying]}, "limit": 1}
+    found = acme.post("/api/v1/policies/replay", json=body).json()["data"]
+    [changed] = found["changed"]
+    assert (changed["integration"], changed["before"], changed["after"]) == (slug, "allow", "deny")
+    assert changed["rules"] == ["rest-replay/no"]
+    assert found["scanned"] == sum(found["before"].values()) == sum(found["after"].values())
+    further = acme.post("/api/v1/policies/replay", json={**body, "cursor": found["next_cursor"]}).json()["data"]
+    assert further["changed"] == []
+    for wrong in ({}, {**body, "name": "rest-replay"}, {"policy": body["policy"], "version": 1}, {**body, "since": "yesterday"}):
+        assert acme.post("/api/v1/policies/replay", json=wrong).status_code == 422
+
+
 def test_each_change_is_in_the_audit_trail(acme: httpx.Client) -> None:
     with drafted(acme, "rest-audit"):
         acme.post("/api/v1/policies/rest-audit/activate", json={})

@@ -1,0 +1,58 @@
+"""The record of calls read back in bulk, newest first and no more than fits, for those who judge them anew."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from appliance.connectors.contract import Effect
+from appliance.core import db
+from appliance.core.scope import TenantScope
+
+_FEW = 32  # an input may take a megabyte
+_MANY = 500
+_SELECT = (
+    "SELECT id, integration_id, connector, action, effect, status, actor, execution_id, created_at, decision, traffic{} "
+    "FROM integration_call WHERE tenant_id = ? AND created_at >= ? AND (created_at < ? OR (created_at = ? AND id < ?)) "
+    "ORDER BY created_at DESC, id DESC LIMIT ?"
+)
+
+
+@dataclass(frozen=True)
+class PastCall:
+    """A call as it was recorded.
+
+    `input` is without secrets, and None where it was too large to be kept or was not asked for; `decision` is what the policies
+    said then, to whom, None in records older than that; `hosts` are those it came past.
+    """
+
+    id: str
+    integration: str
+    connector: str
+    action: str
+    effect: Effect
+    status: str
+    actor: str
+    execution_id: str | None
+    created_at: int
+    decision: Mapping[str, Any] | None
+    hosts: tuple[str, ...]
+    input: Any = None
+
+
+def past_calls(scope: TenantScope, span: tuple[int, int], before: tuple[int, str] | None, *, with_input: bool) -> list[PastCall]:
+    """The next calls made in `span` (epoch ms, [since, until)) before the one of this time and id; none when there are no more."""
+    at, call_id = before or (span[1], "")
+    sql = _SELECT.format(', input' if with_input else '')
+    given = (scope.tenant_id, span[0], at, at, call_id, _FEW if with_input else _MANY)
+    return [_past(row) for row in db.rows(sql, given)]
+
+
+def _past(row: tuple[Any, ...]) -> PastCall:
+    call_id, integration, connector, action, effect, status, actor, execution_id, created_at, *kept = row
+    decision, traffic, *given = (None if each is None else json.loads(each) for each in kept)
+    hosts = tuple((traffic or {}).get("hosts", ()))
+    return PastCall(
+        str(call_id), str(integration), str(connector), str(action), cast(Effect, effect), str(status), str(actor), execution_id,
+        int(created_at), decision, hosts, given[0] if given else None,
+    )  # fmt: skip

@@ -1,0 +1,148 @@
+"""What a draft would have changed: recorded calls judged anew, and a plain word where the record does not say enough."""
+
+from typing import Any
+
+import pytest
+
+from appliance.core import clock, db
+from appliance.core.errors import InvalidCursor, ValidationFailed
+from appliance.core.pages import encode_cursor
+from appliance.governance.policies import replay as module
+from appliance.governance.policies.language import parse_policy
+from appliance.governance.policies.replay import Replayed, ReplayRequest, replay
+from appliance.governance.policies.service import PolicyService
+from appliance.integrations import past
+from appliance.integrations.models import CallRow
+from tests.governance.policies.facts import policy, rule
+from tests.integrations.world import World
+
+SOON = 1 << 45
+
+
+def replayed(world: World, *rules: dict[str, Any], **more: Any) -> Replayed:
+    request = ReplayRequest(more.pop("since", 0), more.pop("until", SOON), **more)
+    return replay(world.one, parse_policy(policy(*rules, mode="observe"), "draft"), request)
+
+
+def booked(world: World, *amounts: int) -> None:
+    world.ledger()
+    for amount in amounts:
+        world.executor.execute(world.one, world.request(input={"amount": amount}))
+
+
+def recorded(world: World, **changes: Any) -> None:
+    """What a record could say that an agent's call left."""
+    db.write(lambda: world.one.update(CallRow, **changes).execute())
+
+
+def test_calls_are_judged_without_the_draft_and_with_it(world: World) -> None:
+    booked(world, 5, 50, 500)
+    found = replayed(world, rule("deny", operations=["book"], when={"input": {"amount": {"_gte": 50}}}))
+    assert (found.scanned, dict(found.before), dict(found.after)) == (3, {"allow": 3}, {"allow": 1, "deny": 2})
+    told = [(each.outcome, each.before, each.after, each.rules, each.call.action, each.call.input) for each in found.changed]
+    assert told == [("changed", "allow", "deny", ("draft/deny",), "book", None)] * 2
+    assert (found.undecidable_count, found.next_cursor) == (0, None)
+    assert replay(world.two, parse_policy(policy(rule("deny")), "draft"), ReplayRequest(0, SOON)).scanned == 0
+
+
+def test_the_draft_takes_the_place_of_what_is_active_under_its_name(world: World) -> None:
+    booked(world, 5)
+    policies = PolicyService()
+    for name, document in (("draft", policy(rule("require_approval"))), ("other", policy(rule(id="fine")))):
+        policies.put_draft(world.one, name, document)
+        policies.activate(world.one, name)
+    found = replayed(world, rule(id="open"))
+    assert (dict(found.before), dict(found.after)) == ({"require_approval": 1}, {"allow": 1})
+    assert set(found.changed[0].rules) == {"draft/open", "other/fine"}
+    assert policies.get_policy(world.one, "draft").active_version == 1
+
+
+def test_who_called_is_read_from_the_decision_then(world: World) -> None:
+    booked(world, 5)
+    agent = {"verdict": "allow", "actor": "key:k", "via": "agent", "agent": "clerk", "run": "run_1", "tainted_by": ["mail:x"]}
+    recorded(world, decision=agent)
+    found = replayed(world, rule(subject={"agents": ["clerk"], "tainted": True}))
+    assert (dict(found.before), dict(found.after)) == ({"deny": 1}, {"allow": 1})
+    assert dict(replayed(world, rule()).after) == {"require_approval": 1}
+    recorded(world, decision=None)
+    assert dict(replayed(world, rule("deny", subject={"via": ["rest"]})).after) == {"deny": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "test", "reason"),
+    [
+        ({"input": None}, {"when": {"input": {"amount": {"_gt": 1}}}}, "was not kept, or was blotted out"),
+        ({"input": {"note": "to [redacted]"}}, {"when": {"input": {"note": {"_contains": "x"}}}}, "blotted out"),
+        ({"input": {"a [redacted]": {"b": 1}}}, {"when": {"input": {"amount": {"_null": True}}}}, "blotted out"),
+        ({}, {"when": {"action": {"credential": "books@1"}}}, "was not kept"),
+        ({"traffic": None}, {"hosts": ["ledger.example.com"]}, "the host was not recorded"),
+        ({"traffic": None}, {"when": {"action": {"host": "x"}}}, "was not kept"),
+    ],
+)  # fmt: skip
+def test_what_the_record_does_not_say_is_counted_apart(world: World, changes: Any, test: Any, reason: str) -> None:
+    booked(world, 5)
+    recorded(world, traffic={"hosts": ["ledger.example.com"]})
+    if changes:
+        recorded(world, **changes)
+    found = replayed(world, rule("deny", **test))
+    assert (found.scanned, found.changed, found.undecidable_count) == (1, [], 1)
+    assert (dict(found.before), dict(found.after)) == ({"allow": 1}, {"undecidable": 1})
+    [unknown] = found.undecidable[0].unknown
+    assert unknown.startswith("draft/deny: ")
+    assert reason in unknown
+    assert replayed(world, rule("deny", **test), rule("deny", id="all")).changed[0].after == "deny"
+    assert replayed(world, {**rule("deny", **test), "operations": ["look"]}).undecidable_count == 0
+
+
+def test_trust_in_skills_is_not_recorded(world: World) -> None:
+    booked(world, 5)
+    recorded(world, decision={"actor": "key:k", "via": "agent", "agent": "clerk", "skills": [["orders", "sha256:aa"]]})
+    assert replayed(world, rule(subject={"skills": ["orders"]})).undecidable_count == 1
+    assert dict(replayed(world, rule(subject={"skills": ["sha256:aa"]})).after) == {"allow": 1}
+    assert dict(replayed(world, rule("deny", subject={"skills": ["orders"]})).after) == {"deny": 1}
+
+
+def test_what_is_open_on_both_sides_alike_changes_nothing(world: World) -> None:
+    booked(world, 5)
+    recorded(world, input=None)
+    policies = PolicyService()
+    policies.put_draft(world.one, "other", policy(rule("deny", when={"input": {"amount": 5}})))
+    policies.activate(world.one, "other")
+    found = replayed(world, rule("deny", operations=["look"]))
+    assert (dict(found.before), found.changed, found.undecidable_count) == ({"undecidable": 1}, [], 0)
+
+
+def test_a_fault_denies_in_a_replay_too(world: World) -> None:
+    booked(world, 5)
+    found = replayed(world, rule(when={"input": {"amount": {"_starts_with": "x"}}}))
+    assert [each.after for each in found.changed] == ["deny"]
+
+
+def test_pages_add_up_and_stay_within_bounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    booked(world, *range(7))
+    monkeypatch.setattr(past, "_FEW", 2)
+    test = rule("deny", when={"input": {"amount": {"_lt": 5}}})
+    pages: list[Replayed] = []
+    cursor: str | None = None
+    while not pages or cursor:
+        pages.append(replayed(world, test, limit=2, cursor=cursor))
+        cursor = pages[-1].next_cursor
+    assert [len(page.changed) for page in pages] == [2, 2, 1]
+    assert sum(page.scanned for page in pages) == 7
+    assert len({each.call.id for page in pages for each in page.changed}) == 5
+    monkeypatch.setattr(module, "MOST_SCANNED", 3)
+    cut = replayed(world, test)
+    assert (cut.scanned, bool(cut.next_cursor)) == (3, True)
+    monkeypatch.setattr(module, "MOST_SECONDS", -1.0)
+    assert replayed(world, test).scanned == 1
+    newest = clock.now_ms() + 1
+    assert replayed(world, test, since=newest, until=newest + 1).scanned == 0
+
+
+def test_a_request_that_makes_no_sense_is_refused(world: World) -> None:
+    for bad in ({"limit": 0}, {"limit": 501}, {"since": 5, "until": 5}):
+        with pytest.raises(ValidationFailed):
+            replayed(world, rule(), **bad)
+    for cursor in ("x", encode_cursor(["x", "y"], "replay"), encode_cursor([1, 2], "replay"), encode_cursor([1, "a"], "other")):
+        with pytest.raises(InvalidCursor):
+            replayed(world, rule(), cursor=cursor)
