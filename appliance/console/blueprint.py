@@ -29,6 +29,7 @@ from . import (
     retry_plan,
     shares,
     sign_in,
+    skills,
     traffic,
     visiting,
     webapps,
@@ -39,7 +40,7 @@ from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
     about, approvals, certificates, connecting, datapool, documents, domains, dry_runs, executions, failures, integrations, keys,
-    logs, processes, replay, retention, retry_plan, shares, sign_in, traffic, visiting, webapps,
+    logs, processes, replay, retention, retry_plan, shares, sign_in, skills, traffic, visiting, webapps,
 )  # fmt: skip
 
 

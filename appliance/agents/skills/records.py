@@ -132,15 +132,6 @@ class LoadedSkill:
         return told if self.content is None else told | {"content": self.content}
 
 
-@dataclass(frozen=True)
-class Difference:
-    """What the set of files has that another has not: paths."""
-
-    added: tuple[str, ...]
-    changed: tuple[str, ...]
-    removed: tuple[str, ...]
-
-
 def file_document(file: SkillFile) -> dict[str, Any]:
     """A file as lists of files tell it."""
     return {"path": file.path, "sha256": file.sha256, "size": file.size, "kind": "text" if file.is_text else "binary"}

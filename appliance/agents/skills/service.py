@@ -12,12 +12,13 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
+from .difference import LONGEST_TEXT, FileChange, compare_texts
 from .format import LARGEST_FILE, LARGEST_SET, MOST_FILES, SKILL_FILE, instructions_of, parse_skill
 from .models import SkillFileRow, SkillRow, SkillVersionRow
-from .records import Difference, Grant, LoadedSkill, ParsedSkill, Skill, SkillFile, SkillSummary
+from .records import Grant, LoadedSkill, ParsedSkill, Skill, SkillFile, SkillSummary
 
 __all__ = [
-    "HOLDERS", "Difference", "Grant", "LoadedSkill", "ParsedSkill", "Skill", "SkillFile", "SkillSummary", "Skills", "parse_skill",
+    "HOLDERS", "FileChange", "Grant", "LoadedSkill", "ParsedSkill", "Skill", "SkillFile", "SkillSummary", "Skills", "parse_skill",
     "read_archive",
 ]  # fmt: skip
 HOLDERS = ("skill_file",)  # the table that refers to blobs
@@ -99,11 +100,16 @@ class Skills:
         files = self.list_files(scope, name, digest)
         return {file.path: self._blobs.read_whole(scope, file.sha256, LARGEST_FILE) for file in files}
 
-    def compare(self, scope: TenantScope, name: str, digest: str, against: str) -> Difference:
+    def compare(self, scope: TenantScope, name: str, digest: str, against: str) -> list[FileChange]:
         """What the version has that the other has not; NotFound for one that is not kept."""
-        newer, older = ({f.path: f.sha256 for f in self.list_files(scope, name, each)} for each in (digest, against))
-        changed = tuple(sorted(path for path in newer.keys() & older.keys() if newer[path] != older[path]))
-        return Difference(tuple(sorted(newer.keys() - older.keys())), changed, tuple(sorted(older.keys() - newer.keys())))
+        newer, older = ({file.path: file for file in self.list_files(scope, name, each)} for each in (digest, against))
+        same = {path for path in newer.keys() & older.keys() if newer[path].sha256 == older[path].sha256}
+        before, after = ({path: self._short(scope, f) for path, f in files.items() if path not in same} for files in (older, newer))
+        return compare_texts(before, after)
+
+    def _short(self, scope: TenantScope, file: SkillFile) -> str | None:
+        """The text of a file that can be compared."""
+        return self._text(scope, file) if file.is_text and file.size <= LONGEST_TEXT else None
 
     def _instructions(self, scope: TenantScope, files: tuple[SkillFile, ...]) -> str:
         (about,) = (file for file in files if file.path == SKILL_FILE)

@@ -70,6 +70,15 @@ def may_decide(scope: TenantScope, person: SignedIn, skill: Skill) -> str | None
     return None
 
 
+def may_revoke(scope: TenantScope, person: SignedIn) -> bool:
+    """Whether this person can take trust back."""
+    try:
+        _deciding_member(scope, person)
+    except PolicyDenied:
+        return False
+    return True
+
+
 def _deciding_member(scope: TenantScope, person: SignedIn) -> Member:
     if scope.actor != f"user:{person.user_id}":
         raise PolicyDenied("only a signed-in person trusts a skill; open it in the console")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.agents.skills.difference import DiffLine, compare_texts
 from appliance.agents.skills.service import KEPT_VERSIONS, LARGEST_CONTENT, Skills, read_archive
 from appliance.blobs.service import GRACE_MS, Blobs
 from appliance.core import clock, db
@@ -113,10 +114,13 @@ def test_putting_the_same_again_changes_nothing(skills: Skills, acme: TenantScop
 def test_versions_are_kept_by_digest_and_compared(skills: Skills, acme: TenantScope) -> None:
     first = skills.put_skill(acme, "returns", skill(old=b"1", same=b"2"))[0].version_digest
     second = skills.put_skill(acme, "returns", skill(same=b"2", new=b"3", more="license: MIT\n"))[0].version_digest
-    difference = skills.compare(acme, "returns", second, first)
-    assert (difference.added, difference.changed, difference.removed) == (
-        ("references/new.md",), ("SKILL.md",), ("references/old.md",),
-    )  # fmt: skip
+    found = {change.path: (change.kind, change.lines) for change in skills.compare(acme, "returns", second, first)}
+    assert found["references/new.md"] == ("added", (DiffLine("added", "3"),))
+    assert found["references/old.md"] == ("removed", (DiffLine("removed", "1"),))
+    kind, lines = found["SKILL.md"]
+    assert kind == "changed"
+    assert [line for line in lines or () if line.kind not in ("same", "gap")] == [DiffLine("added", "license: MIT")]
+    assert len(found) == 3
     assert skills.read_files(acme, "returns", first) == skill(old=b"1", same=b"2")
     again = skills.put_skill(acme, "returns", skill(old=b"1", same=b"2"))[0]
     assert again.version_digest == first
@@ -172,3 +176,11 @@ def test_an_archive_is_read_with_or_without_a_folder_around_it(tmp_path: Path) -
         archive.writestr("SKILL.md", b"\0" * (6 << 20))
     with pytest.raises(PayloadTooLarge, match="5 MiB"):
         read_archive(bomb)
+
+
+def test_what_cannot_be_compared_is_named_all_the_same() -> None:
+    long = "x\n" * 3000
+    changes = compare_texts({"a": "1", "b": None, "gone": "2"}, {"a": "1\n2", "b": "now text", "c": long})
+    assert [(change.path, change.kind, change.lines is None) for change in changes] == [
+        ("a", "changed", False), ("b", "changed", True), ("c", "added", True), ("gone", "removed", False),
+    ]  # fmt: skip

@@ -1,0 +1,61 @@
+"""What changed between two versions of a skill, line by line where that can be read."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+LONGEST_TEXT = 64 << 10  # comparing takes the square of the lines in the worst case
+MOST_LINES = 2_000
+LONGEST_ALL = 256 << 10
+CONTEXT = 3
+
+
+@dataclass(frozen=True)
+class DiffLine:
+    """A line of a comparison; `gap` stands for lines that are the same in both."""
+
+    kind: Literal["same", "added", "removed", "gap"]
+    text: str
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A file that differs; `lines` is None when it is binary or too long to be compared here."""
+
+    path: str
+    kind: Literal["added", "changed", "removed"]
+    lines: tuple[DiffLine, ...] | None
+
+
+def compare_texts(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[FileChange]:
+    """The files that differ, by path; None stands for a file that is no text or too long."""
+    left = LONGEST_ALL
+    changes = []
+    for path in sorted(before.keys() | after.keys()):
+        old, new = before.get(path, ""), after.get(path, "")
+        kind: Literal["added", "changed", "removed"] = (
+            "added" if path not in before else "removed" if path not in after else "changed"
+        )
+        lines = None
+        if old is not None and new is not None and len(old) + len(new) <= left and _is_short(old) and _is_short(new):
+            left -= len(old) + len(new)
+            lines = tuple(_lines(old.splitlines(), new.splitlines()))
+        changes.append(FileChange(path, kind, lines))
+    return changes
+
+
+def _is_short(text: str) -> bool:
+    return len(text) <= LONGEST_TEXT and text.count("\n") <= MOST_LINES
+
+
+def _lines(old: list[str], new: list[str]) -> Iterator[DiffLine]:
+    for number, group in enumerate(difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT)):
+        if number or group[0][1] or group[0][3]:
+            yield DiffLine("gap", "")
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                yield from (DiffLine("same", line) for line in old[i1:i2])
+            else:
+                yield from (DiffLine("removed", line) for line in old[i1:i2])
+                yield from (DiffLine("added", line) for line in new[j1:j2])
