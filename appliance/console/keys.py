@@ -14,7 +14,7 @@ LIFETIMES = (("1", "1 day"), ("30", "30 days"), ("90", "90 days"), ("365", "1 ye
 AREA_NAMES = {
     "processflow": "Processes", "integrations": "Integrations", "entities": "DataPool entities", "datapool": "DataPool collections",
     "webapps": "WebApps", "documents": "Documents", "logs": "Monitor", "agents": "Agents", "skills": "Skills",
-    "approvals": "Approvals", "secrets": "Secrets", "keys": "API keys", "solutions": "Solutions",
+    "policies": "Policies", "approvals": "Approvals", "secrets": "Secrets", "keys": "API keys", "solutions": "Solutions",
 }  # fmt: skip
 
 

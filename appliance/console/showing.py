@@ -27,7 +27,6 @@ TONES: Mapping[str, str] = {
     "legal_hold": "wait", "retained": "calm", "ended": "off", "used_up": "off", "complete": "good", "started": "busy",
     "used": "good", "trusted": "good", "untrusted": "wait",
     "broken_off": "wait", "wrong_password": "bad", "wrong_code": "bad", "served": "good",
-    "trusted": "good", "untrusted": "wait",
 }  # fmt: skip
 
 NAMES = {
