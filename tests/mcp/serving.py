@@ -1,4 +1,4 @@
-"""A server of the suite's fixtures on our own edge; the suite cannot send a key, so one is put into every request."""
+"""A server on our own edge, front and transport, with its own handlers; a key is put into every request, as suites send none."""
 
 import asyncio
 import threading
@@ -9,32 +9,29 @@ from typing import Any, cast
 
 import httpx
 from hypercorn.asyncio import serve
+from mcp.server.lowlevel import Server
 
-from appliance.agents.tools.toolbox import Toolbox
 from appliance.connectors.testing import free_port
 from appliance.core import clock
 from appliance.core.errors import NotFound
-from appliance.mcp import McpEdge, make_server
+from appliance.mcp import McpEdge
 from appliance.sites.answers import refuse
 from appliance.sites.front import Front
 from appliance.sites.tls import make_server_config
 from appliance.testing.running import Running
-from tests.mcp.fixtures import Fixtures
 
 SECONDS = 60.0
 
 
 async def nothing_else(scope: Any, receive: Any, send: Any) -> None:
-    await refuse(send, NotFound("the fixture server has /mcp and nothing else"), scope["gos.request_id"])
+    await refuse(send, NotFound("this server has /mcp and nothing else"), scope["gos.request_id"])
 
 
 @contextmanager
-def serving(running: Running) -> Iterator[str]:
-    """The URL of the fixtures' /mcp while the block runs."""
+def serving(running: Running, server: Server[Any], key: str) -> Iterator[str]:
+    """The URL of this server's /mcp while the block runs."""
     services = running.services
     config = replace(running.config, server=replace(running.config.server, port=free_port()))
-    key = running.key("acme").encode()
-    server = make_server(cast(Toolbox, None), services.threads, services.sealer, [Fixtures()])
     box: dict[str, Any] = {}
 
     async def run() -> None:
@@ -43,14 +40,14 @@ def serving(running: Running) -> Iterator[str]:
 
         async def with_key(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] == "http":
-                scope["headers"] = [*scope["headers"], (b"x-api-key", key)]
+                scope["headers"] = [*scope["headers"], (b"x-api-key", key.encode())]
                 await front(scope, receive, send)
 
         box["loop"], box["stop"] = asyncio.get_running_loop(), asyncio.Event()
         async with edge.running():
             await serve(cast(Any, with_key), make_server_config(config, services.certificates), shutdown_trigger=box["stop"].wait)
 
-    thread = threading.Thread(target=lambda: asyncio.run(run()), name="fixtures", daemon=True)
+    thread = threading.Thread(target=lambda: asyncio.run(run()), name="mcp", daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{config.server.port}"
     _wait_until_it_answers(url, thread)
@@ -67,6 +64,6 @@ def _wait_until_it_answers(url: str, thread: threading.Thread) -> None:
                 client.get(f"{url}/healthz").raise_for_status()
                 return
             except httpx.TransportError:
-                assert clock.monotonic() < until, "the fixture server does not answer"
+                assert clock.monotonic() < until, "the server does not answer"
             thread.join(0.02)
-            assert thread.is_alive(), "the fixture server has ended"
+            assert thread.is_alive(), "this server has ended"
