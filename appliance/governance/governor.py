@@ -15,7 +15,9 @@ from appliance.core import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, PolicyDenied
 from appliance.core.scope import TenantScope
 from appliance.governance import budgets, concealing, switches
+from appliance.governance.action_approvals import Wish
 from appliance.governance.actions import Canonical, StoredAction, canonical_action, label_of
+from appliance.governance.approvals import Approval
 from appliance.governance.policies.decision import Decision, ToolAction
 from appliance.governance.subjects import Subject
 from appliance.monitor import audit
@@ -43,6 +45,11 @@ class Approvals(Protocol):
 
     def read_action(self, scope: TenantScope, approval_id: str) -> StoredAction:
         """The action that an approval is about."""
+
+    def request_action(
+        self, scope: TenantScope, subject: Subject, action: ToolAction, decision: Decision, wish: Wish | None = None
+    ) -> Approval:
+        """Ask people for exactly this action."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +162,10 @@ class Permit:
         if _is_noted(self.subject, action):
             self.note()
         return action
+
+    def ask(self, wish: Wish) -> Approval:
+        """Ask people for this action; inside a write it is part of it.  PolicyDenied when nobody may be asked."""
+        return self.approvals.request_action(self.scope, self.subject, self.action, self.decision, wish)
 
     def conceal(self, result: Any) -> Any:
         """The result without what the rules hide."""

@@ -142,11 +142,11 @@ class Attempts:
         step = ready.step
         names = job.names(ready.iteration, step.path)
         woken = run.is_suspended and step.kind != "code"
-        if step.when is not None and not run.is_suspended:
+        if step.when is not None and not run.is_suspended and not _is_approved(run):
             filled = fill(self._tools.pool, {"when": step.when}, names, now)
             if not is_true(filled["when"]):
                 return Result(status="skipped")
-        filled = {} if woken else self._fill(job, run, names, now)
+        filled = (run.state or {}).get("filled", {}) if woken else self._fill(job, run, names, now)
         run.input = ready.run.input if woken and ready.run else shown_input(filled)
         task = Task(
             step, ready.iteration, run.attempt, job.claim, job.compiled, names, filled,
@@ -194,6 +194,11 @@ class Attempts:
             finished_at=(run.finished_at or clock.now_ms()) if closed else None,
         )  # fmt: skip
         return Performed(after, result, run.attempt)
+
+
+def _is_approved(run: StepRun) -> bool:
+    """Whether the step has waited for an approval and goes on with what was approved."""
+    return ((run.state or {}).get("filled") or {}).get("approval_id") is not None
 
 
 def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:

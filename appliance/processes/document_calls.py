@@ -11,7 +11,7 @@ from appliance.core.errors import PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.documents.service import Content, Document, Documents, NewDocument
 
-from .journal import Data
+from .reached import Data
 from .store import Claim
 
 SPACE = "documents."

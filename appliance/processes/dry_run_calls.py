@@ -12,10 +12,11 @@ from . import executions
 from .compiled import Compiled
 from .faults import fault_of
 from .files.naming import LOAD, READ_FILES
-from .journal import ACTION, READS, WRITES, ActionCall, Actions, Data
+from .journal import ACTION, READS, WRITES
 from .mocks import Mocks
 from .model_calls import GENERATE
 from .nodes import Step
+from .reached import ActionCall, Actions, Data
 from .store import Claim
 from .vault import SECRET
 from .waits import CHILD, Child

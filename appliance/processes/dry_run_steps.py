@@ -17,9 +17,10 @@ from .evaluation import fill, is_true
 from .failing import LOST_CODES, StepFailed, check_output, from_coded, from_sandbox, make_error
 from .files.naming import READ_FILES, file_method
 from .job import Job
-from .journal import ACTION, ActionCall
+from .journal import ACTION
 from .model_calls import GENERATE
 from .nodes import BLOCK_KINDS, Step
+from .reached import ActionCall
 from .replay_steps import no_room
 from .steps import CONCLUSIONS, asking, perform
 from .steps.code import facts_of, limits_of, seed_of

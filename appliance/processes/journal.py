@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from appliance.core import clock, db
 from appliance.core.errors import ApplianceError, PayloadTooLarge, ValidationFailed
+from appliance.governance.governor import ActionNeedsApproval
 from appliance.sandbox import SUSPEND, HostCall, Outcome, Settled, Suspend
 
 from . import suspension, waits
@@ -18,6 +19,7 @@ from .faults import attempt, fault_of
 from .granting import need_action, need_reads, need_writes
 from .model_calls import GENERATE, Generated, ModelReach, answer_code, given_again, recorded_args, told_code
 from .nodes import Grants
+from .reached import ActionCall, Actions, PreparedData
 from .store import Claim, JournalEntry, append_journal, check_fence
 from .suspension import PendingCall, StoredVM
 from .vault import SECRET, Vault
@@ -29,40 +31,6 @@ READS = frozenset({"datapool.find", "datapool.query", "documents.get", "document
 WRITES = frozenset(
     {"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch", "documents.create"}
 )
-
-
-class Data(Protocol):
-    """What steps store, as they reach it; `perform` answers JSON and, for writes, is called inside a write."""
-
-    def perform(self, claim: Claim, method: str, args: list[Any]) -> Any: ...
-
-
-class PreparedData(Data, Protocol):
-    """The same, for who can do a part of it before the write."""
-
-    def prepare(self, claim: Claim, method: str, args: list[Any]) -> Callable[[], Any]:
-        """What is left to be done inside the write."""
-
-
-@dataclass(frozen=True)
-class ActionCall:
-    """An action that a step wants done; `where` makes the idempotency key `execution.step.call`."""
-
-    integration: str
-    action: str
-    input: Any
-    where: str
-    documents: frozenset[str] = frozenset()
-
-
-class Actions(Protocol):
-    """Integrations as steps reach them."""
-
-    def execute(self, claim: Claim, call: ActionCall, seconds: float) -> Any:
-        """The action's output; it may take `seconds`."""
-
-    def preview(self, claim: Claim, call: ActionCall) -> str:
-        """The effect that it would have: `read`, `idempotent` or `write`; refuses what `execute` would."""
 
 
 class Cancelled(Exception):
@@ -88,6 +56,8 @@ class Reach:
     vault: Vault
     models: ModelReach
     answer_bytes: int = 8 << 20
+    can_wait: bool = True
+    """Whether the code can be suspended."""
 
 
 class StepHost:
@@ -106,6 +76,8 @@ class StepHost:
         pending = stored.snapshot.pending if stored else ()
         self._asked: set[int] = set(pending)
         self._waiting = {call for call in pending if call not in {entry.call for entry in answered}}
+        waited_for = [entry for entry in recorded if entry.call in self._waiting and entry.method == ACTION]
+        self._actions = {entry.call: HostCall(entry.call, entry.method, entry.args) for entry in waited_for}
         self._under_way = 0
         self._told = 0
         self._new: deque[HostCall] = deque()
@@ -148,13 +120,18 @@ class StepHost:
         if answered is not None:
             return answered
         if self._waiting and not self._under_way:
-            return self._answered() or SUSPEND
+            answered = self._answered(timeout)
+            if answered is not None or not self._under_way:
+                return answered or SUSPEND
         try:
             call, future = self._live.get(timeout=min(timeout, 0.25))
         except queue.Empty:
             return None
         self._under_way -= 1
-        return self._settle(call, *future.result(), durable=True)
+        ok, value = future.result()
+        if isinstance(value, ActionNeedsApproval):
+            return self._await_approval(call, value)
+        return self._settle(call, ok, value, durable=True)
 
     def untold(self, clock: Sequence[int]) -> list[int]:
         """Of the clock values of this visit, those that no call told: they were read after the last of them."""
@@ -188,7 +165,10 @@ class StepHost:
         if actions:
             self._note_begun(actions)
         for call in actions:
-            self._begin_action(call, seconds)
+            if call.id in self._recorded and self._is_pending(call):  # a former run of this attempt asked for its approval
+                self._waiting.add(call.id)
+            else:
+                self._begin_action(call, seconds)
         for call in questions:
             self._begin_question(call, seconds)
         while self._new:
@@ -227,6 +207,24 @@ class StepHost:
             begun = self._reach.waits.begin(call)
         except ApplianceError as error:
             return self._settle(call, False, fault_of(error))
+        return self._wait_for(call, begun)
+
+    def _await_approval(self, call: HostCall, refusal: ActionNeedsApproval) -> Settled | None:
+        """The action waits for people; it is sent once they have approved it."""
+        if not self._reach.can_wait:
+            return self._settle(call, False, fault_of(refusal), durable=True)
+        self._actions[call.id] = call
+        try:
+            return self._wait_for(call, self._reach.waits.await_approval(call.id, refusal.permit))
+        except ApplianceError as error:
+            return self._settle(call, False, fault_of(error), durable=True)
+
+    def _is_pending(self, call: HostCall) -> bool:
+        claim = self._reach.claim
+        self._actions[call.id] = call
+        return call.id in suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
+
+    def _wait_for(self, call: HostCall, begun: Begun) -> Settled | None:
         pending, entry = db.write(lambda: self._record_wait(call, begun))
         self.unwritten.clear()
         if pending is None:
@@ -245,8 +243,8 @@ class StepHost:
         append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, entry])
         return pending, entry
 
-    def _answered(self) -> Settled | None:
-        """The first answer to a call that waits; one whose time has come is answered here."""
+    def _answered(self, seconds: float) -> Settled | None:
+        """The first answer to a call that waits; one whose time has come is answered here, an approved action is sent."""
         claim, now = self._reach.claim, clock.now_ms()
         found = suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
         mine = [found[number] for number in sorted(self._waiting)]
@@ -254,18 +252,26 @@ class StepHost:
         if not over:
             return None
         first = min(over, key=lambda each: (each.answered_at or each.due_at, each.call))
-        ok, value = db.write(lambda: self._record_answer(first))
-        self.position += 1
+        answer = db.write(lambda: self._record_answer(first))
         self._waiting.discard(first.call)
+        if answer is None:
+            self._begin_action(self._actions[first.call], seconds, first.token)
+            return None
+        self.position += 1
         self.unwritten.clear()
-        return Settled(first.call, ok, value)
+        return Settled(first.call, *answer)
 
-    def _record_answer(self, pending: PendingCall) -> tuple[bool, Any]:
+    def _record_answer(self, pending: PendingCall) -> tuple[bool, Any] | None:
+        """The answer; None when it is that an action may be sent."""
         claim = self._reach.claim
         check_fence(claim)
         again = suspension.find_call(claim.scope, claim.execution_id, pending.token) or pending
         ok, value = (again.ok, again.answer) if again.ok is not None else self._reach.waits.settle_due(pending)
         suspension.note_answer(claim.scope, pending.token, ok, value)
+        if ok and pending.call in self._actions:
+            if value["status"] == "approved":
+                return None
+            ok, value = False, waits.fault_of_refusal(value)
         entry = JournalEntry(pending.call, self.position, "", [], ok, value, [])  # joins the line of its beginning
         append_journal(claim, self._reach.run_key, [*self.unwritten, entry])
         return ok, value
@@ -354,15 +360,17 @@ class StepHost:
         done = "it was done all the same" if call.method == ACTION else "ask for fewer records or fields"
         raise PayloadTooLarge(f"api.{call.method} answered {size} bytes, a step is given at most {most}; {done}")
 
-    def _begin_action(self, call: HostCall, seconds: float) -> None:
+    def _begin_action(self, call: HostCall, seconds: float, approval_id: str | None = None) -> None:
         """Foreign systems are slow: they are asked in a thread, so that calls in flight overlap."""
         path, iteration, _ = self._reach.run_key
         where = ".".join(part for part in (path, iteration, str(call.id)) if part)
 
         def ask() -> tuple[bool, Any]:
             try:
-                answer = self._reach.actions.execute(self._reach.claim, self._action_call(call, where), seconds)
-                return True, self._kept(call, answer)
+                wanted = replace(self._action_call(call, where), approval_id=approval_id)
+                return True, self._kept(call, self._reach.actions.execute(self._reach.claim, wanted, seconds))
+            except ActionNeedsApproval as refusal:
+                return False, refusal
             except ApplianceError as error:
                 self.retry_after = error.extra.get("retry_after")
                 return False, fault_of(error)

@@ -6,8 +6,8 @@ from appliance.core.crypto import Sealer
 from appliance.documents.service import Documents
 from appliance.formats import Formats
 
-from .journal import Actions, Data
 from .model_calls import ModelReach
+from .reached import Actions, Data
 from .surroundings import FindActions, know_no_actions
 from .triggers.polls import Source
 

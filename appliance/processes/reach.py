@@ -12,7 +12,7 @@ from appliance.governance.executor import GovernedExecutor
 from appliance.governance.requests import MOST_SECONDS, ActionRequest
 from appliance.integrations.records import Origin
 
-from .journal import ActionCall
+from .reached import ActionCall
 from .store import Claim
 
 ASK_AGAIN_SECONDS = 0.2
@@ -84,6 +84,7 @@ class ActionReach:
         request = ActionRequest(
             call.integration, call.action, call.input, idempotency_key=key, origin=Origin(claim.execution_id, call.where),
             seconds=max(0.001, min(seconds, MOST_SECONDS)), documents=call.documents,
+            approval_id=call.approval_id,
         )  # fmt: skip
         ends = clock.monotonic() + request.seconds
         while True:

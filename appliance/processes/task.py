@@ -12,9 +12,9 @@ from appliance.sandbox import LogLine, Pool
 
 from .compiled import Compiled
 from .failing import StepFailed
-from .journal import Actions, PreparedData
 from .model_calls import ModelReach
 from .nodes import Grants, Step
+from .reached import Actions, PreparedData
 from .store import Claim, JournalEntry
 from .suspension import StoredVM
 from .waits import Children

@@ -5,7 +5,7 @@ from typing import Any
 
 from appliance.core.errors import ConnectorFailed
 
-from .journal import ActionCall, Actions
+from .reached import ActionCall, Actions
 from .store import Claim
 
 

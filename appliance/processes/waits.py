@@ -7,6 +7,8 @@ from typing import Any, Protocol
 from appliance.core import clock, db, ids
 from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.governance import approvals
+from appliance.governance.action_approvals import Wish
+from appliance.governance.governor import Permit
 from appliance.sandbox import HostCall
 
 from . import suspension
@@ -158,6 +160,18 @@ class Waits:
         suspension.add_call(self.claim, pending)
         return pending
 
+    def await_approval(self, number: int, permit: Permit) -> Begun:
+        """Wait until people have decided about an action; PolicyDenied when nobody may be asked."""
+        path, iteration, attempt = self.run_key
+        origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, number, attempt)
+
+        def record() -> tuple[PendingCall, None]:
+            made = permit.ask(Wish(origin=origin))
+            call = HostCall(number, "", [])
+            return self._noted(self._pending(call, "approval", made.id, made.request.title, made.request.expires_at)), None
+
+        return Begun(record)
+
     # -- what ends them
 
     def settle_due(self, pending: PendingCall) -> tuple[bool, Any]:
@@ -173,6 +187,18 @@ class Waits:
         return False, {
             "code": "wait_timed_out", "message": f"{what} in time", "retryable": False, "failure_class": "timeout", "details": [],
         }  # fmt: skip
+
+
+def fault_of_refusal(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What becomes of an action that people did not approve, by their answer."""
+    who, request = answer.get("decided_by"), answer["request_id"]
+    if answer["status"] == "expired":
+        message = f"nobody approved the action in time ({request}); have it asked for again if it is still wanted"
+    else:
+        said = f": {answer['comment']}" if answer.get("comment") else ""
+        message = f"{who or 'somebody'} did not approve the action ({request}){said}"
+    code = "approval_expired" if answer["status"] == "expired" else "approval_rejected"
+    return {"code": code, "message": message, "retryable": False, "failure_class": "policy", "details": []}
 
 
 _NOT_COME = {"event": "the event {!r} did not come", "model": "the LLM profile {} was not created"}

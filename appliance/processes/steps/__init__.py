@@ -22,7 +22,7 @@ PERFORMERS: Mapping[str, Callable[[Tools, Task], Result]] = {
     "for_each": for_each.perform,
     "parallel": parallel.perform,
 }
-CONCLUSIONS: Mapping[str, asking.Conclude] = {"human": human.conclude, "llm": llm.conclude}
+CONCLUSIONS: Mapping[str, asking.Conclude] = {"human": human.conclude, "llm": llm.conclude, "integration": integration.conclude}
 
 
 def perform(tools: Tools, task: Task) -> Result:

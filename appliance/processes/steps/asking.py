@@ -36,7 +36,7 @@ def wait_for(pending: PendingCall | None, value: Any) -> Result:
 
 def prepare(tools: Tools, task: Task, method: str, args: list[Any], grants: Grants) -> Begun:
     """The question, ready to be recorded; an ApplianceError when what is asked cannot be."""
-    return _waits(tools, task, grants).begin(HostCall(CALL, method, args))
+    return waits_of(tools, task, grants).begin(HostCall(CALL, method, args))
 
 
 def finish(tools: Tools, task: Task, conclude: Conclude) -> Result:
@@ -47,7 +47,7 @@ def finish(tools: Tools, task: Task, conclude: Conclude) -> Result:
         pending = suspension.load_calls(claim.scope, claim.execution_id, task.run_key)[CALL]
         if pending.ok is not None:
             return conclude(task, pending.ok, pending.answer)
-        return conclude(task, *_waits(tools, task, Grants()).settle_due(pending))
+        return conclude(task, *waits_of(tools, task, Grants()).settle_due(pending))
 
     return Result(settle=answer)
 
@@ -60,5 +60,6 @@ def take_answer(task: Task, ok: bool, value: Any) -> Result | StepFailed:
     return StepFailed({**error, "next": NEXT.get(value["code"], error["next"])})
 
 
-def _waits(tools: Tools, task: Task, grants: Grants) -> Waits:
+def waits_of(tools: Tools, task: Task, grants: Grants) -> Waits:
+    """The waiting calls of the step."""
     return Waits(task.claim, task.run_key, task.step.id, grants, tools.children, tools.longest_wait_ms)

@@ -73,7 +73,7 @@ def _reach(tools: Tools, task: Task) -> Reach:
     waits = Waits(claim, key, task.step.id, grants, tools.children, tools.longest_wait_ms)
     return Reach(
         claim, key, grants, tools.data, tools.actions, partial(tools.submit_call, claim.scope.tenant_id), task.is_cancelled,
-        waits, vault_of(tools, task), tools.models, tools.answer_bytes,
+        waits, vault_of(tools, task), tools.models, tools.answer_bytes, task.step.settings["language"] != "php",
     )  # fmt: skip
 
 

@@ -1,0 +1,53 @@
+"""People of the tenant decide about what an execution may do."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from appliance.core import db
+from appliance.governance import approvals
+from appliance.governance.approvals import Verdict
+from appliance.governance.policies.service import PolicyService
+from appliance.tenants import service as tenants
+from appliance.tenants.models import Person
+from appliance.tenants.people import SignedIn
+from tests.governance.asking import Town
+from tests.governance.ruling import put_rules
+
+from .world import World
+
+ASK = {"id": "ask", "effect": "require_approval", "operations": ["ring"], "reason": "somebody must look"}
+
+
+@contextmanager
+def ruled(world: World, *rules: dict[str, Any]) -> Iterator[None]:
+    """These rules hold in the block."""
+    put_rules(world.scope, *rules)
+    try:
+        yield
+    finally:
+        service, system = PolicyService(), tenants.system_scope("acme")
+        service.deactivate(system, "gate")
+        service.delete_policy(system, "gate")
+
+
+def vote(world: World, approval_id: str, verdict: Verdict = "approve") -> None:
+    """A person decides; who asked hears of it in the same write, as the composition root has it."""
+    town = Town(tenants.system_scope("acme"))
+    known = list(Person.select().where(Person.login == "eve@acme.test"))
+    if known:
+        scope = world.scope.acting(f"user:{known[0].id}")
+        town.people["eve"] = SignedIn(known[0].id, known[0].login, "operator", scope)
+    else:
+        town.person("eve", "operator", approver=True)
+    forget = approvals.on_decided(world.flow.answer_approval)
+    try:
+        town.decide("eve", approvals.get_approval(world.scope, approval_id), verdict)
+    finally:
+        forget()
+
+
+def asked_of(world: World, execution: str) -> list[approvals.Approval]:
+    """What the execution has asked for, oldest first."""
+    rows = db.rows("SELECT id FROM approval WHERE execution_id = ? ORDER BY created_at, id", (execution,))
+    return [approvals.get_approval(world.scope, row[0]) for row in rows]
