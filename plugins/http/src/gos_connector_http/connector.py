@@ -40,6 +40,8 @@ _EFFECTS: Mapping[str, Effect] = {
 # A longer wait is the queue's business: it holds no worker.
 _LONGEST_PAUSE_S = 5.0
 _LIST_BYTES = 32 * 1024 * 1024
+# Frameworks fold underscores of header names into hyphens, so that both spellings count.
+_OVERRIDES = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
 
 
 class HttpConnector(Connector):
@@ -92,6 +94,7 @@ class HttpConnector(Connector):
         return authorized(ctx, self.auth_of(self.settings))
 
     def _request(self, call: Json, method: str, ctx: Context) -> HttpRequest:
+        _refuse_override(call)
         target = build_target(self.settings, call)
         content, content_type = build_body(call)
         headers = target.headers
@@ -160,6 +163,14 @@ class HttpConnector(Connector):
 def _turn(request: HttpRequest, step: Step) -> HttpRequest:
     names = {name for name, _ in step.params}
     return replace(request, params=[*(pair for pair in request.params if pair[0] not in names), *step.params])
+
+
+def _refuse_override(call: Json) -> None:
+    """ConfigError for a header by which many servers take another method than the request's: what was judged would not be what
+    is done."""
+    for name in call.get("headers", {}):
+        if name.strip().lower().replace("_", "-") in _OVERRIDES:
+            raise ConfigError(f"The header {name[:40]!r} would change the method; use the action for the method you mean.")
 
 
 def _method(action: str, call: Json) -> str:
