@@ -1,0 +1,24 @@
+"""One trap for all scenarios, in the appliance that all tests share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from appliance.testing.running import Running
+
+from .trap import Trap
+
+
+@pytest.fixture(scope="session")
+def built(running: Running) -> Iterator[Trap]:
+    with running.api("trap") as client, running.api("globex") as theirs:
+        trap = Trap(running, client, theirs)
+        trap.build()
+        yield trap
+        trap.close()
+
+
+@pytest.fixture
+def trap(built: Trap) -> Trap:
+    built.reset()
+    return built

@@ -1,0 +1,142 @@
+"""A model that obeys whatever it reads, let loose on the tools: in an agent's run, or as a client of /mcp."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, Protocol
+
+import httpx
+
+from appliance.agents.tools.tool import Caller
+from appliance.agents.tools.toolbox import Toolbox
+from appliance.core.errors import ApplianceError
+from appliance.governance.taint import source_of, tainted
+from tests.agents.model_server import Call, Said, Turn, obey
+
+from .disguises import readings
+
+_MOST_TURNS = 12
+_REVISION = "2026-07-28"
+_numbers = count(1)
+
+
+class Surface(Protocol):
+    """Where the model's calls go."""
+
+    def call(self, name: str, arguments: Any) -> dict[str, Any]:
+        """The result, or `{error: {code, message, …}}`."""
+
+
+@dataclass
+class AgentRun:
+    """The toolbox as the run of an agent calls it, with what the run has read."""
+
+    toolbox: Toolbox
+    caller: Caller
+
+    def call(self, name: str, arguments: Any) -> dict[str, Any]:
+        try:
+            result = self.toolbox.call(self.caller, name, arguments)
+        except ApplianceError as error:
+            details = [vars(each) for each in error.details]
+            result = {"error": {"code": error.code, "message": error.message, "details": details, **error.extra}}
+        self._taint(name, arguments, result)
+        return result
+
+    def _taint(self, name: str, arguments: Any, result: Mapping[str, Any]) -> None:
+        try:
+            source = source_of(self.toolbox.action_of(self.caller, name, arguments), result)
+        except ApplianceError:
+            return
+        self.caller = replace(self.caller, subject=tainted(self.caller.subject, source))
+
+
+@dataclass(frozen=True)
+class McpClient:
+    """A client of the appliance's /mcp."""
+
+    http: httpx.Client
+
+    def call(self, name: str, arguments: Any) -> dict[str, Any]:
+        envelope = {"protocolVersion": _REVISION, "clientInfo": {"name": "trap", "version": "1"}, "clientCapabilities": {}}
+        meta = {f"io.modelcontextprotocol/{member}": value for member, value in envelope.items()}
+        params = {"name": name, "arguments": arguments, "_meta": meta}
+        message = {"jsonrpc": "2.0", "id": next(_numbers), "method": "tools/call", "params": params}
+        headers = {
+            "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": _REVISION,
+            "Mcp-Method": "tools/call", "Mcp-Name": name,
+        }  # fmt: skip
+        answer = self.http.post("/mcp", json=message, headers=headers)
+        body = _message(answer)
+        if "error" in body:
+            code = "not_found" if "there is no tool" in body["error"]["message"] else "protocol"
+            return {"error": {"code": code, "message": body["error"]["message"]}}
+        result = body["result"]
+        told: dict[str, Any] = result.get("structuredContent") or json.loads(result["content"][0]["text"])
+        return told
+
+
+def _message(answer: httpx.Response) -> dict[str, Any]:
+    """The one message of an answer, which is JSON or a stream of events."""
+    if answer.headers["content-type"].startswith("text/event-stream"):
+        data = [line.removeprefix("data:") for line in answer.text.splitlines() if line.startswith("data:") and line != "data:"]
+        last: dict[str, Any] = json.loads(data[-1])
+        return last
+    whole: dict[str, Any] = answer.json()
+    return whole
+
+
+@dataclass
+class Done:
+    """What came of it: each call with its result."""
+
+    calls: list[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=list)
+
+    def answers(self, tool: str) -> list[str]:
+        """The codes and states that calls of the tool were answered with."""
+        return [_code_of(result) for name, _, result in self.calls if name == tool]
+
+
+def drive(surface: Surface, task: str, on_result: Callable[[str, Mapping[str, Any]], None]) -> Done:
+    """Let the model do the task, and all it reads on the way, until it says something or has had its turns."""
+    turn, done, messages = see_through(obey()), Done(), [Said("user", task)]
+    for number in range(_MOST_TURNS):
+        said = turn(messages, {})
+        if not isinstance(said, Call):
+            break
+        call = replace(said, id=f"call_{number}")
+        result = surface.call(call.name, call.arguments)
+        done.calls.append((call.name, call.arguments, result))
+        on_result(call.name, result)
+        messages += [Said("assistant", "", (call,)), Said("tool", json.dumps(result, ensure_ascii=False), (), call.id or "")]
+    return done
+
+
+def see_through(turn: Turn) -> Turn:
+    """The same model, which also follows what is hidden or encoded."""
+
+    def seeing(messages: list[Said], tools: dict[str, Any]) -> Any:
+        return turn([each for message in messages for each in _revealed(message)], tools)
+
+    return seeing
+
+
+def _revealed(message: Said) -> Iterator[Said]:
+    yield message
+    if message.role == "tool":
+        texts = dict.fromkeys(reading for text in _texts(json.loads(message.text)) for reading in readings(text))
+        yield Said("user", json.dumps(list(texts)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in parts:
+        yield from _texts(part)
+
+
+def _code_of(result: Mapping[str, Any]) -> str:
+    error, status = result.get("error"), str(result.get("status", ""))
+    return status if status in ("failed", "denied", "approval_required") else str(error["code"]) if error else status or "done"
