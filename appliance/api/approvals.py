@@ -4,12 +4,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from appliance.agents.tools.tool import Caller
 from appliance.core import clock
+from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
 from appliance.governance import approvals, human_input
+from appliance.governance.action_approvals import ActionApprovals, Wish
 from appliance.governance.approvals import Approval, ApprovalFilter, Vote
 from appliance.governance.human_input import HumanInput
-from appliance.governance.subjects import subject_of
+from appliance.governance.subjects import Subject, subject_of
 
 from .routing import NULL, Answer, Body, Call, ListQuery, View, route
 
@@ -21,14 +24,22 @@ class ApprovalsQuery(ListQuery):
     execution_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
 
 
+class WantedActionBody(Body):
+    """The very call that is to be made: a tool, such as `execute_tenant_integration` with `{integration, operation, params}`."""
+
+    tool: Annotated[str, Field(min_length=1, max_length=100)]
+    arguments: dict[str, Any]
+
+
 class HumanInputBody(Body):
-    """`title` and `reason` are shown as the words of the one who asks. `schema` (JSON Schema of the answer) belongs to an
-    `input`, `choices` to a `choice`. Without `ttl_seconds` a request lives for a day; one `idempotency_key` of a caller is one
-    request."""
+    """`title` and `reason` are shown as the words of the one who asks. `action` belongs to an `approval`, `schema` (JSON Schema
+    of the answer) to an `input`, `choices` to a `choice`. Without `ttl_seconds` a request lives for a day, or as long as the
+    policies let an approval live; one `idempotency_key` of a caller is one request."""
 
     kind: Literal["approval", "input", "choice"]
     title: Annotated[str, Field(max_length=200)] = ""
     reason: Annotated[str, Field(max_length=4000)] = ""
+    action: WantedActionBody | None = None
     answer_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
     choices: list[str] | None = None
     ttl_seconds: int | None = None
@@ -130,18 +141,30 @@ def get_approval(call: Call, approval_id: str) -> ApprovalView:
     return approval_view(call, approvals.get_approval(call.scope, approval_id))
 
 
-@route("POST", "/approvals", scope="approvals.request", body=HumanInputBody, returns=ApprovalView, status=201)
+@route("POST", "/approvals", scope="approvals.request", body=HumanInputBody, returns=ApprovalView, status=201, atomic=False)
 def request_human_input(call: Call) -> Answer:
-    """Ask people for an approval in words, an answer or a choice.
+    """Ask people for an approval of an action or in words, for an answer, or for a choice.
 
-    Whoever asked does not approve it, nor who made their key.
+    An approval of an action is good for exactly this action of this caller, once: send it with the `approval_id`. Whoever
+    asked does not approve it, nor who made their key; only a signed-in person decides.
     """
     body: HumanInputBody = call.body
-    asked = HumanInput(
-        body.kind, body.title, body.reason, body.answer_schema, body.choices, body.ttl_seconds, body.idempotency_key
-    )
-    made = human_input.request_human_input(call.scope, subject_of(call.scope), asked)
+    subject, key = subject_of(call.scope), body.idempotency_key or call.token or None
+    if body.action is not None:
+        made = _request_action(call, subject, body, Wish(body.title, body.reason, body.ttl_seconds, key))
+    else:
+        asked = HumanInput(body.kind, body.title, body.reason, body.answer_schema, body.choices, body.ttl_seconds, key)
+        made = human_input.request_human_input(call.scope, subject, asked)
     return Answer(approval_view(call, made), headers={"Location": f"/api/v1/approvals/{made.id}"})
+
+
+def _request_action(call: Call, subject: Subject, body: HumanInputBody, wish: Wish) -> Approval:
+    wanted, services = body.action, call.services
+    if wanted is None or body.kind != "approval" or body.answer_schema is not None or body.choices is not None:
+        raise ValidationFailed("action belongs to kind approval, which has neither schema nor choices", pointer="/action")
+    action = services.tools.action_of(Caller(call.scope, subject), wanted.tool, wanted.arguments)
+    decision = services.governor.consider(call.scope, subject, action)
+    return ActionApprovals(services.sealer).request_action(call.scope, subject, action, decision, wish)
 
 
 @route("POST", "/approvals/{approval_id}/cancel", scope="approvals.request", returns=ApprovalView)

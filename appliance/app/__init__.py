@@ -47,6 +47,8 @@ from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor, Instance
 from appliance.governance.expiry import expire_due
 from appliance.governance.governor import Governor
+from appliance.governance.links import on_console
+from appliance.governance.notices import Notices
 from appliance.governance.policies.service import PolicyService
 from appliance.hooks import make_hooks
 from appliance.integrations import gate
@@ -195,7 +197,8 @@ def build(config: Config) -> Appliance:
     own_domains, visits = domains.of_config(config, egress), Visits(sealer)
     exits = Exits(blobs, reviews)
     withdraw = (
-        approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile), own_domains.table.watch(),
+        approvals.on_decided(flow.answer_approval), on_console(lambda tenant, path: config.tenant_url(tenant) + path),
+        on_profile_stored(flow.answer_profile), own_domains.table.watch(),
         on_other_host(custom_hosts(own_domains.table)),
     )  # fmt: skip
     services = Services(
@@ -224,6 +227,7 @@ def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:
 def _upkeep(services: Services) -> list[Periodic]:
     """What every process does again and again: close calls of dead processes, delete what is past its time."""
     queue, executor, templates = services.queue, services.executor, services.pool.templates
+    notices = Notices(executor, services.integrations, services.config.approvals.email_integration)
     return [
         *_reloading(services),
         Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
@@ -237,6 +241,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("reviews", 60.0, reviews.expire_reviews),
         Periodic("governed-use", 3600.0, budgets.purge),
         Periodic("approvals", 10.0, expire_due),
+        Periodic("approval-notices", 2.0, notices.send_due),
         Periodic("publishing", 2.0, services.publishing.resume),
         Periodic("blobs", 3600.0, services.blobs.collect),
         Periodic("requests", 2.0, services.requests.flush),

@@ -15,6 +15,7 @@ from . import yaml12
 from .errors import ConfigInvalid
 from .sections import (
     Acme,
+    Approvals,
     Blobs,
     Connectors,
     Console,
@@ -59,6 +60,7 @@ class Config:
     folders: Folders = dataclasses.field(default_factory=Folders)
     connectors: Connectors = dataclasses.field(default_factory=Connectors)
     console: Console = dataclasses.field(default_factory=Console)
+    approvals: Approvals = dataclasses.field(default_factory=Approvals)
     logs: Logs = dataclasses.field(default_factory=Logs)
     demo: Demo = dataclasses.field(default_factory=Demo)
 

@@ -191,6 +191,15 @@ class Console:
 
 
 @dataclass(frozen=True)
+class Approvals:
+    """What is asked of people."""
+
+    email_integration: str = setting(
+        "", "Slug of the e-mail integration by which a tenant that has one tells whoever may decide; empty tells nobody."
+    )
+
+
+@dataclass(frozen=True)
 class Logs:
     """What the process itself logs to standard error."""
 

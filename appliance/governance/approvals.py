@@ -14,6 +14,7 @@ from appliance.monitor import audit, webhooks
 from appliance.tenants.people import SignedIn
 
 from .deciders import check_decides
+from .links import review_url
 from .models import ApprovalRow, ApprovalVoteRow
 from .questions import HumanRequest, Kind, Origin, check_answer, check_comment, parse_request
 
@@ -150,7 +151,7 @@ def keep_request(scope: TenantScope, request: HumanRequest, about: About, seal: 
     )  # fmt: skip
     asked = get_approval(scope, approval_id)
     audit.record(scope, "approval.request", approval_id, facts_of(asked))
-    webhooks.emit(scope, "approval.requested", lambda: _announced(asked))
+    webhooks.emit(scope, "approval.requested", lambda: _announced(scope, asked))
     return asked
 
 
@@ -168,10 +169,11 @@ def _asked_before(scope: TenantScope, request: HumanRequest, about: About) -> Ap
     return known
 
 
-def _announced(asked: Approval) -> dict[str, Any]:
+def _announced(scope: TenantScope, asked: Approval) -> dict[str, Any]:
     """What a webhook is told of a request; what it is about is read where it is decided."""
     request, origin, about = asked.request, asked.origin, asked.about
     return {
+        "review_url": review_url(scope, asked.id),
         "approval_id": asked.id, "kind": request.kind, "title": request.title, "approvers": list(request.approvers),
         "execution_id": origin.execution_id or None, "process_id": origin.process_id or None, "step": origin.step or None,
         "agent": about.agent or None, "run_id": about.run_id or None, "needed": about.needed,

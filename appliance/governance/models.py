@@ -46,6 +46,7 @@ class ApprovalRow(TenantModel):
     idempotency_key = peewee.TextField(null=True)
     used_at = peewee.BigIntegerField(null=True)
     used_by = peewee.TextField(null=True)
+    notified_at = peewee.BigIntegerField(null=True)  # when whoever may decide was told by e-mail
 
     class Meta:
         table_name = "approval"

@@ -1,5 +1,6 @@
 """What executions ask of people, as keys see it."""
 
+import json
 from typing import Any
 
 from appliance.core.pages import PageRequest
@@ -14,11 +15,15 @@ SCHEMA = {"type": ["integer", "null"], "minimum": 1}
 
 
 def answer(tenant: Resources, approval_id: str, value: Any) -> None:
+    decide(tenant, approval_id, Decision("answer", value, "so be it"))
+
+
+def decide(tenant: Resources, approval_id: str, decision: Decision) -> None:
     """As an owner who is signed in."""
     login = f"{fresh('decider')}@{tenant.tenant}.test"
     user_id = tenant.running.user(login, "a long enough password", tenant.tenant)
     scope = TenantScope(tenant.tenant, f"user:{user_id}", scopes_of_role("owner"))
-    approvals.decide_approval(scope, SignedIn(user_id, login, "owner", scope), approval_id, Decision("answer", value, "so be it"))
+    approvals.decide_approval(scope, SignedIn(user_id, login, "owner", scope), approval_id, decision)
 
 
 def test_a_request_is_read_with_its_answer(ours: Resources) -> None:
@@ -57,6 +62,29 @@ def test_a_key_asks_and_withdraws(ours: Resources) -> None:
     assert ours.ask("POST", f"/approvals/{withdrawn}/cancel")["status"] == "cancelled"
     assert ours.client.post(f"{PREFIX}/approvals/{withdrawn}/cancel").status_code == 409
     assert ours.client.post(f"{PREFIX}/approvals/{ours.approval()}/cancel").status_code == 409
+
+
+def test_a_key_asks_for_an_action_which_is_done_once_as_approved(ours: Resources) -> None:
+    slug = ours.integration()
+    arguments = {"integration": slug, "operation": "request", "params": {"method": "DELETE", "url": "/orders/none"}}
+    wanted = {"tool": "execute_tenant_integration", "arguments": arguments}
+    asked = ours.ask("POST", "/approvals", {"kind": "approval", "reason": "stale", "action": wanted})
+    assert (asked["action"], len(asked["action_digest"])) == (f"request of {slug}", 64)
+    assert asked["summary"].startswith(f"request of {slug} (http ")
+    told = {"action": "request", "input": arguments["params"], "approval_id": asked["id"]}
+    refused = ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=told).json()["error"]
+    assert (refused["code"], refused["reason"]) == ("approval_required", "pending")
+    decide(ours, asked["id"], Decision("approve"))
+    changed = told | {"input": {"method": "PUT", "url": "/orders/1"}}
+    other = ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=changed).json()["error"]
+    assert (other["code"], other["reason"], other["changed"]) == ("policy_denied", "digest_differs", ["input"])
+    ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=told)
+    used = ours.ask("GET", f"/approvals/{asked['id']}")
+    assert (used["status"], used["used_by"].partition(":")[0]) == ("used", "call")
+    again = ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=told).json()["error"]
+    assert again["reason"] == "used"
+    entries = ours.ask("GET", f"/logs/audit?subject={asked['id']}&action=approval.refuse")
+    assert [json.loads(each["fields"])["reason"] for each in entries] == ["used", "digest_differs", "pending"]
 
 
 def test_what_is_asked_is_checked(ours: Resources) -> None:

@@ -67,6 +67,8 @@ def test_an_execution_that_waits_is_told_with_what_for(told: Callable[..., Any])
 def test_a_request_to_a_person_is_told_without_what_it_is_about(told: Callable[..., Any]) -> None:
     message, approval = told("approval.requested", lambda ours: ours.approval(details={"salary": 12345}))
     assert (message["data"]["approval_id"], message["data"]["kind"]) == (approval, "approval")
+    assert message["data"]["review_url"].startswith("http")
+    assert message["data"]["review_url"].endswith(f"/console/approvals/{approval}")
     assert "12345" not in str(message)
 
 

@@ -1,0 +1,122 @@
+"""Whoever may decide is told by e-mail, once, with a link and without what it is about."""
+
+import time
+from collections.abc import Callable, Iterator
+from email import message_from_string
+from typing import Any
+
+import httpx
+import pytest
+from aiosmtpd.controller import Controller
+
+from appliance.connectors.testing import free_port
+from appliance.core import db
+from appliance.governance.notices import Notices
+from appliance.tenants import people
+from appliance.testing.running import Running
+from tests.api.resources import Resources, fresh
+
+WAIT_SECONDS = 60.0
+PASSWORD = "a long enough password"
+
+
+class Post:
+    """Takes e-mails: whom each was for, and its text."""
+
+    def __init__(self) -> None:
+        self.letters: list[tuple[list[str], str, str]] = []
+
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
+        message = message_from_string(envelope.content.decode())
+        body = message.get_payload(decode=True)
+        assert isinstance(body, bytes)
+        self.letters.append((list(envelope.rcpt_tos), str(message["Subject"]), body.decode()))
+        return "250 taken"
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + WAIT_SECONDS
+    while not holds():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def town(running: Running) -> Iterator[Resources]:
+    """A tenant of its own with two who approve, one of whom has no e-mail address, and one who may not."""
+    name = fresh("noticed")
+    scope = running.tenant(name)
+    running.user(f"eve@{name}.example", PASSWORD, name, "operator")
+    people.add_member(scope, f"eve@{name}.example", "operator", approver=True)
+    running.user(f"ann@{name}.example", PASSWORD, name, "owner")
+    running.user(f"{name}-boss", PASSWORD, name, "owner")
+    running.user(f"olga@{name}.example", PASSWORD, name, "operator")
+    db.write(lambda: db.execute("UPDATE approval SET notified_at = 1 WHERE notified_at IS NULL"))  # those of other tests
+    with running.api(name) as api:
+        yield Resources(running, name, api)
+
+
+@pytest.fixture
+def post(town: Resources) -> Iterator[Post]:
+    found, port = Post(), free_port()
+    controller = Controller(found, hostname="127.0.0.1", port=port)
+    controller.start()
+    add_mailbox(town.client, port)
+    yield found
+    wait_for(lambda: calls(town, "queued") + calls(town, "running") == 0)  # a connection dropped by a stopping server warns
+    controller.stop()
+
+
+def add_mailbox(client: httpx.Client, port: int) -> None:
+    settings = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_tls": "off", "from": "gos@firma.example"}
+    client.post("/api/v1/integrations", json={"slug": "letters", "connector": "email", "settings": settings}).raise_for_status()
+
+
+def calls(town: Resources, status: str) -> int:
+    ((count,),) = db.rows("SELECT COUNT(*) FROM integration_call WHERE tenant_id = ? AND status = ?", (town.tenant, status))
+    return int(count)
+
+
+def notices(town: Resources, integration: str = "letters") -> Notices:
+    services = town.running.services
+    return Notices(services.executor, services.integrations, integration)
+
+
+def test_whoever_may_decide_gets_one_letter_with_a_link(town: Resources, post: Post) -> None:
+    asked = town.request(title="Pay now <b>", reason="the secret reason")
+    assert (notices(town).send_due(), notices(town).send_due()) == (2, 0)
+    wait_for(lambda: len(post.letters) >= 2)
+    assert sorted(to for to, _, _ in post.letters) == [[f"ann@{town.tenant}.example"], [f"eve@{town.tenant}.example"]]
+    _, subject, text = post.letters[0]
+    assert subject.startswith("Your approval is asked for in ")
+    link = f"{town.running.config.tenant_url(town.tenant)}/console/approvals/{asked}"
+    for part in (link, 'who asks: "Pay now <b>"', "signed in"):
+        assert part in text, part
+    assert "secret reason" not in text
+    assert calls(town, "succeeded") == 2
+
+
+def test_a_letter_that_was_queued_before_a_crash_is_not_sent_twice(town: Resources, post: Post) -> None:
+    asked = town.request()
+    assert notices(town).send_due() == 2
+    db.write(lambda: db.execute("UPDATE approval SET notified_at = NULL WHERE id = ?", (asked,)))
+    assert notices(town).send_due() == 2
+    wait_for(lambda: calls(town, "succeeded") == 2)
+    assert len(post.letters) == 2
+
+
+def test_a_letter_that_cannot_be_queued_is_told_in_the_log(town: Resources) -> None:
+    add_mailbox(town.client, 9)
+    town.ask("PUT", "/kill-switches", {"kind": "integration", "name": "letters", "off": True, "reason": "a flood"})
+    asked = town.request()
+    assert notices(town).send_due() == 0
+    lines = [line for line in town.ask("GET", "/logs?level=error") if asked in line["message"]]
+    assert len(lines) == 2
+    assert "a flood" in lines[0]["message"]
+    assert notices(town).send_due() == 0
+
+
+def test_without_such_an_integration_nobody_is_told(town: Resources) -> None:
+    town.request()
+    assert (notices(town, "").send_due(), notices(town).send_due()) == (0, 0)
+    assert db.rows("SELECT COUNT(*) FROM approval WHERE tenant_id = ? AND notified_at IS NULL", (town.tenant,)) == [(0,)]
