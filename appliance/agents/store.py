@@ -1,0 +1,152 @@
+"""The SQL of runs: claims, fenced commits, wake-ups.  Writers run inside `db.write`."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from appliance.core import clock, db
+from appliance.core.scope import TenantScope
+
+from .journal import Entry, Journal, Kind
+
+FINISHED = ("succeeded", "failed", "cancelled")
+
+
+class Fenced(Exception):
+    """Somebody else has claimed this run since; whatever this one holds is to be thrown away."""
+
+
+class RunCancelled(Exception):
+    """A person wants the run to end."""
+
+
+@dataclass
+class Used:
+    """What a run has used so far; `cost_nano` in billionths of the currency's unit."""
+
+    turns: int = 0
+    tool_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_nano: int = 0
+
+
+@dataclass
+class Claim:
+    """The right to drive one run while `fence` is the row's; `scope` acts as the run, within the scopes of its starter."""
+
+    scope: TenantScope
+    run_id: str
+    agent_id: str
+    version: int
+    fence: int
+    claims: int
+    input: Any
+    started_at: int
+    active_ms: int
+    began: float
+    used: Used = field(default_factory=Used)
+    skills: list[dict[str, Any]] = field(default_factory=list)
+    tainted_by: list[str] = field(default_factory=list)
+
+    def active_now(self) -> int:
+        """Milliseconds of working so far."""
+        return self.active_ms + int((clock.monotonic() - self.began) * 1000)
+
+
+def claim(scope: TenantScope, row: Any, owner: str, lease_until: int) -> Claim | None:
+    """Take a run whose row is as it was read."""
+    started = row.started_at or clock.now_ms()
+    changed = db.execute(
+        "UPDATE agent_run SET status = 'running', owner = ?, lease_until = ?, fence = fence + 1, claims = claims + 1, "
+        "started_at = ?, next_run_at = NULL, waiting_for = NULL WHERE tenant_id = ? AND id = ? AND fence = ?",
+        (owner, lease_until, started, scope.tenant_id, row.id, row.fence),
+    )
+    if changed != 1:
+        return None
+    acting = TenantScope(scope.tenant_id, f"run:{row.id}", frozenset(row.scopes), row.request_id)
+    used = Used(row.turns, row.tool_calls, row.input_tokens, row.output_tokens, row.cost_nano)
+    return Claim(
+        acting, row.id, row.agent_id, row.version, row.fence + 1, row.claims, row.input, started, row.active_ms,
+        clock.monotonic(), used, list(row.skills), list(row.tainted_by),
+    )  # fmt: skip
+
+
+def prolong(claim: Claim, lease_until: int) -> bool:
+    """Prolong the lease; answers whether a cancel was asked for.  Fenced otherwise."""
+    mine = (claim.scope.tenant_id, claim.run_id, claim.fence)
+    where = "WHERE tenant_id = ? AND id = ? AND fence = ? AND status = 'running'"
+    if db.execute(f"UPDATE agent_run SET lease_until = ? {where}", (lease_until, *mine)) != 1:  # noqa: S608 our own words
+        raise Fenced(claim.run_id)
+    return bool(db.rows(f"SELECT cancel_requested FROM agent_run {where}", mine)[0][0])  # noqa: S608
+
+
+def commit(claim: Claim, journal: Journal, entries: Sequence[Entry], changes: Mapping[str, Any] | None = None) -> list[Entry]:
+    """Under the fence: the entries, what has been used, and `changes` of the row; answers the entries as they are numbered.
+
+    Without a change of status the run goes on, and former claims without progress are forgiven.  Fenced.
+    """
+    used, now = claim.used, clock.now_ms()
+    columns: dict[str, Any] = {
+        "claims": 0, "turns": used.turns, "tool_calls": used.tool_calls, "input_tokens": used.input_tokens,
+        "output_tokens": used.output_tokens, "cost_nano": used.cost_nano, "skills": db.dump_json(claim.skills),
+        "tainted_by": db.dump_json(claim.tainted_by), "active_ms": claim.active_now(), **(changes or {}),
+    }  # fmt: skip
+    changed = db.execute(
+        f"UPDATE agent_run SET {', '.join(f'{name} = ?' for name in columns)} "  # noqa: S608 our own names
+        "WHERE tenant_id = ? AND id = ? AND fence = ? AND status = 'running'",
+        (*columns.values(), claim.scope.tenant_id, claim.run_id, claim.fence),
+    )
+    if changed != 1:
+        raise Fenced(claim.run_id)
+    numbered = [
+        Entry(entry.kind, entry.turn, entry.call, entry.data, number, now) for number, entry in enumerate(entries, journal.last + 1)
+    ]
+    for entry in numbered:
+        db.execute(
+            "INSERT INTO agent_journal (tenant_id, run_id, number, kind, turn, call, data, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (claim.scope.tenant_id, claim.run_id, entry.number, entry.kind, entry.turn, entry.call, db.dump_json(entry.data), now),
+        )
+    return numbered
+
+
+def load_entries(scope: TenantScope, run_id: str, after: int = 0, most: int = 100_000) -> list[Entry]:
+    """The entries of a run that come after a number, in order."""
+    found = db.rows(
+        "SELECT kind, turn, call, data, number, at FROM agent_journal WHERE tenant_id = ? AND run_id = ? AND number > ? "
+        "ORDER BY number LIMIT ?",
+        (scope.tenant_id, run_id, after, most),
+    )
+    return [_entry(*row) for row in found]
+
+
+def _entry(kind: Kind, turn: int, call: int, data: str, number: int, at: int) -> Entry:
+    return Entry(kind, turn, call, json.loads(data), number, at)
+
+
+def wake(tenant_id: str, run_id: str) -> bool:
+    """Have a waiting run taken up again; whether it was waiting."""
+    return bool(
+        db.execute(
+            "UPDATE agent_run SET status = 'queued', next_run_at = NULL WHERE tenant_id = ? AND id = ? AND status = 'waiting'",
+            (tenant_id, run_id),
+        )
+    )
+
+
+def waiting_for(scope: TenantScope, request_id: str) -> list[str]:
+    """The runs that wait for this request to a person."""
+    found = db.rows("SELECT id, waiting_for FROM agent_run WHERE tenant_id = ? AND status = 'waiting'", (scope.tenant_id,))
+    return [str(run_id) for run_id, text in found if text and json.loads(text).get("request_id") == request_id]
+
+
+def requeue(tenant_id: str, run_id: str, fence: int) -> bool:
+    """A run whose worker is gone is anybody's, unless it has been claimed since."""
+    return bool(
+        db.execute(
+            "UPDATE agent_run SET status = 'queued', owner = NULL WHERE tenant_id = ? AND id = ? AND fence = ? "
+            "AND status = 'running'",
+            (tenant_id, run_id, fence),
+        )
+    )

@@ -1,0 +1,200 @@
+"""One stretch of a run: from its claim to its end or its next wait; every step is durable before the next begins."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import Model
+
+from appliance.core import clock, db
+from appliance.core.errors import ApplianceError, BudgetExceeded, PolicyDenied
+from appliance.core.scope import TenantScope
+from appliance.governance import switches
+from appliance.governance.action_approvals import ActionApprovals
+from appliance.governance.policies.decision import Decision, ToolAction
+from appliance.governance.policies.service import active_policies
+from appliance.governance.subjects import SkillUsed, Subject
+from appliance.llm.service import Generated
+from appliance.llm.usage import NANO
+
+from . import store
+from .definition import Definition
+from .journal import Entry, Journal
+from .model import Asker
+from .store import Claim, RunCancelled
+from .tools.tool import Caller
+from .tools.toolbox import Toolbox
+
+MOST_TRIES = 5
+_FIRST_PAUSE_MS = 2_000
+RUN = "run_agent"
+
+
+class Waits(Exception):
+    """The run waits, durably; whatever wakes it drives it on."""
+
+
+class Stopping(Exception):
+    """The appliance stops; the run goes on after the next start."""
+
+
+class Judges(Protocol):
+    """The governor, as runs ask it before a call that shares their write."""
+
+    def consider(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
+        """What would be decided; it leaves no trace."""
+
+    def judge(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
+        """What holds, and a refusal is in the audit trail."""
+
+
+@dataclass(frozen=True)
+class Means:
+    """What runs are driven with.  `make_model` gives the model behind an LLM profile, `describe_skill` (name, description)."""
+
+    toolbox: Toolbox
+    governor: Judges
+    approvals: ActionApprovals
+    make_model: Callable[[str, Asker], Model]
+    describe_skill: Callable[[TenantScope, str], str]
+
+
+@dataclass
+class Stretch:
+    """A claimed run, its journal and its definition."""
+
+    claim: Claim
+    journal: Journal
+    definition: Definition
+    lease: Callable[[], int]
+    is_stopping: Callable[[], bool]
+    generated: Generated | None = field(default=None)
+
+    @property
+    def subject(self) -> Subject:
+        """The run as policies see it now."""
+        skills = tuple(SkillUsed(**each) for each in self.claim.skills)
+        scope = self.claim.scope
+        return Subject(scope.actor, "agent", self.claim.agent_id, self.claim.run_id, skills, tuple(self.claim.tainted_by))
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(self.claim.scope, self.subject)
+
+    def asker(self) -> Asker:
+        """Who asks the model, as long as the budget of seconds lasts."""
+        left = self.definition.budget.seconds - self.claim.active_now() / 1000
+        return Asker(self.claim.scope, self.claim.run_id, clock.monotonic() + max(1.0, left), record=self._keep_generated)
+
+    def _keep_generated(self, generated: Generated, response: ModelResponse | None) -> None:
+        self.generated = generated
+
+    # -- what is durable
+
+    def commit(self, *entries: Entry, also: Callable[[], Any] | None = None, changes: Mapping[str, Any] | None = None) -> None:
+        """The entries, whatever `also` writes, and `changes` of the row, at once or not at all.  Fenced."""
+
+        def write() -> list[Entry]:
+            numbered = store.commit(self.claim, self.journal, entries, {"lease_until": self.lease(), **(changes or {})})
+            if also is not None:
+                also()
+            return numbered
+
+        for entry in db.write(write):
+            self.journal.add(entry)
+
+    def wait(self, why: Mapping[str, Any], due_at: int | None, entries: Sequence[Entry] = ()) -> list[Entry]:
+        """Inside a write: the run waits from now on, at the latest until `due_at`."""
+        changes = {"status": "waiting", "waiting_for": db.dump_json(why), "next_run_at": due_at, "owner": None}
+        return store.commit(self.claim, self.journal, entries, changes)
+
+    # -- what may stop it
+
+    def check(self) -> None:
+        """Between two steps: Stopping, Fenced, RunCancelled, PolicyDenied (switched off, or a policy it needs is not active),
+        BudgetExceeded (seconds)."""
+        if self.is_stopping():
+            raise Stopping
+        if db.write(lambda: store.prolong(self.claim, self.lease())):
+            raise RunCancelled
+        scope = self.claim.scope
+        off = switches.find_switch(scope, self.subject, ToolAction(RUN, "read", {}))
+        if off is not None:
+            raise PolicyDenied(f"the run was stopped: {switches.told(off)}", extra={"reason": "switched_off"})
+        if self.definition.policies:
+            active = {each.name for each in active_policies(scope)}
+            if missing := [name for name in self.definition.policies if name not in active]:
+                told = f"the agent needs the policy {missing[0]}, which is not active; activate it, or change the agent"
+                raise PolicyDenied(told, extra={"reason": "policy_not_active"})
+        self._within("seconds", self.claim.active_now() / 1000, self.definition.budget.seconds)
+
+    def _within(self, what: str, used: float, most: float) -> None:
+        if used >= most:
+            raise BudgetExceeded(
+                f"the run has used its budget of {most:g} {what.replace('_', ' ')}; give the agent more, or the run less to do",
+                extra={"budget": what},
+            )
+
+    # -- turns
+
+    def begin_turn(self, turn: int) -> None:
+        """A model is about to be asked."""
+        self.check()
+        used, budget = self.claim.used, self.definition.budget
+        self._within("turns", turn - 1, budget.turns)
+        self._within("tokens", used.input_tokens + used.output_tokens, budget.tokens)
+        self._within("cost", used.cost_nano / NANO, budget.cost)
+        used.turns = turn
+        self.generated = None
+        self.commit(Entry("asked", turn, data={"model": self.definition.model}))
+
+    def note_answer(self, turn: int, data: Mapping[str, Any], response: ModelResponse) -> None:
+        """A model has answered; what it cost is settled with it."""
+        used, usage = self.claim.used, response.usage
+        used.input_tokens += usage.input_tokens
+        used.output_tokens += usage.output_tokens
+        used.cost_nano += self.generated.used.cost_nano if self.generated else 0
+        self.commit(Entry("answered", turn, data=data), also=self._settle)
+
+    def note_failure(self, turn: int, error: ApplianceError) -> None:
+        """A model has not answered: Waits where asking again may help; otherwise nothing, and the error stands."""
+        tries = self.journal.failures.get(turn, 0) + 1
+        told = {"code": error.code, "message": error.message, "try": tries}
+        entry = Entry("unanswered", turn, data=told)
+        if not error.extra.get("retryable") or tries >= MOST_TRIES:
+            self.commit(entry, also=self._settle)
+            return
+        pause = int(float(error.extra.get("retry_after") or 0) * 1000) or _FIRST_PAUSE_MS * 2 ** (tries - 1)
+        due_at = clock.now_ms() + pause
+
+        def write() -> None:
+            self.wait({"reason": "retry", "message": error.message}, due_at, [entry])
+            self._settle()
+
+        db.write(write)
+        raise Waits
+
+    def _settle(self) -> None:
+        if self.generated is not None:
+            self.generated.settle(self.claim.scope)
+
+    # -- calls
+
+    def begin_call(self, turn: int, call: int, data: Mapping[str, Any]) -> None:
+        """A tool is about to be called, unless it was before."""
+        self.check()
+        if self.journal.call(turn, call).begun is None:
+            self._within("tool_calls", self.journal.tool_calls, self.definition.budget.tool_calls)
+            self.claim.used.tool_calls = self.journal.tool_calls + 1
+            self.commit(Entry("called", turn, call, data))
+
+    def note_skill(self, used: SkillUsed) -> None:
+        """From its next step on the run follows this skill; the newest digest of a name is the one that counts."""
+        others = [each for each in self.claim.skills if each["name"] != used.name]
+        self.claim.skills = [*others, {"name": used.name, "digest": used.digest, "is_trusted": used.is_trusted}]
+
+    def note_sources(self, subject: Subject) -> None:
+        """From its next step on the run counts as having read what this subject has."""
+        self.claim.tainted_by = list(subject.tainted_by)
+
