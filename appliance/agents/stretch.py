@@ -1,7 +1,7 @@
 """One stretch of a run: from its claim to its end or its next wait; every step is durable before the next begins."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pydantic_ai.messages import ModelResponse
@@ -28,7 +28,6 @@ from .tools.toolbox import Toolbox
 
 MOST_TRIES = 5
 _FIRST_PAUSE_MS = 2_000
-RUN = "run_agent"
 
 
 class Waits(Exception):
@@ -119,9 +118,7 @@ class Stretch:
         if db.write(lambda: store.prolong(self.claim, self.lease())):
             raise RunCancelled
         scope = self.claim.scope
-        off = switches.find_switch(scope, self.subject, ToolAction(RUN, "read", {}))
-        if off is not None:
-            raise PolicyDenied(f"the run was stopped: {switches.told(off)}", extra={"reason": "switched_off"})
+        switches.refuse_switched_off(scope, self.subject)
         if self.definition.policies:
             active = {each.name for each in active_policies(scope)}
             if missing := [name for name in self.definition.policies if name not in active]:
@@ -197,4 +194,3 @@ class Stretch:
     def note_sources(self, subject: Subject) -> None:
         """From its next step on the run counts as having read what this subject has."""
         self.claim.tainted_by = list(subject.tainted_by)
-

@@ -98,9 +98,7 @@ def converse(stretch: Stretch, means: Means, perform: Perform) -> Any:
                 part.tool_call_id: perform(model.turn, number, part) for number, part in enumerate(result.output.calls, 1)
             }  # fmt: skip
             told, messages = DeferredToolResults(calls=calls), result.all_messages()
-            result = run_alone(
-                agent.run(message_history=messages, deferred_tool_results=told, model=model, usage_limits=limits)
-            )
+            result = run_alone(agent.run(message_history=messages, deferred_tool_results=told, model=model, usage_limits=limits))
     except UnexpectedModelBehavior as error:
         message = f"the model did not come to an answer that fits: {error.message[:300]}"
         raise AnswerInvalid(f"{message}; change the instructions or the output schema") from error

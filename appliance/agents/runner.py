@@ -1,0 +1,150 @@
+"""Drives runs: claims one, goes on from its journal, and makes whatever comes of it durable."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from appliance.core import clock, db, logs
+from appliance.core.errors import ApplianceError, StorageFull
+from appliance.core.presence import Presence
+from appliance.core.scope import TenantScope
+
+from . import store, versions
+from .calling import Calls
+from .journal import Entry, Journal
+from .models import AgentRunRow
+from .store import Claim, Fenced, RunCancelled
+from .stretch import Means, Stopping, Stretch, Waits
+from .tracing import TELEMETRY
+from .turning import converse
+
+log = logging.getLogger(__name__)
+MOST_CLAIMS = 20
+
+
+class Runner:
+    """Thread-safe; one driver per run is enforced by the fence."""
+
+    def __init__(self, presence: Presence, means: Means, lease_seconds: int) -> None:
+        self.presence = presence
+        self.means = means
+        self.active: dict[str, Claim] = {}
+        self._lease_seconds = lease_seconds
+        self._stopping = threading.Event()
+        self._idle = threading.Condition()
+
+    def lease(self) -> int:
+        return clock.now_ms() + self._lease_seconds * 1000
+
+    def stop(self, seconds: float) -> None:
+        """Have every run stop at its next step, and wait for that; the next start goes on from there."""
+        self._stopping.set()
+        with self._idle:
+            self._idle.wait_for(lambda: not self.active, seconds)
+
+    def prolong(self) -> None:
+        """Keep what is driven here, however long a model or a tool takes; again and again."""
+        for each in list(self.active.values()):
+            try:
+                db.write(lambda claim=each: store.prolong(claim, self.lease()))  # type: ignore[misc]
+            except Fenced:
+                log.warning("the run %s is driven by another worker", each.run_id)
+
+    def drive(self, tenant_id: str, run_id: str) -> None:
+        """Drive a run as far as it goes; what is finished, waits or is in other hands is left as it is."""
+        if self._stopping.is_set():
+            return
+        claim = db.write(lambda: self._claim(TenantScope(tenant_id, "system"), run_id))
+        if claim is None:
+            return
+        self.active[run_id] = claim
+        try:
+            with logs.log_context(request_id=claim.scope.request_id):
+                self._drive(claim)
+        finally:
+            if self.active.get(run_id) is claim:
+                del self.active[run_id]
+            with self._idle:
+                self._idle.notify_all()
+
+    def _claim(self, scope: TenantScope, run_id: str) -> Claim | None:
+        row = scope.find(AgentRunRow, id=run_id)
+        return None if row is None or not self._is_claimable(row) else store.claim(scope, row, self.presence.instance, self.lease())
+
+    def _is_claimable(self, row: AgentRunRow) -> bool:
+        if row.status == "queued":
+            return True
+        if row.status == "waiting":
+            return row.next_run_at is not None and row.next_run_at <= clock.now_ms()
+        return row.status == "running" and self.is_orphan(row.id, row.owner, row.lease_until)
+
+    def is_orphan(self, run_id: str, owner: str | None, lease_until: int) -> bool:
+        """Whether nobody drives a run that is running."""
+        is_late = lease_until < clock.now_ms()
+        if owner == self.presence.instance:
+            return run_id not in self.active and is_late
+        return owner is None or is_late or not self.presence.is_alive(owner)
+
+    # -- one stretch
+
+    def _drive(self, claim: Claim) -> None:
+        stretch: Stretch | None = None
+        try:
+            stretch = self._open(claim)
+            with TELEMETRY.run(claim.scope, claim.agent_id, claim.run_id):
+                self._converse(stretch)
+        except (Waits, Stopping):
+            return
+        except Fenced:
+            log.warning("lost the run %s; another worker has it", claim.run_id)
+        except StorageFull:
+            log.exception("the disk is full; the run is taken up again when its lease is over")
+        except Exception:
+            if self._stopping.is_set():
+                log.info("stopped in the middle of a step; the next start goes on from there")
+                return
+            log.exception("the run %s failed", claim.run_id)
+            self._end_quietly(claim, stretch)
+
+    def _open(self, claim: Claim) -> Stretch:
+        journal = Journal(store.load_entries(claim.scope, claim.run_id))
+        definition = versions.get_version(claim.scope, claim.agent_id, claim.version).definition
+        return Stretch(claim, journal, definition, self.lease, self._stopping.is_set)
+
+    def _converse(self, stretch: Stretch) -> None:
+        if stretch.claim.claims >= MOST_CLAIMS:
+            self._fail(stretch, "poisoned", f"claimed {stretch.claim.claims} times without progress")
+            return
+        try:
+            output = converse(stretch, self.means, Calls(stretch, self.means).perform)
+        except RunCancelled:
+            self._end(stretch, "cancelled", {})
+        except StorageFull:
+            raise
+        except ApplianceError as error:
+            self._fail(stretch, error.code, error.message, error.extra)
+        else:
+            self._end(stretch, "succeeded", {"output": output})
+
+    def _fail(self, stretch: Stretch, code: str, message: str, extra: Any = None) -> None:
+        kept = {name: extra[name] for name in ("reason", "budget", "call_id", "retryable") if extra and name in extra}
+        self._end(stretch, "failed", {"error": {"code": code, "message": message, **kept}})
+
+    @staticmethod
+    def _end(stretch: Stretch, status: str, told: dict[str, Any]) -> None:
+        columns = {name: db.dump_json(value) for name, value in told.items()}
+        changes = {"status": status, "finished_at": clock.now_ms(), "owner": None, **columns}
+        stretch.commit(Entry("ended", stretch.claim.used.turns, data={"status": status, **told}), changes=changes)
+
+    def _end_quietly(self, claim: Claim, stretch: Stretch | None) -> None:
+        """What went wrong is in the log; the run says only that it did."""
+        opened = stretch or Stretch(claim, Journal(store.load_entries(claim.scope, claim.run_id)), _NOTHING, self.lease, bool)
+        try:
+            self._fail(opened, "internal", "the appliance failed while driving this run; its log has the reason")
+        except Fenced:
+            log.warning("the failed run has been claimed by another worker")
+
+
+_NOTHING: Any = None
+Wake = Callable[[str, str], None]

@@ -1,0 +1,185 @@
+"""Runs of agents as callers see them: start, read, list, cancel."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock, db, ids
+from appliance.core.errors import ExecutionFinished, IdempotencyMismatch, ValidationFailed
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.governance.approvals import withdraw_approval
+from appliance.llm.usage import NANO
+from appliance.monitor import audit
+from appliance.tenants.idempotency import KEEP_MS
+from appliance.tenants.scopes import NEVER_OF_AGENTS
+
+from . import store, versions
+from .journal import Entry
+from .models import AgentJournalRow, AgentRunRow
+from .store import FINISHED
+
+MOST_INPUT_BYTES = 256 << 10
+_HIDDEN = ("message",)
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What a run is given: a text or JSON; `token` makes a repeated request answer the same run."""
+
+    input: Any
+    version: int | None = None
+    token: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it stands.  `cost` is in the currency of the model's prices; times are epoch milliseconds."""
+
+    id: str
+    agent_id: str
+    version: int
+    status: str
+    input: Any
+    output: Any
+    error: Mapping[str, Any] | None
+    waiting_for: Mapping[str, Any] | None
+    turns: int
+    tool_calls: int
+    input_tokens: int
+    output_tokens: int
+    cost: float
+    skills: list[dict[str, Any]]
+    tainted_by: list[str]
+    started_by: str
+    created_at: int
+    started_at: int | None
+    finished_at: int | None
+    is_cancelling: bool
+
+
+def insert_run(scope: TenantScope, agent_id: str, request: RunRequest) -> tuple[Run, bool]:
+    """Inside a write: a new run, and whether it is new.  It acts within the scopes of this actor, never beyond them.
+
+    NotFound, ValidationFailed; IdempotencyMismatch when the token was used with another input.
+    """
+    version = versions.get_version(scope, agent_id, request.version).version
+    now = clock.now_ms()
+    if request.token and (found := scope.find(AgentRunRow, idempotency=request.token)) is not None:
+        if now - found.created_at < KEEP_MS:
+            if (found.agent_id, found.input) != (agent_id, request.input):
+                raise IdempotencyMismatch("this Idempotency-Key was used with another body; take a new key for a new request")
+            return _run(found), False
+        scope.update(AgentRunRow, idempotency=None).where(AgentRunRow.id == found.id).execute()
+    if len(db.dump_json(request.input).encode()) > MOST_INPUT_BYTES:
+        raise ValidationFailed(f"the input has more than {MOST_INPUT_BYTES >> 10} KB; name a document instead", pointer="/input")
+    run_id = ids.new("run")
+    scope.insert(
+        AgentRunRow, id=run_id, agent_id=agent_id, version=version, status="queued", input=request.input, turns=0, tool_calls=0,
+        input_tokens=0, output_tokens=0, cost_nano=0, skills=[], tainted_by=[], idempotency=request.token or None,
+        created_at=now, active_ms=0, lease_until=0, fence=0, claims=0, cancel_requested=False, actor=scope.actor,
+        scopes=sorted(scope.scopes - NEVER_OF_AGENTS), request_id=scope.request_id,
+    )  # fmt: skip
+    audit.record(scope, "agent.run", agent_id, {"run": run_id, "version": version})
+    return get_run(scope, agent_id, run_id), True
+
+
+def get_run(scope: TenantScope, agent_id: str, run_id: str) -> Run:
+    """One run of this agent; NotFound otherwise."""
+    return _run(scope.get(AgentRunRow, agent_id=agent_id, id=run_id))
+
+
+def list_runs(scope: TenantScope, agent_id: str, page: PageRequest, status: str | None = None) -> Page[Run]:
+    """The runs of an agent, newest first; NotFound."""
+    versions.get_agent(scope, agent_id)
+    query = scope.select(AgentRunRow).where(AgentRunRow.agent_id == agent_id)
+    if status is not None:
+        query = query.where(AgentRunRow.status == status)
+    return paginate(query, page, {"created_at": AgentRunRow.created_at, "id": AgentRunRow.id}).map(_run)
+
+
+def list_entries(scope: TenantScope, agent_id: str, run_id: str, page: PageRequest) -> Page[Entry]:
+    """What a run did, in order; NotFound."""
+    get_run(scope, agent_id, run_id)
+    query = scope.select(AgentJournalRow).where(AgentJournalRow.run_id == run_id)
+    found = paginate(query, page, {"number": AgentJournalRow.number}, default="number", tie="number")
+    return found.map(lambda row: shown(Entry(row.kind, row.turn, row.call, row.data, row.number, row.at)))
+
+
+def entries_after(scope: TenantScope, run_id: str, number: int) -> list[Entry]:
+    """What a run did after its entry `number`, in order."""
+    return [shown(entry) for entry in store.load_entries(scope, run_id, number, 500)]
+
+
+def shown(entry: Entry) -> Entry:
+    """The entry as people read it: without the message that only pydantic-ai understands."""
+    data = {name: value for name, value in entry.data.items() if name not in _HIDDEN}
+    return Entry(entry.kind, entry.turn, entry.call, data, entry.number, entry.at)
+
+
+def is_over(scope: TenantScope, run_id: str) -> bool:
+    """Whether nothing will follow: finished, or deleted."""
+    found = db.rows("SELECT status FROM agent_run WHERE tenant_id = ? AND id = ?", (scope.tenant_id, run_id))
+    return not found or found[0][0] in FINISHED
+
+
+def find_starter(scope: TenantScope, run_id: str) -> str:
+    """The actor that started a run; NotFound."""
+    return str(scope.get(AgentRunRow, id=run_id).actor)
+
+
+def cancel_run(scope: TenantScope, agent_id: str, run_id: str) -> Run:
+    """End a run: at once where it waits, else before its next step.  NotFound; ExecutionFinished (Conflict) once it is over."""
+
+    def cancel() -> Run:
+        row = scope.get(AgentRunRow, agent_id=agent_id, id=run_id)
+        if row.status in FINISHED:
+            raise ExecutionFinished(f"the run is {row.status} already")
+        mine = AgentRunRow.id == run_id
+        if row.status == "running":
+            scope.update(AgentRunRow, cancel_requested=True).where(mine).execute()
+        else:
+            end_waiting(scope, row)
+        audit.record(scope, "agent.cancel", agent_id, {"run": run_id})
+        return get_run(scope, agent_id, run_id)
+
+    return db.write(cancel)
+
+
+def end_waiting(scope: TenantScope, row: Any) -> None:
+    """Inside a write: a run that nobody drives ends as cancelled, and takes back what it asked of people."""
+    request_id = (row.waiting_for or {}).get("request_id")
+    if request_id:
+        withdraw_approval(scope, request_id, "the run that asked was cancelled")
+    now = clock.now_ms()
+    scope.update(
+        AgentRunRow, status="cancelled", finished_at=now, next_run_at=None, waiting_for=None, owner=None, fence=row.fence + 1
+    ).where(AgentRunRow.id == row.id).execute()
+    last = db.rows(
+        "SELECT COALESCE(max(number), 0) FROM agent_journal WHERE tenant_id = ? AND run_id = ?", (scope.tenant_id, row.id)
+    )
+    data = {"status": "cancelled", "by": scope.actor}
+    scope.insert(AgentJournalRow, run_id=row.id, number=last[0][0] + 1, kind="ended", turn=row.turns, call=0, data=data, at=now)
+
+
+def purge(before_ms: int) -> int:
+    """Delete runs of every tenant that were finished before `before_ms`, with their journals; answers how many."""
+    deleted = 0
+    while count := db.write(lambda: _purge_some(before_ms)):
+        deleted += count
+    return deleted
+
+
+def _purge_some(before_ms: int, most: int = 500) -> int:
+    rows = db.rows("SELECT tenant_id, id FROM agent_run WHERE finished_at < ? LIMIT ?", (before_ms, most))
+    for tenant_id, run_id in rows:
+        db.execute("DELETE FROM agent_run WHERE tenant_id = ? AND id = ?", (tenant_id, run_id))
+    return len(rows)
+
+
+def _run(row: Any) -> Run:
+    return Run(
+        row.id, row.agent_id, row.version, row.status, row.input, row.output, row.error, row.waiting_for, row.turns,
+        row.tool_calls, row.input_tokens, row.output_tokens, row.cost_nano / NANO, row.skills, row.tainted_by, row.actor,
+        row.created_at, row.started_at, row.finished_at, bool(row.cancel_requested and row.status == "running"),
+    )  # fmt: skip

@@ -1,0 +1,126 @@
+"""What one can do with runs of agents: start, cancel, wake; and the upkeep that loses none."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from appliance.core import clock, db
+from appliance.core.config import Config
+from appliance.core.errors import Draining
+from appliance.core.periodic import Periodic
+from appliance.core.presence import Presence
+from appliance.core.queue import TaskQueue
+from appliance.core.scope import TenantScope
+from appliance.governance import approvals
+from appliance.governance.approvals import Approval
+from appliance.processes.shared_threads import SharedThreads
+
+from . import runs, store
+from .runner import Runner
+from .runs import Run, RunRequest
+from .stretch import Means
+
+log = logging.getLogger(__name__)
+WAKE = "agent_run"
+THREADS = 16
+_BATCH = 200
+_LOST_AFTER_MS = 2_000
+
+
+class AgentRuns:
+    """The runs of agents in one running appliance."""
+
+    def __init__(self, config: Config, presence: Presence, queue: TaskQueue, means: Means) -> None:
+        self.runner = Runner(presence, means, config.queue.lease_seconds)
+        self._queue = queue
+        self._threads = SharedThreads(THREADS, "agent")
+        self._upkeep = [
+            Periodic("agent-sweep", config.queue.sweep_ms / 1000, self.sweep),
+            Periodic("agent-leases", config.queue.lease_seconds / 3, self.runner.prolong),
+        ]
+        self._handed: set[str] = set()  # to threads that have not begun with them
+        self._is_draining = False
+        queue.declare(WAKE, self._serve)
+
+    def start(self) -> None:
+        for each in self._upkeep:
+            each.start()
+
+    def stop(self, seconds: float) -> None:
+        """Take nothing new; runs stop at their next step and go on after the next start."""
+        self._is_draining = True
+        for each in self._upkeep:
+            each.stop()
+        self.runner.stop(seconds)
+        self._threads.shutdown()
+
+    def listen(self) -> Callable[[], None]:
+        """Hear of decisions, and say who started a run; answers what ends that."""
+        ends = (approvals.on_decided(self.answer_approval), approvals.on_starter("run", runs.find_starter))
+
+        def forget() -> None:
+            for end in ends:
+                end()
+
+        return forget
+
+    def start_run(self, scope: TenantScope, agent_id: str, request: RunRequest) -> Run:
+        """Queue a run of the agent.  NotFound, ValidationFailed, IdempotencyMismatch, Draining."""
+        if self._is_draining:
+            raise Draining("the appliance is stopping; start the run again in a moment")
+
+        def write() -> Run:
+            run, is_new = runs.insert_run(scope, agent_id, request)
+            if is_new:
+                self._queue.enqueue(WAKE, scope.tenant_id, run.id)
+            return run
+
+        return db.write(write)
+
+    def answer_approval(self, scope: TenantScope, approval: Approval) -> None:
+        """Inside the write that decides: the run that asked goes on."""
+        for run_id in store.waiting_for(scope, approval.id):
+            if store.wake(scope.tenant_id, run_id):
+                self._queue.enqueue(WAKE, scope.tenant_id, run_id)
+
+    def _serve(self, tenant_id: str, run_id: str) -> None:
+        """A message has come.  A run has a thread of its own: models take their time, and executions wait for nobody."""
+        if not self._is_draining and run_id not in self._handed:
+            self._handed.add(run_id)
+            self._threads.submit(tenant_id, partial(self._drive, tenant_id, run_id))
+
+    def _drive(self, tenant_id: str, run_id: str) -> None:
+        self._handed.discard(run_id)  # first: who wakes it from now on wants another look
+        try:
+            self.runner.drive(tenant_id, run_id)
+        except Exception:
+            log.exception("the run %s could not be driven; the sweeper takes it up again", run_id)
+
+    def sweep(self) -> int:
+        """Wake what is due, what nobody drives any more, and what was queued and forgotten; answers how many."""
+        found = [*self._orphans(), *self._due()]
+        if found:
+            db.write(partial(self._requeue, found))
+        return len(found)
+
+    def _orphans(self) -> list[tuple[str, str, int]]:
+        rows = db.rows("SELECT tenant_id, id, fence, owner, lease_until FROM agent_run WHERE status = 'running'")
+        return [(row[0], row[1], row[2]) for row in rows if self.runner.is_orphan(row[1], row[3], row[4])][:_BATCH]
+
+    def _due(self) -> list[tuple[str, str, int]]:
+        now = clock.now_ms()
+        sql = (
+            "SELECT tenant_id, id, fence FROM agent_run WHERE status = 'waiting' AND next_run_at <= ? ORDER BY next_run_at LIMIT ?"
+        )
+        due = [(row[0], row[1], row[2]) for row in db.rows(sql, (now, _BATCH))]
+        if self._queue.has(1):
+            return due
+        lost = "SELECT tenant_id, id, fence FROM agent_run WHERE status = 'queued' AND created_at < ? ORDER BY created_at LIMIT ?"
+        found = db.rows(lost, (now - _LOST_AFTER_MS, _BATCH))
+        return due + [(row[0], row[1], row[2]) for row in found if row[1] not in self._handed]
+
+    def _requeue(self, found: list[tuple[str, str, int]]) -> None:
+        for tenant_id, run_id, fence in found:
+            store.requeue(tenant_id, run_id, fence)
+            store.wake(tenant_id, run_id)
+            self._queue.enqueue(WAKE, tenant_id, run_id)
