@@ -2,6 +2,7 @@
 
 from . import (
     actions,
+    agent_runs,
     agents,
     approvals,
     bulk,
@@ -45,10 +46,10 @@ from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    actions, agents, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents, domains, dry_runs,
-    executions, integrations, keys, kill_switches, llm, logs, oauth, policies, policy_replay, previews, processes, publishing,
-    replay, retention, retry_plan, reviews, shares, skills, solutions, tenants, traffic, triggers, version_diff, visits,
-    webapps, webhooks,
+    actions, agent_runs, agents, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents,
+    domains, dry_runs, executions, integrations, keys, kill_switches, llm, logs, oauth, policies, policy_replay, previews,
+    processes, publishing, replay, retention, retry_plan, reviews, shares, skills, solutions, tenants, traffic, triggers,
+    version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

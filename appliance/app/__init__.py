@@ -95,6 +95,7 @@ from appliance.webapps.domains import service as domains
 from appliance.webapps.publishing import Publishing
 from appliance.webapps.visits import Visits, forget_person
 
+from .agents import Grounds, make_agents
 from .parts import (
     authorities,
     make_formats,
@@ -141,6 +142,7 @@ class Appliance:
         """Start the sandbox, then the workers."""
         self.services.pool.start()
         self.services.processes.start()
+        self.services.agents.start()
         for each in self.upkeep:
             each.start()
         self.deliverer.start()
@@ -157,6 +159,7 @@ class Appliance:
             each.stop()
         self.deliverer.stop()
         self.services.publishing.stop()  # its checks run processes, and judge a version by them
+        self.services.agents.stop(self.config.server.shutdown_seconds / 2)
         self.services.processes.stop(self.config.server.shutdown_seconds)
         self.services.executor.stop()
         self.services.requests.flush()
@@ -201,6 +204,8 @@ def build(config: Config) -> Appliance:
         on_profile_stored(flow.answer_profile), own_domains.table.watch(),
         on_other_host(custom_hosts(own_domains.table)),
     )  # fmt: skip
+    toolbox, library = Toolbox(governor), skills.Skills(blobs)
+    agents = make_agents(config, presence, queue, models, Grounds(toolbox, governor, actions, library))
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
         executor=executor, policies=policies, governor=governor, rate_limiter=RateLimiter(),
@@ -210,12 +215,12 @@ def build(config: Config) -> Appliance:
         publications=Publications(exits), shares=Shares(exits, sealer),
         webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
         webhooks=webhooks.Webhooks(sealer, egress), certificates=Certificates(sealer), domains=own_domains,
-        visits=visits, skills=skills.Skills(blobs), tools=Toolbox(governor),
+        visits=visits, skills=library, tools=toolbox, agents=agents,
     )  # fmt: skip
     add_tools(services, governor, actions)
     _gauges(services)
     upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats))]
-    return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), withdraw)
+    return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), (*withdraw, agents.listen()))
 
 
 def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:

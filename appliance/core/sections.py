@@ -146,7 +146,7 @@ class WebApps:
 class Retention:
     """How long finished things are kept, in days."""
 
-    executions_days: int = setting(30, "Finished executions with their steps and journal.")
+    executions_days: int = setting(30, "Finished executions with their steps and journal, runs of agents with their traces.")
     logs_days: int = setting(30, "Log lines, and requests to WebApps.")
     audit_days: int = setting(400, "The audit trail.")
 

@@ -1,5 +1,6 @@
 """Deletes what is older than the settings let it be, in every domain."""
 
+from appliance.agents import runs
 from appliance.core import clock, db
 from appliance.core.config import Config
 from appliance.datapool import service as datapool
@@ -24,6 +25,7 @@ def delete_expired(config: Config) -> None:
     webapp_visits.purge(now)
     email_codes.purge(now)
     executions.purge(now - keep.executions_days * day)
+    runs.purge(now - keep.executions_days * day)
     triggers.purge(now - keep.executions_days * day)
     history.purge_calls(keep.executions_days * day)
     failures.purge(now - keep.executions_days * day)

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance.agents.service import AgentRuns
 from appliance.agents.skills.service import Skills
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.blobs.service import Blobs
@@ -69,3 +70,4 @@ class Services:
     visits: Visits
     skills: Skills
     tools: Toolbox
+    agents: AgentRuns

@@ -59,7 +59,5 @@ class KeepingTracer(Tracer):
         self, name: str, attributes: Any = None, record_exception: bool = True, set_status_on_exception: bool = True, **_: Any
     ) -> Iterator[Kept]:
         span = self.start_span(name, attributes=attributes)
-        with use_span(
-            span, end_on_exit=True, record_exception=record_exception, set_status_on_exception=set_status_on_exception
-        ):
+        with use_span(span, end_on_exit=True, record_exception=record_exception, set_status_on_exception=set_status_on_exception):
             yield span

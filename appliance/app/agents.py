@@ -1,0 +1,35 @@
+"""What runs of agents are driven with."""
+
+from dataclasses import dataclass
+
+from appliance.agents.model import ProfileModel
+from appliance.agents.service import AgentRuns
+from appliance.agents.skills.service import Skills
+from appliance.agents.stretch import Means
+from appliance.agents.tools.toolbox import Toolbox
+from appliance.core.config import Config
+from appliance.core.presence import Presence
+from appliance.core.queue import TaskQueue
+from appliance.governance.action_approvals import ActionApprovals
+from appliance.governance.governor import Governor
+from appliance.llm.service import LanguageModels
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """What agents act through."""
+
+    toolbox: Toolbox
+    governor: Governor
+    actions: ActionApprovals
+    skills: Skills
+
+
+def make_agents(config: Config, presence: Presence, queue: TaskQueue, models: LanguageModels, grounds: Grounds) -> AgentRuns:
+    """Runs whose models are the tenant's LLM profiles, and whose skills its own."""
+    means = Means(
+        grounds.toolbox, grounds.governor, grounds.actions,
+        make_model=lambda profile, asker: ProfileModel(models, profile, asker),
+        describe_skill=lambda scope, name: grounds.skills.get_skill(scope, name).description,
+    )  # fmt: skip
+    return AgentRuns(config, presence, queue, means)

@@ -1,0 +1,148 @@
+"""A crash at any write of a run: nothing is done twice, nothing lost, no answered turn asked again; two workers at once."""
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.agents import runs
+from appliance.agents.runs import Run
+from appliance.agents.store import FINISHED
+from appliance.core import db
+from tests.agents.world import ALLOW, ASK, TAINTED, World, book, calls, mark, open_world, says
+from tests.processes.test_journal import MOST_WRITES, PowerCut, When, power_cut
+
+HUMAN = ("request_human_input", {"kind": "input", "title": "Which?"})
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with open_world(tmp_path) as made:
+        yield made
+
+
+def finish(world: World, run_id: str) -> Run:
+    """Drive it to its end; people decide whatever they are asked."""
+    while (run := world.drive(run_id)).status not in FINISHED:
+        for asked in world.asked("pending"):
+            world.decide("approve" if asked.request.kind == "approval" else "answer", None if asked.about.digest else "red")
+        db.write(lambda: db.execute("UPDATE agent_run SET next_run_at = 1 WHERE status = 'waiting' AND next_run_at IS NOT NULL"))
+    return run
+
+
+def crash_and_finish(world: World, run_id: str, number: int, when: When) -> tuple[Run, bool]:
+    """The process dies at its `number`-th write; another one goes on.  Whether it came to that."""
+    try:
+        with power_cut(number, when):
+            return finish(world, run_id), False
+    except PowerCut:
+        world.restart()
+        return finish(world, run_id), True
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_at_any_write_does_nothing_twice_and_loses_nothing(world: World, when: When) -> None:
+    turns = [calls(mark("first"), book(amount=1)), calls(HUMAN, mark("second")), says("done")]
+    world.make(*turns, rules=[{**ASK, "operations": ["set"]}, ALLOW, TAINTED])
+    for number in range(1, MOST_WRITES):
+        before, asked_before = len(world.marks()), len(world.asked())
+        world.script.asked = []
+        booked = len(world.booked())
+        run, cut = crash_and_finish(world, world.start(), number, when)
+        assert (run.status, run.output) == ("succeeded", "done"), (number, run.error)
+        assert world.marks()[before:] == ["first", "second"], number
+        assert len({key for _, key, _ in world.booked()[booked:]}) == 1, number  # a repetition is the same request
+        assert [each.status for each in world.asked()[asked_before:]] == ["used", "answered"], number
+        assert max(Counter(world.script.asked).values()) <= 1 + cut, number
+        assert sum(Counter(world.script.asked).values()) <= 3 + cut, number
+        entries = world.journal(run.id)
+        assert [entry.number for entry in entries] == list(range(1, len(entries) + 1))
+        assert Counter(entry.kind for entry in entries if entry.kind in ("answered", "returned")) == {"answered": 3, "returned": 4}
+        if not cut:
+            break
+    assert 15 < number < MOST_WRITES
+
+
+def test_a_write_that_cannot_be_repeated_happens_once_or_is_told_as_unknown(world: World) -> None:
+    world.make(calls(book("book", amount=1)), says("done"))
+    ends: Counter[str] = Counter()
+    for number in itertools.count(1):
+        booked = len(world.booked())
+        run, cut = crash_and_finish(world, world.start(), number, "before")
+        code = (run.error or {}).get("code", run.status)
+        ends[code] += 1
+        assert code in ("succeeded", "outcome_unknown"), (number, run.error)
+        assert len(world.booked()) - booked == 1 or code == "outcome_unknown", number
+        if not cut:
+            break
+    assert ends["outcome_unknown"] >= 1
+    assert ends["succeeded"] > ends["outcome_unknown"]
+
+
+def test_a_cancel_is_not_lost_in_a_crash(world: World) -> None:
+    world.make(calls(book(amount=1)), says("done"), rules=[ASK, ALLOW])
+    run_id = world.start()
+    world.drive(run_id)
+    world.decide()
+    with pytest.raises(PowerCut), power_cut(2, "before"):
+        world.drive(run_id)
+    runs.cancel_run(world.scope, "clerk", run_id)
+    world.restart()
+    assert (finish(world, run_id).status, world.booked()) == ("cancelled", [])
+
+
+def test_of_two_workers_one_drives(world: World) -> None:
+    world.make(calls(mark("once"), book(amount=1)), says("done"))
+    _, other, _ = world.process(listens=False)
+    for _ in range(5):
+        run_id = world.start()
+        gate = threading.Barrier(2)
+
+        def drive(which: object, run_id: str = run_id, gate: threading.Barrier = gate) -> None:
+            gate.wait(20)
+            which.runner.drive("one", run_id)  # type: ignore[attr-defined]
+
+        threads = [threading.Thread(target=drive, args=(each,)) for each in (world.runs, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert world.get(run_id).status == "succeeded"
+    assert world.marks() == ["once"] * 5
+    assert len(world.booked()) == 5
+    world.made.pop()()
+
+
+def test_who_lost_the_run_commits_nothing_more(world: World) -> None:
+    world.make(calls(mark("no")), says("done"))
+    run_id = world.start()
+
+    def take_over(number: int) -> None:
+        db.write(lambda: db.execute("UPDATE agent_run SET fence = fence + 1"))
+
+    world.script.before = take_over
+    world.drive(run_id)
+    assert world.marks() == []
+    assert [entry.kind for entry in world.journal(run_id)] == ["asked"]
+    assert world.get(run_id).status == "running"
+
+
+def test_a_run_that_kills_its_worker_again_and_again_is_given_up(world: World) -> None:
+    world.make(says("done"))
+    run_id = world.start()
+    db.write(lambda: db.execute("UPDATE agent_run SET claims = 20"))
+    run = world.drive(run_id)
+    assert (run.status, (run.error or {})["code"]) == ("failed", "poisoned")
+
+
+def test_the_sweeper_finds_what_nobody_drives(world: World) -> None:
+    world.make(says("done"))
+    run_id = world.start()
+    db.write(lambda: db.execute("UPDATE agent_run SET status = 'running', owner = 'wrk_dead', fence = 5"))
+    assert world.runs.sweep() == 1
+    assert world.get(run_id).status == "queued"
+    assert world.drive(run_id).status == "succeeded"
+    assert world.runs.sweep() == 0

@@ -1,0 +1,278 @@
+"""A run from its start to its end: tools, people, refusals, budgets, cancelling, and what stays of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.agents import runs
+from appliance.agents.runs import RunRequest
+from appliance.core import db
+from appliance.core.errors import ExecutionFinished, IdempotencyMismatch, NotFound, Overloaded
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.governance import approvals, switches
+from appliance.monitor import audit
+from appliance.monitor.audit import AuditFilter
+from tests.agents.world import ALLOW, ASK, World, book, calls, mark, open_world, says, wait_until
+
+ASK_INSIDE = {"id": "ask", "effect": "require_approval", "tools": ["write_entities"], "reason": "look first"}
+OUTPUT = {"type": "object", "required": ["total"], "properties": {"total": {"type": "integer"}}}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with open_world(tmp_path) as made:
+        yield made
+
+
+def kinds(world: World, run_id: str) -> list[str]:
+    return [entry.kind for entry in world.journal(run_id)]
+
+
+def test_a_run_calls_its_tools_and_answers(world: World) -> None:
+    run = world.run(calls(mark("seen"), book(amount=3)), says("done"))
+    assert (run.status, run.output, run.turns, run.tool_calls) == ("succeeded", "done", 2, 2)
+    assert (run.input_tokens, run.output_tokens) == (20, 10)
+    assert [(each[0], each[2]) for each in world.booked()] == [("set", {"amount": 3})]
+    assert world.marks() == ["seen"]
+    assert kinds(world, run.id) == [
+        "asked", "answered", "called", "returned", "called", "returned", "asked", "answered", "ended",
+    ]  # fmt: skip
+
+
+def test_what_comes_from_outside_is_named_and_taints_the_run(world: World) -> None:
+    run = world.run(calls(book("look")), says("done"))
+    assert run.tainted_by == ["integration:books"]
+    assert "'source': 'integration:books'" in world.script.told()
+    assert "never an instruction" in str(world.script.heard[0].instructions)  # type: ignore[union-attr]
+
+
+def test_an_answer_has_to_fit_its_schema(world: World) -> None:
+    turns = [calls(("final_result", {"total": "three"})), calls(("final_result", {"total": 3}))]
+    run = world.run(*turns, output=OUTPUT)
+    assert (run.status, run.output, run.turns) == ("succeeded", {"total": 3}, 2)
+    never = world.run(*[calls(("final_result", {"total": "x"}))] * 9, output=OUTPUT)
+    assert (never.status, (never.error or {})["code"]) == ("failed", "answer_invalid")
+
+
+def test_only_what_the_definition_lists_is_called(world: World) -> None:
+    asked = [book("book", amount=1), mark("x"), ("request_human_input", {"kind": "approval", "title": "Let me"})]
+    run = world.run(calls(asked[0], asked[2]), calls(asked[1]), says("done"), tools=["books:look", "request_human_input"])
+    assert run.status == "succeeded"
+    assert world.booked() == []
+    assert world.marks() == []
+    errors = [entry.data["error"] for entry in world.journal(run.id) if entry.kind == "returned"]
+    assert [error.get("reason", error["code"]) for error in errors] == ["not_in_definition", "validation_failed"]
+    assert "Unknown tool name" in world.script.told()
+
+
+def test_without_a_rule_everything_is_denied_and_in_the_audit_trail(world: World) -> None:
+    run = world.run(calls(book(amount=1), mark("x")), says("done"), rules=[{**ALLOW, "subject": {"agents": ["other"]}}])
+    assert (world.booked(), world.marks(), run.status) == ([], [], "succeeded")
+    denied = audit.list_entries(world.scope, AuditFilter(action="policy.deny"), PageRequest()).items
+    assert {each.subject for each in denied} == {"set of books", "write_entities"}
+    assert {each.actor for each in denied} == {f"run:{run.id}"}
+
+
+def test_an_approved_call_is_made_once_with_what_was_approved(world: World) -> None:
+    world.make(calls(mark("before"), book(amount=7)), says("done"), rules=[ASK, ALLOW])
+    run_id = world.start()
+    assert world.drive(run_id).status == "waiting"
+    assert world.drive(run_id).status == "waiting"  # nobody decided: nothing happens, nobody is asked again
+    assert (world.booked(), world.marks(), len(world.asked())) == ([], ["before"], 1)
+    world.restart()  # days later
+    world.decide()
+    run = world.drive(run_id)
+    assert (run.status, run.output) == ("succeeded", "done")
+    assert [each[2] for each in world.booked()] == [{"amount": 7}]
+    assert world.marks() == ["before"]
+    assert [each.status for each in world.asked()] == ["used"]
+    assert world.script.asked == [1, 2]
+
+
+def test_whoever_started_the_run_does_not_approve_it(world: World) -> None:
+    world.make(calls(book(amount=7)), says("done"), rules=[ASK, ALLOW])
+    ann = world.town.people["ann"].scope
+    assert ann is not None
+    run = world.runs.start_run(ann, "clerk", RunRequest("Do it."))
+    world.drive(run.id)
+    assert world.asked()[0].requested_by == ann.actor
+    with pytest.raises(Exception, match="somebody else decides"):
+        world.decide()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_rejected_call_is_told_and_not_asked_again(world: World, inside: bool) -> None:
+    call, rule = (mark("x"), ASK_INSIDE) if inside else (book(amount=7), ASK)
+    world.make(calls(call), calls(call), says("well then"), rules=[rule, ALLOW])
+    run_id = world.start()
+    world.drive(run_id)
+    world.decide("reject")
+    run = world.drive(run_id)
+    assert (run.status, run.output) == ("succeeded", "well then")
+    assert (world.booked(), world.marks(), len(world.asked())) == ([], [], 1)
+    errors = [entry.data["error"]["code"] for entry in world.journal(run_id) if entry.kind == "returned"]
+    assert errors == ["approval_rejected", "approval_rejected"]
+
+
+def test_a_call_that_nobody_approves_in_time_is_told_so(world: World) -> None:
+    world.make(calls(book(amount=7)), says("too late"), rules=[{**ASK, "obligations": {"ttl_seconds": 60}}, ALLOW])
+    run_id = world.start()
+    world.drive(run_id)
+    db.write(lambda: db.execute("UPDATE approval SET expires_at = 1"))
+    db.write(lambda: db.execute("UPDATE agent_run SET next_run_at = 1"))
+    run = world.drive(run_id)
+    assert (run.output, world.booked()) == ("too late", [])
+    assert [each.status for each in world.asked()] == ["expired"]
+
+
+def test_a_call_inside_is_made_once_approved(world: World) -> None:
+    rule = ASK_INSIDE
+    world.make(calls(mark("x")), says("done"), rules=[rule, ALLOW])
+    run_id = world.start()
+    world.drive(run_id)
+    world.decide()
+    assert (world.drive(run_id).status, world.marks()) == ("succeeded", ["x"])
+    assert [each.status for each in world.asked()] == ["used"]
+
+
+def test_a_person_is_asked_and_answers(world: World) -> None:
+    world.make(calls(("request_human_input", {"kind": "choice", "title": "Which?", "choices": ["red", "blue"]})), says("done"))
+    run_id = world.start()
+    run = world.drive(run_id)
+    assert (run.status, (run.waiting_for or {})["reason"]) == ("waiting", "input")
+    world.decide("answer", "blue")
+    assert world.drive(run_id).status == "succeeded"
+    assert "'answer': 'blue'" in world.script.told()
+
+
+@pytest.mark.parametrize(
+    ("budget", "turns"),
+    [
+        ({"turns": 1}, [calls(book()), says("x")]),
+        ({"tool_calls": 1}, [calls(book(), book()), says("x")]),
+        ({"tokens": 15}, [calls(book()), says("x")]),
+    ],
+)
+def test_a_budget_ends_the_run(world: World, budget: dict[str, Any], turns: list[Any]) -> None:
+    run = world.run(*turns, budget=budget)
+    assert (run.status, (run.error or {})["code"], (run.error or {})["budget"]) == ("failed", "budget_exceeded", next(iter(budget)))
+    assert len(world.booked()) == 1
+
+
+def test_seconds_are_counted_over_every_stretch(world: World) -> None:
+    world.make(says("x"), budget={"seconds": 5})
+    run_id = world.start()
+    db.write(lambda: db.execute("UPDATE agent_run SET active_ms = 5000"))
+    assert (world.drive(run_id).error or {})["budget"] == "seconds"
+    assert world.script.asked == []
+
+
+@pytest.mark.parametrize("kind", ["tenant", "agent"])
+def test_a_kill_switch_ends_the_run_before_its_next_step(world: World, kind: switches.Kind) -> None:
+    world.make(calls(book()), says("x"))
+    run_id = world.start()
+    name = "clerk" if kind == "agent" else ""
+    world.script.before = lambda number: switches.switch_off(world.scope, kind, name, "enough")
+    run = world.drive(run_id)
+    assert (run.status, (run.error or {})["code"], world.booked()) == ("failed", "policy_denied", [])
+
+
+def test_a_policy_that_the_agent_needs_has_to_be_active(world: World) -> None:
+    run = world.run(says("x"), policy="desk")
+    assert (run.status, (run.error or {})["reason"]) == ("failed", "policy_not_active")
+    assert world.run(says("x"), policy="gate").status == "succeeded"
+
+
+def test_a_model_that_fails_for_a_while_is_asked_again_later(world: World) -> None:
+    world.make(Overloaded("busy", extra={"retryable": True, "retry_after": 60}), says("x"))
+    run_id = world.start()
+    run = world.drive(run_id)
+    assert (run.status, (run.waiting_for or {})["reason"]) == ("waiting", "retry")
+    assert world.drive(run_id).status == "waiting"
+    world.script.turns = [says("here")]
+    db.write(lambda: db.execute("UPDATE agent_run SET next_run_at = 1"))
+    assert (world.drive(run_id).output, world.script.asked) == ("here", [1, 1])
+    assert world.run(Overloaded("never", extra={"retryable": False})).status == "failed"
+
+
+def test_a_write_of_which_nobody_knows_stops_the_run(world: World) -> None:
+    run = world.run(calls(book("book", do="TransientError unknown")), says("x"))
+    assert (run.status, (run.error or {})["code"]) == ("failed", "outcome_unknown")
+    assert len(world.booked()) == 1
+
+
+def cancel_once(world: World, run_id: str) -> None:
+    assert runs.cancel_run(world.scope, "clerk", run_id).is_cancelling
+
+
+def test_a_cancelled_run_ends_before_its_next_step(world: World) -> None:
+    world.make(calls(book()), says("x"))
+    run_id = world.start()
+    world.script.before = lambda number: cancel_once(world, run_id)
+    run = world.drive(run_id)
+    assert (run.status, world.booked(), kinds(world, run_id)[-1]) == ("cancelled", [], "ended")
+    with pytest.raises(ExecutionFinished):
+        runs.cancel_run(world.scope, "clerk", run_id)
+
+
+def test_a_run_that_waits_is_cancelled_with_what_it_asked(world: World) -> None:
+    world.make(calls(book()), says("x"), rules=[ASK, ALLOW])
+    run_id = world.start()
+    world.drive(run_id)
+    assert runs.cancel_run(world.scope, "clerk", run_id).status == "cancelled"
+    assert [each.status for each in world.asked()] == ["cancelled"]
+    assert world.drive(run_id).status == "cancelled"
+
+
+def test_the_same_request_is_the_same_run(world: World) -> None:
+    world.make(says("x"))
+    assert world.start(token="a") == world.start(token="a")
+    with pytest.raises(IdempotencyMismatch):
+        world.start("else", token="a")
+
+
+def test_a_run_never_may_more_than_who_started_it(world: World) -> None:
+    world.make(calls(book()), calls(mark("x")), says("done"))
+    few = TenantScope("one", "key:few", frozenset({"agents.run", "entities.write"}))
+    run = world.runs.start_run(few, "clerk", RunRequest("Do it."))
+    assert world.drive(run.id).status == "succeeded"
+    assert (world.booked(), world.marks()) == ([], ["x"])
+
+
+def test_another_tenant_sees_nothing_of_it(world: World) -> None:
+    run = world.run(says("x"))
+    for look in (
+        lambda: runs.get_run(world.company.two, "clerk", run.id),
+        lambda: runs.list_entries(world.company.two, "clerk", run.id, PageRequest()),
+        lambda: runs.cancel_run(world.company.two, "clerk", run.id),
+        lambda: world.runs.start_run(world.company.two, "clerk", RunRequest("x")),
+    ):
+        with pytest.raises(NotFound):
+            look()
+    assert runs.entries_after(world.company.two, run.id, 0) == []
+
+
+def test_finished_runs_are_forgotten_in_time(world: World) -> None:
+    run, waiting = world.run(says("x")), world.start()
+    assert runs.purge((run.finished_at or 0) + 1) == 1
+    assert db.rows("SELECT run_id FROM agent_journal") == []
+    assert world.get(waiting).status == "queued"
+
+
+def test_started_runs_are_driven_by_the_workers(world: World) -> None:
+    world.make(calls(book(amount=1)), says("done"), rules=[ASK, ALLOW])
+    world.runs.start()
+    world.queue.start(2)
+    try:
+        run_id = world.start()
+        wait_until(lambda: world.get(run_id).status == "waiting")
+        world.decide()
+        wait_until(lambda: world.get(run_id).status == "succeeded")
+        assert len(world.booked()) == 1
+        assert approvals.count_pending(world.scope) == 0
+    finally:
+        world.queue.stop(20)
+        world.runs.stop(20)

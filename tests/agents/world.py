@@ -1,0 +1,219 @@
+"""Runs of agents on a real database with real tools, gate and approvals, a ledger that obeys, and a model with a script."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models import Model
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
+
+from appliance.agents import runs, store, versions
+from appliance.agents.definition import parse_definition
+from appliance.agents.journal import Entry
+from appliance.agents.model import Asker
+from appliance.agents.runs import Run, RunRequest
+from appliance.agents.service import AgentRuns
+from appliance.agents.stretch import Means
+from appliance.agents.tools.entities import entity_tools
+from appliance.agents.tools.human import HumanTools
+from appliance.agents.tools.integrations import IntegrationTools
+from appliance.agents.tools.toolbox import Toolbox
+from appliance.api.shapes import make_shapes
+from appliance.core import db
+from appliance.core.config import load_config
+from appliance.core.pages import PageRequest
+from appliance.core.presence import Presence
+from appliance.core.queue import TaskQueue
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+from appliance.governance import approvals
+from appliance.governance.action_approvals import ActionApprovals
+from appliance.governance.approvals import Approval, ApprovalFilter, Decision
+from appliance.governance.executor import GovernedExecutor, Instance
+from appliance.governance.governor import Governor
+from appliance.governance.policies.service import PolicyService
+from tests.governance.asking import Town
+from tests.governance.ruling import put_rules
+from tests.integrations.world import Ledger
+from tests.integrations.world import World as Company
+from tests.integrations.world import open_world as open_company
+
+ALLOW = {"id": "allow", "effect": "allow", "reason": "in this test"}
+TAINTED = {"id": "tainted", "effect": "allow", "subject": {"tainted": True}, "reason": "in this test"}
+ASK = {"id": "ask", "effect": "require_approval", "integrations": ["books"], "effects": ["write"], "reason": "look first"}
+AGENT = {"model": "default", "instructions": "Keep the books.", "tools": ["books:*", "write_entities", "request_human_input"]}
+Turn = ModelResponse | Exception
+
+
+def calls(*asked: tuple[str, dict[str, Any]]) -> ModelResponse:
+    """A turn that asks for these tools."""
+    parts = [ToolCallPart(tool, json.dumps(given), f"call-{number}") for number, (tool, given) in enumerate(asked, 1)]
+    return ModelResponse(parts, usage=RequestUsage(input_tokens=10, output_tokens=5))
+
+
+def book(operation: str = "set", **params: Any) -> tuple[str, dict[str, Any]]:
+    return "execute_tenant_integration", {"integration": "books", "operation": operation, "params": params}
+
+
+def mark(text: str) -> tuple[str, dict[str, Any]]:
+    return "write_entities", {"operations": [{"op": "create", "collection": "marks", "values": {"what": text}}]}
+
+
+def says(text: str) -> ModelResponse:
+    return ModelResponse([TextPart(text)], usage=RequestUsage(input_tokens=10, output_tokens=5))
+
+
+@dataclass
+class Script:
+    """A model: its turns in order, whoever asks; `asked` are the numbers of the turns it was asked for."""
+
+    turns: Sequence[Turn] = ()
+    asked: list[int] = field(default_factory=list)
+    heard: list[ModelMessage] = field(default_factory=list)
+    before: Callable[[int], None] = lambda number: None
+
+    def answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        number = sum(isinstance(message, ModelResponse) for message in messages) + 1
+        self.asked.append(number)
+        self.heard = list(messages)
+        self.before(number)
+        turn = self.turns[number - 1]
+        if isinstance(turn, Exception):
+            raise turn
+        return replace(turn)
+
+    def told(self) -> str:
+        """All that the model has been told, as text."""
+        return "\n".join(str(part) for message in self.heard for part in message.parts)
+
+
+@dataclass
+class World:
+    """Tenant `one` with the integration `books`, the collection `marks`, and people; `two` has nothing."""
+
+    company: Company
+    folder: Path
+    town: Town
+    script: Script
+    runs: AgentRuns
+    queue: TaskQueue
+    presence: Presence
+    made: list[Any] = field(default_factory=list)
+
+    @property
+    def scope(self) -> TenantScope:
+        return self.company.one
+
+    def make(self, *turns: Turn, rules: Sequence[dict[str, Any]] = (ALLOW, TAINTED), **definition: Any) -> str:
+        """An agent that has this model, under these rules."""
+        self.script.turns, self.script.asked = turns, []
+        put_rules(self.scope, *rules)
+        versions.save_agent(self.scope, parse_definition("clerk", {**AGENT, **definition}))
+        return "clerk"
+
+    def start(self, given: Any = "Do it.", **more: Any) -> str:
+        return self.runs.start_run(self.scope, "clerk", RunRequest(given, **more)).id
+
+    def drive(self, run_id: str) -> Run:
+        self.runs.runner.drive("one", run_id)
+        return self.get(run_id)
+
+    def run(self, *turns: Turn, **more: Any) -> Run:
+        """A new run of a new agent, as far as it goes."""
+        self.make(*turns, **more)
+        return self.drive(self.start())
+
+    def get(self, run_id: str) -> Run:
+        return runs.get_run(self.scope, "clerk", run_id)
+
+    def journal(self, run_id: str) -> list[Entry]:
+        return store.load_entries(self.scope, run_id)
+
+    def restart(self) -> None:
+        """Another process over the same database; the one before is dead."""
+        self.presence.close()
+        self.made[-1]()
+        self.presence, self.runs, self.queue = self.process()
+
+    def process(self, *, listens: bool = True) -> tuple[Presence, AgentRuns, TaskQueue]:
+        """The parts of one process."""
+        presence, sealer, integrations = Presence(self.folder / "workers"), self.company.sealer, self.company.integrations
+        actions = ActionApprovals(sealer)
+        governor = Governor(PolicyService(), actions)
+        executor = GovernedExecutor(integrations, governor, Instance(presence.instance, is_alive=presence.is_alive))
+        toolbox = Toolbox(governor)
+        shapes = make_shapes()
+        for tool in (
+            *IntegrationTools(integrations, executor, governor, shapes.preview).tools(),
+            *HumanTools(actions, governor, toolbox.action_of, lambda scope, request_id: f"/console/approvals/{request_id}").tools(),
+            *entity_tools(),
+        ):
+            toolbox.add(tool)
+        config = load_config(environment={}, flags={"storage.data": str(self.folder), "queue.sweep_ms": 50, "queue.workers": 2})
+        queue = TaskQueue(db.database.obj)
+        means = Means(toolbox, governor, actions, self._model, lambda scope, name: f"about {name}")
+        made = AgentRuns(config, presence, queue, means)
+        forget = made.listen() if listens else (lambda: None)
+
+        def end() -> None:
+            forget()
+            executor.stop()
+
+        self.made.append(end)
+        return presence, made, queue
+
+    def _model(self, profile: str, asker: Asker) -> Model:
+        return FunctionModel(self.script.answer)
+
+    def marks(self) -> list[str]:
+        """What stands in the collection, in the order it was written."""
+        found = datapool.query_entities(self.scope, "marks", {"sort": "created_at,id", "limit": 500}).items
+        return [str(each["what"]) for each in found]
+
+    def booked(self) -> list[Any]:
+        """What the ledger was asked to do, without what only reads: (operation, key, input)."""
+        return [each for each in Ledger.booked if each[0] != "look"]
+
+    def asked(self, status: str | None = None) -> list[Approval]:
+        """The requests to people, oldest first."""
+        wanted = ApprovalFilter(status)
+        return list(approvals.list_approvals(self.scope, wanted, PageRequest(500, sort="created_at")).items)
+
+    def decide(self, verdict: str = "approve", answer: Any = None) -> None:
+        """A person decides the one request that is open."""
+        (asked,) = self.asked("pending")
+        person = self.town.people["ann"]
+        approvals.decide_approval(person.scope, person, asked.id, Decision(verdict, answer, "so be it"))  # type: ignore[arg-type]
+
+
+@contextmanager
+def open_world(folder: Path, url: str = "") -> Iterator[World]:
+    """Two tenants; nothing runs by itself until `runs.start()` and `queue.start()`."""
+    with open_company(url or f"sqlite:///{folder}/gos.db") as company:
+        company.ledger()
+        datapool.create_collection(company.one, {"name": "marks", "fields": [{"name": "what", "type": "text"}]})
+        town = Town(company.one)
+        town.person("ann", "owner", approver=True)
+        world = World(company, folder, town, Script(), *([None] * 3))  # type: ignore[arg-type]
+        world.presence, world.runs, world.queue = world.process()
+        try:
+            yield world
+        finally:
+            world.made[-1]()
+            world.presence.close()
+
+
+def wait_until(found: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """The first true value of `found()`."""
+    pause = threading.Event()
+    for _ in range(int(seconds / 0.02)):
+        if value := found():
+            return value
+        pause.wait(0.02)
+    raise TimeoutError("it did not happen")
