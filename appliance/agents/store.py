@@ -8,7 +8,7 @@ from typing import Any
 from appliance.core import clock, db
 from appliance.core.scope import TenantScope
 
-from .journal import Entry, Journal, Kind
+from .journal import Entry, Journal
 
 FINISHED = ("succeeded", "failed", "cancelled")
 
@@ -118,11 +118,7 @@ def load_entries(scope: TenantScope, run_id: str, after: int = 0, most: int = 10
         "ORDER BY number LIMIT ?",
         (scope.tenant_id, run_id, after, most),
     )
-    return [_entry(*row) for row in found]
-
-
-def _entry(kind: Kind, turn: int, call: int, data: str, number: int, at: int) -> Entry:
-    return Entry(kind, turn, call, json.loads(data), number, at)
+    return [Entry(kind, turn, call, json.loads(data), number, at) for kind, turn, call, data, number, at in found]
 
 
 def wake(tenant_id: str, run_id: str) -> bool:
