@@ -18,7 +18,7 @@ from appliance.governance.questions import LONGEST_MS, NOWHERE, Origin, parse_re
 from appliance.governance.subjects import SkillUsed, Subject
 from appliance.monitor import audit
 
-_NEXT_STEP = {
+NEXT_STEP = {
     "pending": "it is not decided yet; wait for the decision, at its review_url",
     "rejected": "it was rejected; ask for another action, or ask again with a better reason",
     "expired": "its time is over; ask for a new approval",
@@ -120,7 +120,7 @@ class ActionApprovals:
         else:
             reason = _REASON_OF.get(asked.status, "pending")
         kind = ApprovalRequired if reason == "pending" else PolicyDenied
-        return kind(f"the approval {approval_id} does not hold: {_NEXT_STEP[reason]}", extra={"reason": reason} | extra)
+        return kind(f"the approval {approval_id} does not hold: {NEXT_STEP[reason]}", extra={"reason": reason} | extra)
 
     def read_action(self, scope: TenantScope, approval_id: str) -> StoredAction:
         """The action that a request is about, as it is kept; NotFound, also when it is about none."""

@@ -1,6 +1,7 @@
 """What executions ask of people, as keys see it."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from appliance.core.pages import PageRequest
@@ -85,6 +86,14 @@ def test_a_key_asks_for_an_action_which_is_done_once_as_approved(ours: Resources
     assert again["reason"] == "used"
     entries = ours.ask("GET", f"/logs/audit?subject={asked['id']}&action=approval.refuse")
     assert [json.loads(each["fields"])["reason"] for each in entries] == ["used", "digest_differs", "pending"]
+
+
+def test_the_example_of_the_manual_can_be_asked(ours: Resources) -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "approvals.md").read_text()
+    body = json.loads(manual.partition("```json")[2].partition("```")[0])
+    body["action"]["arguments"] |= {"integration": ours.integration(), "operation": "get", "params": {"url": "/orders"}}
+    asked = ours.ask("POST", "/approvals", body | {"idempotency_key": fresh("order")})
+    assert (asked["reason"], asked["status"]) == (body["reason"], "pending")
 
 
 def test_what_is_asked_is_checked(ours: Resources) -> None:

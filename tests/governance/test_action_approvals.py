@@ -1,8 +1,10 @@
 """An approved action is dispatched once, as it was approved, and every refusal says why."""
 
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from appliance.core import clock, db, migrations
 from appliance.core.errors import ApplianceError, Conflict, IdempotencyMismatch, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals
-from appliance.governance.action_approvals import ActionApprovals, Wish
+from appliance.governance.action_approvals import NEXT_STEP, ActionApprovals, Wish
 from appliance.governance.actions import Canonical, StoredAction, canonical_action
 from appliance.governance.approvals import Approval
 from appliance.governance.policies.decision import Decision, Obligations, ToolAction
@@ -296,6 +298,11 @@ def test_a_wrong_digest_is_no_action(one: Town) -> None:
     forged = Canonical(canonical_action(one.scope, subject, ACTION, "p1").text, "f")
     with pytest.raises(ApplianceError, match="is not the one with its digest"):
         db.write(lambda: APPROVALS.consume_action(one.scope, asked.id, forged, "call:1"))
+
+
+def test_the_manual_tells_every_reason_of_a_refusal() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "approvals.md").read_text()
+    assert set(re.findall(r"^\| `([a-z_]+)` \|", manual, re.MULTILINE)) == {"unknown", *NEXT_STEP}
 
 
 def test_requests_of_no_execution_stay_when_executions_go(one: Town) -> None:
