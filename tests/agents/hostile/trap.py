@@ -1,16 +1,18 @@
 """A tenant with everything an attack could want, foreign systems that count, and people who answer."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from appliance.agents.tools.tool import Caller
 from appliance.connectors.testing import Answer, LoopbackServer, Received
-from appliance.core import clock, db
+from appliance.core import clock, db, yaml12
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
@@ -44,14 +46,19 @@ GUARD: list[dict[str, Any]] = [
     {"id": "orders", "effect": "allow", "subject": {"agents": ["triage"]}, "integrations": ["erp"], "operations": ["post"],
      "effects": ["write"], "reason": "triage orders"},
     {"id": "rows", "effect": "allow", "subject": {"agents": ["triage"]}, "tools": ["write_entities"], "reason": "triage files"},
-    {"id": "no-collector", "effect": "deny", "subject": {"via": ["agent", "mcp"]}, "integrations": ["collector"],
-     "reason": "models send nothing out"},
 ]  # fmt: skip
 """What a careful tenant says: its agent may even order by itself, as long as nothing from outside has spoken to it."""
 OPEN: list[dict[str, Any]] = [
     {"id": "open", "effect": "allow", "reason": "governance taken out"},
     {"id": "open-tainted", "effect": "allow", "subject": {"tainted": True}, "reason": "governance taken out"},
 ]
+
+
+def outward() -> Any:
+    """The policy that docs/connectors.md shows, under which models send nothing out."""
+    page = (Path(__file__).parents[3] / "docs" / "connectors.md").read_text("utf-8")
+    (text,) = re.findall(r"^# policies/outward.yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return yaml12.load(text)
 
 
 class _Everywhere(dict[str, Callable[[Received], Answer]]):
@@ -254,11 +261,16 @@ class Trap:
         return AgentRun(self.running.services.tools, Caller(scope, subject))
 
     def govern(self, rules: list[dict[str, Any]]) -> None:
-        """These rules hold from now on."""
+        """These rules hold from now on, with those of the manual unless governance is taken out."""
         if self.governed is rules:
             return
         self.governed = rules
         policies, system = PolicyService(), service.system_scope("trap")
+        policies.put_draft(system, "outward", outward())
+        if rules is OPEN:
+            policies.deactivate(system, "outward")
+        else:
+            policies.activate(system, "outward")
         policies.put_draft(system, "guard", {"mode": "enforce", "rules": rules})
         policies.activate(system, "guard")
 
