@@ -62,7 +62,7 @@ def run_pull(args: argparse.Namespace) -> int:
     with connected(args) as caller:
         response = caller.call("GET", "/solutions/export", params={"drafts": str(args.drafts).lower()})
     if left_out := response.headers.get("GOS-Left-Out"):
-        print(f"left out: {left_out}: too large for a solution; deploy it with gos deploy", file=sys.stderr)
+        print(f"left out: {left_out}: too large for a solution; send it by itself, a WebApp with gos deploy", file=sys.stderr)
     changed = write_folder(args.dir, _merged(args.dir, read_archive(response.content, ArchiveLimits(10_000))))
     if args.json:
         print(json.dumps({"changed": list(changed)}, ensure_ascii=False, indent=2))
@@ -94,6 +94,7 @@ def run_check(args: argparse.Namespace) -> int:
             print(f"warning: {problem.describe()}", file=sys.stderr)
     refuse(problems)
     counts = {name: len(getattr(solution, name)) for name in ("processes", "collections", "integrations", "webapps")}
+    counts |= {name: count for name in ("agents", "policies", "skills") if (count := len(getattr(solution, name)))}
     counted = ", ".join(f"{count} {name}" for name, count in counts.items())
     say(args, f"{solution.name}: {counted}, no error found", solution=solution.name, **counts)
     return 0

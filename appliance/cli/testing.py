@@ -45,7 +45,7 @@ def run_tests(args: argparse.Namespace) -> int:
         services = appliance.services
         tenants.create_tenant(TENANT, "Tests")
         scope = tenants.system_scope(TENANT)
-        set_up(scope, services.sealer, Tools(services.pool, services.integrations), solution)
+        set_up(scope, services.sealer, Tools(services.pool, services.integrations, skills=services.skills), solution)
         found = chain(
             run_rule_cases(services.pool, solution, args.only),
             (run_case(services.processes, scope, case) for case in cases if args.only in f"{case.file} {case.name}"),

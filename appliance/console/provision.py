@@ -26,6 +26,6 @@ def provide_tenant(services: Services, user_id: str, login: str) -> str | None:
     tenant_id = db.write(provide)
     if tenant_id is not None:
         # Its code was checked when it was released, so that no sandbox place is waited for while somebody signs in.
-        tools = Tools(None, services.integrations)
+        tools = Tools(None, services.integrations, skills=services.skills)
         apply_solution(tenants.system_scope(tenant_id), tools, starter_solution(order_system_url(services.config)))
     return tenant_id

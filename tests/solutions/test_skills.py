@@ -3,6 +3,7 @@
 import io
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,9 @@ from appliance.agents.skills.trust import approve_skill
 from appliance.core.errors import ApplianceError, Conflict
 from appliance.solutions.archive import write_zip
 from appliance.solutions.definition import read_solution
+from appliance.solutions.folder import write_folder
 from tests.agents.skills.conftest import member
-from tests.solutions.conftest import Place, make_solution
+from tests.solutions.conftest import Gos, Place, make_solution
 from tests.solutions.test_definition import problems_of
 from tests.solutions.test_service import actions_of
 
@@ -91,6 +93,13 @@ def test_what_is_wrong_with_a_skill_is_told_with_its_file() -> None:
     assert found["SKILLS/returns/SKILL.md"].startswith("SKILLS/returns/SKILL.md: its name is 'other', its folder is 'returns'")
     assert found["SKILLS/returns/a.md"].startswith("SKILLS/returns/a.md: line 1, column 4 has U+200B")
     assert "SKILLS/<name>/" in found["SKILLS/stray.md"]
+
+
+def test_a_folder_is_checked_without_an_appliance(gos: Gos, tmp_path: Path) -> None:
+    write_folder(tmp_path / "shop", {path: text.encode() for path, text in with_skill().items()})
+    assert gos("check", tmp_path / "shop")[1].endswith("0 webapps, 1 skills, no error found\n")
+    (tmp_path / "shop/SKILLS/returns/references/link.md").symlink_to("limits.md")
+    assert "link.md is a link" in gos("check", tmp_path / "shop")[2]
 
 
 def test_a_key_needs_the_scope_of_skills(make_place: Callable[..., Place]) -> None:

@@ -73,6 +73,7 @@ def folder(tmp_path: Path) -> Path:
         **{
             "processes/take/process.yaml": PROCESS, "processes/take/rules/price.json": json.dumps(price),
             "processes/take/rules/price.tests.yaml": TABLE, "tests/take.yaml": yaml12.dump(CASES),
+            "SKILLS/thrift/SKILL.md": "---\nname: thrift\ndescription: Spend little.\n---\nSpend little.\n",
         }
     )  # fmt: skip
     write_folder(tmp_path / "solution", {path: text.encode() for path, text in files.items()})
