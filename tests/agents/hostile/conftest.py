@@ -11,7 +11,7 @@ from .trap import Trap
 
 @pytest.fixture(scope="session")
 def built(running: Running) -> Iterator[Trap]:
-    with running.api("trap") as client, running.api("globex") as theirs:
+    with running.api("trap") as client, running.api("lair") as theirs:
         trap = Trap(running, client, theirs)
         trap.build()
         yield trap

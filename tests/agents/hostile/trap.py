@@ -111,7 +111,7 @@ class Outside:
 
 @dataclass
 class Trap:
-    """The tenant `trap`, and `globex`, which is nobody's business."""
+    """The tenant `trap`, and `lair`, which is nobody's business."""
 
     running: Running
     client: httpx.Client
@@ -170,7 +170,7 @@ class Trap:
         self.ask("POST", f"/processes/{name}/publish", {})
 
     def _their_approval(self) -> str:
-        scope = self.running.tenant("globex")
+        scope = self.running.tenant("lair")
         return self._request(scope, "approval")
 
     def _request(self, scope: TenantScope, kind: str) -> str:
@@ -295,7 +295,7 @@ class Trap:
         rows = datapool.query_entities(self.scope, "traps", {"limit": 500}).items
         apps = db.rows("SELECT id, published_version FROM webapp WHERE tenant_id = 'trap'")
         switches = db.rows("SELECT * FROM switched_off ORDER BY 1, 2, 3")
-        theirs = approvals.get_approval(self.running.tenant("globex"), self.names["their_approval"]).status
+        theirs = approvals.get_approval(self.running.tenant("lair"), self.names["their_approval"]).status
         return {
             "rows": sorted(str(each["note"]) for each in rows), "kept": self.names["entity"] in [each["id"] for each in rows],
             "webapps": apps, "switches": switches, "policies": PolicyService().compiled(self.scope).version, "theirs": theirs,
