@@ -11,6 +11,7 @@ from appliance.solutions.services import Services
 
 from . import (
     about,
+    agents,
     approvals,
     certificates,
     connecting,
@@ -39,8 +40,8 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, approvals, certificates, connecting, datapool, documents, domains, dry_runs, executions, failures, integrations, keys,
-    logs, processes, replay, retention, retry_plan, shares, sign_in, skills, traffic, visiting, webapps,
+    about, agents, approvals, certificates, connecting, datapool, documents, domains, dry_runs, executions, failures,
+    integrations, keys, logs, processes, replay, retention, retry_plan, shares, sign_in, skills, traffic, visiting, webapps,
 )  # fmt: skip
 
 

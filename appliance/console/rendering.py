@@ -23,6 +23,7 @@ MENU = (
     ("integrations", "Integrations", "integrations.read", "integration"),
     ("documents", "Documents", "documents.read", "document"),
     ("webapps", "WebApps", "webapps.read", "webapp"),
+    ("agents", "Agents", "agents.read", "agent"),
     ("skills", "Skills", "skills.read", "skill"),
     ("keys", "API keys", "keys.read", "key"),
     ("about", "About", None, "about"),
