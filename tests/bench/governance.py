@@ -1,0 +1,86 @@
+"""What governing a call costs: the gate's own decision and note on a real database, and a whole call with and without it.
+
+.venv/bin/python -m tests.bench.governance
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from appliance.connectors.traffic import Traffic
+from appliance.core import db
+from appliance.governance.describing import describe
+from appliance.governance.requests import ActionRequest
+from appliance.governance.subjects import Subject
+from appliance.integrations.calls import Shot, log_to_process
+from tests.governance.ruling import make_governor, put_rules
+from tests.integrations.world import World, open_world
+
+RULES, ROUNDS = 200, 1_000
+DECISION_AIM_MS, CALL_AIM_MS = 0.2, 2.0
+INPUT = {"amount": 7, "note": "for the roof"}
+
+
+def rule(number: int) -> dict[str, Any]:
+    slug = "books" if number % 10 == 0 else f"system-{number % 20}"
+    test = {"integrations": [slug], "operations": ["b*"], "when": {"input": {"amount": {"_gt": number}}}}
+    return {"id": f"r{number}", "effect": "allow", "reason": "bench", **test}
+
+
+def measure(work: Callable[[], object]) -> tuple[float, float]:
+    """Median and 99th percentile in ms."""
+    taken = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        work()
+        taken.append((time.perf_counter() - began) * 1000)
+    return statistics.median(taken), statistics.quantiles(taken, n=100)[98]
+
+
+def tell(name: str, found: tuple[float, float], aim: float | None = None) -> None:
+    aimed = f"  aim {aim} ms: {'met' if found[0] <= aim else 'MISSED'}" if aim is not None else ""
+    print(f"{name:58} {found[0]:8.3f} ms   p99 {found[1]:8.3f} ms{aimed}")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, open_world(f"sqlite:///{folder}/gos.db") as world:
+        world.ledger()
+        put_rules(world.one, *(rule(number) for number in range(RULES)))
+        run(world)
+
+
+def run(world: World) -> None:
+    """Print every figure."""
+    governor, subject = make_governor(world.sealer), Subject("key:test", "rest")
+    ready = world.integrations.ready(world.one, "books")
+    action = describe(ready, "book", "write", dict(INPUT))
+    decided = measure(lambda: governor.consider(world.one, subject, action))
+    tell(f"decision, {RULES} rules, with kill switches", decided, DECISION_AIM_MS)
+
+    def govern() -> None:
+        described = describe(ready, "book", "write", dict(INPUT))
+        governor.refuse_switched_off(world.one, subject, described)
+        governor.permit(world.one, subject, described).record()
+
+    tell("all that the gate adds to a call", measure(govern), CALL_AIM_MS)
+    look = ready.installed.actions["look"]
+
+    def bare() -> None:
+        given = world.integrations.ready(world.one, "books")
+        world.integrations.calls.make(given, Shot(look, INPUT, "k", 30.0, log_to_process, Traffic()))
+
+    without, request = measure(bare), ActionRequest("books", "look", INPUT)
+    whole = measure(lambda: world.executor.execute(world.one, request))
+    touch = "UPDATE integration SET checked_at = ? WHERE id = 'books'"
+    durable = measure(lambda: db.write(lambda: db.execute(touch, (time.monotonic_ns(),))))
+    tell("the connector alone, without record or gate", without)
+    tell("one durable write", durable)
+    tell("a governed read: gate, call and its durable record", whole)
+    over = whole[0] - without[0]
+    print(f"{'overhead of a governed call over the connector':58} {over:8.3f} ms, of it one durable write {durable[0]:.3f} ms")
+
+
+if __name__ == "__main__":
+    main()
