@@ -39,6 +39,7 @@ SCOPES: dict[str, str] = {
 }
 ALL = frozenset(SCOPES)
 NEVER_OF_AGENTS = frozenset({"policies.write"})
+"""What the run of an agent may not do, whoever started it: it never changes what judges it."""
 ROLES = ("viewer", "operator", "builder", "owner")
 
 _VIEWER = frozenset(name for name in SCOPES if name.endswith(".read"))
@@ -52,11 +53,6 @@ _BY_ROLE = {"viewer": _VIEWER, "operator": _OPERATOR, "builder": _BUILDER, "owne
 def scopes_of_role(role: str) -> frozenset[str]:
     """What a signed-in person with this role may do."""
     return _BY_ROLE[role]
-
-
-def scopes_of_agent(scopes: Iterable[str]) -> frozenset[str]:
-    """What the run of an agent may do that somebody with these scopes started: it never changes what judges it."""
-    return frozenset(scopes) - NEVER_OF_AGENTS
 
 
 def check_scopes(names: Iterable[str], *, pointer: str = "/scopes") -> list[str]:

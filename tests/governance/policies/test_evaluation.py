@@ -49,7 +49,8 @@ def test_the_stricter_rule_wins_whatever_the_order_and_the_policy() -> None:
             decision = judged(AGENT, WRITE, first, q=policy(second))
             assert decision.verdict == verdict
             assert [told.partition(": ")[2] for told in decision.reasons] == [reason]
-    assert judged(AGENT, WRITE, allow, q=policy(allow)).rules == ("p/allow", "q/allow")
+    for documents in ({"p": policy(allow), "q": policy(allow)}, {"q": policy(allow), "p": policy(allow)}):
+        assert judged(AGENT, WRITE, **documents).rules == ("p/allow", "q/allow")
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ import re
 
 import pytest
 
+from appliance.conditions.tree import GROUPS, OPERATORS
 from appliance.connectors.contract import EFFECTS
 from appliance.core import yaml12
+from appliance.governance.policies.compiled import record_of
 from appliance.governance.policies.decision import Facts, ToolAction
 from appliance.governance.policies.evaluation import decide
 from appliance.governance.policies.language import MAX_BYTES, MAX_RULES, Rule
@@ -41,5 +43,9 @@ def test_the_page_shows_policies_and_decisions() -> None:
 def test_the_page_names_every_member_and_the_limits() -> None:
     members = set(Rule.model_fields) - {"id"}
     assert [name for name in members if f"`{name}`" not in PAGE] == []
+    assert [name for name in (*OPERATORS, *GROUPS) if name not in PAGE] == []
+    known = record_of(Facts(Subject("key:k", "rest"), ToolAction("x", "read", {})))
+    assert f"`subject` has `{' '.join(known['subject'])}`" in PAGE.replace("\n", " ")
+    assert f"`action` has `{' '.join(known['action'])}`" in PAGE.replace("\n", " ")
     assert f"{MAX_RULES} rules and {MAX_BYTES >> 10} KiB each, {MAX_POLICIES} policies" in PAGE
     assert f"{MAX_ACTIVE_RULES:,} active rules" in PAGE

@@ -13,7 +13,7 @@ from appliance.governance.policies import service as module
 from appliance.governance.policies.models import PolicyVersionRow
 from appliance.governance.policies.service import PolicyService
 from appliance.monitor import audit
-from appliance.tenants.scopes import SCOPES, scopes_of_agent, scopes_of_role
+from appliance.tenants.scopes import NEVER_OF_AGENTS, SCOPES, scopes_of_role
 from tests.governance.policies.facts import AGENT, KEY, action, policy, rule
 from tests.integrations.world import World
 
@@ -116,11 +116,11 @@ def test_only_people_and_keys_with_the_scope_change_policies(world: World) -> No
     for verb in verbs:
         with pytest.raises(ScopeMissing):
             verb(writer)
-        for actor in ("execution:exe_1", "agent:clerk"):
+        for actor in ("execution:exe_1", "agent:clerk", "run:run_1"):
             with pytest.raises(PolicyDenied, match="not by what the policies judge"):
                 verb(TenantScope("one", actor, frozenset(SCOPES)))
     assert policies.get_policy(world.one, "erp").active_version is None
-    assert scopes_of_agent(SCOPES) == frozenset(SCOPES) - {"policies.write"}
+    assert "policies.write" in NEVER_OF_AGENTS
     assert ["policies.write" in scopes_of_role(role) for role in ("viewer", "operator", "builder", "owner")] == [False] * 3 + [True]
 
 
