@@ -3,9 +3,9 @@
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +13,20 @@ from xml.etree import ElementTree
 
 from appliance.core.config import Config, load_config
 from appliance.core.errors import NotFound
-from appliance.solutions.cases import read_cases
-from appliance.solutions.definition import read_solution, refuse
+from appliance.core.scope import TenantScope
+from appliance.llm.lending import Lent, borrow_profiles, bring_home, lend_profiles, used_here
+from appliance.llm.service import LanguageModels
+from appliance.llm.usage import Used
+from appliance.solutions.agent_cases import AgentCase
+from appliance.solutions.agent_testing import run_agent_case
+from appliance.solutions.cases import Case, read_cases
+from appliance.solutions.definition import Solution, read_solution, refuse
 from appliance.solutions.folder import read_folder, read_test_files
 from appliance.solutions.service import Tools
 from appliance.solutions.testing import CaseOutcome, run_case, run_rule_cases, set_up
 from appliance.tenants import service as tenants
 
-from .output import add_json
+from .output import add_json, opened_store
 
 if TYPE_CHECKING:
     from appliance.app import Appliance
@@ -32,6 +38,7 @@ def add_commands(commands: Any) -> None:
     test = commands.add_parser("test", help="run the cases and test tables of a solution folder")
     test.add_argument("dir", type=Path)
     test.add_argument("--only", default="", metavar="TEXT", help="only cases whose file or name has this text in it")
+    test.add_argument("--tenant", metavar="NAME", help="also run the cases of agents, with this tenant's LLM profiles")
     test.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit XML report")
     add_json(test)
     test.set_defaults(run=run_tests)
@@ -39,23 +46,64 @@ def add_commands(commands: Any) -> None:
 
 def run_tests(args: argparse.Namespace) -> int:
     solution = read_solution(read_folder(args.dir))
-    cases, problems = read_cases(read_test_files(args.dir))
+    given, problems = read_cases(read_test_files(args.dir))
     refuse(problems)
-    with _place(args) as appliance:
+    cases = [case for case in given if args.only in f"{case.file} {case.name}"]
+    of_agents = [case for case in cases if isinstance(case, AgentCase)]
+    with _lent(args, solution, of_agents) as loan, _place(args) as appliance:
         services = appliance.services
         tenants.create_tenant(TENANT, "Tests")
         scope = tenants.system_scope(TENANT)
         set_up(scope, services.sealer, Tools(services.pool, services.integrations, skills=services.skills), solution)
-        found = chain(
-            run_rule_cases(services.pool, solution, args.only),
-            (run_case(services.processes, scope, case) for case in cases if args.only in f"{case.file} {case.name}"),
-        )
-        outcomes = [_tell(args, outcome) for outcome in found]
-    if not outcomes:
+        with loan.borrowed(services.llm, scope):
+            found = chain(
+                run_rule_cases(services.pool, solution, args.only),
+                (run_case(services.processes, scope, case) for case in cases if isinstance(case, Case)),
+                (run_agent_case(services, scope, case) for case in of_agents if args.tenant),
+            )
+            outcomes = [_tell(args, outcome) for outcome in found]
+    left_out = 0 if args.tenant else len(of_agents)
+    if not outcomes and not left_out:
         raise NotFound(f"there is nothing to test: write tests/<name>.yaml in {args.dir}, or rules/<name>.tests.yaml in a process")
     if args.junit is not None:
         args.junit.write_bytes(junit(solution.name, outcomes))
-    return _conclude(args, solution.name, outcomes)
+    return _conclude(args, solution.name, outcomes, left_out)
+
+
+@dataclass
+class _Loan:
+    """LLM profiles of the tenant's own appliance while they are used elsewhere, and what they are to be charged for it."""
+
+    lent: Sequence[Lent] = ()
+    used: Mapping[str, Used] = field(default_factory=dict)
+
+    @contextmanager
+    def borrowed(self, models: LanguageModels, scope: TenantScope) -> Iterator[None]:
+        borrow_profiles(models, scope, self.lent)
+        try:
+            yield
+        finally:
+            self.used = used_here(scope, self.lent)
+
+
+@contextmanager
+def _lent(args: argparse.Namespace, solution: Solution, cases: Sequence[AgentCase]) -> Iterator[_Loan]:
+    """The profiles that the agents of these cases need, from the appliance of this machine; what they cost is booked there."""
+    if not args.tenant or not cases:
+        yield _Loan()
+        return
+    from appliance.app.parts import make_language_models
+
+    config: Config = args.load()
+    slugs = [solution.agents[case.agent].model for case in cases if case.agent in solution.agents]
+    with opened_store(config) as sealer:
+        home = tenants.system_scope(tenants.get_tenant(args.tenant).id)
+        loan = _Loan(lend_profiles(make_language_models(config, sealer), home, slugs))
+    try:
+        yield loan
+    finally:
+        with opened_store(config):
+            bring_home(home, dict(loan.used))
 
 
 @contextmanager
@@ -69,6 +117,8 @@ def _place(args: argparse.Namespace) -> Iterator["Appliance"]:
             "storage.data": folder, "logs.level": "error", "sandbox.runtimes": own.sandbox.runtimes, "sandbox.processes": 1,
             "sandbox.slots": 2,
         }  # fmt: skip
+        if args.tenant:  # whose models may be anywhere that its appliance reaches
+            flags |= {"egress.allow": list(own.egress.allow), "egress.ca_file": own.egress.ca_file}
         appliance = build(load_config(environment={}, flags=flags))
         try:
             appliance.start()
@@ -93,13 +143,16 @@ def _tell(args: argparse.Namespace, outcome: CaseOutcome) -> CaseOutcome:
     return outcome
 
 
-def _conclude(args: argparse.Namespace, name: str, outcomes: Sequence[CaseOutcome]) -> int:
+def _conclude(args: argparse.Namespace, name: str, outcomes: Sequence[CaseOutcome], left_out: int) -> int:
     failed = sum(not outcome.ok for outcome in outcomes)
     if args.json:
         shown = [{"ok": outcome.ok, **asdict(outcome)} for outcome in outcomes]
-        print(json.dumps({"solution": name, "passed": len(outcomes) - failed, "failed": failed, "cases": shown}, indent=2))
+        about = {"solution": name, "passed": len(outcomes) - failed, "failed": failed, "left_out": left_out}
+        print(json.dumps(about | {"cases": shown}, indent=2))
     else:
         print(f"{name}: {len(outcomes) - failed} passed, {failed} failed")
+        if left_out:
+            print(f"left out: {left_out} of agents, which need a model; name the tenant whose LLM profiles answer with --tenant")
     return 1 if failed else 0
 
 

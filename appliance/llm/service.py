@@ -187,7 +187,7 @@ class LanguageModels:
         self, scope: TenantScope, slug: str, origin: Origin, ends: float, run: Callable[[Line, Generated], ApplianceError | None]
     ) -> Generated:
         """What it came to with the profile, or else with the first of its fallbacks that answers."""
-        first = self._open(scope, slug)
+        first = self.open_profile(scope, slug)
         told = Generated()
         ready, also = first, _NONE
         for other in (None, *first.profile.fallbacks):
@@ -196,7 +196,7 @@ class LanguageModels:
                     break
                 if not self.has_profile(scope, other):
                     continue
-                ready, also = self._open(scope, other), patterns_of(first.profile)
+                ready, also = self.open_profile(scope, other), patterns_of(first.profile)
             client = EgressClient(self._egress)
             try:
                 told.error = run(Line(scope, client, ready, origin, ends, also), told)
@@ -204,7 +204,8 @@ class LanguageModels:
                 client.close()
         return told
 
-    def _open(self, scope: TenantScope, slug: str) -> Ready:
+    def open_profile(self, scope: TenantScope, slug: str) -> Ready:
+        """The profile with its key, for whoever asks a model; NotFound."""
         row = scope.find(ProfileRow, id=slug)
         if row is None:
             raise NotFound(f"there is no LLM profile {slug!r} here; create it with POST /api/v1/llm-profiles")

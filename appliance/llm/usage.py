@@ -35,6 +35,9 @@ class Used:
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 
+    def minus(self, other: "Used") -> "Used":
+        return self.plus(Used(-other.calls, -other.input_tokens, -other.output_tokens, -other.cost_nano))
+
     def plus(self, other: "Used") -> "Used":
         return Used(
             self.calls + other.calls, self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens,
@@ -104,6 +107,11 @@ def settle(scope: TenantScope, reservation: Reservation, used: Used | None) -> N
     known = "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ?"
     if execution_id is not None and db.rows(known, (scope.tenant_id, execution_id)):
         _add(scope, "llm_execution_usage", ("execution_id", "profile"), (execution_id, reservation.profile), counted)
+
+
+def book(scope: TenantScope, slug: str, day: str, used: Used) -> None:
+    """Inside a write: what was used of a profile on that day without a reservation here."""
+    _add(scope, "llm_usage", ("profile", "day"), (slug, day), used)
 
 
 def _add(scope: TenantScope, table: str, keys: Sequence[str], values: Sequence[str], used: Used) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from appliance.core import yaml12
 from appliance.processes.reading import pointer_token
 from appliance.processes.versions import line_of
+from appliance.solutions.agent_cases import AGENT_CASE_MEMBERS, AgentCase, read_agent_expectation, read_answers
 from appliance.solutions.definition import Problem
 
 TESTS_FOLDER = "tests"
@@ -47,9 +48,9 @@ class Case:
     expect: Expectation
 
 
-def read_cases(files: Mapping[str, bytes]) -> tuple[list[Case], list[Problem]]:
+def read_cases(files: Mapping[str, bytes]) -> tuple[list[Case | AgentCase], list[Problem]]:
     """The cases of every `tests/<name>.yaml`, and what is wrong with them; `files` are those of the tests folder and its inputs."""
-    cases: list[Case] = []
+    cases: list[Case | AgentCase] = []
     problems: list[Problem] = []
     for path in sorted(files):
         if path.startswith(f"{TESTS_FOLDER}/") and path.endswith(".yaml"):
@@ -81,7 +82,7 @@ class _CaseReader:
                 self.problem(f"{pointer}/{pointer_token(name)}", f"{name[:60]!r} is not known here; known are {', '.join(known)}")
         return value
 
-    def read(self) -> list[Case]:
+    def read(self) -> list[Case | AgentCase]:
         try:
             data, self.lines = yaml12.load_with_lines(self.files[self.path].decode("utf8"))
         except UnicodeDecodeError:
@@ -90,12 +91,36 @@ class _CaseReader:
         except yaml12.YamlInvalid as error:
             self.problem("", error.message, line=error.line, column=error.column)
             return []
-        given = self.mapping(data, "", ("process", "records", "mocks", "cases"))
+        given = self.mapping(data, "", ("process", "agent", "records", "mocks", "cases"))
         listed = given.get("cases")
         if not isinstance(listed, list) or not listed:
             self.problem("/cases", "a file of tests has `cases`, a list of at least one")
             return []
-        return [case for index, value in enumerate(listed) if (case := self.case(given, value, index)) is not None]
+        if "agent" in given and "process" in given:
+            self.problem("/agent", "a file of tests is for a process or for an agent")
+        found = [self.any_case(given, value, index) for index, value in enumerate(listed)]
+        return [case for case in found if case is not None]
+
+    def any_case(self, around: Mapping[str, Any], value: Any, index: int) -> Case | AgentCase | None:
+        of_agent = "agent" in around or (isinstance(value, dict) and "agent" in value)
+        return self.agent_case(around, value, index) if of_agent else self.case(around, value, index)
+
+    def agent_case(self, around: Mapping[str, Any], value: Any, index: int) -> AgentCase | None:
+        before, pointer = len(self.problems), f"/cases/{index}"
+        given = self.mapping(value, pointer, AGENT_CASE_MEMBERS)
+        name, agent = given.get("name", f"case {index + 1}"), given.get("agent", around.get("agent"))
+        if not isinstance(name, str) or not isinstance(agent, str):
+            self.problem(pointer, "name and agent are texts")
+        # The case's own answers come first: the first that fits is given.
+        own = read_answers(self, given.get("mocks", {}), f"{pointer}/mocks")
+        shared = read_answers(self, around.get("mocks", {}), "/mocks")
+        records = {**self.records(around, ""), **self.records(given, pointer)}
+        expect = read_agent_expectation(self, given.get("expect", {}), f"{pointer}/expect")
+        text = given.get("input")
+        asked = text if isinstance(text, str) and "input_file" not in given else self.input(given, pointer)
+        if len(self.problems) > before:
+            return None
+        return AgentCase(self.path, self.lines.get(pointer), str(name), str(agent), asked, own, shared, records, expect)
 
     def case(self, around: Mapping[str, Any], value: Any, index: int) -> Case | None:
         before, pointer = len(self.problems), f"/cases/{index}"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from appliance.agents.answering import ERROR_CODES
 from appliance.connectors.declarative import connector_schema
 from appliance.connectors.registry import Installed, Registry
 from appliance.datapool.definition import ACCESS_VERBS, MAX_FIELDS, MAX_INDEX_FIELDS, MAX_INDEXES, NOT_YET, RESERVED_FIELDS
@@ -25,6 +26,7 @@ from appliance.processes.schema_parts import (
     shape,
     whole,
 )
+from appliance.solutions.agent_cases import AGENT_STATUSES, ORDERS
 from appliance.solutions.cases import CALL_MEMBERS, ERROR_MEMBERS, STATUSES, STEP_MEMBERS
 
 _ANYTHING: Shape = {}
@@ -181,8 +183,28 @@ def _cases() -> Shape:
         "expect": _expect(),
     }
     case = shape(members, (), **excluding_both("input", "input_file"))
-    whole_file = {"process": {"type": "string"}, "records": objects, "mocks": mocks, "cases": listed(case, minItems=1)}
-    return shape(whole_file, ("cases",))
+    of_process = {"process": {"type": "string"}, "records": objects, "mocks": mocks, "cases": listed(case, minItems=1)}
+    return {"anyOf": [shape(of_process, ("cases",)), _agent_cases(objects)]}
+
+
+def _agent_cases(objects: Shape) -> Shape:
+    error = shape({"code": {"enum": list(ERROR_CODES)}, "message": {"type": "string"}}, ("code",))
+    outputs = {"output": _ANYTHING, "outputs": listed(_ANYTHING, minItems=1), "error": error}
+    answer = shape({"when": {"type": "object"}, **outputs}) | one_of(*outputs)
+    mocks = {"type": "object", "additionalProperties": {"anyOf": [answer, listed(answer, minItems=1)]}}
+    calls = listed(shape({"tool": {"type": "string"}, "input": {"type": "object"}}, ("tool",)))
+    expected: Shape = {
+        "status": {"enum": list(AGENT_STATUSES)}, "error": shape({"code": {"type": "string"}, "message": {"type": "string"}}),
+        "output": _ANYTHING, "output_schema": {"type": "object"}, "output_where": {"type": "object"}, "calls": calls,
+        "order": {"enum": list(ORDERS)}, "never": calls, "most_turns": whole(1, 1_000),
+    }  # fmt: skip
+    agent: Shape = {"type": "string", "description": "The agent that is tested, with --tenant."}
+    members: Shape = {
+        "name": {"type": "string"}, "agent": agent, "input": {"type": ["object", "string"]}, "input_file": {"type": "string"},
+        "mocks": mocks, "records": objects, "expect": shape(expected),
+    }  # fmt: skip
+    case = shape(members, (), **excluding_both("input", "input_file"))
+    return shape({"agent": agent, "records": objects, "mocks": mocks, "cases": listed(case, minItems=1)}, ("cases",))
 
 
 def _mock() -> Shape:

@@ -29,7 +29,7 @@ _MOST_DIFFERENCES = 20
 class CaseOutcome:
     """How one case went: it holds when there are no problems.  `status`, `output` and `error` are what came out."""
 
-    kind: Literal["process", "rule"]
+    kind: Literal["process", "rule", "agent"]
     file: str
     line: int | None
     name: str
@@ -40,6 +40,8 @@ class CaseOutcome:
     output: Any = None
     error: Mapping[str, Any] | None = None
     logs: tuple[str, ...] = ()
+    agent: str = ""
+    usage: Mapping[str, Any] | None = None
 
     @property
     def ok(self) -> bool:
@@ -91,7 +93,7 @@ def run_case(flow: ProcessFlow, scope: TenantScope, case: Case) -> CaseOutcome:
         context_items=case.context.get("items", {}),
     )  # fmt: skip
     try:
-        with _kept(scope, case.records):
+        with kept(scope, case.records):
             run = flow.test_process(scope, case.process, request, offline=True)
     except ApplianceError as error:
         return replace(outcome, problems=tuple(_refusal(case, error)), duration_ms=_since(began), status="refused")
@@ -107,7 +109,8 @@ def _since(began: float) -> int:
 
 
 @contextmanager
-def _kept(scope: TenantScope, records: Mapping[str, list[Any]]) -> Iterator[None]:
+def kept(scope: TenantScope, records: Mapping[str, list[Any]]) -> Iterator[None]:
+    """The records are in DataPool as long as the block runs."""
     made: list[tuple[str, str]] = []
     try:
         for collection, values in ((name, each) for name, entities in records.items() for each in entities):
@@ -125,15 +128,15 @@ def _problems(case: Case, run: DryRun) -> Iterator[str]:
         why = f": {run.error['message']} (step {run.error.get('step', '-')})" if run.error else ""
         yield f"status: expected {expect.status}, found {run.status}{why}"
     elif expect.output:
-        yield from _differences("output", expect.output["output"], run.output)
+        yield from differences("output", expect.output["output"], run.output)
     if expect.error is not None and run.error is not None:
-        yield from _error_problems("error", expect.error, run.error)
+        yield from error_problems("error", expect.error, run.error)
     for name, wanted in expect.steps.items():
         yield from _step_problems(name, wanted, run)
     if expect.effects is not None:
-        yield from _differences("effects", expect.effects, _calls(run.effects))
+        yield from differences("effects", expect.effects, _calls(run.effects))
     if expect.calls is not None:
-        yield from _differences("calls", expect.calls, _calls(run.calls))
+        yield from differences("calls", expect.calls, _calls(run.calls))
     for name in run.unused_mocks:
         yield f"mocks: nothing asked for {name}"
 
@@ -142,13 +145,14 @@ def _refusal(case: Case, error: ApplianceError) -> Iterator[str]:
     """What is wrong with a case that never began."""
     if case.expect.status == "refused":
         told = " ".join([error.message, *(detail.message for detail in error.details)])
-        yield from _error_problems("error", case.expect.error or {}, {"code": error.code, "message": told})
+        yield from error_problems("error", case.expect.error or {}, {"code": error.code, "message": told})
         return
     yield error.message
     yield from (detail.message for detail in error.details if detail.message not in error.message)
 
 
-def _differences(what: str, expected: Any, found: Any) -> Iterator[str]:
+def differences(what: str, expected: Any, found: Any) -> Iterator[str]:
+    """Where `found` is not as expected, one sentence each."""
     differences = list(find_differences(expected, found))
     for each in differences[:_MOST_DIFFERENCES]:
         yield what + each.describe().replace("/:", ":", 1) if not each.pointer else what + each.describe()
@@ -156,7 +160,8 @@ def _differences(what: str, expected: Any, found: Any) -> Iterator[str]:
         yield f"{what}: and {len(differences) - _MOST_DIFFERENCES} more differences"
 
 
-def _error_problems(what: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+def error_problems(what: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    """What an error is not; of its message a part is enough."""
     for name, value in expected.items():
         there = found.get(name)
         if name == "message" and isinstance(value, str) and value in str(there):
@@ -175,16 +180,16 @@ def _step_problems(name: str, wanted: Mapping[str, Any], run: DryRun) -> Iterato
             yield f"{what}: it did not run"
         return
     if "outputs" in wanted:
-        yield from _differences(f"{what}/outputs", wanted["outputs"], [each.output for each in runs])
+        yield from differences(f"{what}/outputs", wanted["outputs"], [each.output for each in runs])
     last = runs[-1]
     for member in ("status", "result_source", "output"):
         if member in wanted:
-            yield from _differences(f"{what}/{member}", wanted[member], getattr(last, member))
+            yield from differences(f"{what}/{member}", wanted[member], getattr(last, member))
     if "error" in wanted:
         if last.error is None:
             yield f"{what}/error: there was none"
         elif isinstance(wanted["error"], Mapping):
-            yield from _error_problems(f"{what}/error", wanted["error"], last.error)
+            yield from error_problems(f"{what}/error", wanted["error"], last.error)
 
 
 def _calls(made: Any) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """A profile's model under pydantic-ai: whole runs over both protocols, in one thread, and what malformed turns come to."""
 
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from appliance.agents.tracing import Telemetry
 from appliance.connectors.egress import Egress
 from appliance.core import clock, db
 from appliance.core.crypto import Sealer
-from appliance.core.errors import AnswerInvalid, AnswerRefused, ApplianceError, BudgetExceeded, ConnectorFailed, NotFound
+from appliance.core.errors import AnswerInvalid, AnswerRefused, ApplianceError, BudgetExceeded, ConnectorFailed, NotFound, TimedOut
 from appliance.core.migrations import migrate
 from appliance.core.scope import TenantScope
 from appliance.llm import usage
@@ -54,11 +55,21 @@ class World:
         return agent
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    db.open_database(f"sqlite:///{tmp_path}/gos.db")
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database that each test begins with a copy of: making one takes longer than any of them."""
+    made = tmp_path_factory.mktemp("model") / "gos.db"
+    db.open_database(f"sqlite:///{made}")
     migrate()
     tenants.create_tenant("acme", "acme")
+    db.close_database()
+    return made
+
+
+@pytest.fixture
+def world(empty: Path, tmp_path: Path) -> Iterator[World]:
+    shutil.copy(empty, tmp_path / "gos.db")
+    db.open_database(f"sqlite:///{tmp_path}/gos.db")
     server = ModelServer(script("hello"))
     sealer = Sealer(b"k" * 32)
     reach = replace(Egress.of([f"127.0.0.1:{server.port}"]), max_answer_bytes=1 << 20)
@@ -84,6 +95,8 @@ def test_a_run_asks_for_tools_until_it_can_answer(world: World, kind: str) -> No
     assert [message.text for message in results] == ["echo a", "echo ü"]
     asked = next(message for message in last.messages if message.calls)
     assert [message.call_id for message in results] == [call.id for call in asked.calls]
+    if kind == "anthropic":  # which wants all results in one message
+        assert [message["role"] for message in last.body["messages"]] == ["user", "assistant", "user"]
     used = done.usage
     assert (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.requests) == (200, 40, 60, 2)
 
@@ -101,11 +114,19 @@ def test_a_structured_output_comes_by_a_tool_that_must_be_used(world: World, kin
 @KINDS
 def test_what_is_wrong_with_a_call_is_told_to_the_model(world: World, kind: str) -> None:
     world.profile(kind)
-    wrong = ["{not json", '{"text": NaN}', "[1]"] if kind == "openai" else [{"text": 5}]
-    calls = [Call("echo", arguments) for arguments in wrong] + [Call("format_disk", {})]
+    wrong = ["{not json", "[1]"] if kind == "openai" else [{"text": 5}]
+    calls = [Call("echo", arguments) for arguments in wrong]
+    calls += [Call("weigh", '{"grams": NaN}' if kind == "openai" else {"grams": "x"}), Call("format_disk", {})]
     world.server.turn = script(*calls, Answer(""), Call("echo", {"text": "right"}), "good")
-    done = run_alone(world.agent(retries=5).run("Go"))
-    assert done.output == "good"
+    agent, weighed = world.agent(retries=5), []
+
+    @agent.tool_plain
+    async def weigh(grams: float) -> str:
+        weighed.append(grams)
+        return "much"
+
+    done = run_alone(agent.run("Go"))
+    assert (done.output, weighed) == ("good", [])
     assert [text for text, _ in world.echoed] == ["right"]
     unknown = world.server.heard[len(calls)].messages
     assert any("format_disk" in message.text for message in unknown)
@@ -271,3 +292,32 @@ def test_the_obeying_model_does_what_stands_in_results_and_waits_for_what_it_nee
     calls = [part.tool_name for message in done.all_messages() for part in message.parts if isinstance(part, ToolCallPart)]
     assert calls == ["read", "fetch", "echo"]
     assert any(isinstance(part, ToolReturnPart) for message in done.all_messages() for part in message.parts)
+
+
+def test_a_turn_ends_when_the_run_has_no_more_time(world: World) -> None:
+    world.profile("openai")
+    silent = threading.Event()
+    world.server.turn = script(Answer("late", hold=silent))
+    model = ProfileModel(world.llm, "default", Asker(world.scope, "run_1", clock.monotonic() + 0.2))
+    try:
+        with pytest.raises(TimedOut):
+            run_alone(Agent(model).run("Go"))
+    finally:
+        silent.set()
+    assert usage.used_by_run(world.scope, "run_1").calls == 1  # it may have been generated, so it counts
+
+
+def test_a_conversation_goes_on_with_the_profile_that_another_falls_back_to(world: World) -> None:
+    world.profile("openai", fallbacks=["spare"])
+    spare = {"kind": "anthropic", "model": "other", "base_url": world.server.url}
+    world.llm.put_profile(world.scope, "spare", Profile.model_validate(spare), "sk-other")
+    answers = script(Call("echo", {"text": "a"}), Answer(status=503), "good")
+    world.server.turn = answers
+    done = run_alone(world.agent().run("Go"))
+    assert done.output == "good"
+    paths = [heard.path.rpartition("/")[2] for heard in world.server.heard]
+    assert paths == ["completions", "completions", "messages"]
+    assert [message.text for message in world.server.heard[-1].messages if message.role == "tool"] == ["echo a"]
+    last = done.all_messages()[-1]
+    assert isinstance(last, ModelResponse)
+    assert (last.provider_details or {})["profile"] == "spare"

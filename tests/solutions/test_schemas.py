@@ -160,6 +160,19 @@ def test_cases_have_a_schema(case: Any, right: bool) -> None:
     assert (SCHEMAS["cases"].problems({"process": "p", "cases": [case]}) == []) is right
 
 
+@pytest.mark.parametrize(
+    ("case", "right"),
+    [
+        ({"input": "go"}, True), ({"step": "a"}, False), ({"mocks": {"a": {"output": 1}}}, True), ({"mocks": {"a": {}}}, False),
+        ({"mocks": {"a": [{"when": {"x": 1}, "error": {"code": "conflict"}}]}}, True), ({"expect": {"order": "any"}}, True),
+        ({"mocks": {"a": {"error": {"code": "magic"}}}}, False), ({"expect": {"calls": [{"input": {}}]}}, False),
+        ({"expect": {"never": [{"tool": "a"}], "output_where": {"text": {"_eq": "x"}}, "most_turns": 3}}, True),
+    ],
+)  # fmt: skip
+def test_cases_of_agents_have_a_schema(case: Any, right: bool) -> None:
+    assert (SCHEMAS["cases"].problems({"agent": "a", "cases": [case]}) == []) is right
+
+
 def test_a_secret_written_out_is_marked_in_the_editor() -> None:
     document = yaml12.load(INTEGRATION)
     document["settings"]["auth"]["token"] = "swordfish"

@@ -1,0 +1,94 @@
+"""A run of an agent that is only tried: the real instructions, model, budgets and schemas, with tools that answer from a test.
+
+Nothing is durable and nothing is judged, as nothing is done; what the model costs is booked as always.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from appliance.core import clock, db, ids
+from appliance.core.errors import ApplianceError
+from appliance.core.scope import TenantScope
+from appliance.llm.usage import NANO
+
+from .answering import Answering, Unanswered
+from .calling import Calls, Wanted, told_error
+from .definition import LIST_ACTIONS, LOAD_SKILL, Definition
+from .journal import Entry, Journal
+from .store import Claim
+from .stretch import Means, Stretch
+from .tools.tool import Waiting
+from .turning import converse
+
+# They only read what the test itself has set up.
+_REAL = (LIST_ACTIONS, LOAD_SKILL)
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """How it ended: `output` of one that succeeded, `error` (code and message) of one that did not, and what it used."""
+
+    status: str
+    output: Any
+    error: Mapping[str, Any] | None
+    turns: int
+    usage: Mapping[str, Any]
+
+
+class _Rehearsal(Stretch):
+    """A stretch whose journal nobody keeps."""
+
+    def check(self) -> None:
+        """Only its time may be over."""
+        self._within("seconds", self.claim.active_now() / 1000, self.definition.budget.seconds)
+
+    def commit(self, *entries: Entry, also: Callable[[], Any] | None = None, changes: Mapping[str, Any] | None = None) -> None:
+        """What a turn cost is written, the entries are not."""
+        if also is not None:
+            db.write(also)
+        for number, entry in enumerate(entries, self.journal.last + 1):
+            self.journal.add(replace(entry, number=number))
+
+    def note_failure(self, turn: int, error: ApplianceError) -> None:
+        """A test does not wait for a provider that wants to be asked later."""
+        self.commit(also=self._settle)
+
+
+@dataclass(frozen=True)
+class _Answered(Calls):
+    """Calls that are looked at as always, and then answered by the test."""
+
+    answering: Answering
+
+    def _call(self, wanted: Wanted, approval_id: str | None) -> Mapping[str, Any]:
+        tool, arguments = wanted.tool, wanted.arguments
+        try:
+            if tool.name not in _REAL:
+                return self._answered(wanted, self.answering.answer(tool, arguments))
+            self.answering.note(tool, arguments)
+            result = tool.call(self.stretch.caller, arguments)
+        except ApplianceError as error:
+            return self._returned(wanted, {"ok": False, "error": told_error(error)})
+        if isinstance(result, Waiting):
+            raise Unanswered(tool.name)
+        return self._answered(wanted, result)
+
+
+def rehearse(scope: TenantScope, definition: Definition, given: Any, answering: Answering, means: Means) -> Rehearsed:
+    """What a run comes to with this input."""
+    run_id = ids.new("run")
+    acting = TenantScope(scope.tenant_id, f"run:{run_id}", scope.scopes)
+    claim = Claim(acting, run_id, definition.id, 0, 0, 0, given, clock.now_ms(), 0, clock.monotonic())
+    stretch = _Rehearsal(claim, Journal(), definition, lambda: 0, lambda: False)
+    output, error = None, None
+
+    try:
+        output = converse(stretch, means, _Answered(stretch, means, answering).perform)
+    except ApplianceError as failure:
+        error = {"code": failure.code, "message": failure.message}
+    except Unanswered as missing:
+        error = {"code": "unanswered", "message": f"the test has no answer for {missing}"}
+    used = claim.used
+    usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost": used.cost_nano / NANO}
+    return Rehearsed("failed" if error else "succeeded", output, error, used.turns, usage)

@@ -1,0 +1,141 @@
+"""The cases of agents in a solution's tests/ folder as typed data: what is asked, what tools answer, what is to come out; pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from appliance.agents.answering import ERROR_CODES, ToolAnswer, ToolUse
+from appliance.conditions import Condition, parse
+from appliance.connectors.schemas import Schema, SchemaInvalid, compile_schema
+from appliance.core.errors import ApplianceError
+
+Order = Literal["as_written", "any", "among_others"]
+ORDERS: tuple[Order, ...] = ("as_written", "any", "among_others")
+AGENT_STATUSES = ("succeeded", "failed")
+AGENT_CASE_MEMBERS = ("name", "agent", "input", "input_file", "mocks", "records", "expect")
+AGENT_EXPECT_MEMBERS = ("status", "error", "output", "output_schema", "output_where", "calls", "order", "never", "most_turns")
+USE_MEMBERS = ("tool", "input")
+ANSWER_MEMBERS = ("when", "output", "outputs", "error")
+
+
+@dataclass(frozen=True)
+class AgentExpectation:
+    """What is to come out; None means that it is free.  Members of objects that are not named are free."""
+
+    status: str = "succeeded"
+    error: Mapping[str, Any] | None = None
+    output: Mapping[str, Any] = field(default_factory=dict)  # {"output": …}, empty when it is free
+    schema: Schema | None = None
+    where: Condition | None = None
+    calls: tuple[ToolUse, ...] | None = None
+    order: Order = "as_written"
+    never: tuple[ToolUse, ...] = ()
+    most_turns: int | None = None
+
+
+@dataclass(frozen=True)
+class AgentCase:
+    """One test of an agent; `records` are kept in DataPool while it runs.
+
+    Its `own_answers` must all be asked for, unlike the `shared_answers` of its file.
+    """
+
+    file: str
+    line: int | None
+    name: str
+    agent: str
+    input: Any
+    own_answers: tuple[ToolAnswer, ...]
+    shared_answers: tuple[ToolAnswer, ...]
+    records: Mapping[str, list[Any]]
+    expect: AgentExpectation
+
+
+class Noting(Protocol):
+    """What a reader of a file offers: a place for problems, and objects with no members but the known ones."""
+
+    def problem(self, pointer: str, message: str) -> None: ...
+
+    def mapping(self, value: Any, pointer: str, known: tuple[str, ...] = ()) -> dict[str, Any]: ...
+
+
+def read_answers(reader: Noting, value: Any, pointer: str) -> tuple[ToolAnswer, ...]:
+    """`mocks`: per tool one answer, or a list of them with `when`."""
+    found: list[ToolAnswer] = []
+    for tool, given in reader.mapping(value, pointer).items():
+        at = f"{pointer}/{tool.replace('~', '~0').replace('/', '~1')}"
+        listed = given if isinstance(given, list) else [given]
+        places = [f"{at}/{index}" for index in range(len(listed))] if isinstance(given, list) else [at]
+        found += [_answer(reader, tool, each, place) for each, place in zip(listed, places, strict=True)]
+    return tuple(found)
+
+
+def _answer(reader: Noting, tool: str, value: Any, pointer: str) -> ToolAnswer:
+    given = reader.mapping(value, pointer, ANSWER_MEMBERS)
+    if sum(name in given for name in ("output", "outputs", "error")) != 1:
+        reader.problem(pointer, "a tool answers with one of output, outputs or error")
+    error = reader.mapping(given["error"], f"{pointer}/error", ("code", "message")) if "error" in given else None
+    if error is not None and error.get("code") not in ERROR_CODES:
+        reader.problem(f"{pointer}/error/code", f"this must be one of {', '.join(ERROR_CODES)}")
+    outputs = given.get("outputs", [given["output"]] if "output" in given else [])
+    if not isinstance(outputs, list) or ("outputs" in given and not outputs):
+        reader.problem(f"{pointer}/outputs", "this must be a list of at least one")
+        outputs = []
+    if ":" not in tool:
+        outputs = [reader.mapping(output, f"{pointer}/output") for output in outputs]
+    return ToolAnswer(tool, reader.mapping(given.get("when", {}), f"{pointer}/when"), tuple(outputs), error)
+
+
+def read_agent_expectation(reader: Noting, value: Any, pointer: str) -> AgentExpectation:
+    """`expect` of an agent's case."""
+    given = reader.mapping(value, pointer, AGENT_EXPECT_MEMBERS)
+    error = reader.mapping(given["error"], f"{pointer}/error", ("code", "message")) if "error" in given else None
+    status, order = given.get("status", "failed" if error else "succeeded"), given.get("order", ORDERS[0])
+    turns = given.get("most_turns")
+    if status not in AGENT_STATUSES:
+        reader.problem(f"{pointer}/status", f"this must be one of {', '.join(AGENT_STATUSES)}")
+    if order not in ORDERS:
+        reader.problem(f"{pointer}/order", f"this must be one of {', '.join(ORDERS)}")
+    if turns is not None and (type(turns) is not int or turns < 1):
+        reader.problem(f"{pointer}/most_turns", "this must be a whole number from 1")
+    if status != "succeeded" and any(name in given for name in ("output", "output_schema", "output_where")):
+        reader.problem(pointer, "only what succeeds has an output")
+    calls, never = (_uses(reader, given.get(name), f"{pointer}/{name}") for name in ("calls", "never"))
+    output = {"output": given["output"]} if "output" in given else {}
+    schema, where = _schema(reader, given, pointer), _where(reader, given, pointer)
+    return AgentExpectation(str(status), error, output, schema, where, calls, order, never or (), turns)
+
+
+def _uses(reader: Noting, value: Any, pointer: str) -> tuple[ToolUse, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        reader.problem(pointer, "this must be a list of calls, {tool, input}")
+        return None
+    found = []
+    for index, each in enumerate(value):
+        given = reader.mapping(each, f"{pointer}/{index}", USE_MEMBERS)
+        if not isinstance(given.get("tool"), str):
+            reader.problem(f"{pointer}/{index}/tool", "name the tool, or integration:operation")
+        found.append(ToolUse(str(given.get("tool")), reader.mapping(given.get("input", {}), f"{pointer}/{index}/input")))
+    return tuple(found)
+
+
+def _schema(reader: Noting, given: Mapping[str, Any], pointer: str) -> Schema | None:
+    if "output_schema" not in given:
+        return None
+    try:
+        return compile_schema(given["output_schema"])
+    except (SchemaInvalid, TypeError) as error:
+        reader.problem(f"{pointer}/output_schema", f"no JSON Schema that can be used: {str(error)[:300]}")
+        return None
+
+
+def _where(reader: Noting, given: Mapping[str, Any], pointer: str) -> Condition | None:
+    if "output_where" not in given:
+        return None
+    try:
+        return parse(given["output_where"], pointer=f"{pointer}/output_where")
+    except ApplianceError as error:
+        reader.problem(f"{pointer}/output_where", error.message)
+        return None

@@ -1,0 +1,83 @@
+"""Whether the run of an agent went as its case expects: its calls, what it never may, and what it answered; pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from appliance.agents.answering import Answering, ToolUse
+from appliance.agents.rehearsal import Rehearsed
+from appliance.conditions import matches
+from appliance.processes.expectations import find_differences
+from appliance.solutions.agent_cases import AgentCase, AgentExpectation
+from appliance.solutions.testing import differences, error_problems
+
+
+def judge(case: AgentCase, outcome: Rehearsed, told: Answering) -> Iterator[str]:
+    """Everything in which the run is not as expected."""
+    expect = case.expect
+    if told.problems:
+        yield from told.problems
+        return
+    if outcome.status != expect.status:
+        why = f": {outcome.error.get('code')}: {outcome.error.get('message')}" if outcome.error else ""
+        yield f"status: expected {expect.status}, found {outcome.status}{why}"
+    if expect.error is not None and outcome.error is not None:
+        yield from error_problems("error", expect.error, outcome.error)
+    if outcome.status == "succeeded":
+        yield from _output(expect, outcome.output)
+    yield from _calls(expect, told.calls)
+    if expect.most_turns is not None and outcome.turns > expect.most_turns:
+        yield f"most_turns: expected at most {expect.most_turns}, found {outcome.turns}"
+    yield from (f"mocks: nothing asked for {answer.shown}" for answer in told.unused() if answer in case.own_answers)
+
+
+def _output(expect: AgentExpectation, output: Any) -> Iterator[str]:
+    if expect.output:
+        yield from differences("output", expect.output["output"], output)
+    if expect.schema is not None:
+        yield from (f"output{problem.pointer}: {problem.message}" for problem in expect.schema.problems(output))
+    record = output if isinstance(output, Mapping) else {"text": output}
+    if expect.where is not None and not matches(expect.where, record):
+        yield f"output_where: it does not hold for {record}"
+
+
+def _calls(expect: AgentExpectation, made: Sequence[ToolUse]) -> Iterator[str]:
+    for refused in expect.never:
+        yield from (f"never: {use.tool} was called with {dict(use.input)}" for use in made if _fits(refused, use))
+    if expect.calls is None:
+        return
+    wanted = expect.calls
+    if expect.order == "as_written":
+        shown = [{"tool": use.tool, "input": dict(use.input)} for use in wanted]
+        yield from differences("calls", shown, [{"tool": use.tool, "input": dict(use.input)} for use in made])
+        return
+    taken = pair(wanted, made)
+    for place, use in enumerate(wanted):
+        if place not in taken.values():
+            yield f"calls/{place}: {use.tool} was not called with {dict(use.input)}"
+    if expect.order == "any":
+        for place, use in enumerate(made):
+            if place not in taken:
+                yield f"calls: {use.tool} was called with {dict(use.input)}, which is not expected"
+
+
+def pair(wanted: Sequence[ToolUse], made: Sequence[ToolUse]) -> dict[int, int]:
+    """As many expected calls as can be, each with a call of its own that fits it: made -> wanted (augmenting paths)."""
+    taken: dict[int, int] = {}
+
+    def find(place: int, tried: set[int]) -> bool:
+        for index, use in enumerate(made):
+            if index in tried or not _fits(wanted[place], use):
+                continue
+            tried.add(index)
+            if index not in taken or find(taken[index], tried):
+                taken[index] = place
+                return True
+        return False
+
+    for place in range(len(wanted)):
+        find(place, set())
+    return taken
+
+
+def _fits(wanted: ToolUse, use: ToolUse) -> bool:
+    return wanted.tool == use.tool and not any(find_differences(wanted.input, use.input))

@@ -1,0 +1,42 @@
+"""The cases of agents: each tried with the model of its profile in the tenant that only tests see."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from appliance.agents.answering import Answering
+from appliance.agents.rehearsal import rehearse
+from appliance.agents.versions import get_version
+from appliance.core import clock
+from appliance.core.errors import ApplianceError
+from appliance.core.scope import TenantScope
+from appliance.solutions.agent_cases import AgentCase
+from appliance.solutions.agent_judging import judge
+from appliance.solutions.services import Services
+from appliance.solutions.testing import CaseOutcome, kept
+
+
+def run_agent_case(services: Services, scope: TenantScope, case: AgentCase) -> CaseOutcome:
+    """One case: the records it wants are kept while it runs, tools answer as it says."""
+    began = clock.monotonic()
+    outcome = CaseOutcome("agent", case.file, case.line, case.name, "", (), agent=case.agent)
+    told = Answering((*case.own_answers, *case.shared_answers))
+    try:
+        definition = get_version(scope, case.agent).definition
+        with kept(scope, case.records):
+            rehearsed = rehearse(scope, definition, case.input, told, services.agents.runner.means)
+    except ApplianceError as error:
+        return replace(outcome, problems=tuple(_refusal(error)), duration_ms=_since(began), status="refused")
+    return replace(
+        outcome, problems=tuple(judge(case, rehearsed, told)), duration_ms=_since(began), status=rehearsed.status,
+        output=rehearsed.output, error=rehearsed.error, usage=rehearsed.usage,
+        logs=tuple(f"called {use.tool} with {dict(use.input)}" for use in told.calls),
+    )  # fmt: skip
+
+
+def _refusal(error: ApplianceError) -> Iterator[str]:
+    yield error.message
+    yield from (detail.message for detail in error.details if detail.message not in error.message)
+
+
+def _since(began: float) -> int:
+    return round((clock.monotonic() - began) * 1000)

@@ -1,0 +1,109 @@
+"""`gos test --tenant`: cases of agents, tried with the model behind the tenant's own profile, as a command."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.app import open_store
+from appliance.app.parts import make_language_models
+from appliance.core import db, yaml12
+from appliance.core.config import load_config
+from appliance.llm.service import Profile
+from appliance.solutions.folder import write_folder
+from appliance.tenants import service as tenants
+from tests.agents.model_server import Call, ModelServer, Said
+from tests.solutions.conftest import make_solution
+
+AGENT = {
+    "id": "triage", "name": "Triage", "model": "smart", "instructions": "Triage.", "tools": ["query_entities", "erp:post"],
+    "output": {"type": "object", "properties": {"verdict": {"type": "string"}}, "required": ["verdict"]},
+}  # fmt: skip
+GET = {"tool": "query_entities", "input": {"collection": "things"}}
+POST = {"integration": "erp", "operation": "post", "params": {"url": "/x"}}
+CASES = {
+    "agent": "triage",
+    "mocks": {"query_entities": {"output": {"items": [{"code": "a"}]}}},
+    "cases": [
+        {"name": "asks first", "input": "look", "expect": {
+            "calls": [GET], "never": [{"tool": "erp:post"}], "output": {"verdict": "a"}, "most_turns": 2,
+        }},
+        {"name": "writes", "input": {"do": "write"}, "mocks": {"erp:post": {"output": {"id": 1}}}, "expect": {
+            "calls": [{"tool": "erp:post", "input": {"url": "/x"}}],
+        }},
+        {"name": "must not write", "input": "write", "expect": {"never": [{"tool": "erp:post"}]}},
+        {"name": "says otherwise", "input": "look", "expect": {"output_where": {"verdict": {"_eq": "b"}}}},
+        {"name": "nobody", "agent": "gone", "input": "look"},
+    ],
+}  # fmt: skip
+
+
+def turn(messages: list[Said], tools: dict[str, object]) -> Call:
+    """Writes where the input says so, looks otherwise, then says what it found."""
+    results = [message.text for message in messages if message.role == "tool"]
+    if not results:
+        writes = "write" in next(message.text for message in messages if message.role == "user")
+        return Call("execute_tenant_integration", POST) if writes else Call("query_entities", {"collection": "things"})
+    return Call("final_result", {"verdict": "a" if '"code":"a"' in results[-1].replace(" ", "") else "?"})
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[tuple[Path, ModelServer]]:
+    """A solution with cases, and beside it the data of an appliance whose tenant acme has the profile."""
+    files = make_solution(**{"agents/triage.yaml": yaml12.dump(AGENT), "tests/triage.yaml": yaml12.dump(CASES)})
+    write_folder(tmp_path / "solution", {path: text.encode() for path, text in files.items()})
+    server = ModelServer(turn)
+    config = load_config(environment={}, flags={"storage.data": str(tmp_path / "data")})
+    sealer = open_store(config)
+    tenants.create_tenant("acme", "Acme")
+    profile = {"kind": "openai", "model": "small", "base_url": server.url, "price": {"input": 1.0, "output": 1.0}}
+    llm = make_language_models(config, sealer)
+    llm.put_profile(tenants.system_scope("acme"), "smart", Profile.model_validate(profile), "sk-home")
+    db.close_database()
+    yield tmp_path, server
+    server.close()
+
+
+def gos_test(folder: Path, server: ModelServer, *more: str) -> tuple[int, str, str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GOS_")}
+    environment |= {"GOS_DATA": str(folder / "data"), "GOS_EGRESS_ALLOW": f"127.0.0.1:{server.port}"}
+    command = [sys.executable, "-m", "appliance", "test", str(folder / "solution"), *more]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_cases_of_agents_are_tried_with_the_tenants_profile_which_is_charged(home: tuple[Path, ModelServer]) -> None:
+    folder, server = home
+    code, out, errors = gos_test(folder, server, "--tenant", "acme", "--json", "--junit", str(folder / "report.xml"))
+    assert out, errors
+    told = json.loads(out)
+    cases = {case["name"]: case for case in told["cases"]}
+    assert (code, told["passed"], told["failed"], told["left_out"]) == (1, 2, 3, 0), told
+    assert cases["asks first"]["ok"]
+    assert cases["asks first"]["output"] == {"verdict": "a"}
+    assert (cases["asks first"]["kind"], cases["asks first"]["agent"]) == ("agent", "triage")
+    assert cases["asks first"]["usage"] == {"input_tokens": 200, "output_tokens": 40, "cost": 0.00024}
+    assert cases["writes"]["ok"]
+    assert cases["must not write"]["problems"] == ["mocks: there is no answer for erp:post with {'url': '/x'}"]
+    assert cases["says otherwise"]["problems"] == ["output_where: it does not hold for {'verdict': 'a'}"]
+    assert "gone" in cases["nobody"]["problems"][0]
+    assert 'name="must not write"' in (folder / "report.xml").read_text()
+    assert {heard.headers["authorization"] for heard in server.heard} == {"Bearer sk-home"}
+    config = load_config(environment={}, flags={"storage.data": str(folder / "data")})
+    sealer = open_store(config)
+    try:
+        used = make_language_models(config, sealer).get_usage(tenants.system_scope("acme"), "smart").day
+    finally:
+        db.close_database()
+    assert (used.calls, used.cost_nano) == (len(server.heard), len(server.heard) * 120_000)
+
+
+def test_without_a_tenant_no_model_is_asked_and_it_is_said_what_was_left_out(home: tuple[Path, ModelServer]) -> None:
+    folder, server = home
+    code, out, errors = gos_test(folder, server)
+    assert (code, errors, server.heard) == (0, "", [])
+    assert "left out: 5 of agents" in out
