@@ -270,8 +270,9 @@ def test_a_policy_bounds_the_time_and_may_forbid_asking(one: Town) -> None:
         ends = ask(one, subject, judged(ttl_seconds=600), ttl_seconds=wished).request.expires_at
         assert ends is not None
         assert now + seconds * 1000 <= ends <= clock.now_ms() + seconds * 1000
-    with pytest.raises(ValidationFailed):
+    with pytest.raises(ValidationFailed) as caught:
         ask(one, subject, ttl_seconds=0)
+    assert [detail.pointer for detail in caught.value.details] == ["/ttl_seconds"]
     with pytest.raises(PolicyDenied, match="never"):
         ask(one, subject, Decision("deny", ("never",), "p1"))
 
