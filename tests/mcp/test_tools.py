@@ -67,7 +67,9 @@ def test_a_write_takes_an_approval_of_exactly_this_call_and_happens_once(
     collection = ours.collection()
     wanted = create(collection, "1")
     assert ask("write_entities", **wanted)["error"]["code"] == "approval_required"
-    asked = approval_of(ask, "write_entities", wanted)
+    once = fresh("ask-once")
+    asked = approval_of(ask, "write_entities", wanted, idempotency_key=once)
+    assert approval_of(ask, "write_entities", wanted, idempotency_key=once)["request_id"] == asked["request_id"]
     assert asked["status"] == "pending"
     assert asked["review_url"].endswith(f"/console/approvals/{asked['request_id']}")
     granted = {**wanted, "approval_id": asked["request_id"]}
