@@ -22,15 +22,15 @@ TOOLS = (
 )  # fmt: skip
 LOAD_SKILL, LIST_SKILLS = "load_tenant_skill", "list_tenant_skills"
 LIST_ACTIONS, CALL_ACTION = "list_tenant_integrations", "execute_tenant_integration"
-_BY_THEMSELVES = {
+UNLISTED = {
     LIST_SKILLS: "its skills are in the prompt; name them in skills",
     LOAD_SKILL: "it comes with skills; name them there",
     "get_human_input": "a run waits for the answer by itself",
     CALL_ACTION: "name what it may call as integration:operation",
     LIST_ACTIONS: "it comes with integration:operation",
 }
-_OPERATION = re.compile(r"[A-Za-z][\w.-]{0,99}", re.ASCII)
-_COST = 1_000.0
+OPERATION = r"[A-Za-z][A-Za-z0-9_.-]{0,99}"
+MOST_COST = 1_000.0
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Budget:
     seconds: int = 600
 
 
-_MOST = {"turns": 200, "tool_calls": 1_000, "tokens": 10_000_000, "seconds": 86_400}
+MOST_BUDGET = {"turns": 200, "tool_calls": 1_000, "tokens": 10_000_000, "seconds": 86_400}
 
 
 @dataclass(frozen=True)
@@ -168,14 +168,14 @@ class _Reader:
             slug, colon, operation = name.partition(":")
             pointer = f"/tools/{index}"
             if colon:
-                if self.slug(slug, pointer) and (operation == "*" or _OPERATION.fullmatch(operation)):
+                if self.slug(slug, pointer) and (operation == "*" or re.fullmatch(OPERATION, operation)):
                     actions.append((slug, operation))
                 else:
                     self.wrong(pointer, f"{name[:80]!r} is not integration:operation, nor integration:* for all of them")
-            elif name in _BY_THEMSELVES:
-                self.wrong(pointer, f"{name} is not listed: {_BY_THEMSELVES[name]}")
+            elif name in UNLISTED:
+                self.wrong(pointer, f"{name} is not listed: {UNLISTED[name]}")
             elif name not in TOOLS:
-                known = ", ".join(tool for tool in TOOLS if tool not in _BY_THEMSELVES)
+                known = ", ".join(tool for tool in TOOLS if tool not in UNLISTED)
                 self.wrong(pointer, f"{name[:80]!r} is no tool; known are {known}, and integration:operation")
             else:
                 tools.append(name)
@@ -198,17 +198,17 @@ class _Reader:
     def amount(self, member: str, value: Any) -> int | float | None:
         pointer = f"/budget/{member[:60]}"
         if member == "cost":
-            if type(value) in (int, float) and 0 < value <= _COST:
+            if type(value) in (int, float) and 0 < value <= MOST_COST:
                 return float(value)
-            self.wrong(pointer, f"cost is in the currency of the model's prices, more than 0 and at most {_COST:g}")
-        elif member not in _MOST:
+            self.wrong(pointer, f"cost is in the currency of the model's prices, more than 0 and at most {MOST_COST:g}")
+        elif member not in MOST_BUDGET:
             self.wrong(pointer, f"a budget has {', '.join(asdict(Budget()))}", "unknown_member")
         elif member == "seconds" and isinstance(value, str):
             return self.span(value, pointer)
-        elif type(value) is int and 1 <= value <= _MOST[member]:
+        elif type(value) is int and 1 <= value <= MOST_BUDGET[member]:
             return value
         else:
-            self.wrong(pointer, f"{member} is a whole number from 1 to {_MOST[member]}")
+            self.wrong(pointer, f"{member} is a whole number from 1 to {MOST_BUDGET[member]}")
         return None
 
     def span(self, text: str, pointer: str) -> int | None:
@@ -217,7 +217,7 @@ class _Reader:
         except ApplianceError as error:
             self.wrong(pointer, error.message)
             return None
-        if not 1 <= seconds <= _MOST["seconds"]:
+        if not 1 <= seconds <= MOST_BUDGET["seconds"]:
             self.wrong(pointer, "seconds is a duration from 1s to 24h")
             return None
         return seconds

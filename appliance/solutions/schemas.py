@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from appliance.agents.answering import ERROR_CODES
+from appliance.agents.schema import agent_schema
 from appliance.connectors.declarative import connector_schema
 from appliance.connectors.registry import Installed, Registry
 from appliance.datapool.definition import ACCESS_VERBS, MAX_FIELDS, MAX_INDEX_FIELDS, MAX_INDEXES, NOT_YET, RESERVED_FIELDS
@@ -50,6 +51,7 @@ def schema_files(registry: Registry) -> dict[str, Shape]:
         "cases": _cases,
         "connector": connector_schema,
         "policy": policy_schema,
+        "agent": agent_schema,
     }
     return {f"{name}.schema.json": {"$schema": _DIALECT, "title": name, **make()} for name, make in makers.items()}
 
