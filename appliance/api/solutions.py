@@ -1,12 +1,13 @@
 """/api/v1/solutions: plan, apply and export a solution folder."""
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from appliance.solutions import service
 from appliance.solutions.archive import LARGEST_BYTES, ArchiveLimits, read_archive, write_zip
+from appliance.solutions.changes import Action, Kind
 from appliance.solutions.definition import Solution, read_solution
 from appliance.solutions.deploying import load_published
 from appliance.solutions.exporting import export_solution as write_solution
@@ -38,9 +39,9 @@ class PlannedChangeView(View):
     `failed`: a WebApp whose version was made, and why that is not published.
     """
 
-    kind: Literal["connector", "secret", "collection", "integration", "process", "webapp", "agent", "skill"]
+    kind: Kind
     id: str
-    action: Literal["create", "update", "unchanged", "missing", "delete", "leftover"]
+    action: Action
     summary: str
     blocked: str | None = None
     failed: str | None = None

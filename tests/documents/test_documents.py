@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from appliance.agents.skills import service as skills
 from appliance.blobs.service import GRACE_MS, Blobs
 from appliance.core import clock, db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed, VersionConflict
@@ -45,7 +46,7 @@ def test_every_table_that_refers_to_a_blob_is_known_to_who_collects_them(documen
     refer = {table for table, names in columns.items() if {"tenant_id", "sha256"} <= names}
     # The newest of its revisions, what was said of a content, what was announced.
     not_holding = {"blob", "document", "document_review", "document_scan", "document_upload"}
-    assert refer - not_holding == set(service.HOLDERS) | set(webapps.HOLDERS)
+    assert refer - not_holding == set(service.HOLDERS) | set(webapps.HOLDERS) | set(skills.HOLDERS)
 
 
 def test_every_revision_stays_readable(documents: Documents, acme: TenantScope) -> None:

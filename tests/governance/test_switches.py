@@ -33,7 +33,7 @@ def test_what_is_switched_off_is_not_called_until_it_is_on(world: World) -> None
     switches.switch_on(world.one, "integration", "books")
     assert world.executor.execute(world.one, world.request()).status == "executed"
     actions = [each.action for each in audit.list_entries(world.one, audit.AuditFilter(subject="books"), PageRequest()).items]
-    assert sorted(actions) == ["integration.switch_off", "integration.switch_on"]
+    assert sorted(actions) == ["integration.create", "integration.switch_off", "integration.switch_on"]
 
 
 def test_a_poll_is_refused_too(world: World) -> None:

@@ -47,6 +47,19 @@ def test_a_scope_for_what_it_does_not_hold_is_not_needed(make_place: Callable[..
     assert place.send("apply", files | {"solution.yaml": "name: data\n"}).status_code == 200
 
 
+def test_what_governs_is_planned_over_http_like_everything_else(make_place: Callable[..., Place]) -> None:
+    place = make_place("solutions.apply", "policies.write", "skills.write", "agents.write")
+    files = {
+        "solution.yaml": "name: governed\n",
+        "policies/buying.yaml": "mode: enforce\nrules:\n  - {id: no, effect: deny, reason: not yet}\n",
+        "SKILLS/returns/SKILL.md": "---\nname: returns\ndescription: How returns are handled.\n---\nAsk first.\n",
+        "agents/clerk.yaml": "id: clerk\nname: Clerk\nmodel: house\ninstructions: Note it.\n",
+    }
+    planned = place.send("plan", files).json()["data"]["changes"]
+    assert {change["kind"]: change["action"] for change in planned} == {"policy": "create", "skill": "create", "agent": "create"}
+    assert place.send("apply", files).json()["data"]["applied"] is True
+
+
 def test_what_is_wrong_is_answered_by_the_codes_of_the_contract(place: Place, make_place: Callable[..., Place]) -> None:
     post = place.api.post
     assert post("/api/v1/solutions/apply", content=b"rubbish").json()["error"]["code"] == "invalid_request"
