@@ -34,7 +34,7 @@ class Used:
 
 @dataclass
 class Claim:
-    """The right to drive one run while `fence` is the row's; `scope` acts as the run, within the scopes of its starter."""
+    """The right to drive one run while `fence` is the row's; `scope` acts as the run, within the scopes of its `starter`."""
 
     scope: TenantScope
     run_id: str
@@ -49,6 +49,7 @@ class Claim:
     used: Used = field(default_factory=Used)
     skills: list[dict[str, Any]] = field(default_factory=list)
     tainted_by: list[str] = field(default_factory=list)
+    starter: str = ""
 
     def active_now(self) -> int:
         """Milliseconds of working so far."""
@@ -69,7 +70,7 @@ def claim(scope: TenantScope, row: Any, owner: str, lease_until: int) -> Claim |
     used = Used(row.turns, row.tool_calls, row.input_tokens, row.output_tokens, row.cost_nano)
     return Claim(
         acting, row.id, row.agent_id, row.version, row.fence + 1, row.claims, row.input, started, row.active_ms,
-        clock.monotonic(), used, list(row.skills), list(row.tainted_by),
+        clock.monotonic(), used, list(row.skills), list(row.tainted_by), row.actor,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from appliance.governance.policies.service import active_policies
 from appliance.governance.subjects import SkillUsed, Subject
 from appliance.llm.service import Generated
 from appliance.llm.usage import NANO
+from appliance.tenants.standing import refuse_departed
 
 from . import store
 from .definition import Definition
@@ -111,14 +112,15 @@ class Stretch:
     # -- what may stop it
 
     def check(self) -> None:
-        """Between two steps: Stopping, Fenced, RunCancelled, PolicyDenied (switched off, or a policy it needs is not active),
-        BudgetExceeded (seconds)."""
+        """Between two steps: Stopping, Fenced, RunCancelled, PolicyDenied (switched off, whoever started it may no longer, or a
+        policy it needs is not active), BudgetExceeded (seconds)."""
         if self.is_stopping():
             raise Stopping
         if db.write(lambda: store.prolong(self.claim, self.lease())):
             raise RunCancelled
         scope = self.claim.scope
         switches.refuse_switched_off(scope, self.subject)
+        refuse_departed(scope, self.claim.starter, scope.scopes)
         if self.definition.policies:
             active = {each.name for each in active_policies(scope)}
             if missing := [name for name in self.definition.policies if name not in active]:

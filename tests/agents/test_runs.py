@@ -15,7 +15,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance import approvals, switches
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter
-from tests.agents.world import ALLOW, ASK, World, book, calls, mark, open_world, says, wait_until
+from tests.agents.world import ALLOW, ASK, World, book, calls, mark, open_world, put_key, says, wait_until
 
 ASK_INSIDE = {"id": "ask", "effect": "require_approval", "tools": ["write_entities"], "reason": "look first"}
 OUTPUT = {"type": "object", "required": ["total"], "properties": {"total": {"type": "integer"}}}
@@ -236,7 +236,7 @@ def test_the_same_request_is_the_same_run(world: World) -> None:
 
 def test_a_run_never_may_more_than_who_started_it(world: World) -> None:
     world.make(calls(book()), calls(mark("x")), says("done"))
-    few = TenantScope("one", "key:few", frozenset({"agents.run", "entities.write"}))
+    few = TenantScope("one", put_key("few"), frozenset({"agents.run", "entities.write"}))
     run = world.runs.start_run(few, "clerk", RunRequest("Do it."))
     assert world.drive(run.id).status == "succeeded"
     assert (world.booked(), world.marks()) == ([], ["x"])

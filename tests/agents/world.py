@@ -25,7 +25,7 @@ from appliance.agents.tools.human import HumanTools
 from appliance.agents.tools.integrations import IntegrationTools
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.api.shapes import make_shapes
-from appliance.core import db
+from appliance.core import clock, db
 from appliance.core.config import load_config
 from appliance.core.pages import PageRequest
 from appliance.core.presence import Presence
@@ -38,6 +38,7 @@ from appliance.governance.approvals import Approval, ApprovalFilter, Decision
 from appliance.governance.executor import GovernedExecutor, Instance
 from appliance.governance.governor import Governor
 from appliance.governance.policies.service import PolicyService
+from appliance.tenants.models import ApiKey
 from tests.governance.asking import Town
 from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger
@@ -192,11 +193,24 @@ class World:
         approvals.decide_approval(person.scope, person, asked.id, Decision(verdict, answer, "so be it"))  # type: ignore[arg-type]
 
 
+def put_key(key_id: str) -> str:
+    """A key of tenant `one` that is good for a day; its actor."""
+    now = clock.now_ms()
+    row = ApiKey(
+        id=key_id, tenant_id="one", digest=key_id.encode(), name=key_id, environment="live", prefix="gos_live_", last4="0000",
+        scopes=[], created_at=now, expires_at=now + 86_400_000, rate_requests=600, rate_window_s=60, allowed_ips=[],
+        created_by="system",
+    )  # fmt: skip
+    db.write(lambda: row.save(force_insert=True))
+    return f"key:{key_id}"
+
+
 @contextmanager
 def open_world(folder: Path, url: str = "") -> Iterator[World]:
     """Two tenants; nothing runs by itself until `runs.start()` and `queue.start()`."""
     with open_company(url or f"sqlite:///{folder}/gos.db") as company:
         company.ledger()
+        put_key("test")
         datapool.create_collection(company.one, {"name": "marks", "fields": [{"name": "what", "type": "text"}]})
         town = Town(company.one)
         town.person("ann", "owner", approver=True)
