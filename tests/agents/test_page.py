@@ -1,0 +1,48 @@
+"""What docs/agents.md shows and says of definitions, holds."""
+
+import re
+from dataclasses import asdict
+from typing import get_args
+
+from appliance.agents.definition import MEMBERS, MOST_BUDGET, TOOLS, UNLISTED, Budget, parse_definition
+from appliance.agents.schema import agent_schema
+from appliance.api.agent_runs import Status
+from appliance.connectors.schemas import compile_schema
+from appliance.core import yaml12
+from appliance.governance.policies.decision import Facts, ToolAction
+from appliance.governance.policies.evaluation import decide
+from appliance.governance.subjects import Subject
+from tests.architecture.source_tree import ROOT
+from tests.governance.policies.facts import compiled
+
+PAGE = (ROOT / "docs" / "agents.md").read_text("utf-8")
+FILES = dict(re.findall(r"```yaml\n# (\w+/[a-z-]+)\.yaml\n(.*?)```", PAGE, re.DOTALL))
+AGENT, POLICY = yaml12.load(FILES["agents/triage"]), yaml12.load(FILES["policies/desk"])
+
+
+def verdict(tool: str, effect: str = "read", **more: str) -> str:
+    subject = Subject("run:r", "agent", "triage", "r")
+    return decide(compiled(desk=POLICY), Facts(subject, ToolAction(tool, effect, {}, **more))).verdict  # type: ignore[arg-type]
+
+
+def test_the_agent_of_the_page_is_one() -> None:
+    assert compile_schema(agent_schema()).problems(AGENT) == []
+    assert parse_definition("triage", AGENT).budget == Budget(10, 20, 50_000, 0.5, 300)
+
+
+def test_the_policy_of_the_page_lets_the_agent_do_what_it_says() -> None:
+    assert {verdict(tool) for tool in ("query_entities", "load_tenant_skill", "list_tenant_integrations")} == {"allow"}
+    erp = {"integration": "erp", "operation": "get_order"}
+    assert verdict("execute_tenant_integration", **erp) == "allow"
+    assert verdict("execute_tenant_integration", "write", **{**erp, "operation": "create_order"}) == "require_approval"
+    assert verdict("read_logs") == "deny"
+
+
+def test_the_page_names_every_member_tool_limit_and_status() -> None:
+    assert [name for name in MEMBERS if f"`{name}`" not in PAGE] == []
+    assert [name for name in TOOLS if name not in UNLISTED and f"`{name}`" not in PAGE] == []
+    assert [name for name in get_args(Status) if f"`{name}`" not in PAGE] == []
+    for name, usual in asdict(Budget()).items():
+        row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{name}`") and line.count("|") == 4)
+        most = MOST_BUDGET.get(name, 1_000)
+        assert row.endswith(f"| {usual:,g} | {most:,} |" if name == "cost" else f"| {usual:,} | {most:,} |"), row
