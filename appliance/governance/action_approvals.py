@@ -96,13 +96,28 @@ class ActionApprovals:
             (now, by, scope.tenant_id, approval_id, presented.digest, now),
         )
         if won != 1:
-            error = self._refusal(scope, approval_id, presented)
-            told = {"action_digest": presented.digest, "by": by} | error.extra
-            db.in_any_case(lambda: audit.record(scope, "approval.refuse", approval_id, told))
-            raise error
+            raise self._refused(scope, approval_id, presented, by)
         stored = self.read_action(scope, approval_id)
         audit.record(scope, "approval.use", approval_id, {"action_digest": presented.digest, "by": by})
         return stored
+
+    def repeat_action(self, scope: TenantScope, approval_id: str, presented: Canonical, by: str) -> StoredAction:
+        """Inside the write that dispatches the same again: the action of an approval that this dispatch used up before.
+
+        An approval holds for one action, one subject, one set of policies and settings, the second time too: PolicyDenied
+        (`digest_differs`), in the audit trail as `consume_action` has it.
+        """
+        stored = self.read_action(scope, approval_id)
+        if stored.canonical.digest != presented.digest:
+            raise self._refused(scope, approval_id, presented, by)
+        return stored
+
+    def _refused(self, scope: TenantScope, approval_id: str, presented: Canonical, by: str) -> ApplianceError:
+        """Why it does not hold; noted whatever becomes of the write."""
+        error = self._refusal(scope, approval_id, presented)
+        told = {"action_digest": presented.digest, "by": by} | error.extra
+        db.in_any_case(lambda: audit.record(scope, "approval.refuse", approval_id, told))
+        return error
 
     def _refusal(self, scope: TenantScope, approval_id: str, presented: Canonical) -> ApplianceError:
         try:

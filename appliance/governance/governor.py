@@ -43,8 +43,8 @@ class Approvals(Protocol):
     def consume_action(self, scope: TenantScope, approval_id: str, presented: Canonical, by: str) -> StoredAction:
         """Inside a write: use the approval up; a coded error says why it does not hold."""
 
-    def read_action(self, scope: TenantScope, approval_id: str) -> StoredAction:
-        """The action that an approval is about."""
+    def repeat_action(self, scope: TenantScope, approval_id: str, presented: Canonical, by: str) -> StoredAction:
+        """Inside a write: the action of an approval that this very call used up before; refused for any other action."""
 
     def request_action(
         self, scope: TenantScope, subject: Subject, action: ToolAction, decision: Decision, wish: Wish | None = None
@@ -125,12 +125,14 @@ class Permit:
     @property
     def brings_approval(self) -> bool:
         """Whether an approval is named, or held for exactly this action."""
-        return self.approval_id is not None or (self.held is not None and self.held.digest == self.canonical.digest)
+        return self.used_approval is not None
 
     @property
     def used_approval(self) -> str | None:
         """The approval that is used for it, if one is."""
-        return self.approval_id or (self.held.approval_id if self.held else None)
+        if self.approval_id is not None:
+            return self.approval_id
+        return self.held.approval_id if self.held is not None and self.held.digest == self.canonical.digest else None
 
     @property
     def is_owing(self) -> bool:
@@ -148,7 +150,7 @@ class Permit:
             stored = (
                 self.approvals.consume_action(scope, self.used_approval, self.canonical, by)
                 if uses
-                else self.approvals.read_action(scope, self.used_approval)
+                else self.approvals.repeat_action(scope, self.used_approval, self.canonical, by)
             )
             action = stored.action
         try:

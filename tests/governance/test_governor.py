@@ -12,7 +12,7 @@ from appliance.governance.action_approvals import ActionApprovals
 from appliance.governance.approvals import Approval
 from appliance.governance.governor import ActionNeedsApproval
 from appliance.governance.polling import PollRequest
-from appliance.governance.requests import ActionRequest
+from appliance.governance.requests import ActionFailed, ActionRequest
 from appliance.governance.subjects import Subject
 from appliance.integrations.models import CallRow
 from appliance.integrations.records import Origin, OutcomeUnknown
@@ -146,6 +146,39 @@ def test_a_call_that_was_not_done_is_sent_again_under_its_approval(world: World)
     put_rules(world.one, {**ASK_FOR_WRITES, "reason": "not like that"})
     refused(world, world.request(input=given, idempotency_key="k"), ApprovalRequired)
     assert len(Ledger.booked) == 2
+
+
+@pytest.mark.parametrize("change", ["policies", "subject", "settings"])
+def test_a_used_approval_is_not_honoured_again_for_anything_else(world: World, change: str) -> None:
+    world.ledger()
+    put_rules(world.one, ASK_FOR_WRITES)
+    given = {"do": "TransientError not_done"}
+    with pytest.raises(ActionNeedsApproval) as caught:
+        world.executor.execute(world.one, world.request(input=given))
+    asked: dict[str, Any] = {"input": given, "idempotency_key": "k", "approval_id": approved(world, caught.value)}
+    refused(world, world.request(**asked), ApplianceError)
+    if change == "policies":
+        put_rules(world.one, {**ASK_FOR_WRITES, "reason": "not like that"})
+    elif change == "subject":
+        asked["subject"] = Subject("key:other", "rest")
+    else:
+        world.integrations.replace_integration(world.one, "books", Spec("ledger", {"token": "tok-other-secret"}))
+    assert refused(world, world.request(**asked)).extra["reason"] == "digest_differs"
+    assert audited(world, "approval.refuse")[-1]["reason"] == "digest_differs"
+    assert (len(Ledger.booked), [row.status for row in rows(world)]) == (1, ["failed"])
+
+
+def test_what_needs_no_approval_any_more_is_sent_again_without_the_used_one(world: World) -> None:
+    world.ledger()
+    put_rules(world.one, ASK_FOR_WRITES)
+    given = {"do": "TransientError not_done"}
+    with pytest.raises(ActionNeedsApproval) as caught:
+        world.executor.execute(world.one, world.request(input=given))
+    approval_id = approved(world, caught.value)
+    refused(world, world.request(input=given, idempotency_key="k", approval_id=approval_id), ApplianceError)
+    put_rules(world.one, {"id": "all", "effect": "allow", "reason": "trusted"})
+    refused(world, world.request(input=given, idempotency_key="k"), ActionFailed)
+    assert (len(Ledger.booked), [row.approval_id for row in rows(world)]) == (2, [None])
 
 
 def test_an_outcome_nobody_knows_stays_unknown_though_it_was_approved(world: World) -> None:
