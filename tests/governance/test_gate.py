@@ -166,7 +166,7 @@ def test_changed_settings_and_a_test_that_succeeds_begin_anew(world: World, time
     assert world.integrations.test_integration(world.one, "books").ok
     assert health(world) == Health()
     open_circuit(world)
-    world.integrations.replace_integration(world.one, "books", Spec("ledger", {"token": "another"}))
+    world.integrations.replace_integration(world.one, "books", Spec("ledger", {"token": "a-second-token"}))
     assert health(world) == Health()
     open_circuit(world)
     world.integrations.replace_integration(world.one, "books", Spec("ledger", {"token": "wrong"}))

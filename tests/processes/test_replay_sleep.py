@@ -67,7 +67,7 @@ def test_a_secret_is_given_again_while_the_grant_stands_and_never_shown(world: W
     granted = {**GRANTS, "secrets": ["token"]}
     process = world.publish([code("a", body)], grants=granted)
     row = world.finish(world.start(process))
-    tenants.set_secret(world.scope, SEALER, "token", "another")
+    tenants.set_secret(world.scope, SEALER, "token", "a-second-token")
     assert replay(world, row).is_identical, "the secret is that of the recorded run"
     change(world, process, [code("a", body)])
     told = replay(world, row, version=2)
