@@ -8,7 +8,10 @@ EACH = "*"
 
 
 def conceal(value: Any, pointers: Sequence[str]) -> Any:
-    """The value without what the pointers name; what is not there is no error.  `*` stands for each element or member."""
+    """The value without what the pointers name; what is not there is no error.  `*` stands for each element or member.
+
+    Every pointer counts elements as they came: where one is hidden, None holds its place.
+    """
     for pointer in pointers:
         segments = [each.replace("~1", "/").replace("~0", "~") for each in pointer.split("/")[1:]]
         value = _without(value, segments)
@@ -25,6 +28,7 @@ def _without(value: Any, segments: Sequence[str]) -> Any:
         return {name: _without(item, rest) if first in (name, EACH) else item for name, item in value.items()}
     if isinstance(value, list):
         if not rest:
-            return [item for place, item in enumerate(value) if first not in (str(place), EACH)]
+            # None holds the place: the next pointer counts the elements as they came.
+            return [] if first == EACH else [None if first == str(place) else item for place, item in enumerate(value)]
         return [_without(item, rest) if first in (str(place), EACH) else item for place, item in enumerate(value)]
     return value

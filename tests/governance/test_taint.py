@@ -45,7 +45,10 @@ def test_a_run_stays_tainted_by_all_it_has_read() -> None:
 def test_what_is_hidden_is_gone_wherever_it_is() -> None:
     value = {"rows": [{"name": "a", "iban": 1}, {"iban": 2}], "a/b": {"~": 1}, "kept": [1, 2]}
     assert conceal(value, ["/rows/*/iban", "/a~1b/~0", "/nowhere/0", "/kept/1"]) == {
-        "rows": [{"name": "a"}, {}], "a/b": {}, "kept": [1],
+        "rows": [{"name": "a"}, {}], "a/b": {}, "kept": [1, None],
     }  # fmt: skip
     assert conceal(value, ["/*"]) == {}
+    assert conceal({"rows": ["a", "b", "c"]}, ["/rows/0", "/rows/1"]) == {"rows": [None, None, "c"]}
+    assert conceal({"rows": [{"n": 1}, {"n": 2, "m": 3}]}, ["/rows/0", "/rows/1/n"]) == {"rows": [None, {"m": 3}]}
+    assert conceal({"rows": ["a", "b"]}, ["/rows/*", "/rows/0"]) == {"rows": []}
     assert value["rows"][0]["iban"] == 1  # type: ignore[index]
