@@ -278,6 +278,7 @@ class GovernedExecutor:
             output = self._gate.run(scope, ready.slug, request.seconds, call, ready.concurrency)
             ending, failed = Ending("succeeded", "done", permit.conceal(output)), None
         except ConnectorError as error:
+            permit.conceal_failure(error)
             ending, failed = records.ending_of(error, proposal.effect), error
         return replace(ending, lines=lines, traffic=ready.redactor.json(traffic.told())), failed
 

@@ -7,10 +7,11 @@ decision; what was allowed that only reads leaves no entry.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+from appliance.connectors.contract import ConnectorError
 from appliance.core import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, PolicyDenied
 from appliance.core.scope import TenantScope
@@ -71,7 +72,7 @@ class Governor:
         """What would be decided; it leaves no trace."""
         off = switches.find_switch(scope, subject, action)
         if off is not None:
-            return Decision("deny", (switches.told(off),), SWITCHES, (f"{SWITCHES}/{off.kind}",))
+            return _switched_off(off)
         try:
             return self._policies.decide(scope, subject, action)
         except Exception:  # noqa: BLE001 - whatever went wrong, nothing is done unjudged
@@ -143,9 +144,10 @@ class Permit:
         """Inside the write that begins the action: use its approval up and count it; answers the action to be done.
 
         `by` names what is begun (`call:…`).  Without `uses` the approval was used by this very call before.  The coded
-        errors of approvals, BudgetExceeded, PolicyDenied (no preview of the action).
+        errors of approvals, BudgetExceeded, PolicyDenied (no preview of the action, or switched off meanwhile).
         """
         scope, action = self.scope, self.action
+        self._refuse_switched_off()
         if self.used_approval is not None:
             stored = (
                 self.approvals.consume_action(scope, self.used_approval, self.canonical, by)
@@ -165,6 +167,13 @@ class Permit:
             self.note()
         return action
 
+    def _refuse_switched_off(self) -> None:
+        off = switches.find_switch(self.scope, self.subject, self.action)
+        if off is not None:
+            late = replace(self, decision=_switched_off(off))
+            db.in_any_case(late.note)
+            raise denied(self.action, late.decision)
+
     def ask(self, wish: Wish) -> Approval:
         """Ask people for this action; inside a write it is part of it.  PolicyDenied when nobody may be asked."""
         return self.approvals.request_action(self.scope, self.subject, self.action, self.decision, wish)
@@ -172,6 +181,11 @@ class Permit:
     def conceal(self, result: Any) -> Any:
         """The result without what the rules hide."""
         return concealing.conceal(result, self.decision.obligations.redact)
+
+    def conceal_failure(self, error: ConnectorError) -> None:
+        """Where rules hide something, a failure keeps its status only: pointers find nothing in an excerpt of an answer."""
+        if self.decision.obligations.redact:
+            error.details = {name: value for name, value in error.details.items() if name == "status"}
 
     def note(self) -> None:
         """Inside a write: the decision in the audit trail."""
@@ -230,6 +244,10 @@ def approval_required(permit: Permit) -> "ActionNeedsApproval":
         "next": "ask for an approval of exactly this action, and send the same again with its approval_id once it is approved",
     }  # fmt: skip
     return ActionNeedsApproval(f"{message}; {extra['next']}", permit, extra)
+
+
+def _switched_off(off: switches.KillSwitch) -> Decision:
+    return Decision("deny", (switches.told(off),), SWITCHES, (f"{SWITCHES}/{off.kind}",))
 
 
 def _is_noted(subject: Subject, action: ToolAction) -> bool:

@@ -8,8 +8,9 @@ import pytest
 
 from appliance.core import clock, db
 from appliance.core.errors import ApplianceError, ApprovalRequired, BudgetExceeded, PolicyDenied
+from appliance.governance import switches
 from appliance.governance.action_approvals import ActionApprovals
-from appliance.governance.approvals import Approval
+from appliance.governance.approvals import Approval, get_approval
 from appliance.governance.governor import ActionNeedsApproval
 from appliance.governance.polling import PollRequest
 from appliance.governance.requests import ActionFailed, ActionRequest
@@ -18,7 +19,7 @@ from appliance.integrations.models import CallRow
 from appliance.integrations.records import Origin, OutcomeUnknown
 from appliance.integrations.service import Spec
 from tests.governance.asking import Town
-from tests.governance.ruling import ASK_FOR_WRITES, DENY_WRITES, put_rules
+from tests.governance.ruling import ASK_FOR_WRITES, DENY_WRITES, make_governor, put_rules
 from tests.integrations.world import Ledger, World
 
 GIVEN = {"amount": 7, "note": "for the roof"}
@@ -276,6 +277,30 @@ def test_what_rules_hide_nobody_sees_and_nothing_keeps(world: World) -> None:
     assert world.executor.execute(world.one, world.request()).output == {}
     assert world.executor.execute(world.one, world.request("look", input={"do": "echo"})).output is not None
     assert all("n" not in row.output and "said" not in row.output for row in rows(world))
+
+
+@pytest.mark.parametrize("action", ["look", "book"])
+def test_where_rules_hide_something_a_failure_quotes_nothing(world: World, action: str) -> None:
+    world.ledger()
+    request = world.request(action, input={"do": "quote"})
+    assert refused(world, request, ActionFailed).extra["foreign"]["excerpt"] == "iban DE89 of Ann"
+    put_rules(world.one, {"id": "hide", "effect": "allow", "reason": "private", "obligations": {"redact": ["/iban"]}})
+    assert refused(world, request, ActionFailed).extra["foreign"] == {"status": 409}
+    assert sorted(len(row.error["details"]) for row in rows(world)) == [1, 2]
+
+
+def test_what_is_switched_off_meanwhile_is_not_begun(world: World) -> None:
+    world.ledger()
+    put_rules(world.one, ASK_FOR_WRITES)
+    permit = needed(world).permit
+    approval_id = approved(world, needed(world))
+    leave = make_governor(world.sealer).permit(permit.scope, permit.subject, permit.action, approval_id)
+    switches.switch_off(world.one, "integration", "books", "an incident")
+    with pytest.raises(PolicyDenied) as caught:
+        db.write(lambda: leave.take("call:1"))
+    assert caught.value.extra["rules"] == ["kill-switches/integration"]
+    assert "an incident" in audited(world, "policy.deny")[-1]["reasons"][0]
+    assert (audited(world, "approval.use"), get_approval(world.one, approval_id).status) == ([], "approved")
 
 
 def test_parallel_calls_do_not_overrun_a_cap(world: World) -> None:

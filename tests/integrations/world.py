@@ -35,7 +35,8 @@ OUTPUT = {
 
 
 class Ledger(Connector):
-    """Notes every call; `do` says how it goes: an error class of the contract, `crash`, `wait`, `echo`, `huge`, `lie`."""
+    """Notes every call; `do` says how it goes: an error class of the contract, `quote` (an excerpt), `crash`, `wait`, `echo`,
+    `huge`, `lie`."""
 
     contract_version = 1
     name = "ledger"
@@ -77,6 +78,8 @@ class Ledger(Connector):
         if do in ("AuthError", "Rejected", "RateLimited", "TransientError", "SystemFailure", "AddressNotAllowed"):
             more = {"retry_after": 7.0} if do == "RateLimited" else {}
             raise getattr(contract, do)(f"no, {self.settings['token']}", outcome=outcome or "not_done", **more)
+        if do == "quote":
+            raise contract.Rejected("That is refused.", details={"status": 409, "excerpt": "iban DE89 of Ann"})
         if do == "crash":
             raise ZeroDivisionError("a bug in the plugin")
         if do == "wait":
