@@ -6,7 +6,7 @@ from typing import Any
 from appliance.datapool import service as datapool
 
 from .shapes import COUNT, TEXT, inputs, listed, outputs, page
-from .tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Hints, Tool
+from .tool import Caller, Hints, Tool
 
 _ENTITY = {"type": "object", "description": "The collection's fields beside id, created_at, updated_at and _version."}
 _OUTCOME = {
@@ -43,7 +43,7 @@ def entity_tools() -> list[Tool]:
         count={"enum": ["exact"]},
     )
     operations = {"type": "array", "items": _OPERATION, "minItems": 1, "maxItems": 1000}
-    write = inputs(("operations",), operations=operations, dry_run={"type": "boolean"}, **{APPROVAL_ID: APPROVAL_ID_SCHEMA})
+    write = inputs(("operations",), operations=operations, dry_run={"type": "boolean"})
     return [
         Tool(
             "query_entities", "Query entities",

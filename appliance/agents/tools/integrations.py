@@ -18,7 +18,7 @@ from appliance.governance.subjects import Subject
 from appliance.integrations.service import Integration, Integrations
 
 from .shapes import TEXT, Shape, inputs, listed, outputs
-from .tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Hints, Tool, Waiting
+from .tool import APPROVAL_ID, Caller, Hints, Tool, Waiting
 
 EXECUTE = "execute_tenant_integration"
 _OPERATIONS = 25
@@ -85,7 +85,6 @@ class IntegrationTools:
             ("integration", "operation"), integration=TEXT, operation=TEXT, params={"type": "object", "default": {}},
             mode={"enum": ["execute", "preview"], "default": "execute", "description": "preview: judge it and send nothing."},
             idempotency_key={"type": "string", "minLength": 1, "maxLength": 255, "description": "Repeat a call safely."},
-            **{APPROVAL_ID: APPROVAL_ID_SCHEMA},
         )  # fmt: skip
         texts = {"type": "array", "items": TEXT}
         policy = outputs((), verdict={"enum": list(_APPROVAL)}, version=TEXT, rules=texts, reasons=texts)

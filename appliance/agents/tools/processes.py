@@ -13,7 +13,7 @@ from appliance.processes.service import ProcessFlow
 from appliance.processes.store import FINISHED
 
 from .shapes import TEXT, Shape, inputs, with_truncated
-from .tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Hints, Tool, Waiting
+from .tool import Caller, Hints, Tool, Waiting
 
 _LONG = ("output", "input", "waiting_for", "aftermath")
 
@@ -37,7 +37,6 @@ class ProcessTools:
             version={"type": "integer", "minimum": 1, "maximum": 10**9},
             label={"type": "string", "minLength": 1, "maxLength": 200},
             idempotency_key={"type": "string", "minLength": 1, "maxLength": 255, "description": "Repeat a call safely."},
-            **{APPROVAL_ID: APPROVAL_ID_SCHEMA},
         )  # fmt: skip
         return [
             Tool(

@@ -15,7 +15,7 @@ from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject
 
 from .fitting import fit
-from .tool import APPROVAL_ID, Caller, Tool, Waiting
+from .tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Tool, Waiting
 
 POLL_SECONDS = 0.2
 _never = threading.Event()
@@ -58,10 +58,11 @@ class Toolbox:
         self._tools: dict[str, _Shelved] = {}
 
     def add(self, tool: Tool) -> None:
-        """Put a tool in; ValueError when one of that name is there, SchemaInvalid when a schema is none."""
+        """Put a tool in, which then takes an approval; ValueError when one of that name is there, SchemaInvalid."""
         if tool.name in self._tools:
             raise ValueError(f"there are two tools called {tool.name}")
-        self._tools[tool.name] = _Shelved(tool, compile_schema(tool.input_schema), compile_schema(tool.output_schema))
+        offered = replace(tool, input_schema=_with_approval(tool.input_schema))
+        self._tools[tool.name] = _Shelved(offered, compile_schema(offered.input_schema), compile_schema(tool.output_schema))
 
     def get(self, name: str) -> Tool:
         """The tool of that name; NotFound."""
@@ -140,6 +141,11 @@ class Toolbox:
         if name not in self._tools:
             raise NotFound(f"there is no tool {name[:80]!r}; the tools are {', '.join(self._tools)}")
         return self._tools[name]
+
+
+def _with_approval(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of arguments with the one that names an approval: a rule may hold any tool for one, also one that reads."""
+    return {**schema, "properties": {**schema.get("properties", {}), APPROVAL_ID: APPROVAL_ID_SCHEMA}}
 
 
 def _without_approval(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from appliance.webapps.publishing import Publishing
 
 from .shapes import TEXT, Shape, inputs, outputs
-from .tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Hints, Tool, Waiting
+from .tool import Caller, Hints, Tool, Waiting
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,6 @@ class WebAppTools:
             ("app", "version"), app=TEXT, version={"type": "integer", "minimum": 1, "maximum": 10**9},
             if_current={"type": "integer", "minimum": 0, "maximum": 10**9, "description": "What is published now, 0 for nothing."},
             wait={"type": "number", "minimum": 0, "maximum": 60, "default": 30, "description": "Seconds to wait for its checks."},
-            **{APPROVAL_ID: APPROVAL_ID_SCHEMA},
         )  # fmt: skip
         told = outputs(("state",), state={"enum": ["published", "checking"]}, version=self.version.schema,
                        publication=self.publication.schema)  # fmt: skip

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from appliance.agents.tools.tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Tool, Waiting
+from appliance.agents.tools.entities import entity_tools
+from appliance.agents.tools.tool import APPROVAL_ID, Caller, Tool, Waiting
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.core import db
 from appliance.core.errors import (
@@ -82,8 +83,7 @@ def database(store_url: str) -> Iterator[None]:
 
 
 def tool_of(call: Callable[[Caller, Mapping[str, Any]], dict[str, Any] | Waiting], **more: Any) -> Tool:
-    members = {"step": {"type": "integer"}, APPROVAL_ID: APPROVAL_ID_SCHEMA}
-    given = {"type": "object", "properties": members, "additionalProperties": False}
+    given = {"type": "object", "properties": {"step": {"type": "integer"}}, "additionalProperties": False}
     tool = Tool("count", "Count", "Counts its calls.", given, COUNT, "write", frozenset({"entities.write"}), call)
     return replace(tool, **more)
 
@@ -119,6 +119,18 @@ def test_an_approval_is_asked_for_and_used_up_in_the_write_that_calls(counter: C
     assert counter.taken == ["apr_1"]
     assert counter.calls == [{"step": 2}]
     assert {APPROVAL_ID in action.input for action in counter.judged} == {False}
+
+
+def test_a_reading_tool_that_a_rule_holds_is_called_once_approved(counter: Counter, database: None) -> None:
+    counter.verdict = "require_approval"
+    query = replace(entity_tools()[0], call=lambda c, a: counter.call(c, a) and {"items": []})
+    box = box_of(counter, query)
+    assert APPROVAL_ID in box.get("query_entities").input_schema["properties"]
+    assert box.call(CALLER, "query_entities", {"collection": "orders", APPROVAL_ID: "apr_1"}) == {"items": []}
+    assert (counter.taken, counter.calls) == (["apr_1"], [{"collection": "orders"}])
+    with pytest.raises(ValidationFailed) as refused:
+        box.call(CALLER, "query_entities", {"collection": "orders", APPROVAL_ID: 7})
+    assert [detail.pointer for detail in refused.value.details] == ["/approval_id"]
 
 
 def test_a_tool_that_consumes_by_itself_does_so_in_its_own_write(counter: Counter, database: None) -> None:
