@@ -70,7 +70,7 @@ class Publishing:
     ) -> Started:  # fmt: skip
         """Serve this version from now on: at once when it has no checks, else when they have passed.
 
-        `beside` writes in the same transaction, unless the version is being published already.
+        `beside` writes in the same transaction, unless the version is published, or being published, already.
         Conflict when another than `if_current` (0: none) is published, the version is not ready, or another is being published.
         """
 
@@ -78,9 +78,11 @@ class Publishing:
             row, app = versions.get_row(scope, app_id, number), scope.get(WebAppRow, id=app_id)
             if row.settings.get("smoke") and publications.is_running(scope, app_id, number):
                 return None
+            if app.published_version == number and if_current in (None, number):
+                return self._webapps.get_version(scope, app_id, number)
             if beside is not None:
                 beside()
-            if app.published_version == number or not row.settings.get("smoke"):
+            if not row.settings.get("smoke"):
                 return self._webapps.publish_version(scope, app_id, number, if_current=if_current)
             self._webapps.check_publishable(scope, app_id, number, if_current)
             claim = publications.begin(scope, app, row, self._instance)
@@ -129,7 +131,12 @@ class Publishing:
     def _submit(self, claim: Claim) -> "Future[None]":
         key = (claim.tenant_id, claim.app, claim.number)
         with self._lock:
-            over = self._running[key] = self._threads.submit(self._run, claim)
+            try:
+                over = self._running[key] = self._threads.submit(self._run, claim)
+            except RuntimeError:  # stopped since it was asked for: what is recorded is taken up by the next start
+                over = Future()
+                over.set_result(None)
+                return over
         over.add_done_callback(lambda _: self._forget(key, over))
         return over
 

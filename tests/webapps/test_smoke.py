@@ -265,6 +265,27 @@ def test_what_is_seen_of_an_appliance_that_ends_is_not_judged(
     assert webapps.get_app(acme, "shop").published_version == two
 
 
+def test_what_is_begun_while_the_appliance_stops_is_left_to_the_next_start(
+    publishing: Publishing, acme: TenantScope, two: int
+) -> None:
+    publishing.stop()
+    started = publishing.publish_version(acme, "shop", two)
+    assert started.over is not None
+    started.over.result(SECONDS)
+    assert publishing.get_publication(acme, "shop", two).state == "checking"
+
+
+def test_what_is_published_already_takes_no_approval_a_second_time(
+    publishing: Publishing, webapps: WebApps, acme: TenantScope, two: int
+) -> None:
+    publish(publishing, acme, two)
+    used: list[int] = []
+    again = publishing.publish_version(acme, "shop", two, beside=lambda: used.append(two))
+    assert (again.version, used) == (webapps.get_version(acme, "shop", two), [])
+    with pytest.raises(Conflict, match="version 2 is published now"):
+        publishing.publish_version(acme, "shop", two, if_current=1, beside=lambda: used.append(two))
+
+
 @pytest.mark.parametrize("live", [False, True], ids=["checking", "switched"])
 def test_what_kills_every_process_is_given_up(
     publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int, live: bool

@@ -182,7 +182,7 @@ def _checked(shelved: _Shelved, result: dict[str, Any]) -> dict[str, Any]:
 
 def _pause(waiting: Waiting, deadline: float) -> None:
     left = max(0.0, deadline - clock.monotonic())
-    if waiting.over is None:
+    if waiting.over is None or waiting.over.done():  # done, and yet nothing to see: somebody else goes on with it
         _never.wait(min(POLL_SECONDS, left))
     else:
         wait([waiting.over], left)

@@ -207,6 +207,19 @@ def test_a_result_that_comes_later_is_waited_for(counter: Counter) -> None:
     assert looks == [False, False]
 
 
+def test_what_is_over_and_not_to_be_seen_yet_is_looked_for_now_and_then(counter: Counter) -> None:
+    over: Future[None] = Future()
+    over.set_result(None)
+    looks: list[bool] = []
+
+    def look(last: bool) -> dict[str, Any] | None:
+        looks.append(last)
+        return {"count": 7} if last else None
+
+    assert box_of(counter, tool_of(lambda c, a: Waiting(look, 0.3, over), effect="read")).call(CALLER, "count", {}) == {"count": 7}
+    assert len(looks) <= 3  # a look at the start, one after POLL_SECONDS, the last one
+
+
 def test_when_the_time_is_over_what_there_is_is_told(counter: Counter) -> None:
     box = box_of(counter, tool_of(lambda c, a: Waiting(lambda last: {"count": 0} if last else None, 0.01), effect="read"))
     assert box.call(CALLER, "count", {}) == {"count": 0}
