@@ -83,7 +83,7 @@ def folder(tmp_path: Path) -> Path:
 def gos_test(folder: Path, *more: str) -> tuple[int, str, str]:
     """In a process of its own: a test has a database of its own, and a process has one."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GOS_")}
-    command = [sys.executable, "-m", "appliance", "test", str(folder), *more]
+    command = [sys.executable, "-P", "-m", "appliance", "test", str(folder), *more]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder.parent)
     return done.returncode, done.stdout, done.stderr
 
@@ -169,7 +169,8 @@ def test_a_pulled_folder_with_sealed_secrets_can_be_tested(folder: Path) -> None
 
 
 def test_the_starter_holds_its_own_tests() -> None:
-    code, out, _ = gos_test(starter_folder())
+    code, out, errors = gos_test(starter_folder())
+    assert errors == ""
     assert (code, out.splitlines()[-1]) == (0, "order-intake: 7 passed, 0 failed")
 
 
