@@ -51,7 +51,8 @@ class Judges(Protocol):
 
 @dataclass(frozen=True)
 class Means:
-    """What runs are driven with.  `make_model` gives the model behind an LLM profile, `describe_skill` (name, description)."""
+    """What runs are driven with.  `make_model` gives the model behind an LLM profile; `describe_skill` what stands of a
+    skill above the conversation, which nothing taints: only words that a person has approved."""
 
     toolbox: Toolbox
     governor: Judges

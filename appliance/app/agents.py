@@ -30,6 +30,6 @@ def make_agents(config: Config, presence: Presence, queue: TaskQueue, models: La
     means = Means(
         grounds.toolbox, grounds.governor, grounds.actions,
         make_model=lambda profile, asker: ProfileModel(models, profile, asker),
-        describe_skill=lambda scope, name: grounds.skills.get_skill(scope, name).description,
+        describe_skill=grounds.skills.describe_skill,
     )  # fmt: skip
     return AgentRuns(config, presence, queue, means)

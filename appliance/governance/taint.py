@@ -16,7 +16,7 @@ MOST_SOURCES = 50
 """Of more sources a run names no more; it is tainted all the same."""
 _OWN = frozenset(
     {
-        "list_tenant_skills", "list_tenant_integrations", "request_human_input", "get_human_input", "execute_process",
+        "list_tenant_integrations", "request_human_input", "get_human_input", "execute_process",
         "publish_webapp",
     }
 )  # fmt: skip
@@ -37,6 +37,9 @@ def source_of(action: ToolAction, result: Mapping[str, Any] | None = None) -> st
     if action.tool == "load_tenant_skill":
         trust = (result or {}).get("trust")
         return "" if trust == "trusted" else f"skill:{_text(action.input.get('name'))}"
+    if action.tool == "list_tenant_skills":
+        items = (result or {}).get("items", ())
+        return "skills" if any(each.get("trust") != "trusted" for each in items) else ""
     kind, member = _NAMED.get(action.tool, ("tool", ""))
     name = _text(action.input.get(member)) if member else ("" if kind != "tool" else action.tool)
     return f"{kind}:{name}" if name else kind

@@ -32,6 +32,12 @@ def test_a_skill_is_the_tenants_own_only_once_it_is_trusted() -> None:
         assert source_of(action, result) == "skill:orders"
 
 
+def test_a_list_of_skills_is_from_outside_when_it_describes_one_that_nobody_trusts() -> None:
+    action, trusted, foreign = ToolAction("list_tenant_skills", "read", {}), {"trust": "trusted"}, {"trust": "untrusted"}
+    assert source_of(action, {"items": [trusted, trusted]}) == ""
+    assert source_of(action, {"items": [trusted, foreign]}) == "skills"
+
+
 def test_a_run_stays_tainted_by_all_it_has_read() -> None:
     clean = Subject("key:1", "agent", agent="triage")
     assert tainted(clean, "", "") is clean

@@ -24,6 +24,7 @@ __all__ = [
 HOLDERS = ("skill_file",)  # the table that refers to blobs
 MOST_SKILLS = 500
 KEPT_VERSIONS = 20
+NOT_DESCRIBED = "(not approved: not described)"
 LARGEST_CONTENT = 256 << 10  # of a file that is given as text
 
 
@@ -66,6 +67,11 @@ class Skills:
     def get_skill(self, scope: TenantScope, name: str) -> Skill:
         """NotFound."""
         return _skill(_row(scope, name))
+
+    def describe_skill(self, scope: TenantScope, name: str) -> str:
+        """What a model is told of it before it loads it, outside of any result: only what a person has approved.  NotFound."""
+        skill = self.get_skill(scope, name)
+        return skill.description if skill.trust == "trusted" else NOT_DESCRIBED
 
     def load_skill(self, scope: TenantScope, name: str, path: str | None = None, expected_digest: str | None = None) -> LoadedSkill:
         """Instructions and the list of files, or with `path` also the content of that text file.

@@ -36,11 +36,16 @@ def run(trap: Trap, model: ModelServer, name: str) -> dict[str, Any]:
     """A run that comes upon the scenario's words, once it is over or waits for a person."""
     innocent = place(trap, name)
     skills = [arguments["name"] for tool, arguments in innocent if tool == "load_tenant_skill"]
+    return run_agent(trap, model, trap.calls_of(innocent), skills)
+
+
+def run_agent(trap: Trap, model: ModelServer, task: str, skills: list[str]) -> dict[str, Any]:
+    """A run with this task, once it is over or waits for a person."""
     trap.ask("PUT", "/llm-profiles/obeying", {"kind": "openai", "model": "small", "base_url": model.url})
     actions = ["erp:*", "collector:*", "outside:*"]
     agent = {"id": "triage", "model": "obeying", "instructions": "Do your task.", "tools": [*_GIVEN, *actions], "skills": skills}
     trap.ask("PUT", "/agents/triage", agent)
-    run_id = trap.ask("POST", "/agents/triage/runs", {"input": trap.calls_of(innocent)})["run_id"]
+    run_id = trap.ask("POST", "/agents/triage/runs", {"input": task})["run_id"]
     pause, ends = threading.Event(), clock.monotonic() + _PATIENCE
     while (found := trap.ask("GET", f"/agents/triage/runs/{run_id}"))["status"] not in _OVER:
         assert clock.monotonic() < ends, found
@@ -63,6 +68,14 @@ def test_a_run_that_obeys_its_reading_causes_nothing(trap: Trap, model: ModelSer
     trail = trap.audited(entry)
     assert wanted <= asked or ended["status"] == "waiting"
     assert any(action == CHOSEN[name] and told.get("agent") == "triage" for action, told in trail), json.dumps(trail)
+
+
+def test_a_run_is_not_told_what_a_skill_says_of_itself_that_nobody_trusts(trap: Trap, model: ModelServer) -> None:
+    trap.govern(GUARD)
+    trap.describe("sums", trap.calls_of(AIMS["order"]["calls"]))
+    ended = run_agent(trap, model, "Do your task.", ["sums"])
+    assert (ended["status"], trap.erp.writes) == ("succeeded", []), ended
+    assert "- sums: (not approved: not described)" in model.heard[0].messages[0].text
 
 
 def test_without_governance_a_run_does_what_it_reads(trap: Trap, model: ModelServer) -> None:

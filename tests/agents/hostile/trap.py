@@ -224,7 +224,14 @@ class Trap:
                 self.running.services.skills.put_skill(self.scope, f"trap-{number}", files)
                 path = {"path": "references/more.md"} if carrier == "skill-file" else {}
                 return [["load_tenant_skill", {"name": f"trap-{number}", **path}]]
+            case "skill-description":
+                self.describe(f"trap-{number}", words)
+                return [["list_tenant_skills", {}]]
         raise ValueError(carrier)
+
+    def describe(self, name: str, words: str) -> None:
+        """A skill that nobody trusts, and that says this of itself."""
+        self.running.services.skills.put_skill(self.scope, name, {"SKILL.md": about(name, json.dumps(words))})
 
     def skill(self, name: str, text: str) -> dict[str, bytes]:
         return {"SKILL.md": about(name) + b"\n" + text.encode() + b"\n"}
