@@ -22,7 +22,7 @@ _OWN = frozenset(
 )  # fmt: skip
 """Tools that answer what the appliance itself, or a person of the tenant, says."""
 _NAMED = {
-    "read_document": ("document", "document"), "search_documents": ("documents", ""),
+    "read_document": ("document", "document_id"), "search_documents": ("documents", ""),
     "query_entities": ("collection", "collection"),
     "write_entities": ("collection", "collection"), "get_execution": ("execution", "execution_id"), "read_logs": ("logs", ""),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from appliance.governance.taint import MOST_SOURCES, source_of, tainted
 @pytest.mark.parametrize(
     ("tool", "given", "source"),
     [
-        ("read_document", {"document": "doc_1"}, "document:doc_1"), ("search_documents", {"text": "x"}, "documents"),
+        ("read_document", {"document_id": "doc_1"}, "document:doc_1"), ("search_documents", {"text": "x"}, "documents"),
         ("query_entities", {"collection": "orders"}, "collection:orders"), ("read_logs", {}, "logs"),
         ("get_execution", {"execution_id": "exe_1"}, "execution:exe_1"), ("invented_tomorrow", {}, "tool:invented_tomorrow"),
         ("list_tenant_skills", {}, ""), ("get_human_input", {"request_id": "apr_1"}, ""), ("execute_process", {}, ""),
