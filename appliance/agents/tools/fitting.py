@@ -19,9 +19,11 @@ def fit(result: dict[str, Any], long: Sequence[str], most: int = MOST_BYTES) -> 
     """The result, its `long` members cut in turn until it has at most `most` bytes; PayloadTooLarge when that is not enough.
 
     `truncated` names the members that were cut.  An array loses its last elements and a text its end, as much as is needed;
-    anything else goes altogether.
+    anything else goes altogether.  A page that has a next one is never cut: its cursor points behind what would be lost.
     """
     excess = size_of(result) - most
+    if excess > 0 and "next_cursor" in result:
+        raise PayloadTooLarge(f"this page has more than {most >> 10} KiB; ask for it again with a smaller limit or fewer fields")
     cut: list[str] = []
     for name in long:
         if excess <= 0:

@@ -245,6 +245,13 @@ def test_a_result_that_is_too_long_is_cut_and_says_so(counter: Counter, result: 
     assert check(told)
 
 
+def test_a_page_that_has_a_next_one_is_not_cut(counter: Counter) -> None:
+    rows = [{"text": "x" * 1000}] * 400
+    query = replace(entity_tools()[0], call=lambda c, a: {"items": rows, "next_cursor": "behind the 400th"})
+    with pytest.raises(PayloadTooLarge, match="smaller limit"):
+        box_of(counter, query).call(CALLER, "query_entities", {"collection": "orders"})
+
+
 def test_a_result_that_cannot_be_cut_is_refused(counter: Counter) -> None:
     box = box_of(counter, tool_of(lambda c, a: {"text": "x" * 300_000}, effect="read", output_schema=LONG))
     with pytest.raises(PayloadTooLarge, match="256 KiB"):
