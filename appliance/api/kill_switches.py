@@ -5,18 +5,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from appliance.core import clock
-from appliance.core.errors import ScopeMissing, ValidationFailed
+from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
 from appliance.governance import switches
 from appliance.governance.switches import KillSwitch, Kind
 
 from .routing import Body, Call, View, route
 from .tenants import NoQuery
-
-_SCOPE_OF: dict[Kind, str] = {
-    "integration": "integrations.write", "tool": "agents.write", "agent": "agents.write", "tenant": "agents.write",
-}  # fmt: skip
-"""What a key needs beside `integrations.write` to stop, or to let go on, more than an integration."""
 
 
 class KillSwitchView(View):
@@ -64,9 +59,7 @@ def put_kill_switch(call: Call) -> KillSwitchView:
     Anything but an integration also takes the scope `agents.write`.
     """
     kind, name = _meant(call.body)
-    if (needed := _SCOPE_OF[kind]) not in call.scope.scopes:
-        told = f"this needs the scope {needed}; use a key that has it, or ask an owner to issue one"
-        raise ScopeMissing(told, extra={"scope": needed})
+    call.scope.require(switches.SCOPE_OF[kind])
     if kind == "integration":
         call.services.integrations.get_integration(call.scope, name)
     if not call.body.off:

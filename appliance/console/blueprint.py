@@ -23,7 +23,10 @@ from . import (
     failures,
     integrations,
     keys,
+    kill_switches,
     logs,
+    policies,
+    policy_decisions,
     processes,
     replay,
     retention,
@@ -41,7 +44,8 @@ from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
     about, agents, approvals, certificates, connecting, datapool, documents, domains, dry_runs, executions, failures,
-    integrations, keys, logs, processes, replay, retention, retry_plan, shares, sign_in, skills, traffic, visiting, webapps,
+    integrations, keys, kill_switches, logs, policies, policy_decisions, processes, replay, retention, retry_plan, shares, sign_in,
+    skills, traffic, visiting, webapps,
 )  # fmt: skip
 
 

@@ -25,6 +25,8 @@ MENU = (
     ("webapps", "WebApps", "webapps.read", "webapp"),
     ("agents", "Agents", "agents.read", "agent"),
     ("skills", "Skills", "skills.read", "skill"),
+    ("policies", "Policies", "policies.read", "policy"),
+    ("kill-switches", "Kill switches", "integrations.read", "switch"),
     ("keys", "API keys", "keys.read", "key"),
     ("about", "About", None, "about"),
 )

@@ -26,6 +26,8 @@ TONES: Mapping[str, str] = {
     "wrong": "bad", "unchecked": "off", "passed": "good", "under_review": "wait", "withdrawn": "off",
     "legal_hold": "wait", "retained": "calm", "ended": "off", "used_up": "off", "complete": "good", "started": "busy",
     "used": "good", "trusted": "good", "untrusted": "wait",
+    "allow": "good", "require_approval": "wait", "deny": "bad", "observe": "wait", "enforce": "good", "retired": "off",
+    "not_active": "off", "draft_waiting": "wait",
     "broken_off": "wait", "wrong_password": "bad", "wrong_code": "bad", "served": "good",
 }  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Kill switches: from one moment to the next a tenant, an agent, a tool or an integration does nothing any more, by any road."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -17,6 +18,10 @@ Kind = Literal["tenant", "agent", "tool", "integration"]
 KINDS: tuple[Kind, ...] = ("tenant", "agent", "tool", "integration")
 WHOLE_TENANT = ""
 """The name of the switch that stops everything."""
+SCOPE_OF: Mapping[Kind, str] = {
+    "integration": "integrations.write", "tool": "agents.write", "agent": "agents.write", "tenant": "agents.write",
+}  # fmt: skip
+"""What it takes beside `integrations.write` to stop, or to let go on, more than an integration."""
 
 
 class KillSwitchRow(TenantModel):

@@ -16,7 +16,8 @@ from tests.console.browser import Browser
 
 INLINE = re.compile(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=|javascript:", re.IGNORECASE)
 LISTS = [
-    "processes", "executions", "approvals", "failures", "logs", "datapool", "integrations", "documents", "webapps", "keys", "about",
+    "processes", "executions", "approvals", "failures", "logs", "datapool", "integrations", "documents", "webapps", "policies",
+    "kill-switches", "keys", "about",
 ]  # fmt: skip
 
 

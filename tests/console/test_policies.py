@@ -1,0 +1,251 @@
+"""The pages of policies and kill switches: what they show, who may change what judges, and what a mistake looks like."""
+
+import html
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.console.rule_sentences import tell_rule
+from tests.api.resources import fresh
+from tests.console.browser import Browser
+
+SignedIn = Callable[[str], Browser]
+HOSTILE = "<script>alert(1)</script>"
+RULE: dict[str, Any] = {
+    "id": "large", "effect": "require_approval", "operations": ["order_*"], "when": {"input": {"total": {"_gt": 1000}}},
+    "obligations": {"approvers": ["role:owner"], "ttl_seconds": 3600}, "reason": f"An owner looks. {HOSTILE}",
+}  # fmt: skip
+
+
+@pytest.fixture
+def policy(acme: httpx.Client) -> Iterator[str]:
+    """A draft that observes; nothing of it is left to judge what other tests do."""
+    name = fresh("page-policy")
+    put(acme, name)
+    yield name
+    acme.post(f"/api/v1/policies/{name}/deactivate").raise_for_status()
+    acme.delete(f"/api/v1/policies/{name}").raise_for_status()
+
+
+def put(client: httpx.Client, name: str, **more: Any) -> None:
+    client.put(f"/api/v1/policies/{name}", json={"mode": "observe", "rules": [RULE | more]}).raise_for_status()
+
+
+def activate(client: httpx.Client, name: str) -> None:
+    client.post(f"/api/v1/policies/{name}/activate", json={}).raise_for_status()
+
+
+def show(browser: Browser, rest: str, tenant: str = "acme") -> httpx.Response:
+    return browser.get(browser.at(tenant, f"/console/policies{rest}"))
+
+
+def send(browser: Browser, rest: str, **form: str) -> httpx.Response:
+    return browser.post(browser.at("acme", f"/console/policies{rest}"), form)
+
+
+def digest_in(page: str) -> str:
+    found = re.search(r'name="digest" value="([^"]+)"', page)
+    assert found
+    return found[1]
+
+
+def test_a_tenant_without_policies_learns_what_one_is(signed_in: SignedIn) -> None:
+    page = show(signed_in("owner@globex.test"), "", "globex").text
+    assert "No policy yet" in page
+    assert "input.total is above 1000" in page
+
+
+def test_a_draft_is_read_activated_and_deactivated(owner: Browser, acme: httpx.Client, policy: str) -> None:
+    page = show(owner, f"/{policy}").text
+    for part in ("input.total is above 1000", "approval of role:owner", "the operation order_*", "nothing is refused by them"):
+        assert part in page
+    assert HOSTILE not in page
+    assert html.escape(HOSTILE) in page
+    active = send(owner, f"/{policy}/activate", digest=digest_in(page), message="first of all")
+    assert "What judges now" in active.text
+    assert "first of all" in active.text
+    assert "a draft waits" not in show(owner, "").text.partition(policy)[2].partition("</tr>")[0]
+    assert acme.get(f"/api/v1/policies/{policy}").json()["data"]["active_version"] == 1
+    send(owner, f"/{policy}/deactivate")
+    assert "active_version" not in acme.get(f"/api/v1/policies/{policy}").json()["data"]
+
+
+def test_a_draft_that_changes_what_is_active_shows_how(owner: Browser, acme: httpx.Client, policy: str) -> None:
+    activate(acme, policy)
+    put(acme, policy, effect="deny", obligations=None)
+    page = html.unescape(show(owner, f"/{policy}").text)
+    assert "<del>require_approval</del>" in page
+    assert "<ins>deny</ins>" in page
+    assert "It takes the place of version 1" in page
+
+
+def test_only_what_was_read_is_activated(owner: Browser, acme: httpx.Client, policy: str) -> None:
+    read = digest_in(show(owner, f"/{policy}").text)
+    put(acme, policy, reason="Another one.")
+    refused = send(owner, f"/{policy}/activate", digest=read)
+    assert refused.status_code == 412
+    assert send(owner, f"/{policy}/activate").status_code == 422
+    assert "active_version" not in acme.get(f"/api/v1/policies/{policy}").json()["data"]
+
+
+def test_an_older_version_judges_again(owner: Browser, acme: httpx.Client, policy: str) -> None:
+    activate(acme, policy)
+    put(acme, policy, reason="Another one.")
+    activate(acme, policy)
+    page = show(owner, f"/{policy}/versions/1").text
+    send(owner, f"/{policy}/activate", version="1", digest=digest_in(page))
+    assert acme.get(f"/api/v1/policies/{policy}").json()["data"]["active_version"] == 1
+    assert show(owner, f"/{policy}/versions/none").status_code == 404
+
+
+def test_who_may_not_change_policies_is_told_who_may(signed_in: SignedIn, acme: httpx.Client, policy: str) -> None:
+    builder = signed_in("builder@acme.test")
+    page = show(builder, f"/{policy}").text
+    assert "Only an owner of this tenant activates policies" in page
+    assert re.findall(r'<form method="post" action="([^"]+)"', page) == ["/console/sign-out"]
+    digest = acme.get(f"/api/v1/policies/{policy}").json()["data"]["draft_digest"]
+    for rest in (f"/{policy}/activate", f"/{policy}/deactivate", f"/{policy}/draft", "/-/new"):
+        assert send(builder, rest, digest=digest, text="mode: observe").status_code == 403
+    assert "active_version" not in acme.get(f"/api/v1/policies/{policy}").json()["data"]
+
+
+def test_a_policy_is_written_and_its_mistakes_are_shown_where_they_are(owner: Browser, acme: httpx.Client) -> None:
+    name = fresh("written")
+    text = "mode: observe\nrules:\n  - id: one\n    effect: maybe\n    reason: <b>so</b>\n"
+    wrong = send(owner, "/-/new", name=name, text=text)
+    assert wrong.status_code == 422
+    assert "line 4, <code>/rules/0/effect</code>" in wrong.text
+    assert "effect: maybe\n    reason: &lt;b&gt;so" in wrong.text
+    assert "line 1, <code>/</code>: column" in send(owner, "/-/new", name=name, text="mode: a: b").text
+    assert send(owner, "/-/new", name=name, text=text.replace("maybe", "deny")).status_code == 200
+    again = send(owner, "/-/new", name=name, text=text.replace("maybe", "allow"))
+    assert again.status_code == 409
+    assert acme.get(f"/api/v1/policies/{name}").json()["data"]["draft"]["rules"][0]["effect"] == "deny"
+    acme.delete(f"/api/v1/policies/{name}").raise_for_status()
+
+
+def test_a_draft_that_somebody_else_changed_is_not_written_over(owner: Browser, acme: httpx.Client, policy: str) -> None:
+    read = digest_in(show(owner, f"/{policy}/draft").text)
+    put(acme, policy, reason="Another one.")
+    text = "mode: observe\nrules: [{id: mine, effect: deny, reason: mine}]"
+    late = send(owner, f"/{policy}/draft", digest=read, text=text)
+    assert late.status_code == 412
+    assert "id: mine" in late.text
+    assert acme.get(f"/api/v1/policies/{policy}").json()["data"]["draft"]["rules"][0]["reason"] == "Another one."
+
+
+def test_a_decision_is_explained_to_whoever_may_read(signed_in: SignedIn, policy: str) -> None:
+    viewer = signed_in("viewer@acme.test")
+    asked = {"operation": "order_new", "effect": "write", "input": '{"total": 1500}', "policy": policy}
+    page = send(viewer, "/-/decide", **asked, kind="agent", who="clerk").text
+    assert 'tone-bad">deny' in page
+    assert f"{policy}/large" in page
+    assert 'tone-wait">require approval' in page
+    small = send(viewer, "/-/decide", **(asked | {"input": '{"total": 5}'})).text
+    assert "its <code>when</code> does not fit" in small
+    assert 'tone-good">allow' in small
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ({"input": "{"}, "The input is not JSON"),
+        ({"input": "[]"}, "The input is an object"),
+        ({"kind": "agent"}, "Name the agent by its id"),
+        ({"who": "nobody@acme.test"}, "Nobody of this tenant has this login"),
+        ({"effect": "maybe"}, "Choose one of the list"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_says_why(owner: Browser, form: dict[str, str], message: str) -> None:
+    page = send(owner, "/-/decide", **form)
+    assert page.status_code == 422
+    assert message in page.text
+    assert 'aria-invalid="true"' in page.text
+
+
+def test_policies_of_others_are_not_there(signed_in: SignedIn, policy: str) -> None:
+    stranger = signed_in("owner@globex.test")
+    for rest in ("", "/draft", "/versions/1"):
+        assert show(stranger, f"/{policy}{rest}", "globex").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({}, {"Who": "anybody", "What": "anything"}),
+        (
+            {"subject": {"agents": ["a", "b"], "via": ["mcp"], "skills": ["s"], "tainted": False}, "effects": ["read"]},
+            {
+                "Who": "the agent a or b, by way of MCP, with the skill s loaded, without having read content from outside",
+                "What": "reads",
+            },
+        ),
+        (
+            {"when": {"_or": [{"input": {"total": {"_between": [1, 2]}}}, {"subject": {"skills": {"_none": {"name": "x"}}}}]}},
+            {"When": '(input.total is between 1 and 2 or none of subject.skills has (name is "x"))'},
+        ),
+        (
+            {"obligations": {"needed": 2, "redact": ["/iban"], "cost_per_run": 0.5, "dry_run_first": True}},
+            {
+                "With": "approval of 2 of people who may approve; /iban hidden from the result; at most 0.5 US dollars in a run; "
+                "a preview of the same action before"
+            },
+        ),
+    ],
+)
+def test_rules_are_told_as_people_read_them(rule: dict[str, Any], said: dict[str, str]) -> None:
+    told = dict(tell_rule({"id": "r", "effect": "allow", "reason": "so"} | rule).said)
+    assert {name: told[name] for name in said} == said
+
+
+# -- kill switches
+
+
+def switch(browser: Browser, way: str, **form: str) -> httpx.Response:
+    return browser.post(browser.at("acme", f"/console/kill-switches/{way}"), form)
+
+
+def off(acme: httpx.Client) -> list[tuple[str, str]]:
+    return [(row["kind"], row["name"]) for row in acme.get("/api/v1/kill-switches").json()["data"]]
+
+
+def test_an_agent_is_switched_off_with_a_reason_and_on_again(owner: Browser, acme: httpx.Client) -> None:
+    name = fresh("rogue")
+    page = switch(owner, "off", kind="agent", name=name, reason=f"it orders {HOSTILE}", sure="yes").text
+    assert name in page
+    assert html.escape(HOSTILE) in page
+    assert "owner@acme.test" in page
+    assert ("agent", name) in off(acme)
+    assert name not in switch(owner, "on", kind="agent", name=name).text
+    assert ("agent", name) not in off(acme)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reason": " "}, "Say why"),
+        ({"sure": ""}, "Say that you mean it"),
+        ({"name": ""}, "Name what is meant"),
+        ({"kind": "tenant"}, "Leave the name empty"),
+        ({"kind": "world"}, "Choose what is meant"),
+        ({"kind": "integration"}, "There is no integration careful"),
+    ],
+)
+def test_nothing_is_switched_off_by_mistake(owner: Browser, acme: httpx.Client, change: dict[str, str], message: str) -> None:
+    before = off(acme)
+    page = switch(owner, "off", **({"kind": "agent", "name": "careful", "reason": "so", "sure": "yes"} | change))
+    assert page.status_code == 422
+    assert message in page.text
+    assert off(acme) == before
+
+
+def test_who_may_not_switch_is_told_who_may(signed_in: SignedIn, acme: httpx.Client) -> None:
+    operator = signed_in("operator@acme.test")
+    page = operator.get(operator.at("acme", "/console/kill-switches")).text
+    assert "A builder or an owner of this tenant" in page
+    assert re.findall(r'<form method="post" action="([^"]+)"', page) == ["/console/sign-out"]
+    assert switch(operator, "off", kind="agent", name="a", reason="so", sure="yes").status_code == 403
+    assert switch(operator, "on", kind="agent", name="a").status_code == 403
