@@ -55,13 +55,14 @@ def run_of(subject: Subject) -> str:
 
 
 def count(scope: TenantScope, subject: Subject, decision: Decision) -> None:
-    """Inside the write that begins a call: count it for each of its rules; BudgetExceeded undoes that with the write."""
+    """Inside the write that begins a call: count it for each rule that holds, against that rule's own caps; BudgetExceeded
+    undoes that with the write.  Who acts in no run has no caps of a run."""
     owed, run = decision.obligations, run_of(subject)
-    for rule in decision.rules:
-        if owed.calls_per_hour is not None:
-            _count_one(scope, rule, _this_hour(), owed.calls_per_hour, "hour")
-        if owed.calls_per_run is not None:
-            _count_one(scope, rule, f"run:{run or subject.actor}", owed.calls_per_run, "run")
+    for caps in decision.caps:
+        if caps.calls_per_hour is not None:
+            _count_one(scope, caps.rule, _this_hour(), caps.calls_per_hour, "hour")
+        if caps.calls_per_run is not None and run:
+            _count_one(scope, caps.rule, f"run:{run}", caps.calls_per_run, "run")
     if owed.cost_per_run is not None and used(scope, _SPENT, f"run:{run}").cost >= owed.cost_per_run:
         told = f"this run has spent the {owed.cost_per_run:g} US dollars that its rules allow"
         raise _exceeded(told, "cost_per_run", decision.rules)

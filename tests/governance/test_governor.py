@@ -345,6 +345,41 @@ def test_a_new_hour_begins_at_nought_and_a_run_never_does(world: World, monkeypa
     world.executor.execute(world.one, world.request(subject=Subject("key:test", "rest", run_id="run_2")))
 
 
+def test_each_rule_counts_against_its_own_cap(world: World) -> None:
+    world.ledger()
+    put_rules(
+        world.one,
+        {"id": "all", "effect": "allow", "reason": "r", "obligations": {"calls_per_hour": 3}},
+        {"id": "writes", "effect": "allow", "effects": ["write"], "reason": "w", "obligations": {"calls_per_hour": 1}},
+    )
+    for _ in range(2):
+        world.executor.execute(world.one, world.request("look"))
+    world.executor.execute(world.one, world.request())
+    assert refused(world, world.request("look"), BudgetExceeded).extra["rules"] == ["gate/all"]
+
+
+def test_the_cap_of_a_rule_that_allows_holds_beside_one_that_asks(world: World) -> None:
+    world.ledger()
+    caps = {"id": "few", "effect": "allow", "effects": ["write"], "reason": "few", "obligations": {"calls_per_hour": 1}}
+    put_rules(world.one, ASK_FOR_WRITES, caps)
+    town = Town(world.one)
+    town.person("eve", "operator", approver=True)
+    first, second = [town.decide("eve", ask(world, needed(world))).id for _ in range(2)]
+    world.executor.execute(world.one, world.request(input=GIVEN, approval_id=first))
+    told = refused(world, world.request(input=GIVEN, approval_id=second), BudgetExceeded)
+    assert told.extra["rules"] == ["gate/few"]
+
+
+def test_the_cap_of_a_run_is_none_for_who_acts_in_no_run(world: World) -> None:
+    world.ledger()
+    put_rules(world.one, {"id": "few", "effect": "allow", "reason": "few", "obligations": {"calls_per_run": 1}})
+    for _ in range(3):
+        world.executor.execute(world.one, world.request())
+    running = Subject("key:test", "rest", run_id="run_1")
+    world.executor.execute(world.one, world.request(subject=running))
+    assert refused(world, world.request(subject=running), BudgetExceeded).extra["reason"] == "calls_per_run"
+
+
 def test_what_must_be_previewed_is_previewed_by_the_same_first(world: World) -> None:
     world.ledger()
     put_rules(world.one, {"id": "look-first", "effect": "allow", "reason": "look", "obligations": {"dry_run_first": True}})

@@ -58,11 +58,21 @@ class Obligations:
 
 
 @dataclass(frozen=True)
+class RuleCaps:
+    """How many calls one rule (`policy/rule`) allows, counted for itself; None is no bound."""
+
+    rule: str
+    calls_per_hour: int | None = None
+    calls_per_run: int | None = None
+
+
+@dataclass(frozen=True)
 class Decision:
     """What holds, why, and by which rules (`policy/rule`).
 
     `version` names the set of policy versions that judged; `would_be` is what policies in observe mode would have said
-    when that differs, with their rules in `would_be_rules`.
+    when that differs, with their rules in `would_be_rules`; `caps` are those of every rule that holds, also of one that allows
+    what another wants approved.
     """
 
     verdict: Verdict
@@ -72,3 +82,4 @@ class Decision:
     obligations: Obligations = Obligations()
     would_be: Verdict | None = None
     would_be_rules: tuple[str, ...] = ()
+    caps: tuple[RuleCaps, ...] = ()

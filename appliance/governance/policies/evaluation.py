@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from appliance.conditions import Incomparable
 from appliance.governance.policies.compiled import Compiled, CompiledRule, record_of
-from appliance.governance.policies.decision import Decision, Facts, Obligations, Verdict
+from appliance.governance.policies.decision import Decision, Facts, Obligations, RuleCaps, Verdict
 from appliance.tenants.scopes import ROLES
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ class Judged:
     reasons: tuple[str, ...]
     rules: tuple[str, ...]
     obligations: Obligations
+    caps: tuple[RuleCaps, ...] = ()
 
 
 def decide(policies: Compiled, facts: Facts) -> Decision:
@@ -55,7 +56,9 @@ def decide(policies: Compiled, facts: Facts) -> Decision:
         if other.verdict != judged.verdict:
             would_be = other.verdict
             rules = tuple(hit.rule.named for hit in hits if not hit.rule.is_enforced and hit.effect == would_be)
-    return Decision(judged.verdict, judged.reasons, policies.version, judged.rules, judged.obligations, would_be, rules)
+    return Decision(
+        judged.verdict, judged.reasons, policies.version, judged.rules, judged.obligations, would_be, rules, judged.caps
+    )
 
 
 def judge(hits: Sequence[Hit], facts: Facts) -> Judged:
@@ -69,7 +72,7 @@ def judge(hits: Sequence[Hit], facts: Facts) -> Judged:
     reasons, rules = tuple(hit.reason for hit in deciding), tuple(hit.rule.named for hit in deciding)
     if verdict == "deny":
         return Judged("deny", reasons, rules, Obligations())
-    judged = Judged(verdict, reasons, rules, _merged(hits))
+    judged = Judged(verdict, reasons, rules, _merged(hits), _caps(hits))
     if verdict == "allow" and not any(hit.rule.is_for_tainted for hit in deciding):
         judged = _raised(judged, facts)
     return _approvable(judged, hits)
@@ -124,7 +127,7 @@ def _raised(judged: Judged, facts: Facts) -> Judged:
         f"content from outside the tenant ({sources}) may have asked for this write, so a person decides; "
         "a rule with subject: {tainted: true} allows it without"
     )
-    return Judged("require_approval", (reason, *judged.reasons), judged.rules, judged.obligations)
+    return replace(judged, verdict="require_approval", reasons=(reason, *judged.reasons))
 
 
 def _approvable(judged: Judged, hits: Sequence[Hit]) -> Judged:
@@ -156,6 +159,12 @@ def _merged(hits: Sequence[Hit]) -> Obligations:
         cost_per_run=_least(duties.cost_per_run for duties in every),
         dry_run_first=any(duties.dry_run_first for duties in every),
     )
+
+
+def _caps(hits: Sequence[Hit]) -> tuple[RuleCaps, ...]:
+    """What each rule that holds counts for itself."""
+    every = (RuleCaps(hit.rule.named, hit.rule.duties.calls_per_hour, hit.rule.duties.calls_per_run) for hit in hits)
+    return tuple(caps for caps in every if caps.calls_per_hour is not None or caps.calls_per_run is not None)
 
 
 def _least(values: Iterable[T | None]) -> T | None:
