@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, BudgetExceeded, PolicyDenied
 from appliance.governance import switches
 from appliance.governance.action_approvals import ActionApprovals
@@ -330,34 +330,6 @@ def test_parallel_calls_do_not_overrun_a_cap(world: World) -> None:
     world.executor.execute(world.two, world.request("look"))
 
 
-def test_a_new_hour_begins_at_nought_and_a_run_never_does(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.ledger()
-    caps = {"calls_per_hour": 1, "calls_per_run": 2}
-    put_rules(world.one, {"id": "few", "effect": "allow", "reason": "few", "obligations": caps})
-    first = Subject("key:test", "rest", run_id="run_1")
-    world.executor.execute(world.one, world.request(subject=first))
-    assert refused(world, world.request(subject=first), BudgetExceeded).extra["reason"] == "calls_per_hour"
-    now = clock.now_ms()
-    monkeypatch.setattr(clock, "now_ms", lambda: now + 3_600_000)
-    world.executor.execute(world.one, world.request(subject=first))
-    monkeypatch.setattr(clock, "now_ms", lambda: now + 7_200_000)
-    assert refused(world, world.request(subject=first), BudgetExceeded).extra["reason"] == "calls_per_run"
-    world.executor.execute(world.one, world.request(subject=Subject("key:test", "rest", run_id="run_2")))
-
-
-def test_each_rule_counts_against_its_own_cap(world: World) -> None:
-    world.ledger()
-    put_rules(
-        world.one,
-        {"id": "all", "effect": "allow", "reason": "r", "obligations": {"calls_per_hour": 3}},
-        {"id": "writes", "effect": "allow", "effects": ["write"], "reason": "w", "obligations": {"calls_per_hour": 1}},
-    )
-    for _ in range(2):
-        world.executor.execute(world.one, world.request("look"))
-    world.executor.execute(world.one, world.request())
-    assert refused(world, world.request("look"), BudgetExceeded).extra["rules"] == ["gate/all"]
-
-
 def test_the_cap_of_a_rule_that_allows_holds_beside_one_that_asks(world: World) -> None:
     world.ledger()
     caps = {"id": "few", "effect": "allow", "effects": ["write"], "reason": "few", "obligations": {"calls_per_hour": 1}}
@@ -368,16 +340,6 @@ def test_the_cap_of_a_rule_that_allows_holds_beside_one_that_asks(world: World) 
     world.executor.execute(world.one, world.request(input=GIVEN, approval_id=first))
     told = refused(world, world.request(input=GIVEN, approval_id=second), BudgetExceeded)
     assert told.extra["rules"] == ["gate/few"]
-
-
-def test_the_cap_of_a_run_is_none_for_who_acts_in_no_run(world: World) -> None:
-    world.ledger()
-    put_rules(world.one, {"id": "few", "effect": "allow", "reason": "few", "obligations": {"calls_per_run": 1}})
-    for _ in range(3):
-        world.executor.execute(world.one, world.request())
-    running = Subject("key:test", "rest", run_id="run_1")
-    world.executor.execute(world.one, world.request(subject=running))
-    assert refused(world, world.request(subject=running), BudgetExceeded).extra["reason"] == "calls_per_run"
 
 
 def test_what_must_be_previewed_is_previewed_by_the_same_first(world: World) -> None:
