@@ -163,7 +163,7 @@ def _check(scope: TenantScope, slug: str, profile: Profile, origin: Origin) -> N
         mine = "AND profile = ? AND execution_id = ?"
         in_flight = _sum([_reservation(row).most for row in _open(scope, mine, (slug, origin.execution_id))])
         limit = _Limit(slug, "execution", budgets.execution, currency)
-        _compare(limit, used_by_execution(scope, slug, origin.execution_id), in_flight)
+        _compare(limit, used_by_execution(scope, origin.execution_id, slug), in_flight)
     elif origin.run_id is not None:
         in_flight = _sum([_reservation(row).most for row in _open(scope, "AND profile = ? AND run_id = ?", (slug, origin.run_id))])
         _compare(_Limit(slug, "run", budgets.execution, currency), used_by_run(scope, origin.run_id, slug), in_flight)
@@ -208,17 +208,20 @@ def days_since(scope: TenantScope, slug: str, day: str) -> list[tuple[str, Used]
     return [(row[0], Used(*map(int, row[1:]))) for row in db.rows(sql, (scope.tenant_id, slug, day))]
 
 
-def used_by_execution(scope: TenantScope, slug: str, execution_id: str) -> Used:
-    """What an execution has used of a profile."""
-    sql = f"SELECT {_COLUMNS} FROM llm_execution_usage WHERE tenant_id = ? AND execution_id = ? AND profile = ?"  # noqa: S608
-    return _sum([Used(*map(int, row)) for row in db.rows(sql, (scope.tenant_id, execution_id, slug))])
+def used_by_execution(scope: TenantScope, execution_id: str, slug: str | None = None) -> Used:
+    """What an execution has used, of that profile or of all."""
+    return _used_by(scope, "llm_execution_usage WHERE tenant_id = ? AND execution_id = ?", execution_id, slug)
 
 
 def used_by_run(scope: TenantScope, run_id: str, slug: str | None = None) -> Used:
     """What the run of an agent has used, of that profile or of all."""
+    return _used_by(scope, "llm_run_usage WHERE tenant_id = ? AND run_id = ?", run_id, slug)
+
+
+def _used_by(scope: TenantScope, whose: str, name: str, slug: str | None) -> Used:
     of_profile = "" if slug is None else "AND profile = ?"
-    sql = f"SELECT {_COLUMNS} FROM llm_run_usage WHERE tenant_id = ? AND run_id = ? {of_profile}"  # noqa: S608 our own names
-    found = db.rows(sql, (scope.tenant_id, run_id, *(() if slug is None else [slug])))
+    sql = f"SELECT {_COLUMNS} FROM {whose} {of_profile}"  # noqa: S608 our own names
+    found = db.rows(sql, (scope.tenant_id, name, *(() if slug is None else [slug])))
     return _sum([Used(*map(int, row)) for row in found])
 
 

@@ -16,7 +16,7 @@ from pydantic_ai.usage import RequestUsage
 from appliance.agents import runs, store, versions
 from appliance.agents.definition import parse_definition
 from appliance.agents.journal import Entry
-from appliance.agents.model import Asker
+from appliance.agents.model import Asker, ProfileModel
 from appliance.agents.runs import Run, RunRequest
 from appliance.agents.service import AgentRuns
 from appliance.agents.stretch import Means
@@ -38,6 +38,7 @@ from appliance.governance.approvals import Approval, ApprovalFilter, Decision
 from appliance.governance.executor import GovernedExecutor, Instance
 from appliance.governance.governor import Governor
 from appliance.governance.policies.service import PolicyService
+from appliance.llm.service import LanguageModels
 from appliance.tenants.models import ApiKey
 from tests.governance.asking import Town
 from tests.governance.ruling import put_rules
@@ -96,7 +97,10 @@ class Script:
 
 @dataclass
 class World:
-    """Tenant `one` with the integration `books`, the collection `marks`, and people; `two` has nothing."""
+    """Tenant `one` with the integration `books`, the collection `marks`, and people; `two` has nothing.
+
+    With `llm` its profiles are asked instead of the script.
+    """
 
     company: Company
     folder: Path
@@ -106,6 +110,7 @@ class World:
     queue: TaskQueue
     presence: Presence
     made: list[Any] = field(default_factory=list)
+    llm: LanguageModels | None = None
 
     @property
     def scope(self) -> TenantScope:
@@ -170,7 +175,7 @@ class World:
         return presence, made, queue
 
     def _model(self, profile: str, asker: Asker) -> Model:
-        return FunctionModel(self.script.answer)
+        return FunctionModel(self.script.answer) if self.llm is None else ProfileModel(self.llm, profile, asker)
 
     def marks(self) -> list[str]:
         """What stands in the collection, in the order it was written."""

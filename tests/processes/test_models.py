@@ -17,6 +17,7 @@ from appliance.processes.model_calls import GENERATE
 from appliance.processes.vault import told_answer
 from tests.llm.provider import Provider, Say
 
+from .deciding import ruled
 from .replaying import replay, results
 from .world import World, code, rule
 
@@ -126,6 +127,19 @@ def test_the_steps_own_time_ends_it(world: World, profile: Provider) -> None:
     profile.say(Say("slowly", slow=True))
     done = world.run([ask(prompt="?", options={"timeout": "300ms"})])
     assert (done.error["code"], done.error["failure_class"]) == ("timed_out", "timeout")
+
+
+def test_an_execution_whose_models_have_cost_too_much_calls_nothing(world: World, profile: Provider) -> None:
+    world.add_profile(profile, price={"input": 10, "output": 10})
+    profile.say("yes", "yes")
+    frugal = {"id": "frugal", "effect": "allow", "reason": "as long as it is cheap", "obligations": {"cost_per_run": 0.0012}}
+    ring = {"id": "ring", "integration": {"use": "bell", "action": "ring", "input": {"n": 1}}}
+    with ruled(world, frugal):  # an answer costs 0.0012
+        done = world.run([ring, ask(prompt="?")])
+        assert done.status == "succeeded", done.error
+        done = world.run([ask(prompt="?"), ring])
+        assert done.error is not None
+        assert (done.status, done.error["code"], done.error["step"]) == ("failed", "budget_exceeded", "ring"), done.error
 
 
 def test_a_used_up_budget_is_policy_and_nothing_leaves(world: World, provider: Provider) -> None:

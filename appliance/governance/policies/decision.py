@@ -43,8 +43,8 @@ class Obligations:
     """What comes with permission.
 
     `approvers` are names as requests to people have them (`role:owner`, `user:ann`), `needed` of them must agree within
-    `ttl_seconds`; `redact` are JSON pointers hidden from the result; `calls_per_hour`, `calls_per_run` and `cost_per_run`
-    (US dollars) cap the rule's own calls; `dry_run_first` wants a preview of the same action before.
+    `ttl_seconds`; `redact` are JSON pointers hidden from the result; `calls_per_hour` and `calls_per_run` cap the rule's own
+    calls, `cost_per_run` what the models of the run cost before one; `dry_run_first` wants a preview of the same action before.
     """
 
     approvers: tuple[str, ...] = ()
