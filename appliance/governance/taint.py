@@ -3,6 +3,11 @@
 Whatever people of the tenant did not write themselves may hold instructions: answers of foreign systems, documents and
 records that came in from somewhere, logs and results that quote them, skills that nobody has granted.  A run that has read
 such a thing is tainted for good; policies see it, and hold its writes to an approval.
+
+Summaries and schemas of actions do not taint, although a connector may have discovered them in the foreign system: an agent
+cannot call what it has not looked up, so every run would be tainted and the mark mean nothing.  What protects instead: an
+administrator imports such a system, tools of MCP servers are listed one by one and pinned to the texts they had, and whatever
+a text talks an agent into meets the same rules as any other call.
 """
 
 from collections.abc import Mapping
@@ -16,11 +21,12 @@ MOST_SOURCES = 50
 """Of more sources a run names no more; it is tainted all the same."""
 _OWN = frozenset(
     {
-        "list_tenant_integrations", "request_human_input", "get_human_input", "execute_process",
-        "publish_webapp",
+        "list_tenant_integrations", "request_human_input", "get_human_input", "publish_webapp",
     }
 )  # fmt: skip
 """Tools that answer what the appliance itself, or a person of the tenant, says."""
+_TOLD = ("output", "error", "waiting_for", "aftermath")
+"""Members of an execution that may quote content from outside."""
 _NAMED = {
     "read_document": ("document", "document_id"), "search_documents": ("documents", ""),
     "query_entities": ("collection", "collection"),
@@ -40,6 +46,8 @@ def source_of(action: ToolAction, result: Mapping[str, Any] | None = None) -> st
     if action.tool == "list_tenant_skills":
         items = (result or {}).get("items", ())
         return "skills" if any(each.get("trust") != "trusted" for each in items) else ""
+    if action.tool == "execute_process":
+        return _source_of_start(result or {})
     kind, member = _NAMED.get(action.tool, ("tool", ""))
     name = _text(action.input.get(member)) if member else ("" if kind != "tool" else action.tool)
     return f"{kind}:{name}" if name else kind
@@ -49,6 +57,12 @@ def tainted(subject: Subject, *sources: str) -> Subject:
     """The subject once its run has read these; an empty source is none."""
     new = [each for each in dict.fromkeys(sources) if each and each not in subject.tainted_by]
     return replace(subject, tainted_by=(*subject.tainted_by, *new)[:MOST_SOURCES]) if new else subject
+
+
+def _source_of_start(result: Mapping[str, Any]) -> str:
+    """What an execution answers or says may quote what it has read; that it has begun says nothing."""
+    told = any(result.get(name) is not None for name in _TOLD)
+    return f"execution:{_text(result.get('execution_id'))}" if told else ""
 
 
 def _text(value: Any) -> str:

@@ -21,6 +21,14 @@ def test_every_tool_says_where_its_content_comes_from(tool: str, given: dict[str
     assert source_of(ToolAction(tool, "read", given)) == source
 
 
+def test_what_an_execution_answers_is_from_outside_and_that_it_began_is_not() -> None:
+    action = ToolAction("execute_process", "write", {"process_id": "orders", "wait": 5})
+    begun = {"execution_id": "exe_1", "status": "queued", "input": {"a": 1}, "output": None}
+    assert source_of(action, begun) == ""
+    for told in ({"output": ""}, {"error": {"code": "x", "message": "y"}}, {"waiting_for": {}}, {"aftermath": {}}):
+        assert source_of(action, {**begun, **told}) == "execution:exe_1"
+
+
 def test_whatever_an_integration_answers_is_from_outside() -> None:
     assert source_of(ToolAction("execute_tenant_integration", "write", {}, "erp", "create")) == "integration:erp"
 
