@@ -25,7 +25,8 @@ def test_what_an_execution_answers_is_from_outside_and_that_it_began_is_not() ->
     action = ToolAction("execute_process", "write", {"process_id": "orders", "wait": 5})
     begun = {"execution_id": "exe_1", "status": "queued", "input": {"a": 1}, "output": None}
     assert source_of(action, begun) == ""
-    cases: tuple[dict[str, object], ...] = ({"output": ""}, {"error": {"code": "x", "message": "y"}}, {"waiting_for": {}}, {"aftermath": {}})
+    cases: list[dict[str, object]]
+    cases = [{"output": ""}, {"error": {"code": "x", "message": "y"}}, {"waiting_for": {}}, {"aftermath": {}}]
     for told in cases:
         assert source_of(action, {**begun, **told}) == "execution:exe_1"
 
