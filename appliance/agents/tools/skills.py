@@ -49,7 +49,7 @@ class SkillTools:
             Tool(
                 "load_tenant_skill", "Load a skill",
                 "Loads a skill's instructions and the list of its files, or one of its files. The tools it requests are a wish; "
-                "what it may use says `granted_tools`, and policies judge every call all the same.",
+                "`granted_tools` are those that people agreed to, and policies alone decide about every call.",
                 load, loaded, "read", scopes, self.load, long=("content", "instructions"),
             ),
         ]  # fmt: skip
