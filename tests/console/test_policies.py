@@ -9,8 +9,10 @@ import httpx
 import pytest
 
 from appliance.console.rule_sentences import tell_rule
+from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.console.browser import Browser
+from tests.console.conftest import PASSWORD
 
 SignedIn = Callable[[str], Browser]
 HOSTILE = "<script>alert(1)</script>"
@@ -52,8 +54,9 @@ def digest_in(page: str) -> str:
     return found[1]
 
 
-def test_a_tenant_without_policies_learns_what_one_is(signed_in: SignedIn) -> None:
-    page = show(signed_in("owner@globex.test"), "", "globex").text
+def test_a_tenant_without_policies_learns_what_one_is(signed_in: SignedIn, staff: Running) -> None:
+    staff.user("owner@unruled.test", PASSWORD, "unruled", "owner")
+    page = show(signed_in("owner@unruled.test"), "", "unruled").text
     assert "No policy yet" in page
     assert "input.total is above 1000" in page
 
