@@ -27,6 +27,7 @@ from appliance.governance.actions import canonical_action
 from appliance.governance.approvals import Approval
 from appliance.governance.governor import denied
 from appliance.governance.policies.decision import Decision, ToolAction
+from appliance.governance.questions import check_schema
 from appliance.governance.subjects import SkillUsed
 from appliance.governance.taint import source_of, tainted
 
@@ -161,6 +162,9 @@ class Calls:
                 return self._returned(wanted, {"ok": False, "error": told_error(denied(action, decision))})
             if decision.verdict != "allow":
                 return self._ask(wanted, None)
+
+        if name == ASK and arguments["kind"] == "input":
+            check_schema(arguments.get("schema"))  # compiling takes its time, and inside the write everybody would wait for it
 
         def write() -> tuple[dict[str, Any], list[Entry]]:
             store.prolong(stretch.claim, stretch.lease())

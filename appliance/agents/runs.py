@@ -63,7 +63,7 @@ def insert_run(scope: TenantScope, agent_id: str, request: RunRequest) -> tuple[
 
     NotFound, ValidationFailed; IdempotencyMismatch when the token was used with another input.
     """
-    version = versions.get_version(scope, agent_id, request.version).version
+    version = versions.find_number(scope, agent_id, request.version)
     now = clock.now_ms()
     if request.token and (found := scope.find(AgentRunRow, idempotency=request.token)) is not None:
         if now - found.created_at < KEEP_MS:

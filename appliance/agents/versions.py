@@ -117,6 +117,12 @@ def get_version(scope: TenantScope, agent_id: str, version: int | None = None) -
     return _version(scope.get(AgentVersionRow, agent_id=agent_id, version=version or latest))
 
 
+def find_number(scope: TenantScope, agent_id: str, version: int | None = None) -> int:
+    """The number of that version, or of the latest, unread; NotFound."""
+    latest = get_agent(scope, agent_id).version
+    return int(scope.get(AgentVersionRow, agent_id=agent_id, version=version or latest).version)
+
+
 def _agent(row: Any) -> Agent:
     return Agent(row.id, row.name, row.version, row.digest, row.created_at, row.updated_at)
 

@@ -1,5 +1,6 @@
 """JSON Schema 2020-12 for settings and actions: every error at once, in linear time, without remote references."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,9 @@ from appliance.core.errors import Detail
 
 # Stand in for the schema's own mention in an error message, so that a secret value is never repeated in it.
 _MASK = "the value"
+# A pattern of a few characters may stand for a program of gigabytes, and nothing else runs while it is compiled.
+MOST_PATTERN_BYTES = 1 << 20
+MOST_PATTERNS = 200
 
 
 class SchemaInvalid(ValueError):
@@ -34,7 +38,9 @@ class Schema:
 
 
 def compile_schema(schema: Json) -> Schema:
-    """The schema, ready to judge; SchemaInvalid when it is none, refers elsewhere or needs a backtracking pattern."""
+    """The schema, ready to judge; SchemaInvalid when it is none, refers elsewhere or has patterns that cannot be used."""
+    if _count_patterns(schema) > MOST_PATTERNS:
+        raise SchemaInvalid(f"it has more than {MOST_PATTERNS} patterns; use fewer")
     try:
         return Schema(
             jsonschema_rs.Draft202012Validator(
@@ -42,11 +48,25 @@ def compile_schema(schema: Json) -> Schema:
                 validate_formats=True,
                 offline=True,
                 mask=_MASK,
-                pattern_options=jsonschema_rs.RegexOptions(),
+                pattern_options=jsonschema_rs.RegexOptions(size_limit=MOST_PATTERN_BYTES),
             )
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         raise SchemaInvalid(str(error).splitlines()[0]) from error
+
+
+def _count_patterns(schema: Any) -> int:
+    """How many patterns there may be in it, wherever they stand."""
+    count, parts = 0, [schema]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Mapping):
+            named = part.get("patternProperties")
+            count += isinstance(part.get("pattern"), str) + (len(named) if isinstance(named, Mapping) else 0)
+            parts.extend(part.values())
+        elif isinstance(part, list | tuple):
+            parts.extend(part)
+    return count
 
 
 def _details(error: "jsonschema_rs.ValidationError", under: str) -> list[Detail]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 from appliance.connectors.schemas import SchemaInvalid, compile_schema
@@ -84,7 +85,7 @@ def parse_request(given: Any, origin: Origin, now: int) -> HumanRequest:
         origin=origin,
         reason=_text(given.get("reason") or "", "/reason", REASON),
         details=_details(given.get("details")),
-        schema=_schema(given.get("schema")) if kind == "input" else None,
+        schema=check_schema(given.get("schema")) if kind == "input" else None,
         choices=_choices(given.get("choices")) if kind == "choice" else (),
         approvers=_list(given.get("approvers") or [], "/approvers", MOST_APPROVERS, _approver),
         expires_at=_moment(given.get("expires"), now),
@@ -137,7 +138,8 @@ def _details(given: Any) -> Any:
     return None if given is None else json.loads(storable_json({"details": given}, 2 * DETAILS_BYTES))["details"]
 
 
-def _schema(given: Any) -> Mapping[str, Any]:
+def check_schema(given: Any) -> Mapping[str, Any]:
+    """The schema of an answer; ValidationFailed when it cannot be used."""
     if given is None:
         return FREE_TEXT
     if not isinstance(given, Mapping):
@@ -147,10 +149,16 @@ def _schema(given: Any) -> Mapping[str, Any]:
     _check_depth(given, "/schema")
     _refuse_references(given)
     try:
-        compile_schema(dict(given))
+        _check_usable(json.dumps(given, sort_keys=True))
     except SchemaInvalid as error:
         raise ValidationFailed(f"schema is no JSON Schema that can be used: {str(error)[:300]}", pointer="/schema") from error
     return given
+
+
+@lru_cache(maxsize=256)
+def _check_usable(schema: str) -> None:
+    """SchemaInvalid.  Kept, so that who has checked before a write does not compile inside it."""
+    compile_schema(json.loads(schema))
 
 
 def _refuse_references(part: Any) -> None:

@@ -1,18 +1,20 @@
 """A run from its start to its end: tools, people, refusals, budgets, cancelling, and what stays of it."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from appliance.agents import runs
+from appliance.agents import definition, runs
 from appliance.agents.runs import RunRequest
+from appliance.connectors.schemas import compile_schema
 from appliance.core import db
 from appliance.core.errors import ExecutionFinished, IdempotencyMismatch, NotFound, Overloaded
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance import approvals, switches
+from appliance.governance import approvals, questions, switches
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter
 from tests.agents.world import ALLOW, ASK, World, book, calls, mark, open_world, put_key, says, wait_until
@@ -146,6 +148,22 @@ def test_a_person_is_asked_and_answers(world: World) -> None:
     world.decide("answer", "blue")
     assert world.drive(run_id).status == "succeeded"
     assert "'answer': 'blue'" in world.script.told()
+
+
+def test_no_schema_is_compiled_while_everybody_waits_for_the_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, inside = db.write(threading.get_ident), list[bool]()
+
+    def compile_noting(schema: dict[str, Any]) -> Any:
+        inside.append(threading.get_ident() == writer)
+        return compile_schema(schema)
+
+    asking = {"kind": "input", "title": "How many?", "schema": {"type": "string", "pattern": f"^{world.folder.name}$"}}
+    world.make(calls(("request_human_input", asking)), says("done"), output=OUTPUT)
+    monkeypatch.setattr(questions, "compile_schema", compile_noting)
+    monkeypatch.setattr(definition, "compile_schema", compile_noting)
+    assert world.drive(world.start()).status == "waiting"
+    assert inside
+    assert not any(inside)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,10 @@ def test_a_problem_never_repeats_the_value() -> None:
         {"pattern": r"(a)\1"},
         {"pattern": "("},
         {"properties": 7},
+        {"pattern": "(a{0,1000}){0,50}"},
+        {"patternProperties": {"(a{0,1000}){0,50}": {}}},
+        {"items": {"allOf": [{"pattern": "a"}] * 201}},
+        {"patternProperties": {f"a{number}": {} for number in range(201)}},
     ],
 )
 def test_a_schema_that_is_wrong_or_reaches_elsewhere_is_refused(schema: dict[str, Any]) -> None:
