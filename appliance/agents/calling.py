@@ -154,14 +154,14 @@ class Calls:
     def _call_inside(self, wanted: Wanted, arguments: Mapping[str, Any], approval_id: str | None) -> Mapping[str, Any]:
         """Effect and entry in one write: after a crash there are both or neither."""
         stretch, name = self.stretch, wanted.tool.name
-        if approval_id is None:
-            action, decision = self._judged(wanted)
-            if decision.verdict != "allow":
-                decision = self.means.governor.judge(stretch.claim.scope, stretch.subject, action)
-            if decision.verdict == "deny":
-                return self._returned(wanted, {"ok": False, "error": told_error(denied(action, decision))})
-            if decision.verdict != "allow":
-                return self._ask(wanted, None)
+        action, decision = self._judged(wanted)
+        if decision.verdict == "deny" or (decision.verdict != "allow" and approval_id is None):
+            # Here and not in the write below, which a refusal would undo with its note in the audit trail.
+            decision = self.means.governor.judge(stretch.claim.scope, stretch.subject, action)
+        if decision.verdict == "deny":
+            return self._returned(wanted, {"ok": False, "error": told_error(denied(action, decision))})
+        if decision.verdict != "allow" and approval_id is None:
+            return self._ask(wanted, None)
 
         if name == ASK and arguments["kind"] == "input":
             check_schema(arguments.get("schema"))  # compiling takes its time, and inside the write everybody would wait for it
@@ -259,12 +259,11 @@ class Calls:
     def _look(self, wanted: Wanted, waiting: Mapping[str, Any]) -> None:
         """Note what was decided; Waits while nothing is, and when its time is over, that it is."""
         stretch, scope = self.stretch, self.stretch.claim.scope
-        asked = approvals.get_approval(scope, waiting["request_id"])
-        if asked.status == "pending" and not is_over(asked):
-            db.write(lambda: stretch.wait(_why(asked), asked.request.expires_at))
-            raise Waits
 
         def write() -> list[Entry]:
+            asked = approvals.get_approval(scope, waiting["request_id"])
+            if asked.status == "pending" and not is_over(asked):
+                return stretch.wait(_why(asked), asked.request.expires_at)
             found = approvals.expire_approval(scope, asked.id) if asked.status == "pending" else asked
             status = "approved" if found.status == "used" else found.status
             told = {"request_id": found.id, "status": status, "comment": found.comment, "decided_by": found.decided_login}
@@ -272,7 +271,10 @@ class Calls:
                 told["answer"] = found.answer
             return store.commit(stretch.claim, stretch.journal, [Entry("resumed", wanted.turn, wanted.number, told)])
 
-        for entry in db.write(write):
+        entries = db.write(write)
+        if not entries:
+            raise Waits
+        for entry in entries:
             stretch.journal.add(entry)
 
 

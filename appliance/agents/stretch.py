@@ -17,6 +17,7 @@ from appliance.governance.policies.service import active_policies
 from appliance.governance.subjects import SkillUsed, Subject
 from appliance.llm.service import Generated
 from appliance.llm.usage import NANO
+from appliance.processes.attempts import LONGEST_RETRY_AFTER_S
 from appliance.tenants.standing import refuse_departed
 
 from . import store
@@ -106,7 +107,9 @@ class Stretch:
             self.journal.add(entry)
 
     def wait(self, why: Mapping[str, Any], due_at: int | None, entries: Sequence[Entry] = ()) -> list[Entry]:
-        """Inside a write: the run waits from now on, at the latest until `due_at`."""
+        """Inside a write: the run waits from now on, at the latest until `due_at`.  RunCancelled when a cancel has come."""
+        if store.prolong(self.claim, self.lease()):
+            raise RunCancelled
         changes = {"status": "waiting", "waiting_for": db.dump_json(why), "next_run_at": due_at, "owner": None}
         return store.commit(self.claim, self.journal, entries, changes)
 
@@ -162,17 +165,27 @@ class Stretch:
         tries = self.journal.failures.get(turn, 0) + 1
         told = {"code": error.code, "message": error.message, "try": tries}
         entry = Entry("unanswered", turn, data=told)
+        if self.generated is not None:
+            used, cost = self.claim.used, self.generated.used
+            used.input_tokens += cost.input_tokens
+            used.output_tokens += cost.output_tokens
+            used.cost_nano += cost.cost_nano
         if not error.extra.get("retryable") or tries >= MOST_TRIES:
             self.commit(entry, also=self._settle)
             return
-        pause = int(float(error.extra.get("retry_after") or 0) * 1000) or _FIRST_PAUSE_MS * 2 ** (tries - 1)
+        asked = min(float(error.extra.get("retry_after") or 0), LONGEST_RETRY_AFTER_S)
+        pause = int(asked * 1000) or _FIRST_PAUSE_MS * 2 ** (tries - 1)
         due_at = clock.now_ms() + pause
 
         def write() -> None:
             self.wait({"reason": "retry", "message": error.message}, due_at, [entry])
             self._settle()
 
-        db.write(write)
+        try:
+            db.write(write)
+        except RunCancelled:
+            self.commit(entry, also=self._settle)
+            raise
         raise Waits
 
     def _settle(self) -> None:

@@ -10,16 +10,20 @@ import pytest
 from appliance.agents import definition, runs
 from appliance.agents.runs import RunRequest
 from appliance.connectors.schemas import compile_schema
-from appliance.core import db
+from appliance.core import clock, db
 from appliance.core.errors import ExecutionFinished, IdempotencyMismatch, NotFound, Overloaded
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals, questions, switches
+from appliance.llm.generation import Generated
+from appliance.llm.usage import NANO, Used
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter
 from tests.agents.world import ALLOW, ASK, World, book, calls, mark, open_world, put_key, says, wait_until
+from tests.governance.ruling import put_rules
 
 ASK_INSIDE = {"id": "ask", "effect": "require_approval", "tools": ["write_entities"], "reason": "look first"}
+RESULT = ("final_result", {"total": 3})
 OUTPUT = {"type": "object", "required": ["total"], "properties": {"total": {"type": "integer"}}}
 
 
@@ -57,6 +61,12 @@ def test_an_answer_has_to_fit_its_schema(world: World) -> None:
     assert (run.status, run.output, run.turns) == ("succeeded", {"total": 3}, 2)
     never = world.run(*[calls(("final_result", {"total": "x"}))] * 9, output=OUTPUT)
     assert (never.status, (never.error or {})["code"]) == ("failed", "answer_invalid")
+
+
+@pytest.mark.parametrize("turn", [[book(amount=1), RESULT], [RESULT, book(amount=1)]])
+def test_a_turn_with_calls_and_an_output_makes_the_calls_first(world: World, turn: list[Any]) -> None:
+    run = world.run(calls(*turn), calls(RESULT), output=OUTPUT)
+    assert (run.status, run.output, run.turns, len(world.booked())) == ("succeeded", {"total": 3}, 2, 1)
 
 
 def test_only_what_the_definition_lists_is_called(world: World) -> None:
@@ -140,6 +150,17 @@ def test_a_call_inside_is_made_once_approved(world: World) -> None:
     assert [each.status for each in world.asked()] == ["used"]
 
 
+def test_a_call_that_is_denied_since_it_was_approved_is_in_the_audit_trail(world: World) -> None:
+    world.make(calls(mark("x")), says("done"), rules=[ASK_INSIDE, ALLOW])
+    run_id = world.start()
+    world.drive(run_id)
+    world.decide()
+    put_rules(world.scope, {**ASK_INSIDE, "effect": "deny"}, ALLOW)
+    assert (world.drive(run_id).status, world.marks()) == ("succeeded", [])
+    denied = audit.list_entries(world.scope, AuditFilter(action="policy.deny"), PageRequest()).items
+    assert [each.subject for each in denied] == ["write_entities"]
+
+
 def test_a_person_is_asked_and_answers(world: World) -> None:
     world.make(calls(("request_human_input", {"kind": "choice", "title": "Which?", "choices": ["red", "blue"]})), says("done"))
     run_id = world.start()
@@ -214,6 +235,39 @@ def test_a_model_that_fails_for_a_while_is_asked_again_later(world: World) -> No
     db.write(lambda: db.execute("UPDATE agent_run SET next_run_at = 1"))
     assert (world.drive(run_id).output, world.script.asked) == ("here", [1, 1])
     assert world.run(Overloaded("never", extra={"retryable": False})).status == "failed"
+
+
+@pytest.mark.parametrize("retry_after", [1e400, 1e9])
+def test_a_model_is_asked_again_within_a_day_whatever_it_says(world: World, retry_after: float) -> None:
+    run = world.run(Overloaded("busy", extra={"retryable": True, "retry_after": retry_after}))
+    assert run.status == "waiting"
+    (due_at,) = db.rows("SELECT next_run_at FROM agent_run")[0]
+    assert due_at <= clock.now_ms() + 86_400_000
+
+
+def test_a_turn_that_failed_counts_towards_the_budget(world: World) -> None:
+    busy = Overloaded("busy", extra={"retryable": True})
+    world.make(busy, budget={"tokens": 100})
+
+    def pay(number: int) -> None:
+        assert world.script.asker is not None
+        assert world.script.asker.record is not None
+        world.script.asker.record(Generated(error=busy, used=Used(1, 90, 10, 7)), None)
+
+    world.script.before = pay
+    run_id = world.start()
+    run = world.drive(run_id)
+    assert (run.status, run.input_tokens, run.output_tokens, run.cost) == ("waiting", 90, 10, 7 / NANO)
+    db.write(lambda: db.execute("UPDATE agent_run SET next_run_at = 1"))
+    assert ((world.drive(run_id).error or {})["budget"], world.script.asked) == ("tokens", [1])
+
+
+def test_a_cancel_that_comes_while_the_run_is_about_to_wait_ends_it(world: World) -> None:
+    world.make(Overloaded("busy", extra={"retryable": True, "retry_after": 60}))
+    run_id = world.start()
+    world.script.before = lambda number: cancel_once(world, run_id)
+    run = world.drive(run_id)
+    assert (run.status, kinds(world, run_id)) == ("cancelled", ["asked", "unanswered", "ended"])
 
 
 def test_a_write_of_which_nobody_knows_stops_the_run(world: World) -> None:

@@ -79,6 +79,7 @@ class Script:
     asked: list[int] = field(default_factory=list)
     heard: list[ModelMessage] = field(default_factory=list)
     before: Callable[[int], None] = lambda number: None
+    asker: Asker | None = None
 
     def answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         number = sum(isinstance(message, ModelResponse) for message in messages) + 1
@@ -175,6 +176,7 @@ class World:
         return presence, made, queue
 
     def _model(self, profile: str, asker: Asker) -> Model:
+        self.script.asker = asker
         return FunctionModel(self.script.answer) if self.llm is None else ProfileModel(self.llm, profile, asker)
 
     def marks(self) -> list[str]:
