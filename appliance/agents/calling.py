@@ -163,7 +163,7 @@ class Calls:
         if decision.verdict != "allow" and approval_id is None:
             return self._ask(wanted, None)
 
-        if name == ASK and arguments["kind"] == "input":
+        if name == ASK and arguments.get("kind") == "input":
             check_schema(arguments.get("schema"))  # compiling takes its time, and inside the write everybody would wait for it
 
         def write() -> tuple[dict[str, Any], list[Entry]]:

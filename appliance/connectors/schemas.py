@@ -11,9 +11,10 @@ from appliance.core.errors import Detail
 
 # Stand in for the schema's own mention in an error message, so that a secret value is never repeated in it.
 _MASK = "the value"
-# A pattern of a few characters may stand for a program of gigabytes, and nothing else runs while it is compiled.
-MOST_PATTERN_BYTES = 1 << 20
-MOST_PATTERNS = 200
+# A pattern of a few characters may stand for megabytes of program (the library refuses more than 10 MiB), and nothing else
+# runs while it is compiled: 60 ms for the largest.  Names in any script are that large, so a few may be.
+MOST_PATTERNS, MOST_LARGE_PATTERNS = 200, 10
+_LARGE = jsonschema_rs.RegexOptions(size_limit=1 << 20)
 
 
 class SchemaInvalid(ValueError):
@@ -39,8 +40,7 @@ class Schema:
 
 def compile_schema(schema: Json) -> Schema:
     """The schema, ready to judge; SchemaInvalid when it is none, refers elsewhere or has patterns that cannot be used."""
-    if _count_patterns(schema) > MOST_PATTERNS:
-        raise SchemaInvalid(f"it has more than {MOST_PATTERNS} patterns; use fewer")
+    _refuse_costly_patterns(schema)
     try:
         return Schema(
             jsonschema_rs.Draft202012Validator(
@@ -48,25 +48,46 @@ def compile_schema(schema: Json) -> Schema:
                 validate_formats=True,
                 offline=True,
                 mask=_MASK,
-                pattern_options=jsonschema_rs.RegexOptions(size_limit=MOST_PATTERN_BYTES),
+                pattern_options=jsonschema_rs.RegexOptions(),
             )
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         raise SchemaInvalid(str(error).splitlines()[0]) from error
 
 
-def _count_patterns(schema: Any) -> int:
-    """How many patterns there may be in it, wherever they stand."""
-    count, parts = 0, [schema]
+def _refuse_costly_patterns(schema: Any) -> None:
+    patterns = _patterns_in(schema)
+    if len(patterns) > MOST_PATTERNS:
+        raise SchemaInvalid(f"it has more than {MOST_PATTERNS} patterns; use fewer")
+    large = 0
+    for pattern in patterns:
+        large += _is_large(pattern)
+        if large > MOST_LARGE_PATTERNS:
+            raise SchemaInvalid(f"more than {MOST_LARGE_PATTERNS} of its patterns are very large; repeat less in them")
+
+
+def _patterns_in(schema: Any) -> set[str]:
+    """Every pattern there may be in it, wherever it stands."""
+    found: set[str] = set()
+    parts = [schema]
     while parts:
         part = parts.pop()
         if isinstance(part, Mapping):
             named = part.get("patternProperties")
-            count += isinstance(part.get("pattern"), str) + (len(named) if isinstance(named, Mapping) else 0)
+            candidates = [part.get("pattern"), *(named if isinstance(named, Mapping) else ())]
+            found.update(each for each in candidates if isinstance(each, str))
             parts.extend(part.values())
         elif isinstance(part, list | tuple):
             parts.extend(part)
-    return count
+    return found
+
+
+def _is_large(pattern: str) -> bool:
+    try:
+        jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=_LARGE)
+    except (jsonschema_rs.ValidationError, ValueError):
+        return True
+    return False
 
 
 def _details(error: "jsonschema_rs.ValidationError", under: str) -> list[Detail]:
