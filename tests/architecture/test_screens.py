@@ -1,0 +1,15 @@
+"""Every page that the console declares is looked at: it is on the list that pictures and checks of all pages go by."""
+
+from appliance.console import blueprint
+from appliance.console.routing import BASE_PAGES, PAGES
+from tests.screenshots.pages import ADDRESSES, BASE_ADDRESSES, NOT_PAGES, SIGNED_OUT
+
+HINT = "add it to tests/screenshots/pages.py with an address, or to NOT_PAGES with what it answers"
+
+
+def test_every_page_is_on_the_list_of_those_looked_at() -> None:
+    assert blueprint.AREAS
+    declared = {route.path for route in PAGES if route.method == "GET"} | {each.path for each in BASE_PAGES if each.method == "GET"}
+    listed = {*ADDRESSES, *BASE_ADDRESSES, *SIGNED_OUT, *NOT_PAGES}
+    assert declared - listed == set(), HINT
+    assert listed - declared == set(), "there is no such page any more"

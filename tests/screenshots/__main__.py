@@ -1,0 +1,66 @@
+"""`python -m tests.screenshots FOLDER [--only PART]`: pictures of every page, light and dark, narrow, usual and wide."""
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+from appliance.testing.running import Running, make_config, start
+from tests.journeys.conftest import launch
+from tests.screenshots.furnishing import furnish
+from tests.screenshots.pages import Screen, screens
+from tests.screenshots.visitor import set_look, url_of, visiting
+
+SCHEMES, WIDTHS = ("light", "dark"), (390, 1280, 2560)
+
+
+@contextmanager
+def appliance() -> Iterator[Running]:
+    """One of its own, in a folder that goes when it ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        running = start(make_config(Path(folder), demo__order_system=True, egress__allow=["127.0.0.0/8"]))
+        try:
+            yield running
+        finally:
+            running.stop()
+
+
+def take(running: Running, chromium: Browser, wanted: list[Screen], folder: Path, widths: list[int]) -> int:
+    """The pictures, each named by its page, scheme and width; answers how many."""
+    count = 0
+    with visiting(chromium, running.config) as known:
+        stranger = chromium.new_context()
+        pages = {True: known.new_page(), False: stranger.new_page()}
+        for screen in wanted:
+            page = pages[screen.is_signed_in]
+            for scheme in SCHEMES:
+                for width in widths:
+                    set_look(page, scheme, width)
+                    page.goto(url_of(running.config, screen))
+                    page.screenshot(path=folder / f"{screen.name}-{scheme}-{width}.png", full_page=True)
+                    count += 1
+        stranger.close()
+    return count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.screenshots", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the pictures go; made when it is not there")
+    parser.add_argument("--only", default="", help="pages whose name holds this alone")
+    parser.add_argument("--widths", default=",".join(map(str, WIDTHS)), help="in pixels (default: %(default)s)")
+    chosen = parser.parse_args()
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    with appliance() as running, sync_playwright() as playwright:
+        house = furnish(running)
+        wanted = [screen for screen in screens(house.things) if chosen.only in screen.name]
+        chromium = launch(playwright)
+        count = take(running, chromium, wanted, chosen.folder, [int(width) for width in chosen.widths.split(",")])
+        chromium.close()
+    print(f"{count} pictures of {len(wanted)} pages in {chosen.folder}")
+
+
+if __name__ == "__main__":
+    main()

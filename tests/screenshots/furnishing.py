@@ -1,0 +1,190 @@
+"""A tenant with a little of everything, as it looks after a busy week: what the pictures and the looks at every page show."""
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from appliance.agents import runs
+from appliance.core import clock
+from appliance.core.pages import PageRequest
+from appliance.solutions.archive import write_zip
+from appliance.solutions.service import Tools, apply_solution
+from appliance.solutions.starter import starter_input, starter_solution
+from appliance.tenants import people, service
+from appliance.testing.running import Running
+from tests.agents.model_server import obey, serving
+from tests.screenshots import furniture
+
+TENANT, NAME = "northgate", "Northgate Traders"
+LOGIN, PASSWORD = "ada@northgate.test", "the pictures of a busy week"
+PATIENCE_S = 60.0
+DAY_MS = 86_400_000
+PREFIX = "/api/v1"
+
+
+@dataclass
+class Furnished:
+    """The tenant; `things` are the ids that addresses of pages name."""
+
+    running: Running
+    api: httpx.Client
+    things: dict[str, str] = field(default_factory=dict)
+
+    def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        """The `data` of a call that must succeed."""
+        answer = self.api.request(method, PREFIX + path, json=body, **more)
+        assert answer.is_success, (method, path, answer.text)
+        return answer.json()["data"]
+
+    def publish(self, definition: Mapping[str, Any]) -> None:
+        self.ask("PUT", f"/processes/{definition['id']}", definition)
+        self.ask("POST", f"/processes/{definition['id']}/publish", {"message": "the first"})
+
+    def execute(self, process: str, given: Mapping[str, Any], *, wait: int = 30, **query: Any) -> str:
+        path = f"/processes/{process}/execute"
+        return str(self.ask("POST", path, given, params={"wait": wait, **query})["execution_id"])
+
+    def until(self, path: str, status: str) -> Any:
+        """What is at `path`, once it has come to this status."""
+        pause = threading.Event()
+        for _ in range(int(PATIENCE_S / 0.05)):
+            found = self.ask("GET", path)
+            if found["status"] == status:
+                return found
+            pause.wait(0.05)
+        raise AssertionError(f"{path} is {found['status']}, not {status}")
+
+
+def furnish(running: Running) -> Furnished:
+    """The tenant, made; nothing of it moves any more when this answers."""
+    if TENANT not in {known.id for known in service.list_tenants()}:
+        service.create_tenant(TENANT, NAME)
+    for login, role in ((LOGIN, "owner"), ("ben@northgate.test", "builder"), ("eve@northgate.test", "operator")):
+        running.user(login, PASSWORD, TENANT, role)
+    people.add_member(running.tenant(TENANT), "eve@northgate.test", "operator", approver=True)
+    people.add_member(running.tenant("globex"), LOGIN, "viewer")
+    with running.api(TENANT) as api:
+        house = Furnished(running, api, {"tenant": TENANT})
+        _add_processes(house)
+        _add_executions(house)
+        _add_documents(house)
+        _add_webapp(house)
+        _add_governance(house)
+        _add_agent(house)
+        _add_keys(house)
+    return house
+
+
+def _add_processes(house: Furnished) -> None:
+    running = house.running
+    url = f"http://localhost:{running.config.server.port}/demo"
+    apply_solution(running.tenant(TENANT), Tools(None, running.services.integrations), starter_solution(url))
+    for definition in furniture.PROCESSES:
+        house.publish(definition)
+    house.ask("PUT", "/processes/price-list", furniture.DRAFT)
+
+
+def _add_executions(house: Furnished) -> None:
+    """One in every state that lasts."""
+    things = house.things
+    given = json.loads(starter_input().read_text("utf8"))
+    things["succeeded"] = house.execute("order-intake", given, label="March catalogue")
+    for number in (10250, 10251, 10252):
+        house.execute("delivery-check", {"order": number, "weight": number - 10240})
+    for weight in (-1, -2):
+        things["failed"] = house.execute("delivery-check", {"order": 10260, "weight": weight})
+    house.execute("carrier-quote", {"order": 10248})
+    house.execute("slow-export", {})
+    things["asking"] = house.execute("release-order", {"order": 10248}, wait=0)
+    house.until(f"/processes/release-order/executions/{things['asking']}", "waiting")
+    things["approval"] = house.ask("GET", "/approvals")[0]["id"]
+    paused = house.execute("nightly-close", {}, wait=0, label="close of the week")
+    house.until(f"/processes/nightly-close/executions/{paused}", "waiting")
+    house.execute("nightly-close", {}, wait=0, run_at=clock.rfc3339(clock.now_ms() + 30 * DAY_MS))
+    cancelled = house.execute("nightly-close", {}, wait=0)
+    house.ask("POST", f"/processes/nightly-close/executions/{cancelled}/cancel", {})
+    things["order"] = house.ask("GET", "/datapool/orders/entities")[0]["id"]
+
+
+def _add_documents(house: Furnished) -> None:
+    def upload(name: str, folder: str, content: bytes, tags: str = "") -> str:
+        form = {"name": name, "folder": folder, "tags": tags}
+        answer = house.api.post(f"{PREFIX}/documents", files={"file": (name, content)}, data=form)
+        assert answer.is_success, answer.text
+        return str(answer.json()["data"]["id"])
+
+    for name, folder in (("price list 2026.csv", "sales"), ("carriers.json", "logistics"), ("terms of delivery.md", "sales")):
+        upload(name, folder, furniture.TEXTS[name].encode(), "current")
+    made = house.things["document"] = upload(
+        "contract Alfreds Futterkiste.md", "contracts", furniture.CONTRACT.encode(), "2026, customer"
+    )
+    path = f"/documents/{made}"
+    house.ask(
+        "POST",
+        f"{path}/revisions",
+        None,
+        params={"comment": "with the new address"},
+        content=furniture.CONTRACT.encode() + b"\nB.\n",
+    )
+    house.ask("POST", f"{path}/reviews", {"reviewers": ["eve@northgate.test", LOGIN], "note": "Is the discount agreed?"})
+    house.ask("POST", f"{path}/shares", {"note": "for Alfreds"})
+    house.api.get(f"{PREFIX}{path}/content").raise_for_status()
+
+
+def _add_webapp(house: Furnished) -> None:
+    house.ask("POST", "/webapps", {"id": "shop", "name": "Shop"})
+    for number in (1, 2):
+        archive = write_zip({"index.html": f"<!doctype html><title>Shop</title><h1>Shop {number}</h1>".encode()})
+        path = f"/webapps/shop/versions?message=edition+{number}"
+        house.ask("POST", path, None, content=archive, headers={"Content-Type": "application/zip"})
+    house.ask("POST", "/webapps/shop/versions/1/publish", {})
+    house.ask("POST", "/webapps/shop/domains", {"host": "shop.northgate.example"})
+    with house.running.client(f"shop--{TENANT}.{house.running.config.domains.content}") as visitor:
+        for path in ("/", "/", "/tea", "/favicon.ico"):
+            visitor.get(path)
+
+
+def _add_governance(house: Furnished) -> None:
+    house.ask("PUT", "/policies/large-orders", furniture.POLICY)
+    house.ask("POST", "/policies/large-orders/activate", {"message": "agreed with sales"})
+    house.ask("PUT", "/policies/quiet-hours", furniture.SECOND_POLICY)
+    house.ask("PUT", "/skills/returns", {"files": furniture.SKILL})
+    house.ask(
+        "POST",
+        "/approvals",
+        {"kind": "choice", "title": "Which carrier from May on?", "choices": ["Speedy Express", "United Package"]},
+    )
+
+
+def _add_agent(house: Furnished) -> None:
+    """Its runs: one done, one held for a person, one stopped by its budget."""
+    things = house.things
+    house.ask("POST", "/datapool", {"name": "notes", "fields": [{"name": "text", "type": "text"}]})
+    with serving(obey()) as server:
+        house.ask("PUT", "/llm-profiles/default", {"kind": "openai", "model": "small", "base_url": server.url})
+        for agent in furniture.AGENTS:
+            house.ask("PUT", f"/agents/{agent['id']}", agent)
+
+        def run(agent: str, task: str, status: str) -> str:
+            started = house.ask("POST", f"/agents/{agent}/runs", {"input": task})
+            house.until(f"/agents/{agent}/runs/{started['run_id']}", status)
+            return str(started["run_id"])
+
+        things["run"] = run("clerk", furniture.READING, "succeeded")
+        things["held_run"] = run("clerk", furniture.WRITING, "waiting")
+        run("hasty", furniture.READING, "failed")
+    assert runs.list_runs(house.running.tenant(TENANT), "clerk", PageRequest(10)).items
+
+
+def _add_keys(house: Furnished) -> None:
+    for name, scopes, days in (
+        ("warehouse scanner", ["processflow.execute", "processflow.read"], 12),
+        ("monthly report", ["entities.read", "logs.read"], 365),
+    ):
+        house.ask("POST", "/keys", {"name": name, "scopes": scopes, "expires_at": clock.rfc3339(clock.now_ms() + days * DAY_MS)})
+    old = house.ask("POST", "/keys", {"name": "old shop", "scopes": ["entities.read"]})
+    house.ask("DELETE", f"/keys/{old['id']}")

@@ -1,0 +1,94 @@
+"""Every page of the console with addresses that show it; a page without an entry fails `tests/architecture/test_screens.py`."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+# The route of a page on a tenant's host and addresses that show it, `{name}` being something of the furnished tenant.
+ADDRESSES: Mapping[str, tuple[str, ...]] = {
+    "/console/": ("/console/",),
+    "/console/about": ("/console/about",),
+    "/console/agents": ("/console/agents",),
+    "/console/agents/<agent_id>": ("/console/agents/clerk",),
+    "/console/agents/<agent_id>/runs/<run_id>": ("/console/agents/clerk/runs/{run}", "/console/agents/clerk/runs/{held_run}"),
+    "/console/approvals": ("/console/approvals", "/console/approvals?state=all"),
+    "/console/approvals/<approval_id>": ("/console/approvals/{approval}",),
+    "/console/datapool": ("/console/datapool",),
+    "/console/datapool/<collection>": ("/console/datapool/orders",),
+    "/console/datapool/<collection>/<entity_id>": ("/console/datapool/orders/{order}",),
+    "/console/documents": ("/console/documents",),
+    "/console/documents/<document_id>": ("/console/documents/{document}",),
+    "/console/documents/<document_id>/downloads": ("/console/documents/{document}/downloads",),
+    "/console/executions": ("/console/executions", "/console/executions?state=failed"),
+    "/console/executions/<execution_id>": (
+        "/console/executions/{succeeded}", "/console/executions/{failed}", "/console/executions/{asking}",
+    ),
+    "/console/executions/<execution_id>/journal": ("/console/executions/{failed}/journal?path=weigh",),
+    "/console/executions/<execution_id>/retry": ("/console/executions/{failed}/retry",),
+    "/console/failures": ("/console/failures",),
+    "/console/integrations": ("/console/integrations",),
+    "/console/integrations/<slug>": ("/console/integrations/order-system",),
+    "/console/integrations/catalogue": ("/console/integrations/catalogue",),
+    "/console/keys": ("/console/keys",),
+    "/console/keys/new": ("/console/keys/new",),
+    "/console/kill-switches": ("/console/kill-switches",),
+    "/console/logs": ("/console/logs",),
+    "/console/policies": ("/console/policies",),
+    "/console/policies/-/decide": ("/console/policies/-/decide",),
+    "/console/policies/-/new": ("/console/policies/-/new",),
+    "/console/policies/<name>": ("/console/policies/large-orders",),
+    "/console/policies/<name>/draft": ("/console/policies/large-orders/draft",),
+    "/console/policies/<name>/versions/<number>": ("/console/policies/large-orders/versions/1",),
+    "/console/processes": ("/console/processes",),
+    "/console/processes/<process_id>": ("/console/processes/order-intake",),
+    "/console/processes/<process_id>/test": ("/console/processes/order-intake/test",),
+    "/console/skills": ("/console/skills",),
+    "/console/skills/<name>": ("/console/skills/returns",),
+    "/console/skills/<name>/file": ("/console/skills/returns/file?path=SKILL.md",),
+    "/console/webapps": ("/console/webapps",),
+    "/console/webapps/<app>": ("/console/webapps/shop",),
+    "/console/webapps/<app>/domains": ("/console/webapps/shop/domains",),
+    "/console/webapps/<app>/requests": ("/console/webapps/shop/requests",),
+}  # fmt: skip
+
+# Addresses of the base host, for somebody who is signed in there, and for somebody who is not.
+BASE_ADDRESSES: Mapping[str, tuple[str, ...]] = {
+    "/": ("/",),
+    "/hand-over": ("/hand-over?tenant=nobody",),
+    "/visit": ("/visit?host=nobody",),
+}
+SIGNED_OUT: Mapping[str, tuple[str, ...]] = {"/sign-in": ("/sign-in", "/sign-in?tenant={tenant}")}
+
+# Routes that answer no page, and what they answer.
+NOT_PAGES: Mapping[str, str] = {
+    "/console/documents/<document_id>/content": "a file",
+    "/console/documents/<document_id>/downloads/export": "a file",
+    "/console/documents/<document_id>/preview": "a picture",
+    "/console/enter": "a redirect with a session",
+    "/console/executions/<execution_id>/value": "a file",
+    "/console/oauth/callback": "a form that sends itself on, with what a provider answered",
+    "/sign-out": "a redirect",
+    "/visit/signed-in": "a page that leads on at once",
+}
+
+
+@dataclass(frozen=True)
+class Screen:
+    """One page to look at, on the tenant's host or the base host; `name` is that of its pictures."""
+
+    path: str
+    name: str = ""
+    is_on_base: bool = False
+    is_signed_in: bool = True
+
+
+def screens(things: Mapping[str, str]) -> Iterator[Screen]:
+    """Every page, with the things of a furnished tenant in its addresses."""
+    for listed, is_on_base, is_signed_in in ((ADDRESSES, False, True), (BASE_ADDRESSES, True, True), (SIGNED_OUT, True, False)):
+        for path in (path for paths in listed.values() for path in paths):
+            yield Screen(path.format_map(things), _name_of(path, is_on_base), is_on_base, is_signed_in)
+
+
+def _name_of(path: str, is_on_base: bool) -> str:
+    words = re.findall(r"[A-Za-z0-9_]+", path.removeprefix("/console/"))
+    return "-".join([*(["base"] if is_on_base else []), *(words or ["home"])])

@@ -1,0 +1,38 @@
+"""Signs in with a real browser and goes from page to page."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, BrowserContext, Page
+
+from appliance.core.config import Config
+from tests.journeys.screen import address
+from tests.screenshots.furnishing import LOGIN, PASSWORD, TENANT
+from tests.screenshots.pages import Screen
+
+
+@contextmanager
+def visiting(chromium: Browser, config: Config) -> Iterator[BrowserContext]:
+    """A context of somebody who is signed in on the tenant's host and on the base host."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(30_000)
+    page = context.new_page()
+    page.goto(url_of(config, Screen("/console/about")))
+    page.get_by_label("Login").fill(LOGIN)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(url_of(config, Screen("/console/about")))
+    page.close()
+    yield context
+    context.close()
+
+
+def url_of(config: Config, screen: Screen) -> str:
+    """The address of a page."""
+    return address(config, screen.path, "" if screen.is_on_base else f"{TENANT}.")
+
+
+def set_look(page: Page, scheme: str, width: int) -> None:
+    """Light or dark, and as wide as this."""
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
+    page.set_viewport_size({"width": width, "height": 800 if width < 2000 else 1440})
