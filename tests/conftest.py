@@ -62,6 +62,12 @@ def running(tmp_path_factory: pytest.TempPathFactory, name_server: NameServer) -
 
 
 @pytest.fixture(scope="session")
+def gos_appliance(running: Running) -> Running:
+    """What the testing kit works with: the appliance that every other test has."""
+    return running
+
+
+@pytest.fixture(scope="session")
 def acme(running: Running) -> Iterator[httpx.Client]:
     """Tenant acme's API with every scope."""
     with running.api("acme") as client:

@@ -1,56 +1,39 @@
 """An agent in a real browser: started from its page, held for an approval that a person gives, and done once; pages that fit."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from appliance.tenants import people
+from appliance.testing.kit import Gos
+from appliance.testing.pages import flaws_of
 from appliance.testing.running import Running
+from appliance.testing.tenants import QaTenant
 from tests.agents.model_server import Call, script, serving
 from tests.governance.ruling import put_rules
-from tests.journeys.screen import PAGE_CHECKS, Watch, address
 
 pytestmark = pytest.mark.browser
-PASSWORD = "two people and an agent"
 ASK = {"id": "ask", "effect": "require_approval", "tools": ["write_entities"], "reason": "somebody must look"}
 WRITE = {"operations": [{"op": "create", "collection": "notes", "values": {"text": "Tea, 3"}}]}
 
 
 @pytest.fixture(scope="module")
-def api(running: Running) -> Iterator[httpx.Client]:
-    """A tenant with somebody who starts runs, somebody who approves, and an agent that writes a note."""
-    running.user("olga@clerks.test", PASSWORD, "clerks", "operator")
-    running.user("eve@clerks.test", PASSWORD, "clerks", "operator")
-    people.add_member(running.tenant("clerks"), "eve@clerks.test", "operator", approver=True)
-    with serving(script(Call("write_entities", WRITE), "It is noted.")) as server, running.api("clerks") as api:
-        api.post("/api/v1/datapool", json={"name": "notes", "fields": [{"name": "text", "type": "text"}]}).raise_for_status()
-        profile = {"kind": "openai", "model": "small", "base_url": server.url}
-        api.put("/api/v1/llm-profiles/default", json=profile).raise_for_status()
+def clerks(gos: Gos, running: Running) -> Iterator[QaTenant]:
+    """A tenant with an agent that writes a note, which somebody must allow."""
+    tenant = gos.tenant("clerks")
+    with serving(script(Call("write_entities", WRITE), "It is noted.")) as server:
+        tenant.ask("POST", "/datapool", {"name": "notes", "fields": [{"name": "text", "type": "text"}]})
+        tenant.ask("PUT", "/llm-profiles/default", {"kind": "openai", "model": "small", "base_url": server.url})
         clerk = {"id": "clerk", "name": "Clerk", "instructions": "Note what comes in.", "tools": ["write_entities"]}
-        api.put("/api/v1/agents/clerk", json=clerk).raise_for_status()
+        tenant.ask("PUT", "/agents/clerk", clerk)
         put_rules(running.tenant("clerks"), ASK)
-        yield api
+        yield tenant
 
 
-def sign_in(chromium: Browser, running: Running, name: str) -> tuple[Page, Watch]:
-    context = chromium.new_context(viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(30_000)
-    watch, page = Watch(context, running.config.server.port), context.new_page()
-    page.goto(address(running.config, "/console/", "clerks."))
-    page.get_by_label("Login").fill(f"{name}@clerks.test")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url(address(running.config, "/console/processes", "clerks."))
-    return page, watch
-
-
-def test_a_run_waits_for_a_person_and_writes_once(chromium: Browser, running: Running, api: httpx.Client) -> None:
-    olga, watch = sign_in(chromium, running, "olga")
-    eve, _ = sign_in(chromium, running, "eve")
+def test_a_run_waits_for_a_person_and_writes_once(gos_page_as: Callable[..., Page], clerks: QaTenant) -> None:
+    olga, eve = gos_page_as("operator", clerks), gos_page_as("approver", clerks)
     olga.get_by_role("link", name="Agents", exact=True).click()
     olga.get_by_role("link", name="Clerk", exact=True).click()
     olga.get_by_label("What it is to do").fill("Tea came in, three of it.")
@@ -62,13 +45,10 @@ def test_a_run_waits_for_a_person_and_writes_once(chromium: Browser, running: Ru
     eve.get_by_role("button", name="Approve").click()
     expect(olga.get_by_role("status")).to_have_text("succeeded", timeout=30_000)
     expect(olga.locator("#output")).to_contain_text("It is noted.")
-    notes = api.get("/api/v1/datapool/notes/entities").json()["data"]
+    notes = clerks.ask("GET", "/datapool/notes/entities")
     assert [each["text"] for each in notes] == ["Tea, 3"]
-    for url in (olga.url, olga.url.rpartition("/runs/")[0], address(running.config, "/console/agents", "clerks.")):
+    for url in (olga.url, olga.url.rpartition("/runs/")[0], clerks.url("/console/agents")):
         fits(olga, url)
-    for page in (olga, eve):
-        page.context.close()
-    assert watch.troubles == []
 
 
 def fits(page: Page, url: str) -> None:
@@ -79,9 +59,7 @@ def fits(page: Page, url: str) -> None:
             page.set_viewport_size({"width": width, "height": 800})
             page.goto(url)
             shoot(page, f"-{scheme}-{width}")
-            found = page.evaluate(PAGE_CHECKS)
-            assert (found["faint"], found["unnamed"]) == ([], []), url
-            assert found["overflow"] <= 0, (url, width)
+            assert flaws_of(page) == [], (url, width)
 
 
 def shoot(page: Page, name: str = "") -> None:

@@ -7,7 +7,7 @@ from appliance.testing.running import Running
 from tests.sites.test_cdn import publish, upload
 
 RUN = b"fetch('/ran?'+document.cookie);document.title='ran'"
-PAGE = b"<!doctype html><script>" + RUN + b"</script><img src=x onerror=\"" + RUN + b"\">"
+PAGE = b"<!doctype html><script>" + RUN + b'</script><img src=x onerror="' + RUN + b'">'
 FILES = {
     "page.html": PAGE,
     "page.txt": b"text " + PAGE,
@@ -22,11 +22,11 @@ FILES = {
 OPENED = ("page.txt", "both.gif", "both.png")
 
 
-def test_uploads_run_nothing_in_a_browser(running: Running, acme: httpx.Client, chromium: Browser) -> None:
+def test_uploads_run_nothing_in_a_browser(running: Running, acme: httpx.Client, gos_browser: Browser) -> None:
     for name, data in FILES.items():
         publish(acme, upload(acme, f"journey-{name}", data), f"journey/{name}")
     host = f"http://cdn--acme.content.localhost{running.config.port_suffix}"
-    context = chromium.new_context()
+    context = gos_browser.new_context()
     context.add_cookies([{"name": "secret", "value": "of-this-host", "url": host}])
     asked: list[str] = []
     context.on("request", lambda request: asked.append(request.url))

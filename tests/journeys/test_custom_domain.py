@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect
 
 from appliance.cli import main
+from appliance.testing.pages import launch
 from appliance.testing.running import Running, make_config, start
 from appliance.webapps.certificates.authority import ca_certificate
-from tests.journeys.conftest import launch
 from tests.sites.served import await_that
 
 pytestmark = pytest.mark.browser
@@ -34,13 +34,13 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def trusting(playwright: Playwright, live: Running) -> Iterator[Browser]:
+def trusting(gos_playwright: Playwright, live: Running) -> Iterator[Browser]:
     """A browser that trusts the appliance's CA, and finds every name on this machine."""
     certificate = x509.load_pem_x509_certificate(ca_certificate(live.config).read_bytes())
     key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     pin = base64.b64encode(hashlib.sha256(key).digest()).decode()
     browser = launch(
-        playwright,
+        gos_playwright,
         f"--ignore-certificate-errors-spki-list={pin}", f"--host-resolver-rules=MAP {SHOP} 127.0.0.1, MAP {BLOG} 127.0.0.1",
     )  # fmt: skip
     yield browser

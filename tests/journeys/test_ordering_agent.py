@@ -3,27 +3,29 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core import clock, db
 from appliance.tenants import people
 from appliance.tenants.keys import KeySpec, issue_key
 from appliance.tenants.scopes import scopes_of_role
+from appliance.testing.kit import Gos
+from appliance.testing.pages import flaws_of
 from appliance.testing.running import Running
+from appliance.testing.tenants import QaTenant
 from tests.agents.model_server import obey, serving
 from tests.agents.skills.written import about
-from tests.journeys.screen import PAGE_CHECKS, Watch, address
 
 pytestmark = pytest.mark.browser
 
-TENANT, PASSWORD, PREFIX = "larder", "tea before the shelf is bare", "/api/v1"
+TENANT, PREFIX = "larder", "/api/v1"
 ORDER = {"url": "/orders", "json": {"product": "Chai", "quantity": 24}}
 PLACE = {"integration": "erp", "operation": "post", "params": ORDER}
 RULES = [
@@ -52,8 +54,9 @@ class Larder:
 
     api: httpx.Client
     erp: Erp
-    eve: Page
     running: Running
+    tenant: QaTenant
+    eve: Page = field(init=False)
 
     def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         answer = self.api.request(method, PREFIX + path, json=body, **more)
@@ -76,7 +79,7 @@ class Larder:
         return str(answer.json()["data"]["id"])
 
     def open(self, approval: str) -> None:
-        self.eve.goto(address(self.running.config, f"/console/approvals/{approval}", f"{TENANT}."))
+        self.eve.goto(self.tenant.url(f"/console/approvals/{approval}"))
 
     def approve(self, approval: str) -> None:
         self.open(approval)
@@ -98,20 +101,11 @@ class Larder:
 
 
 @pytest.fixture(scope="module")
-def larder(running: Running, chromium: Browser) -> Iterator[Larder]:
+def pantry(running: Running, gos: Gos) -> Iterator[Larder]:
     erp = Erp()
-    running.user(f"eve@{TENANT}.test", PASSWORD, TENANT, "operator")
-    people.add_member(running.tenant(TENANT), f"eve@{TENANT}.test", "operator", approver=True)
-    context = chromium.new_context(viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(15_000)
-    watch, page = Watch(context, running.config.server.port), context.new_page()
-    page.goto(address(running.config, "/console/", f"{TENANT}."))
-    page.get_by_label("Login").fill(f"eve@{TENANT}.test")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url(address(running.config, "/console/processes", f"{TENANT}."))
+    tenant = gos.tenant(TENANT)
     with running.api(TENANT) as api, serving(obey()) as model:
-        made = Larder(api, erp, page, running)
+        made = Larder(api, erp, running, tenant)
         made.ask("POST", "/integrations", {"slug": "erp", "connector": "http", "settings": {"base_url": erp.http.url}})
         made.ask("PUT", "/policies/buying", {"mode": "enforce", "rules": RULES})
         made.ask("POST", "/policies/buying/activate", {})
@@ -122,14 +116,19 @@ def larder(running: Running, chromium: Browser) -> Iterator[Larder]:
         agent = {"id": "buyer", "name": "Buyer", "model": "house", "instructions": "Fill the larder.", "skills": ["restock"]}
         made.ask("PUT", "/agents/buyer", {**agent, "tools": ["erp:post"], "policy": ["buying"]})
         yield made
-    context.close()
     erp.http.close()
-    assert watch.troubles == []
+
+
+@pytest.fixture
+def larder(pantry: Larder, gos_page_as: Callable[..., Page]) -> Larder:
+    """The pantry, with the browser of eve."""
+    pantry.eve = gos_page_as("approver", pantry.tenant)
+    return pantry
 
 
 def trust(larder: Larder, name: str) -> None:
     page = larder.eve
-    page.goto(address(larder.running.config, f"/console/skills/{name}", f"{TENANT}."))
+    page.goto(larder.tenant.url(f"/console/skills/{name}"))
     page.get_by_label("I have read the instructions").check()
     page.get_by_role("button", name="Approve this version").click()
     expect(page.get_by_role("status")).to_have_text("trusted")
@@ -142,14 +141,13 @@ def test_what_a_person_approved_is_ordered_once(larder: Larder) -> None:
     larder.run(run_id, lambda run: run["status"] == "waiting")
     assert larder.erp.orders == []
     page = larder.eve
-    page.goto(address(larder.running.config, "/console/approvals", f"{TENANT}."))
+    page.goto(larder.tenant.url("/console/approvals"))
     page.get_by_role("link", name=re.compile("post of erp")).click()
     what = page.get_by_role("region", name="What would be done")
     for shown in ("Chai", "24", "every order is looked at", "buying/orders"):
         expect(what).to_contain_text(shown)
     expect(page.locator("#content")).to_contain_text("restock")
-    found = page.evaluate(PAGE_CHECKS)
-    assert (found["faint"], found["unnamed"], found["overflow"] <= 0) == ([], [], True)
+    assert flaws_of(page) == []
     page.get_by_role("button", name="Approve").click()
     expect(page.get_by_role("status")).to_have_text("approved")
     run = larder.run(run_id, lambda run: run["status"] not in ("queued", "running", "waiting"))
@@ -184,7 +182,7 @@ def test_each_refusal_has_its_reason_in_the_audit_trail(larder: Larder) -> None:
 
 
 def test_nobody_approves_what_their_own_key_asked(larder: Larder) -> None:
-    eve = next(each for each in people.list_members(larder.running.tenant(TENANT)) if each.login.startswith("eve@"))
+    eve = next(each for each in people.list_members(larder.running.tenant(TENANT)) if "approver" in each.roles)
     scope = larder.running.tenant(TENANT).acting(f"user:{eve.user_id}")
     services = larder.running.services
     key = issue_key(scope, services.sealer, KeySpec("own", sorted(scopes_of_role("operator")), "test"))[1]

@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, BrowserContext, expect
 from appliance.cli import main
 from appliance.solutions.archive import write_zip
 from appliance.solutions.folder import read_folder
+from appliance.testing.pages import Watch
 from appliance.testing.running import Running
-from tests.journeys.screen import Watch
 
 pytestmark = pytest.mark.browser
 SHOP = Path(__file__).parent / "shopfront"
@@ -55,8 +55,8 @@ def shop(running: Running, api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def context(chromium: Browser) -> Iterator[BrowserContext]:
-    context = chromium.new_context()
+def context(gos_browser: Browser) -> Iterator[BrowserContext]:
+    context = gos_browser.new_context()
     context.set_default_timeout(PATIENCE)
     yield context
     context.close()
@@ -70,7 +70,7 @@ def orders(api: httpx.Client) -> list[tuple[str, int]]:
 def test_a_form_runs_a_process_and_shows_its_answer(
     running: Running, api: httpx.Client, shop: str, context: BrowserContext
 ) -> None:
-    watch = Watch(context, running.config.server.port)
+    watch = Watch(context, f"localhost{running.config.port_suffix}")
     page = context.new_page()
     page.goto(f"{shop}/")
     expect(page.locator("html[data-ready=yes]")).to_be_attached(timeout=PATIENCE)

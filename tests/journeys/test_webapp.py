@@ -8,8 +8,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from appliance.cli import main
 from appliance.core.config import Config
+from appliance.testing.pages import Watch
 from appliance.testing.running import Running, make_config, start
-from tests.journeys.screen import Watch
 
 pytestmark = pytest.mark.browser
 STYLE = "body { color: rgb(1, 2, 3) }"
@@ -47,9 +47,9 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture
-def page(chromium: Browser, live: Running) -> Iterator[Page]:
-    context = chromium.new_context()
-    watch = Watch(context, live.config.server.port)
+def page(gos_browser: Browser, live: Running) -> Iterator[Page]:
+    context = gos_browser.new_context()
+    watch = Watch(context, f"localhost{live.config.port_suffix}")
     yield context.new_page()
     assert watch.troubles == []
     context.close()

@@ -1,4 +1,4 @@
-// Two looks at a page that a person would need much patience for; evaluated by test_console.py.
+// Looks at a page that a person would need much patience for; evaluated by pages.py.
 (() => {
   const parse = (colour) => {
     const numbers = colour.match(/[\d.]+/g).map(Number);

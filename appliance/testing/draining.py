@@ -1,0 +1,60 @@
+"""Waiting until an appliance has come to rest: nothing that would go on by itself is left."""
+
+import threading
+from collections.abc import Callable, Collection
+
+from appliance.core import clock, db
+from appliance.core.queue import TaskQueue
+
+SECONDS = 60.0
+PAUSE = 0.05
+LOOKS = 2
+"""So often in a row nothing may be left: between two rows that a task writes there can be a moment without either."""
+
+# What goes on by itself.  Who waits for a person, an event or a time that has not come is at rest.
+_OPEN = {
+    "execution": (
+        "SELECT tenant_id, id, process_id || ' is ' || status FROM execution WHERE status IN ('queued', 'running', 'cancelling') "
+        "OR (status IN ('waiting', 'scheduled') AND next_run_at <= ?)"
+    ),
+    "agent run": (
+        "SELECT tenant_id, id, agent_id || ' is ' || status FROM agent_run WHERE status IN ('queued', 'running') "
+        "OR (status = 'waiting' AND next_run_at <= ?)"
+    ),
+    "event of a trigger": "SELECT tenant_id, id, process_id || ' is to start' FROM firing WHERE status = 'pending' AND ? > 0",
+    "trigger": "SELECT tenant_id, trigger_id, process_id || ' is due' FROM trigger_state WHERE next_due <= ?",
+    "call": (
+        "SELECT tenant_id, id, integration_id || ' is ' || status FROM "
+        "integration_call WHERE status IN ('queued', 'running') AND ? > 0"
+    ),
+    "webhook": (
+        "SELECT tenant_id, id, event || ' is to be delivered' FROM webhook_delivery WHERE status = 'pending' AND next_try_at <= ?"
+    ),
+    "text of a document": "SELECT tenant_id, id, 'is to be read' FROM document_text WHERE state = 'pending' AND next_try_at <= ?",
+    "approval": "SELECT tenant_id, id, title || ' is over' FROM approval WHERE status = 'pending' AND expires_at <= ?",
+}
+
+
+class StillRunning(AssertionError):
+    """The appliance did not come to rest in time; the message names what still runs."""
+
+
+def await_rest(left: Callable[[], list[str]], seconds: float) -> None:
+    """Return once `left` has answered nothing twice in a row; StillRunning when that takes longer than `seconds`."""
+    ends, quiet, pause = clock.monotonic() + seconds, 0, threading.Event()
+    while quiet < LOOKS:
+        found = left()
+        quiet = 0 if found else quiet + 1
+        if found and clock.monotonic() > ends:
+            shown = "\n".join(found[:20]) + (f"\nand {len(found) - 20} more" if len(found) > 20 else "")
+            raise StillRunning(f"after {seconds:g} s there is still something to do:\n{shown}")
+        pause.wait(PAUSE)
+
+
+def open_work(queue: TaskQueue, tenants: Collection[str]) -> list[str]:
+    """What would go on by itself in these tenants of the appliance of this process, a line each."""
+    now, found = clock.now_ms(), []
+    for kind, sql in _OPEN.items():
+        found += [f"{kind} {row[1]} of {row[0]}: {row[2]}" for row in db.rows(sql, (now,)) if row[0] in tenants]
+    depth = queue.depth()
+    return found + ([f"{depth} messages in the queue"] if depth else [])

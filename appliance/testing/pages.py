@@ -1,0 +1,127 @@
+"""Pages in a real browser: opened as somebody, watched for what must not happen, kept as evidence when a test fails."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, WebError, expect
+
+from .tenants import QaTenant
+
+CHROMIUM = "/usr/bin/chromium"
+VISITOR = "visitor"
+"""Nobody: a page without a session."""
+PATIENCE_MS = 30_000
+PAGE_CHECKS = (Path(__file__).parent / "page_checks.js").read_text("utf8")
+Scheme = Literal["light", "dark"]
+
+
+def launch(playwright: Playwright, *arguments: str) -> Browser:
+    """Debian's Chromium where there is one, else Playwright's, without a window, with these arguments."""
+    expect.set_options(timeout=PATIENCE_MS)
+    executable = CHROMIUM if Path(CHROMIUM).exists() else None
+    return playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu", *arguments])
+
+
+def flaws_of(page: Page) -> list[str]:
+    """What makes the page hard to read: faint texts, controls without a name, and a width that does not fit the screen."""
+    found = page.evaluate(PAGE_CHECKS)
+    flaws = [f"faint: {each}" for each in found["faint"]] + [f"without a name: {each}" for each in found["unnamed"]]
+    return flaws + ([f"{found['overflow']} px wider than the screen"] if found["overflow"] > 0 else [])
+
+
+class Watch:
+    """Notes what must not happen in a page: errors in its console, requests to anywhere else."""
+
+    def __init__(self, context: BrowserContext, domain: str) -> None:
+        self.troubles: list[str] = []
+        self._own = re.compile(rf"https?://([a-z0-9-]+\.)*{re.escape(domain)}/|data:|blob:")
+        context.on("request", self._see_request)
+        context.on("console", self._see_message)
+        context.on("weberror", self._see_exception)
+
+    def _see_request(self, request: Request) -> None:
+        if not self._own.match(request.url):
+            self.troubles.append(f"outside: {request.url}")
+
+    def _see_message(self, message: ConsoleMessage) -> None:
+        """A form that comes back with its mistakes is answered 422, which Chromium calls an error."""
+        if message.type in ("error", "warning") and "status of 422" not in message.text:
+            self.troubles.append(f"{message.type}: {message.text}")
+
+    def _see_exception(self, found: WebError) -> None:
+        self.troubles.append(f"exception: {found.error}")
+
+
+@dataclass(frozen=True)
+class View:
+    """How a page is looked at: width and height in px, light or dark."""
+
+    width: int = 1280
+    height: int = 800
+    scheme: Scheme = "light"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Where traces and screenshots of failed tests are kept; None keeps none."""
+
+    folder: Path | None
+    traces: bool
+
+
+@dataclass
+class Pages:
+    """The pages of one test.  `sessions` outlive it, so that each person signs in once per appliance."""
+
+    browser: Browser
+    domain: str
+    evidence: Evidence
+    sessions: dict[tuple[str, str], Any]
+    _open: list[tuple[BrowserContext, Watch]] = field(default_factory=list)
+
+    def open(self, tenant: QaTenant, role: str = "owner", view: View = View()) -> Page:
+        """A page of a browser of its own: the console's first, signed in with this role; an empty one for `visitor`."""
+        known = self.sessions.get((tenant.base_url, role))
+        context = self.browser.new_context(
+            viewport={"width": view.width, "height": view.height}, color_scheme=view.scheme, storage_state=known
+        )
+        context.set_default_timeout(PATIENCE_MS)
+        if self.evidence.folder is not None and self.evidence.traces:
+            context.tracing.start(screenshots=True, snapshots=True)
+        self._open.append((context, Watch(context, self.domain)))
+        page = context.new_page()
+        if role != VISITOR:
+            self._enter(page, tenant, role)
+        return page
+
+    def _enter(self, page: Page, tenant: QaTenant, role: str) -> None:
+        """Through the real sign-in, unless a session is known that still holds."""
+        page.goto(tenant.url())
+        if "/sign-in" not in page.url:
+            return
+        login, password = tenant.login(role)
+        page.get_by_label("Login").fill(login)
+        page.get_by_label("Password").fill(password)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(lambda url: url.startswith(tenant.url()) and "/enter" not in url)
+        self.sessions[tenant.base_url, role] = page.context.storage_state()
+
+    def close(self, name: str, *, failed: bool) -> list[str]:
+        """Close every page; keep the evidence of a failure under this name.  Answers what happened that must not."""
+        troubles = [each for _, watch in self._open for each in watch.troubles]
+        keep = self.evidence.folder if failed or troubles else None
+        for number, (context, _) in enumerate(self._open, 1):
+            if keep is not None:
+                self._keep(context, keep / f"{name}-{number}")
+            context.close()
+        self._open.clear()
+        return troubles
+
+    def _keep(self, context: BrowserContext, start: Path) -> None:
+        start.parent.mkdir(parents=True, exist_ok=True)
+        for number, page in enumerate(context.pages, 1):
+            page.screenshot(path=f"{start}-page{number}.png", full_page=True)
+        if self.evidence.traces:
+            context.tracing.stop(path=f"{start}-trace.zip")

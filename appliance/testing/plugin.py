@@ -1,0 +1,196 @@
+"""The pytest plugin: fixtures for tests of processes, pages and WebApps against a running appliance.
+
+Nothing of the appliance is imported before a fixture needs it: in test runs without our fixtures the plugin costs nothing.
+"""
+
+import re
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+    from .kit import Gos
+    from .outside import ForeignSystem, Mailbox
+    from .pages import Pages
+    from .running import Running
+    from .tenants import QaTenant
+
+_failed = pytest.StashKey[bool]()
+_sessions: dict[Any, dict[tuple[str, str], Any]] = {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options and ini settings, all of them `gos`."""
+    group = parser.getgroup("gos", "Governed Operations Service")
+    group.addoption("--gos-url", default="", help="test the appliance at this address (a tenant's) instead of starting one")
+    group.addoption("--gos-key-file", default="", help="file with the API key for --gos-url")
+    group.addoption("--gos-people", default="", help='file with logins for --gos-url: {"approver": {"login": "", "password": ""}}')
+    group.addoption("--gos-ca-file", default="", help="certificate of the authority that --gos-url's is signed by")
+    parser.addini("gos_solution", "solution folder of gos_tenant, or `starter`", default="")
+    parser.addini("gos_evidence", "folder for traces and screenshots of failed tests; empty keeps none", default="gos-evidence")
+    parser.addini("gos_traces", "record Playwright traces of pages", type="bool", default=True)
+    parser.addini("gos_strict", "fail tests whose pages log errors or ask other hosts for anything", type="bool", default=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gos_solution(folder, secrets={}): the solution folder that gos_tenant has, or `starter`")
+    config.addinivalue_line("markers", "gos_lenient: pages of this test may log errors and ask other hosts")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember a failure, for what is kept of it."""
+    report = yield
+    if report.failed:
+        item.stash[_failed] = True
+    return report
+
+
+@pytest.fixture(scope="session")
+def gos_settings() -> dict[str, Any]:
+    """Settings of the appliance as `section__name: value`; override it to add yours."""
+    return {
+        "demo__order_system": True, "egress__allow": ["127.0.0.0/8"], "limits__route_calls": 100_000,
+        "approvals__email_integration": "mail",
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def gos_appliance(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, gos_settings: dict[str, Any]
+) -> "Iterator[Running | None]":
+    """A running appliance in this process, of which there can be one at a time; None with --gos-url."""
+    if request.config.getoption("--gos-url"):
+        yield None
+        return
+    from .running import make_config, start
+
+    running = start(make_config(tmp_path_factory.mktemp("gos"), **gos_settings))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def gos(request: pytest.FixtureRequest, gos_appliance: "Running | None") -> "Iterator[Gos]":
+    """The appliance under test: `tenant`, `drain`, `clock.advance`, `mail`, `foreign`."""
+    made = _elsewhere(request.config) if gos_appliance is None else _here(gos_appliance)
+    yield made
+    made.close()
+
+
+def _here(running: "Running") -> "Gos":
+    from .kit import LocalGos
+
+    return LocalGos(running=running)
+
+
+def _elsewhere(config: pytest.Config) -> "Gos":
+    from .remote import RemoteGos, read_logins
+
+    url = config.getoption("--gos-url")
+
+    if not config.getoption("--gos-key-file"):
+        raise pytest.UsageError("--gos-url needs --gos-key-file: a file with an API key of the tenant")
+    key = Path(config.getoption("--gos-key-file")).read_text("utf8").strip()
+    people, ca_file = config.getoption("--gos-people"), config.getoption("--gos-ca-file")
+    logins = read_logins(Path(people)) if people else {}
+    return RemoteGos(url=url.rstrip("/"), key=key, logins=logins, ca_file=Path(ca_file) if ca_file else None)
+
+
+@pytest.fixture
+def gos_tenant(gos: "Gos", request: pytest.FixtureRequest) -> "QaTenant":
+    """A tenant with the solution that the marker or the ini setting names; tests of a module with the same one share it."""
+    marker = request.node.get_closest_marker("gos_solution")
+    chosen = marker.args[0] if marker else request.config.getini("gos_solution")
+    if not chosen:
+        return gos.plain
+    folder = chosen if chosen == "starter" else str(_beside(request, chosen, from_ini=marker is None))
+    known = next((each for each in gos.tenants.values() if folder in each.solutions), None)
+    return known or gos.tenant(solution=folder, secrets=marker.kwargs.get("secrets") if marker else None)
+
+
+def _beside(request: pytest.FixtureRequest, folder: str, *, from_ini: bool) -> Path:
+    """An ini setting is relative to pytest's root, a marker to its test's file."""
+    return (request.config.rootpath if from_ini else request.path.parent) / folder
+
+
+@pytest.fixture
+def gos_api(gos_tenant: "QaTenant") -> Any:
+    """An httpx client of the tenant's API with every scope."""
+    return gos_tenant.api
+
+
+@pytest.fixture
+def gos_mail(gos: "Gos", gos_tenant: "QaTenant") -> "Mailbox":
+    """The letters of the tenant's integration `mail`, through which approvers are told too."""
+    if not any(each["slug"] == "mail" for each in gos_tenant.ask("GET", "/integrations")):
+        gos.connect_mail(gos_tenant)
+    return gos.mail
+
+
+@pytest.fixture
+def gos_foreign(gos: "Gos") -> "ForeignSystem":
+    """A foreign system without calls and answers of other tests."""
+    gos.foreign.received.clear()
+    gos.foreign.answers.clear()
+    return gos.foreign
+
+
+@pytest.fixture(scope="module")
+def gos_playwright(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Playwright; that of pytest-playwright where it is installed, since a thread bears one only."""
+    if request.config.pluginmanager.hasplugin("playwright"):
+        yield request.getfixturevalue("playwright")
+        return
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def gos_browser(gos_playwright: Any) -> "Iterator[Browser]":
+    """One Chromium for the tests of a module."""
+    from .pages import launch
+
+    browser = launch(gos_playwright)
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def gos_pages(gos: "Gos", gos_browser: "Browser", request: pytest.FixtureRequest) -> "Iterator[Pages]":
+    """The pages of this test, watched; closed after it, and kept as evidence when it failed."""
+    from .pages import Evidence, Pages
+
+    folder = request.config.getini("gos_evidence")
+    evidence = Evidence(request.config.rootpath / folder if folder else None, request.config.getini("gos_traces"))
+    known = _sessions.setdefault(gos.domain, {})
+    pages = Pages(gos_browser, gos.domain, evidence, known)
+    yield pages
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", request.node.nodeid).strip("-")[-150:]
+    troubles = pages.close(name, failed=request.node.stash.get(_failed, False))
+    lenient = request.node.get_closest_marker("gos_lenient") or not request.config.getini("gos_strict")
+    if troubles and not lenient:
+        pytest.fail("the pages did what they must not (marker gos_lenient allows it):\n" + "\n".join(troubles), pytrace=False)
+
+
+@pytest.fixture
+def gos_page_as(request: pytest.FixtureRequest, gos_pages: "Pages") -> "Callable[..., Page]":
+    """`gos_page_as("approver", width=390, scheme="dark")`: a page signed in with a role; of gos_tenant unless one is given."""
+    from .pages import View
+
+    def open_page(role: str = "owner", tenant: "QaTenant | None" = None, **view: Any) -> "Page":
+        return gos_pages.open(tenant or request.getfixturevalue("gos_tenant"), role, View(**view))
+
+    return open_page
+
+
+@pytest.fixture
+def gos_page(gos_page_as: "Callable[..., Page]") -> "Page":
+    """The console's first page as the tenant's owner sees it."""
+    return gos_page_as("owner")
