@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any
 
 from appliance.core import clock, db, logs
-from appliance.core.errors import ApplianceError, PolicyDenied, StorageFull
+from appliance.core.errors import ApplianceError, StorageFull
 from appliance.core.presence import Presence
 from appliance.core.scope import TenantScope
-from appliance.monitor import audit
 
-from . import store, versions
+from . import runs, store, versions
 from .calling import Calls
 from .journal import Entry, Journal
 from .models import AgentRunRow
@@ -131,16 +130,15 @@ class Runner:
 
     def _fail(self, stretch: Stretch, code: str, message: str, extra: Any = None) -> None:
         kept = {name: extra[name] for name in ("reason", "budget", "call_id", "retryable") if extra and name in extra}
-        claim = stretch.claim
-        refusal = partial(audit.record, claim.scope, "agent.refuse", claim.agent_id, {"run": claim.run_id, **kept})
-        told = {"error": {"code": code, "message": message, **kept}}
-        self._end(stretch, "failed", told, refusal if code == PolicyDenied.code else None)
+        self._end(stretch, "failed", {"error": {"code": code, "message": message, **kept}})
 
     @staticmethod
-    def _end(stretch: Stretch, status: str, told: dict[str, Any], also: Callable[[], Any] | None = None) -> None:
+    def _end(stretch: Stretch, status: str, told: dict[str, Any]) -> None:
         columns = {name: db.dump_json(value) for name, value in told.items()}
         changes = {"status": status, "finished_at": clock.now_ms(), "owner": None, **columns}
-        stretch.commit(Entry("ended", stretch.claim.used.turns, data={"status": status, **told}), also=also, changes=changes)
+        claim = stretch.claim
+        noted = partial(runs.note_end, claim.scope, claim.agent_id, claim.run_id, status, told.get("error"))
+        stretch.commit(Entry("ended", claim.used.turns, data={"status": status, **told}), also=noted, changes=changes)
 
     def _end_quietly(self, claim: Claim, stretch: Stretch | None) -> None:
         """What went wrong is in the log; the run says only that it did."""

@@ -160,6 +160,18 @@ def end_waiting(scope: TenantScope, row: Any) -> None:
     )
     data = {"status": "cancelled", "by": scope.actor}
     scope.insert(AgentJournalRow, run_id=row.id, number=last[0][0] + 1, kind="ended", turn=row.turns, call=0, data=data, at=now)
+    note_end(scope, row.agent_id, row.id, "cancelled")
+
+
+def note_end(scope: TenantScope, agent_id: str, run_id: str, status: str, error: Mapping[str, Any] | None = None) -> None:
+    """Inside the write that ends a run: how it ended, in the audit trail, in codes and numbers."""
+    row = scope.get(AgentRunRow, agent_id=agent_id, id=run_id)
+    why = {name: error[name] for name in ("code", "reason", "budget", "call_id") if error and name in error}
+    used = {
+        "turns": row.turns, "tool_calls": row.tool_calls, "input_tokens": row.input_tokens, "output_tokens": row.output_tokens,
+        "cost": row.cost_nano / NANO,
+    }  # fmt: skip
+    audit.record(scope, "agent.end", agent_id, {"run": run_id, "status": status, **why, **used})
 
 
 def purge(before_ms: int) -> int:

@@ -1,7 +1,9 @@
 """What rules hide of a result: removed at JSON pointers before anybody sees it or anything keeps it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from appliance.connectors.contract import ConnectorError
 
 EACH = "*"
 """A segment of a pointer that stands for every element of an array and every member of an object."""
@@ -32,3 +34,20 @@ def _without(value: Any, segments: Sequence[str]) -> Any:
             return [] if first == EACH else [None if first == str(place) else item for place, item in enumerate(value)]
         return [_without(item, rest) if first in (str(place), EACH) else item for place, item in enumerate(value)]
     return value
+
+
+def conceal_failure(error: ConnectorError, label: str) -> None:
+    """Leave of a failure its class, its outcome and the status: what else it says may quote the foreign system."""
+    status = error.details.get("status")
+    told = f" ({status})" if isinstance(status, int) else ""
+    error.message = f"{label} failed: {error.error_class}{told}; a rule hides what the foreign system said, look there for more."
+    error.args = (error.message,)
+    error.details = {"status": status} if isinstance(status, int) else {}
+
+
+def conceal_hosts(told: Mapping[str, Any] | None, known: str) -> dict[str, Any] | None:
+    """The traffic with only those hosts that the settings name (`known`, with commas): a redirect may name any."""
+    if told is None:
+        return None
+    names = {part.strip().lower() for part in known.split(",")}
+    return {**told, "hosts": [each for each in told["hosts"] if {each.lower(), each.lower().rpartition(":")[0]} & names]}

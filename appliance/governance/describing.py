@@ -8,7 +8,7 @@ from appliance.integrations.connections import Ready
 from appliance.integrations.settings import secret_targets, value_at
 
 TOOL = "execute_tenant_integration"
-_HOST_CHARACTERS = 500
+_HOST_CHARACTERS = 8_000
 
 
 def describe(ready: Ready, operation: str, effect: Effect, given: dict[str, object]) -> ToolAction:
@@ -24,10 +24,14 @@ def describe(ready: Ready, operation: str, effect: Effect, given: dict[str, obje
 
 
 def host_of(ready: Ready) -> str:
-    """Whom the integration leads to: host names of addresses, other targets as they are, secrets blotted out."""
+    """Whom the integration leads to: host names of addresses, other targets as they are, secrets blotted out.
+
+    More than can be told is told as nothing, which to rules may be any host; a part of it would hide the rest from them.
+    """
     values = [value_at(ready.settings, path) for path in secret_targets(ready.installed.connector.settings_schema)]
     told = ", ".join(_told(each) for each in values if isinstance(each, str | int) and each not in ("", None))
-    return ready.redactor.text(told)[:_HOST_CHARACTERS]
+    shown = ready.redactor.text(told)
+    return shown if len(shown) <= _HOST_CHARACTERS else ""
 
 
 def _told(value: str | int) -> str:

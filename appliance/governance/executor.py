@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from appliance.connectors.contract import Action, ConnectorError, Json, Level, Polled, Trigger
+from appliance.connectors.contract import Action, ConnectorError, Json, Level, Polled
 from appliance.connectors.preview import Preview
 from appliance.connectors.traffic import Traffic
 from appliance.core import clock, db
@@ -175,9 +175,7 @@ class GovernedExecutor:
     def _pending_request(self, actor: TenantScope, call_id: str, slug: str, pending: bytes) -> ActionRequest:
         given = json.loads(self._integrations.sealer.open(pending, _context(actor, call_id)))
         may, subject = frozenset(given.get("documents", ())), subject_from(given["subject"]) if "subject" in given else None
-        return ActionRequest(
-            slug, given["action"], given["input"], seconds=given["seconds"], documents=may, subject=subject
-        )
+        return ActionRequest(slug, given["action"], given["input"], seconds=given["seconds"], documents=may, subject=subject)
 
     def sweep(self, *, queue_is_empty: bool) -> int:
         """Close calls whose process is gone; answers how many.  With an empty queue, wake what still waits in it."""
@@ -226,19 +224,14 @@ class GovernedExecutor:
             raise coded(error, "read", "") from error
 
     def poll(self, scope: TenantScope, request: PollRequest) -> Polled:
-        """What is new at an integration; the policies judge it as an action that reads.
+        """What is new at an integration; the policies judge it as an action that reads, with all that they demand of one.
 
-        NotFound, ValidationFailed, PolicyDenied, ActionFailed, AddressNotAllowed.
+        NotFound, ValidationFailed, PolicyDenied, BudgetExceeded, ActionFailed, AddressNotAllowed.
         """
 
-        def judge(ready: Ready, trigger: Trigger) -> None:
-            asked = describe(ready, trigger.name, "read", dict(request.query))
-            decision = self._governor.judge(scope, subject_of(scope), asked)
-            if decision.verdict != "allow":  # nobody can be asked each time
-                raise denied(asked, decision)
-
+        allow = partial(polling.admit, self._governor, scope, request)
         try:
-            return polling.poll(self._integrations, self._gate, scope, request, judge)
+            return polling.poll(self._integrations, self._gate, scope, request, allow)
         except ConnectorError as error:
             raise coded(error, "read", "") from error
 
@@ -258,7 +251,9 @@ class GovernedExecutor:
             raise coded(error, proposal.effect, begun.call_id) from error
         return ActionResult("executed", proposal.effect, ending.output, begun.call_id)
 
-    def _make(self, scope: TenantScope, proposal: Proposal, permit: Permit, key: str) -> tuple[Ending, ConnectorError | None]:
+    def _make(
+        self, scope: TenantScope, proposal: Proposal, permit: Permit, key: str
+    ) -> tuple[Ending, ConnectorError | PolicyDenied | None]:
         """Make the call; how it ended, with what the connector logged, and the error if it failed."""
         lines: list[Line] = []
         traffic = Traffic()
@@ -271,16 +266,28 @@ class GovernedExecutor:
 
         def call(seconds: float) -> dict[str, Any]:
             documents = self._documents.of_call(scope, request.documents) if self._documents else None
-            shot = Shot(proposal.action, proposal.given, key, seconds, keep, traffic, documents)
-            return self._integrations.calls.make(ready, shot)
+            shot = Shot(proposal.action, proposal.given, key, seconds, keep, traffic, documents, permit.hides)
+            permit.refuse_switched_off()  # it may have waited for its turn
+            try:
+                return self._integrations.calls.make(ready, shot)
+            except ConnectorError as error:
+                permit.conceal_failure(error)  # before the circuit keeps its words
+                raise
 
+        run = partial(self._gate.run, scope, ready.slug, request.seconds, call, ready.concurrency)
+        ending, failed = self._ending_of(proposal, run)
+        told = permit.conceal_traffic(ready.redactor.json(traffic.told()))
+        return replace(ending, output=permit.conceal(ending.output), lines=lines, traffic=told), failed
+
+    @staticmethod
+    def _ending_of(proposal: Proposal, run: Callable[[], Any]) -> tuple[Ending, ConnectorError | PolicyDenied | None]:
         try:
-            output = self._gate.run(scope, ready.slug, request.seconds, call, ready.concurrency)
-            ending, failed = Ending("succeeded", "done", permit.conceal(output)), None
+            return Ending("succeeded", "done", run()), None
         except ConnectorError as error:
-            permit.conceal_failure(error)
-            ending, failed = records.ending_of(error, proposal.effect), error
-        return replace(ending, lines=lines, traffic=ready.redactor.json(traffic.told())), failed
+            return records.ending_of(error, proposal.effect), error
+        except PolicyDenied as error:  # switched off at the last moment
+            told = {"class": error.code, "message": error.message, "details": {}}
+            return Ending("failed", "not_done", error=told), error
 
     def _preview(self, scope: TenantScope, proposal: Proposal) -> ActionResult:
         """What would be sent, and what the policies say of it; PolicyDenied where they deny it."""

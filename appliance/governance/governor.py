@@ -147,7 +147,9 @@ class Permit:
         errors of approvals, BudgetExceeded, PolicyDenied (no preview of the action, or switched off meanwhile).
         """
         scope, action = self.scope, self.action
-        self._refuse_switched_off()
+        if (late := self._switched_off_since()) is not None:
+            db.in_any_case(late.note)
+            raise denied(action, late.decision)
         if self.used_approval is not None:
             stored = (
                 self.approvals.consume_action(scope, self.used_approval, self.canonical, by)
@@ -160,19 +162,22 @@ class Permit:
                 budgets.refuse_unseen(scope, self.subject, self.canonical.digest)
             budgets.count(scope, self.subject, self.decision)
         except ApplianceError as error:
-            told = {**self._told(), "verdict": "deny", "reasons": [error.message]}
-            db.in_any_case(lambda: self._audit("deny", told))
+            message = error.message
+            db.in_any_case(lambda: self.note_refusal(message))
             raise
         if _is_noted(self.subject, action):
             self.note()
         return action
 
-    def _refuse_switched_off(self) -> None:
-        off = switches.find_switch(self.scope, self.subject, self.action)
-        if off is not None:
-            late = replace(self, decision=_switched_off(off))
-            db.in_any_case(late.note)
+    def refuse_switched_off(self) -> None:
+        """The last look before anything is sent: PolicyDenied, and in the audit trail, when it was switched off meanwhile."""
+        if (late := self._switched_off_since()) is not None:
+            db.write(late.note)
             raise denied(self.action, late.decision)
+
+    def _switched_off_since(self) -> "Permit | None":
+        off = switches.find_switch(self.scope, self.subject, self.action)
+        return None if off is None else replace(self, decision=_switched_off(off))
 
     def ask(self, wish: Wish) -> Approval:
         """Ask people for this action; inside a write it is part of it.  PolicyDenied when nobody may be asked."""
@@ -182,14 +187,28 @@ class Permit:
         """The result without what the rules hide."""
         return concealing.conceal(result, self.decision.obligations.redact)
 
+    @property
+    def hides(self) -> bool:
+        """Whether rules hide a part of what the foreign system says."""
+        return bool(self.decision.obligations.redact)
+
     def conceal_failure(self, error: ConnectorError) -> None:
-        """Where rules hide something, a failure keeps its status only: pointers find nothing in an excerpt of an answer."""
-        if self.decision.obligations.redact:
-            error.details = {name: value for name, value in error.details.items() if name == "status"}
+        """Where rules hide something, a failure keeps its class and status only: pointers find nothing in a sentence."""
+        if self.hides:
+            concealing.conceal_failure(error, label_of(self.action))
+
+    def conceal_traffic(self, told: Any) -> Any:
+        """The traffic without hosts that only the foreign system named, where rules hide a part of what it says."""
+        return concealing.conceal_hosts(told, self.action.host) if self.hides else told
 
     def note(self) -> None:
         """Inside a write: the decision in the audit trail."""
         self._audit(self.decision.verdict, self._told())
+
+    def note_refusal(self, *reasons: str) -> None:
+        """Inside a write: a denial in the audit trail, for other reasons than the decision's own where some are given."""
+        told = self._told()
+        self._audit("deny", {**told, "verdict": "deny", "reasons": list(reasons) or told["reasons"]})
 
     def _told(self) -> dict[str, Any]:
         told = {**told_of(self.decision), **_told_subject(self.subject), "tool": self.action.tool, "effect": self.action.effect}

@@ -1,12 +1,17 @@
-"""Asking a connector for what is new: judged like every call that reads, and never recorded as one of them."""
+"""Asking a connector for what is new: judged and bound like every call that reads, and never recorded as one of them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from appliance.connectors.contract import Polled, Trigger
-from appliance.core.errors import ValidationFailed
+from appliance.connectors.contract import ConnectorError, Polled, Trigger
+from appliance.core import db
+from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.governance.describing import describe
+from appliance.governance.governor import ActionNeedsApproval, Governor, Permit, told_of
+from appliance.governance.subjects import subject_of
+from appliance.integrations.calls import PollShot
 from appliance.integrations.connections import Ready
 from appliance.integrations.gate import Gate
 from appliance.integrations.service import Integrations
@@ -39,14 +44,52 @@ def find_trigger(integrations: Integrations, scope: TenantScope, request: PollRe
     return ready, trigger
 
 
+def admit(governor: Governor, scope: TenantScope, request: PollRequest, ready: Ready, trigger: Trigger) -> Permit:
+    """Leave for one poll, counted against the caps of the rules that hold.
+
+    PolicyDenied, BudgetExceeded.  Nobody can be asked, or look at a preview, each time: rules that want that refuse the poll.
+    """
+    asked = describe(ready, trigger.name, "read", dict(request.query))
+    try:
+        permit = governor.permit(scope, subject_of(scope), asked)
+    except ActionNeedsApproval as refusal:
+        raise _impossible(refusal.permit, "approval_at_poll", "a person's approval") from refusal
+    if permit.decision.obligations.dry_run_first:
+        db.write(permit.note_refusal)
+        raise _impossible(permit, "preview_at_poll", "a preview first")
+    if permit.is_owing:
+        db.write(lambda: permit.take(f"poll:{request.integration}/{trigger.name}"))
+    return permit
+
+
+def _impossible(permit: Permit, reason: str, wanted: str) -> PolicyDenied:
+    rules = ", ".join(permit.decision.rules) or "what holds without a rule"
+    action = permit.action
+    message = (
+        f"{rules} wants {wanted} for {action.operation} of {action.integration}, which no poll can have; "
+        f"have a policy allow this trigger its polls (subject: {{actors: [{permit.subject.actor}]}})"
+    )
+    return PolicyDenied(message, extra={**told_of(permit.decision), "reason": reason})
+
+
 def poll(
-    integrations: Integrations, gate: Gate, scope: TenantScope, request: PollRequest, judge: Callable[[Ready, Trigger], None]
+    integrations: Integrations, gate: Gate, scope: TenantScope, request: PollRequest, allow: Callable[[Ready, Trigger], Permit]
 ) -> Polled:
-    """What is new, once `judge` lets it; ConnectorError from the connector itself."""
+    """What is new, once `allow` lets it, without what the rules hide; ConnectorError from the connector itself.
+
+    Pointers that hide something lead into an item, as they do into the result of an action.
+    """
     ready, trigger = find_trigger(integrations, scope, request)
-    judge(ready, trigger)
+    permit = allow(ready, trigger)
 
     def ask(seconds: float) -> Polled:
-        return integrations.calls.poll(ready, trigger.name, request.query, request.cursor, seconds)
+        permit.refuse_switched_off()
+        shot = PollShot(trigger.name, request.query, request.cursor, seconds, permit.hides)
+        try:
+            return integrations.calls.poll(ready, shot)
+        except ConnectorError as error:
+            permit.conceal_failure(error)
+            raise
 
-    return gate.run(scope, ready.slug, POLL_SECONDS, ask, ready.concurrency)
+    found = gate.run(scope, ready.slug, POLL_SECONDS, ask, ready.concurrency)
+    return replace(found, items=[replace(each, data=permit.conceal(each.data)) for each in found.items])

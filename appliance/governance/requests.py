@@ -7,7 +7,7 @@ from typing import Any, Literal
 from appliance.connectors.contract import Action, AddressNotAllowed, ConnectorError, Effect, RateLimited, Rejected, TransientError
 from appliance.connectors.preview import Preview
 from appliance.core import errors
-from appliance.core.errors import ApplianceError, ConnectorFailed, Detail
+from appliance.core.errors import ApplianceError, ConnectorFailed, Detail, PolicyDenied
 from appliance.governance.governor import Permit
 from appliance.governance.policies.decision import Decision, ToolAction
 from appliance.governance.subjects import Subject
@@ -124,8 +124,10 @@ def draft_of(proposal: Proposal, permit: Permit | None = None) -> Draft:
     )
 
 
-def coded(error: ConnectorError, effect: Effect, call_id: str) -> ApplianceError:
-    """A connector's error as callers see it."""
+def coded(error: ConnectorError | PolicyDenied, effect: Effect, call_id: str) -> ApplianceError:
+    """A connector's error, or a refusal of the last moment, as callers see it."""
+    if isinstance(error, PolicyDenied):
+        return PolicyDenied(error.message, extra={**error.extra, "call_id": call_id})
     if isinstance(error, AddressNotAllowed):
         return errors.AddressNotAllowed(error.message, extra={"call_id": call_id, "retryable": False})
     return ActionFailed(error, effect, call_id)

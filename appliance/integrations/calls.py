@@ -3,6 +3,7 @@
 import json
 import logging
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
@@ -35,6 +36,7 @@ from appliance.integrations.tokens import TokenKeeper
 
 T = TypeVar("T")
 LogSink = Callable[[Level, str, Json], None]
+HIDDEN_LINE = "the connector wrote a line here; a rule hides what this integration says"
 _CHECK_SECONDS = 20.0
 DISCOVERY_BYTES = 32 << 20
 """An answer that describes a whole system may be larger than one about a thing in it."""
@@ -60,6 +62,19 @@ class Shot:
     sink: LogSink
     traffic: Traffic = field(default_factory=Traffic)
     documents: TimedDocuments | None = None
+    is_discreet: bool = False
+    """Whether nothing that the foreign system says may be in any log, because rules hide a part of it."""
+
+
+@dataclass(frozen=True)
+class PollShot:
+    """One poll to be made: `query` and `cursor` are the trigger's; `is_discreet` as for a `Shot`."""
+
+    trigger: str
+    query: Json
+    cursor: Any
+    seconds: float
+    is_discreet: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,8 +84,9 @@ class _Terms:
     key: str
     seconds: float
     sink: LogSink
-    traffic: Traffic
+    traffic: Traffic = field(default_factory=Traffic)
     documents: TimedDocuments | None = None
+    is_discreet: bool = False
 
 
 def log_to_process(level: Level, message: str, fields: Json) -> None:
@@ -110,7 +126,7 @@ class Calls:
             _hold_to(ready, ready.installed.output_of(shot.action), answer, f"the action {shot.action.name}")
             return answer
 
-        answer = self._run_noted(ready, _Terms(shot.key, shot.seconds, shot.sink, shot.traffic, shot.documents), act)
+        answer = self._run_noted(ready, _terms_of(shot), act)
         output: dict[str, Any] = ready.redactor.json(answer)
         return output
 
@@ -134,21 +150,22 @@ class Calls:
 
         return _guarded(ready, act)
 
-    def poll(self, ready: Ready, trigger: str, query: Json, cursor: Any, seconds: float) -> Polled:
+    def poll(self, ready: Ready, shot: PollShot) -> Polled:
         """What a trigger found, secrets blotted out of its items; ConnectorError as the contract has it."""
 
         def act(connector: Connector, ctx: Context) -> Polled:
-            found = connector.poll(trigger, query, cursor, ctx)
+            found = connector.poll(shot.trigger, shot.query, shot.cursor, ctx)
             if type(found) is not Polled or not all(type(item.key) is str and item.key for item in found.items):
                 raise TypeError("the trigger answered something that is not Polled, or an item without a key")
             items = []
             for item in found.items:
                 data = _storable(dict(item.data))
-                _hold_to(ready, ready.installed.items[trigger], data, f"an item of the trigger {trigger}")
+                _hold_to(ready, ready.installed.items[shot.trigger], data, f"an item of the trigger {shot.trigger}")
                 items.append(Item(_storable(item.key), ready.redactor.json(data)))
             return Polled(items, _storable(found.cursor), bool(found.more))
 
-        return self._run(ready, f"poll {trigger}", seconds, log_to_process, act)
+        terms = _Terms(f"poll {shot.trigger}", shot.seconds, log_to_process, is_discreet=shot.is_discreet)
+        return self._run_noted(ready, terms, act)
 
     def check(self, ready: Ready) -> str:
         """What the connector says about its settings; ConnectorError when they do not work."""
@@ -196,10 +213,12 @@ class Calls:
         self._connections.close()
 
     def _run(self, ready: Ready, key: str, seconds: float, sink: LogSink, act: Callable[[Connector, CallContext], T]) -> T:
-        return self._run_noted(ready, _Terms(key, seconds, sink, Traffic()), act)
+        return self._run_noted(ready, _Terms(key, seconds, sink), act)
 
     def _run_noted(self, ready: Ready, terms: _Terms, act: Callable[[Connector, CallContext], T]) -> T:
         def quiet_sink(level: Level, message: str, fields: Json) -> None:
+            if terms.is_discreet:
+                message, fields = HIDDEN_LINE, {}
             terms.sink(level, ready.redactor.text(message), ready.redactor.json(dict(fields)))
 
         def run() -> T:
@@ -213,7 +232,7 @@ class Calls:
                 )  # fmt: skip
                 return act(live.connector, ctx)
 
-        return _guarded(ready, run)
+        return _guarded(ready, run, is_discreet=terms.is_discreet)
 
 
 def _blotted(ready: Ready, action: Action) -> Action:
@@ -243,8 +262,15 @@ def _hold_to(ready: Ready, promised: Schema, value: Any, what: str) -> None:
         )
 
 
-def _guarded(ready: Ready, act: Callable[[], T]) -> T:
-    """The contract's errors without secrets in them; a plugin's bug is logged in full and told as a SystemFailure."""
+def _terms_of(shot: Shot) -> _Terms:
+    return _Terms(shot.key, shot.seconds, shot.sink, shot.traffic, shot.documents, shot.is_discreet)
+
+
+def _guarded(ready: Ready, act: Callable[[], T], *, is_discreet: bool = False) -> T:
+    """The contract's errors without secrets in them; a plugin's bug is logged in full and told as a SystemFailure.
+
+    Discreetly it is logged without its own words, which may quote what the foreign system said.
+    """
     try:
         return act()
     except ConnectorError as error:
@@ -255,7 +281,11 @@ def _guarded(ready: Ready, act: Callable[[], T]) -> T:
     except (Exception, SystemExit) as error:
         for secret in ready.redactor.learnt:
             logs.remember_secret(secret)  # only now: tokens change too often for each of them to be remembered
-        _log.exception("the connector %s failed on its own", ready.connector_label)
+        if is_discreet:
+            where = "".join(traceback.format_tb(error.__traceback__))
+            _log.error("the connector %s failed on its own (%s)\n%s", ready.connector_label, type(error).__name__, where)
+        else:
+            _log.exception("the connector %s failed on its own", ready.connector_label)
         raise SystemFailure(
             f"The connector {ready.connector_label} failed on its own ({type(error).__name__}); see the log.",
             outcome="unknown",

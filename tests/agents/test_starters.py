@@ -50,9 +50,11 @@ def ends_for_its_starter(world: World, run_id: str, why: str) -> None:
     assert (run.status, error["code"], error["reason"]) == ("failed", "policy_denied", "starter_departed")
     assert why in error["message"]
     assert world.booked() == []
-    (told,) = audit.list_entries(world.scope, AuditFilter(action="agent.refuse"), PageRequest()).items
+    (told,) = audit.list_entries(world.scope, AuditFilter(action="agent.end"), PageRequest()).items
     assert (told.actor, told.subject) == (f"run:{run_id}", "clerk")
-    assert json.loads(told.fields) == {"run": run_id, "reason": "starter_departed"}
+    fields = json.loads(told.fields)
+    assert (fields["run"], fields["status"], fields["code"]) == (run_id, "failed", "policy_denied")
+    assert fields["reason"] == "starter_departed"
 
 
 def waiting_run(world: World, starter: TenantScope) -> str:
