@@ -14,7 +14,23 @@ from appliance.core import logs
 from appliance.core.config import Config, environment, load_config
 from appliance.core.errors import ApplianceError
 
-from . import applying, config, connector, deploying, doctor, domains, keys, people, replay, serve, setup, solution, tenant, testing
+from . import (
+    applying,
+    backup,
+    config,
+    connector,
+    deploying,
+    doctor,
+    domains,
+    keys,
+    people,
+    replay,
+    serve,
+    setup,
+    solution,
+    tenant,
+    testing,
+)
 from .output import tell_error
 
 NOUNS: tuple[ModuleType, ...] = (
@@ -31,6 +47,7 @@ NOUNS: tuple[ModuleType, ...] = (
     solution,
     testing,
     replay,
+    backup,
     connector,
 )
 

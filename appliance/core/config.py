@@ -16,6 +16,7 @@ from .errors import ConfigInvalid
 from .sections import (
     Acme,
     Approvals,
+    Backup,
     Blobs,
     Connectors,
     Console,
@@ -49,6 +50,7 @@ class Config:
     acme: Acme = dataclasses.field(default_factory=Acme)
     storage: Storage = dataclasses.field(default_factory=Storage)
     blobs: Blobs = dataclasses.field(default_factory=Blobs)
+    backup: Backup = dataclasses.field(default_factory=Backup)
     sandbox: Sandbox = dataclasses.field(default_factory=Sandbox)
     formats: Formats = dataclasses.field(default_factory=Formats)
     scan: Scan = dataclasses.field(default_factory=Scan)

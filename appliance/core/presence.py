@@ -16,6 +16,19 @@ def open_presence(folder: Path) -> "Presence":
     return LockPresence(db.database.obj)
 
 
+def anyone_alive(folder: Path) -> bool:
+    """Whether a process of this machine is present in the folder; nothing is changed by asking."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
 class Presence:
     """This process's own lock on a file, which the kernel drops, and the question whether another's is still held."""
 

@@ -57,8 +57,9 @@ class Blobs:
 
     store: Literal["local", "s3"] = setting("local", "In the data folder, or in a bucket that speaks S3.")
     bucket: str = setting(
-        "", "Name of the bucket; with the prefix it belongs to this installation alone, which marks it and deletes what it "
-        "does not know."
+        "",
+        "Name of the bucket; with the prefix it belongs to this installation alone, which marks it and deletes what it "
+        "does not know.",
     )
     prefix: str = setting("", "Folder inside the bucket; empty for all of it.")
     endpoint: str = setting("", "Address of the server, such as https://s3.example.com; empty means Amazon's in the region.")
@@ -67,6 +68,18 @@ class Blobs:
     key_id: str = setting("", "Name of the access key; empty for AWS_ACCESS_KEY_ID of the environment, or the role of the machine.")
     secret_key: str = setting("", "The access key itself; better given as GOS_BLOBS_SECRET_KEY.", secret=True)
     path_style: bool = setting(True, "The bucket stands in the path (most servers); false: in the host name.")
+
+
+@dataclass(frozen=True)
+class Backup:
+    """Backups of the whole appliance."""
+
+    passphrase: str = setting(
+        "",
+        "Encrypts them; without it the key file is left out. Better given as GOS_BACKUP_PASSPHRASE, and kept where you will "
+        "find it without this appliance.",
+        secret=True,
+    )
 
 
 @dataclass(frozen=True)

@@ -15,35 +15,51 @@ def new_table_name() -> str:
     return f"dp_{secrets.token_hex(8)}"
 
 
-def _text() -> str:
+def _text(*, sqlite: bool) -> str:
     """Text that compares by code point on every database, as Python does."""
-    return "TEXT" if db.is_sqlite() else 'TEXT COLLATE "C"'
+    return "TEXT" if sqlite else 'TEXT COLLATE "C"'
 
 
-def _column(field: FieldDefinition, targets: Mapping[str, str]) -> str:
+def _column(field: FieldDefinition, targets: Mapping[str, str] | None, *, sqlite: bool) -> str:
     storage = FIELD_TYPES[field.type].storage
-    declared = f'"{field.column}" {_text() if storage == "TEXT" else storage}'
-    if field.type == "relation":
-        declared += f' REFERENCES "{targets[field.options["collection"]]}" (id)'
-    return declared
+    declared = f'"{field.column}" {_text(sqlite=sqlite) if storage == "TEXT" else storage}'
+    return f"{declared} {_reference(field, targets)}" if field.type == "relation" and targets is not None else declared
+
+
+def _reference(field: FieldDefinition, targets: Mapping[str, str]) -> str:
+    return f'REFERENCES "{targets[field.options["collection"]]}" (id)'
+
+
+def reference_statements(definition: CollectionDefinition, table: str, targets: Mapping[str, str]) -> list[str]:
+    """What `table_statements` left out without targets."""
+    related = [field for field in definition.fields if field.type == "relation"]
+    return [f'ALTER TABLE "{table}" ADD FOREIGN KEY ("{field.column}") {_reference(field, targets)}' for field in related]
 
 
 def create_table(definition: CollectionDefinition, table: str, targets: Mapping[str, str]) -> None:
     """The table and indexes of a new collection; `targets` maps related collections to their tables."""
+    for statement in table_statements(definition, table, targets, sqlite=db.is_sqlite()):
+        db.execute(statement)
+
+
+def table_statements(definition: CollectionDefinition, table: str, targets: Mapping[str, str] | None, *, sqlite: bool) -> list[str]:
+    """The statements of `create_table` on either kind of database; without targets relations lead nowhere yet."""
     columns = [
-        f"id {_text()} PRIMARY KEY",
+        f"id {_text(sqlite=sqlite)} PRIMARY KEY",
         "created_at BIGINT NOT NULL",
         "updated_at BIGINT NOT NULL",
         "version BIGINT NOT NULL",
-        *(_column(field, targets) for field in definition.fields),
+        *(_column(field, targets, sqlite=sqlite) for field in definition.fields),
     ]
-    db.execute(f'CREATE TABLE "{table}" ({", ".join(columns)})')
-    db.execute(f'CREATE INDEX "{table}_created" ON "{table}" (created_at, id)')
-    create_indexes(table, index_columns(definition))
+    return [
+        f'CREATE TABLE "{table}" ({", ".join(columns)})',
+        f'CREATE INDEX "{table}_created" ON "{table}" (created_at, id)',
+        *_index_statements(table, index_columns(definition)),
+    ]
 
 
 def add_column(table: str, field: FieldDefinition, targets: Mapping[str, str]) -> None:
-    db.execute(f'ALTER TABLE "{table}" ADD COLUMN {_column(field, targets)}')
+    db.execute(f'ALTER TABLE "{table}" ADD COLUMN {_column(field, targets, sqlite=db.is_sqlite())}')
 
 
 def drop_column(table: str, column: str) -> None:
@@ -103,10 +119,17 @@ def fields_of(definition: CollectionDefinition, index: IndexDefinition) -> tuple
 
 
 def create_indexes(table: str, wanted: Mapping[tuple[str, ...], bool]) -> None:
+    for statement in _index_statements(table, wanted):
+        db.execute(statement)
+
+
+def _index_statements(table: str, wanted: Mapping[tuple[str, ...], bool]) -> list[str]:
+    statements = []
     for columns, unique in wanted.items():
         listed = ", ".join(f'"{column}"' for column in columns)
         kind = "UNIQUE INDEX" if unique else "INDEX"
-        db.execute(f'CREATE {kind} "{_index_name(table, columns, unique)}" ON "{table}" ({listed})')
+        statements.append(f'CREATE {kind} "{_index_name(table, columns, unique)}" ON "{table}" ({listed})')
+    return statements
 
 
 def drop_indexes(table: str, unwanted: Mapping[tuple[str, ...], bool]) -> None:

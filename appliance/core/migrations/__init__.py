@@ -3,7 +3,7 @@
 import importlib
 import logging
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -45,10 +45,10 @@ def all_migrations() -> list[Migration]:
     return found
 
 
-def migrate() -> list[str]:
-    """Bring the open database to this release's schema; each migration is one transaction.  Answers the names applied.
+def migrate(until: int | None = None) -> list[str]:
+    """Bring the open database to this release's schema, or to that of a migration; each migration is one transaction.
 
-    ConfigInvalid when the database was written by a newer release.
+    Answers the names applied.  ConfigInvalid when the database was written by a newer release.
     """
     db.write(_make_ledger)
     done = {int(row[0]) for row in db.rows("SELECT number FROM migration")}
@@ -56,7 +56,7 @@ def migrate() -> list[str]:
     if unknown := sorted(done - {m.number for m in known}):
         raise ConfigInvalid(f"the database has migration {unknown[-1]}, this release knows {len(known)}: install the newer release")
     applied = []
-    for migration in known:
+    for migration in known[:until]:
         if migration.number not in done and db.write(partial(_apply, migration)):
             applied.append(f"{migration.number:04d}_{migration.name}")
             log.info("migrated", extra={"fields": {"migration": applied[-1]}})
@@ -72,8 +72,24 @@ def pending() -> int:
     return sum(1 for m in all_migrations() if m.number not in done)
 
 
+def is_begun() -> bool:
+    """Whether the open database has a schema of ours, of whatever release."""
+    return "migration" in db.database.get_tables()
+
+
+def statements_of_file(until: int) -> Iterator[str]:
+    """The statements that make the schema of a migration in an empty SQLite file, its ledger included and empty."""
+    yield _LEDGER
+    for migration in all_migrations()[:until]:
+        for statement in (*migration.statements, *migration.more[True]):
+            yield statement.format(**_TYPES[True])
+
+
+_LEDGER = "CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)"
+
+
 def _make_ledger() -> None:
-    db.execute("CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)")
+    db.execute(_LEDGER)
 
 
 def _apply(migration: Migration) -> bool:

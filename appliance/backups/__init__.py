@@ -1,0 +1,1 @@
+"""Backups of a whole appliance in one file, and exports of one tenant."""

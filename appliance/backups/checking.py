@@ -1,0 +1,120 @@
+"""Reads a backup from its first to its last byte and says whether everything in it is what was backed up."""
+
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from appliance.core import migrations
+
+from .making import CONTENTS, DATABASE, FILES, FORMAT
+from .parts import MANIFEST, Opened, Part, digest_of, keep_part, parts_of, read_manifest, read_small
+from .problems import BackupInvalid
+from .snapshots import check_whole, count_rows, opened_snapshot, schema_number
+
+_UNLIKE = "use another copy of the backup"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A backup that is whole: its manifest, and the folder with what was kept of it."""
+
+    manifest: dict[str, Any]
+    folder: Path
+
+    @property
+    def rows(self) -> int:
+        return sum(self.manifest["tables"].values())
+
+
+def verify_backup(path: Path, passphrase: str | None) -> dict[str, Any]:
+    """The manifest of a backup that could be restored now; BackupInvalid says what is wrong with any other.
+
+    Needs room for the database among the temporary files.
+    """
+    with tempfile.TemporaryDirectory(prefix="gos-verify-") as folder:
+        return read_backup(path, passphrase, Path(folder), keep_contents=False).manifest
+
+
+def read_backup(path: Path, passphrase: str | None, folder: Path, *, keep_contents: bool) -> Checked:
+    """Unpack a backup into an empty folder and check all of it; its contents are only checked when they are not kept."""
+    arrived: dict[str, Part] = {}
+    contents = count = 0
+    manifest: dict[str, Any] | None = None
+    with parts_of(path, passphrase) as parts:
+        first = next(parts, None)
+        if first is None or first.name != DATABASE:
+            raise BackupInvalid(f"{path} is no backup of a whole appliance; `gos tenant import` reads the export of a tenant")
+        arrived[DATABASE] = keep_part(first, folder / DATABASE)
+        with opened_snapshot(folder / DATABASE) as file:
+            refuse_newer(file)
+            for part in parts:
+                if manifest is not None:
+                    raise BackupInvalid(f"something follows the manifest of the backup; {_UNLIKE}")
+                if part.name == MANIFEST:
+                    manifest = read_manifest(read_small(part))
+                elif part.name.startswith(CONTENTS):
+                    contents += _take_content(file, part, folder if keep_contents else None)
+                    count += 1
+                elif part.name.startswith(FILES):
+                    arrived[part.name] = keep_part(part, folder / FILES / part.name.removeprefix(FILES))
+                else:
+                    raise BackupInvalid(f"the backup holds an unknown part {part.name[:80]!r}; use the release that wrote it")
+            if manifest is None:
+                raise BackupInvalid(f"the backup is incomplete: its manifest is missing; {_UNLIKE}")
+            _compare(manifest, arrived, count, contents)
+            _check_database(manifest, file, count)
+    return Checked(manifest, folder)
+
+
+def refuse_newer(file: sqlite3.Connection) -> None:
+    """BackupInvalid when a newer release wrote it."""
+    number, known = schema_number(file), len(migrations.all_migrations())
+    if number > known:
+        raise BackupInvalid(f"the backup has schema {number}, this release knows {known}: install the release that wrote it")
+
+
+def _take_content(file: sqlite3.Connection, part: Opened, folder: Path | None) -> int:
+    """Its size, once it is known to be what its row says."""
+    place = part.name.removeprefix(CONTENTS)
+    row = file.execute("SELECT sha256, size FROM blob WHERE place = ?", (place,)).fetchone()
+    if row is None:
+        raise BackupInvalid(f"the backup holds a content that its database does not know ({place}); {_UNLIKE}")
+    found = digest_of(part) if folder is None else keep_part(part, folder / "blobs" / place)
+    if (found.sha256, found.size) != tuple(row):
+        raise BackupInvalid(f"a content in the backup is not what it was ({place}); {_UNLIKE}")
+    return found.size
+
+
+def _compare(manifest: dict[str, Any], arrived: dict[str, Part], count: int, size: int) -> None:
+    """BackupInvalid unless the parts are those of the manifest."""
+    if manifest["format"] > FORMAT or manifest.get("kind") != "backup":
+        raise BackupInvalid("the backup has a form that this release does not know; install the release that wrote it")
+    expected = {each["name"]: Part(**each) for each in manifest["parts"]}
+    for name in sorted(expected.keys() | arrived.keys()):
+        if expected.get(name) != arrived.get(name):
+            raise BackupInvalid(f"the part {name} of the backup is not what its manifest says; {_UNLIKE}")
+    told = manifest["contents"]
+    if (told["count"], told["bytes"]) != (count, size):
+        raise BackupInvalid(f"the backup holds {count} contents of {told['count']}; {_UNLIKE}")
+
+
+def _check_database(manifest: dict[str, Any], file: sqlite3.Connection, count: int) -> None:
+    check_whole(file)
+    found = count_rows(file)
+    for table in sorted(found.keys() | manifest["tables"].keys()):
+        if found.get(table) != manifest["tables"].get(table):
+            raise BackupInvalid(f"the table {table} in the backup has not the rows that its manifest says; {_UNLIKE}")
+    missing = len(manifest["contents"]["gone"]) + len(manifest["contents"]["damaged"])
+    if found.get("blob", 0) != count + missing:
+        raise BackupInvalid(f"contents are missing in the backup; {_UNLIKE}")
+
+
+@contextmanager
+def database_of(checked: Checked) -> Iterator[sqlite3.Connection]:
+    """The database of a checked backup, for reading."""
+    with opened_snapshot(checked.folder / DATABASE) as file:
+        yield file

@@ -1,0 +1,143 @@
+"""Rows from one database to another, of either kind, table by table."""
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from appliance.core import db, migrations
+from appliance.datapool import tables as entity_tables
+from appliance.datapool.definition import from_stored
+
+BATCH = 500
+SEARCHED = "document_text"
+ENTITIES = re.compile(r"dp_[0-9a-f]{16}")
+# What SQLite keeps beside a full-text index.
+_SHADOWS = ("_config", "_content", "_data", "_docsize", "_idx")
+Row = tuple[Any, ...]
+Leads = Mapping[str, set[str]]
+
+
+class Source(Protocol):
+    """A database that rows are read from, all in one transaction."""
+
+    def tables(self) -> list[str]: ...
+    def columns(self, table: str) -> list[str]: ...
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]: ...
+
+
+class FileSource:
+    """An SQLite database, by whatever executes its statements."""
+
+    def __init__(self, execute: Callable[..., Any]) -> None:
+        self._execute = execute
+
+    def tables(self) -> list[str]:
+        """Every table with rows of ours, what is referred to first."""
+        found = self.rows("SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        made = {str(name): str(sql) for name, sql in found}
+        virtual = {name for name, sql in made.items() if sql.startswith("CREATE VIRTUAL")}
+        names = made.keys() - virtual - {name + end for name in virtual for end in _SHADOWS}
+        return in_order({name: {row[2] for row in self.rows(f'PRAGMA foreign_key_list("{name}")')} for name in names})
+
+    def columns(self, table: str) -> list[str]:
+        """The columns of a table."""
+        return [row[1] for row in self.rows(f'PRAGMA table_info("{table}")')]
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
+        """What a statement answers, a row at a time."""
+        yield from self._execute(sql, tuple(params))
+
+
+class ServerSource:
+    """The open database on a PostgreSQL server, inside `db.snapshot`."""
+
+    def tables(self) -> list[str]:
+        """As `FileSource.tables`."""
+        names = [str(row[0]) for row in db.rows("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")]
+        found = db.rows(
+            "SELECT of.relname, towards.relname FROM pg_constraint c JOIN pg_class of ON of.oid = c.conrelid "
+            "JOIN pg_class towards ON towards.oid = c.confrelid JOIN pg_namespace n ON n.oid = of.relnamespace "
+            "WHERE c.contype = 'f' AND n.nspname = current_schema()"
+        )
+        return in_order({name: {str(to) for of, to in found if of == name} for name in names})
+
+    def columns(self, table: str) -> list[str]:
+        """As `FileSource.columns`."""
+        sql = (
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = ? "
+            "ORDER BY ordinal_position"
+        )
+        return [str(row[0]) for row in db.rows(sql, (table,))]
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
+        """As `FileSource.rows`, by a cursor of the server's: the driver's own holds a whole table in memory."""
+        with db.database.connection().cursor(name="gos_copy") as cursor:
+            cursor.itersize = 2_000
+            cursor.execute(db.database.obj.statement(sql), tuple(params) or None)
+            for row in cursor:
+                yield tuple(row)
+
+
+def open_source() -> Source:
+    """The open database; call inside `db.snapshot`."""
+    return FileSource(db.database.execute_sql) if db.is_sqlite() else ServerSource()
+
+
+def in_order(leads: Leads) -> list[str]:
+    """The tables so that each comes after those it refers to; those that refer to each other come last."""
+    left, ordered = {name: set(to) - {name} for name, to in sorted(leads.items())}, []
+    while ready := [name for name, to in left.items() if not to & left.keys()]:
+        ordered += ready
+        left = {name: to for name, to in left.items() if name not in ready}
+    return ordered + list(left)
+
+
+def make_schema(file: sqlite3.Connection, source: Source) -> None:
+    """The schema of the source in an empty file: that of its migrations, and a table for each of its collections."""
+    ((number,),) = source.rows("SELECT max(number) FROM migration")
+    for statement in migrations.statements_of_file(number):
+        file.execute(statement)
+    for statement in entity_statements(source, sqlite=True):
+        file.execute(statement)
+    for table in FileSource(file.execute).tables():  # migrations fill some
+        file.execute(f'DELETE FROM "{table}"')  # noqa: S608  # names of our own
+
+
+def entity_statements(source: Source, *, sqlite: bool) -> Iterator[str]:
+    """What makes the tables of the source's entities on another database."""
+    if "collection" not in source.tables():
+        return
+    found = list(source.rows("SELECT tenant_id, name, definition, table_name FROM collection ORDER BY tenant_id, name"))
+    names = {(tenant, name): table for tenant, name, _, table in found}
+    later: list[str] = []
+    for tenant, _, stored, table in found:
+        targets = {name: other for (of, name), other in names.items() if of == tenant}
+        definition = from_stored(json.loads(stored))
+        yield from entity_tables.table_statements(definition, table, targets if sqlite else None, sqlite=sqlite)
+        # A server wants the other table to be there first, and they may lead to each other.
+        later += [] if sqlite else entity_tables.reference_statements(definition, table, targets)
+    yield from later
+
+
+def copy_to_file(source: Source, file: sqlite3.Connection, table: str) -> int:
+    """All rows of a table; answers how many."""
+    columns = source.columns(table)
+    listed = ", ".join(f'"{column}"' for column in columns)
+    sql = f'INSERT INTO "{table}" ({listed}) VALUES ({", ".join("?" * len(columns))})'  # noqa: S608  # names of our own
+    count = 0
+    rows = source.rows(f'SELECT {listed} FROM "{table}"')  # noqa: S608
+    while batch := list(islice(rows, BATCH)):
+        file.executemany(sql, batch)
+        count += len(batch)
+    return count
+
+
+def index_words(file: sqlite3.Connection) -> None:
+    """Make the full-text index of a file whose rows were copied."""
+    if file.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{SEARCHED}_index",)).fetchone():
+        file.execute(
+            f"INSERT INTO {SEARCHED}_index (rowid, words) SELECT id, words FROM {SEARCHED} WHERE words IS NOT NULL"  # noqa: S608
+        )

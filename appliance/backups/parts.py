@@ -1,0 +1,242 @@
+"""The file of a backup: parts in a tar stream, compressed by Zstandard, sealed when there is a passphrase, manifest last.
+
+Without a passphrase `tar --zstd -tf` lists it.  The manifest names every part but the contents of documents and
+WebApps, which the database knows by place and SHA-256.
+"""
+
+import hashlib
+import io
+import json
+import os
+import secrets
+import tarfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast
+
+import zstandard
+
+from appliance.core.errors import AlreadyExists
+
+from .envelope import MAGIC, OpeningReader, SealingWriter
+from .problems import BackupInvalid, full_disks
+
+MANIFEST = "manifest.json"
+MOST_MANIFEST = 64 << 20
+PIECE = 1 << 20
+_ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was written of one part."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class PartsWriter:
+    """Writes parts one after the other."""
+
+    def __init__(self, target: BinaryIO) -> None:
+        self._target = _Counting(target)
+        # Not tarfile's own streaming mode: that one writes when it is garbage.
+        self._tar = tarfile.open(fileobj=cast(BinaryIO, self._target), mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
+
+    def add(self, name: str, size: int, pieces: Iterable[bytes]) -> Part:
+        """Write a part of a known size."""
+        about = tarfile.TarInfo(name)
+        about.size, about.mode = size, 0o600
+        source = _Pieces(pieces)
+        self._tar.addfile(about, cast(BinaryIO, source))
+        self._tar.members.clear()  # type: ignore[attr-defined]  # it would remember every part
+        return Part(name, size, source.digest.hexdigest())
+
+    def add_file(self, name: str, path: Path) -> Part:
+        """Write a file."""
+        with path.open("rb") as file:
+            return self.add(name, os.fstat(file.fileno()).st_size, iter(lambda: file.read(PIECE), b""))
+
+    def add_bytes(self, name: str, content: bytes) -> Part:
+        """Write a small part."""
+        return self.add(name, len(content), [content])
+
+    def finish(self, manifest: dict[str, Any]) -> None:
+        """Write the manifest, which ends the file."""
+        self.add_bytes(MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=1).encode())
+        self._tar.close()
+
+
+class _Counting:
+    """A stream that can only be written to, as tarfile wants it."""
+
+    def __init__(self, target: BinaryIO) -> None:
+        self._target, self._written = target, 0
+
+    def write(self, data: bytes) -> int:
+        self._target.write(data)
+        self._written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._written
+
+
+class _Pieces:
+    """Pieces read as from a file, and their digest."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces, self._held, self.digest = iter(pieces), b"", hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        while len(self._held) < size and (piece := next(self._pieces, b"")):
+            self._held += piece
+        taken, self._held = self._held[:size], self._held[size:]
+        self.digest.update(taken)
+        return taken
+
+
+@contextmanager
+def new_file(path: Path, passphrase: str | None) -> Iterator[PartsWriter]:
+    """The parts of a file that appears under its name when the block ends well, and not at all otherwise.
+
+    AlreadyExists rather than overwriting; StorageFull.
+    """
+    if path.exists():
+        raise AlreadyExists(f"{path} exists already and is not overwritten; name another file, or move it away")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.partial")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with full_disks(), os.fdopen(descriptor, "wb") as file:
+            sealing = SealingWriter(file, passphrase) if passphrase else None
+            target = cast(BinaryIO, sealing or file)
+            with zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(target, closefd=False) as packed:
+                yield PartsWriter(cast(BinaryIO, packed))
+            if sealing is not None:
+                sealing.finish()
+            file.flush()
+            os.fsync(file.fileno())
+        _name(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _name(draft: Path, path: Path) -> None:
+    """Give the file its name, unless another has come by it meanwhile."""
+    try:
+        os.link(draft, path)
+    except FileExistsError as error:
+        raise AlreadyExists(f"{path} exists already and is not overwritten; name another file, or move it away") from error
+    except OSError:  # a file system without links
+        if path.exists():
+            raise AlreadyExists(f"{path} exists already and is not overwritten; name another file, or move it away") from None
+        draft.rename(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether the file needs a passphrase; BackupInvalid when it is no backup at all."""
+    with path.open("rb") as file:
+        start = file.read(len(MAGIC))
+    if start == MAGIC:
+        return True
+    if start.startswith(_ZSTD):
+        return False
+    raise BackupInvalid(f"{path} is no backup of this appliance; name a file that `gos backup` or `gos tenant export` wrote")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A part that is being read; `pieces` must be read before the next part."""
+
+    name: str
+    size: int
+    pieces: Iterator[bytes]
+
+
+@contextmanager
+def parts_of(path: Path, passphrase: str | None) -> Iterator[Iterator[Opened]]:
+    """The parts of a file, in their order; BackupInvalid where it is not as it was written."""
+    sealed = is_sealed(path)
+    if sealed and not passphrase:
+        raise BackupInvalid(f"{path} is encrypted; give its passphrase by --passphrase-file FILE or GOS_BACKUP_PASSPHRASE")
+    with path.open("rb") as file, full_disks():
+        source = cast(BinaryIO, OpeningReader(file, passphrase or "")) if sealed else file
+        try:
+            with (
+                zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=False) as packed,
+                tarfile.open(fileobj=cast(BinaryIO, packed), mode="r|", bufsize=PIECE) as tar,
+            ):
+                yield _members(tar)
+        except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+            raise BackupInvalid(f"{path} is damaged or incomplete; use another copy of it") from error
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[Opened]:
+    while (about := tar.next()) is not None:
+        tar.members.clear()  # type: ignore[attr-defined]  # it would remember every part
+        name = PurePosixPath(about.name)
+        if not about.isreg() or name.is_absolute() or ".." in name.parts or str(name) != about.name:
+            raise BackupInvalid(f"the part {about.name[:80]!r} of the file is none that we write; do not use this file")
+        yield Opened(about.name, about.size, _pieces_of(tar, about))
+
+
+def _pieces_of(tar: tarfile.TarFile, about: tarfile.TarInfo) -> Iterator[bytes]:
+    file = tar.extractfile(about)
+    if file is None:
+        return
+    left = about.size
+    while left:
+        piece = file.read(min(PIECE, left))
+        if not piece:
+            raise BackupInvalid("the backup is damaged or incomplete; use another copy of it")
+        left -= len(piece)
+        yield piece
+
+
+def read_small(part: Opened, most: int = MOST_MANIFEST) -> bytes:
+    """All bytes of a part that must be small."""
+    if part.size > most:
+        raise BackupInvalid(f"the part {part.name} is larger than any that we write; do not use this file")
+    return b"".join(part.pieces)
+
+
+def keep_part(part: Opened, target: Path) -> Part:
+    """Write a part to a new file that only the owner reads; answers what arrived."""
+    digest = hashlib.sha256()
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        for piece in part.pieces:
+            digest.update(piece)
+            file.write(piece)
+    return Part(part.name, part.size, digest.hexdigest())
+
+
+def digest_of(part: Opened) -> Part:
+    """Read a part only to see what it is."""
+    digest = hashlib.sha256()
+    for piece in part.pieces:
+        digest.update(piece)
+    return Part(part.name, part.size, digest.hexdigest())
+
+
+def read_manifest(content: bytes) -> dict[str, Any]:
+    """The manifest; BackupInvalid when it is none."""
+    with suppress(ValueError, io.UnsupportedOperation):
+        found = json.loads(content)
+        if isinstance(found, dict) and isinstance(found.get("format"), int):
+            return found
+    raise BackupInvalid("the manifest of the backup cannot be read; use another copy of it")

@@ -1,0 +1,31 @@
+"""What is wrong with a file that should be a backup or an export."""
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from appliance.core.errors import ApplianceError, StorageFull
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class BackupInvalid(ApplianceError):
+    """The file is no backup, is damaged or incomplete, or cannot be opened with what was given."""
+
+    code, status = "backup_invalid", 422
+
+
+@contextmanager
+def full_disks() -> Iterator[None]:
+    """A disk without room as StorageFull, whoever found it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageFull("the disk is full; free space, or name a file on another disk. Nothing was left half done") from error
+        raise
+    except sqlite3.OperationalError as error:
+        if "full" in str(error) or "disk I/O" in str(error):
+            raise StorageFull("the disk is full; free space, or name a file on another disk. Nothing was left half done") from error
+        raise

@@ -1,0 +1,73 @@
+"""Many rows at once into the open database: a part of the dialect seam."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from . import db
+
+MOST_PARAMETERS = 8_000  # of one statement
+
+
+def insert_rows(table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> int:
+    """Inside a write: insert rows into a table; answers how many."""
+    truths = set() if db.is_sqlite() else _truth_columns(table)
+    row_sql = f"({', '.join('CAST(CAST(? AS INTEGER) AS BOOLEAN)' if column in truths else '?' for column in columns)})"
+    listed, each = ", ".join(f'"{column}"' for column in columns), max(1, MOST_PARAMETERS // len(columns))
+    left, count = iter(rows), 0
+    while batch := list(islice(left, each)):
+        sql = f'INSERT INTO "{table}" ({listed}) VALUES {", ".join([row_sql] * len(batch))}'  # noqa: S608  # names of our own
+        db.execute(sql, tuple(value for row in batch for value in row))
+        count += len(batch)
+    return count
+
+
+def _truth_columns(table: str) -> set[str]:
+    """Columns that a server declares as truth values, which it takes from no number."""
+    sql = (
+        "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = ? "
+        "AND data_type = 'boolean'"
+    )
+    return {str(row[0]) for row in db.rows(sql, (table,))}
+
+
+@contextmanager
+def references_later(tables: Iterable[str]) -> Iterator[None]:
+    """Inside a write: rows of these tables may refer to rows that come later in the block; its end looks at all of them."""
+    if db.is_sqlite():
+        db.execute("PRAGMA defer_foreign_keys = 1")
+        yield
+        if lost := db.rows("PRAGMA foreign_key_check"):
+            raise LookupError(f"a row of {lost[0][0]} refers to one that is not there")
+        return
+    found = _references(set(tables))
+    for table, name in found:
+        db.execute(f'ALTER TABLE "{table}" ALTER CONSTRAINT "{name}" DEFERRABLE INITIALLY DEFERRED')
+    yield
+    db.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    for table, name in found:
+        db.execute(f'ALTER TABLE "{table}" ALTER CONSTRAINT "{name}" NOT DEFERRABLE')
+
+
+def _references(tables: set[str]) -> list[tuple[str, str]]:
+    sql = (
+        "SELECT t.relname, c.conname FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid "
+        "JOIN pg_namespace n ON n.oid = t.relnamespace WHERE c.contype = 'f' AND n.nspname = current_schema()"
+    )
+    return [(str(table), str(name)) for table, name in db.rows(sql) if table in tables]
+
+
+def advance_numbers() -> None:
+    """Inside a write: have the database give numbers beyond those of rows that brought their own; SQLite does by itself."""
+    if db.is_sqlite():
+        return
+    sql = (
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema() "
+        "AND column_default LIKE 'nextval(%'"
+    )
+    for table, column in db.rows(sql):
+        db.execute(
+            f"SELECT setval(pg_get_serial_sequence('\"{table}\"', '{column}'), "  # noqa: S608  # names of our own
+            f'(SELECT coalesce(max("{column}"), 0) + 1 FROM "{table}"), false)'
+        )

@@ -1,0 +1,111 @@
+"""An appliance's data with something of everything in it, on either kind of database."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.app import open_store
+from appliance.app.parts import make_places
+from appliance.backups.copying import open_source
+from appliance.backups.making import Backup, make_backup
+from appliance.backups.restoring import Restored, RestoreRequest, restore_backup
+from appliance.blobs.ownership import installation_id
+from appliance.blobs.service import Blobs
+from appliance.core import db
+from appliance.core.config import Config, load_config
+from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+from appliance.documents import service as documents
+from appliance.documents.scanning import incoming_blobs
+from appliance.tenants import people, service
+
+CANARY = "canary-7f3a9c51e0d24b86"
+PASSPHRASE = "a passphrase of a test"
+FIELDS = [{"name": "number", "type": "text", "unique": True}, {"name": "total", "type": "decimal", "scale": 2}]
+
+
+@dataclass
+class World:
+    """One data folder; `opened` opens its store as the appliance does."""
+
+    config: Config
+
+    @contextmanager
+    def opened(self) -> Iterator[Sealer]:
+        sealer = open_store(self.config)
+        try:
+            yield sealer
+        finally:
+            db.close_database()
+
+    @property
+    def blobs(self) -> Blobs:
+        return Blobs(self.places, documents.HOLDERS)
+
+    @property
+    def places(self) -> Any:
+        return make_places(self.config, installation_id(Sealer(load_or_make_key(self.config.data / "key"))))
+
+    def fill(self) -> TenantScope:
+        """Inside `opened`: two tenants with entities that refer to each other, documents, a secret, a person."""
+        sealer = Sealer(load_or_make_key(self.config.data / "key"))
+        people.create_user("ada", "a password that nobody guesses")
+        for name in ("initech", "hooli"):
+            service.create_tenant(name, name.title())
+            scope = service.system_scope(name)
+            service.set_secret(scope, sealer, "erp", CANARY)
+            people.add_member(scope, "ada", "owner")
+            datapool.create_collection(scope, {"name": "orders", "fields": FIELDS})
+            relation = {"name": "order", "type": "relation", "collection": "orders"}
+            datapool.create_collection(scope, {"name": "lines", "fields": [relation]})
+            for number in range(4):
+                entity = datapool.create_entity(scope, "orders", {"number": f"{name}-{number}", "total": "10.50"})
+                datapool.create_entity(scope, "lines", {"order": entity["id"]})
+            content = self.blobs.put(scope, f"the text of {name}".encode() * 1000)
+            documents.Documents(self.incoming).create_document(scope, documents.NewDocument("report.txt"), content)
+        return service.system_scope("initech")
+
+    @property
+    def incoming(self) -> Any:
+        return incoming_blobs(self.config.scan, self.places, [*documents.HOLDERS])
+
+    def backup(self, path: Path, passphrase: str | None = PASSPHRASE) -> Backup:
+        """Inside `opened`."""
+        return make_backup(self.config, self.places, path, passphrase)
+
+
+def make_world(folder: Path, url: str = "") -> World:
+    return World(load_config(environment={}, flags={"storage.data": str(folder), "storage.database": url}))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return make_world(tmp_path / "data")
+
+
+def restored(path: Path, target: World, **more: Any) -> Restored:
+    more.setdefault("passphrase", PASSPHRASE)
+    return restore_backup(lambda _: target.config, make_places, RestoreRequest(path, **more))
+
+
+def digests() -> dict[str, str]:
+    """What every table of the open database holds, whatever its kind and however rows and columns lie in it."""
+    found = {}
+    with db.snapshot():
+        source = open_source()
+        for table in source.tables():
+            columns = sorted(source.columns(table))
+            listed = ", ".join(f'"{column}"' for column in columns)
+            rows = sorted(repr([_plain(value) for value in row]) for row in source.rows(f'SELECT {listed} FROM "{table}"'))  # noqa: S608
+            found[table] = f"{len(rows)} {hashlib.sha256(repr((columns, rows)).encode()).hexdigest()}"
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, bool) else bytes(value) if isinstance(value, memoryview) else value

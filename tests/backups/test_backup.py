@@ -1,0 +1,237 @@
+"""A backup holds everything, and comes back as it was or is refused."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pytest
+import zstandard
+
+from appliance.backups.checking import verify_backup
+from appliance.backups.envelope import OpeningReader
+from appliance.backups.making import hold_contents
+from appliance.backups.problems import BackupInvalid
+from appliance.core import db
+from appliance.core.errors import AlreadyExists, Conflict
+from appliance.core.presence import Presence
+from appliance.documents.models import DocumentRow
+from appliance.integrations import records
+from appliance.tenants import people, service
+from tests.backups.conftest import CANARY, PASSPHRASE, World, digests, make_world, restored
+
+
+def url_of(kind: str, request: pytest.FixtureRequest) -> str:
+    return "" if kind == "sqlite" else str(request.getfixturevalue("cluster").emptied())
+
+
+@pytest.mark.parametrize(("from_kind", "to_kind"), [("sqlite", "sqlite"), ("postgresql", "sqlite"), ("sqlite", "postgresql")])
+def test_everything_comes_back(from_kind: str, to_kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    source = make_world(tmp_path / "data", url_of(from_kind, request))
+    with source.opened():
+        source.fill()
+        before = digests()
+        made = source.backup(tmp_path / "whole.gosb")
+    assert (made.contents, made.tables["document"], made.damaged) == (2, 2, ())
+    target = make_world(tmp_path / "elsewhere", url_of(to_kind, request))
+    assert restored(made.path, target).manifest["tables"] == made.tables
+    with target.opened() as sealer:
+        assert digests() == before
+        scope = service.system_scope("initech")
+        assert service.open_secret(scope, sealer, "erp") == CANARY
+        found = scope.select(DocumentRow).get()
+        assert b"".join(target.blobs.read_checked(scope, found.sha256)) == b"the text of initech" * 1000
+        # What is new gets numbers of its own.
+        service.set_secret(scope, sealer, "other", "another value of a test")
+        db.write(lambda: db.execute("INSERT INTO task (queue, data, priority) VALUES ('x', ?, 0)", (b"x",)))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
+    """An appliance, stopped, and its encrypted backup beside its data."""
+    folder = tmp_path_factory.mktemp("made")
+    world = make_world(folder / "data")
+    with world.opened():
+        world.fill()
+        world.backup(folder / "whole.gosb")
+        world.backup(folder / "open.gosb", None)
+    return world, folder
+
+
+def test_no_secret_is_readable_in_a_backup(made: tuple[World, Path]) -> None:
+    world, folder = made
+    key = (world.config.data / "key").read_bytes().strip()
+    with (folder / "open.gosb").open("rb") as file:
+        unpacked = zstandard.ZstdDecompressor().stream_reader(file).read()
+    assert b"the text of initech" in unpacked
+    assert CANARY.encode() not in unpacked
+    assert key not in unpacked
+    sealed = (folder / "whole.gosb").read_bytes()
+    assert b"ustar" not in sealed
+    with (folder / "whole.gosb").open("rb") as file:
+        inside = zstandard.ZstdDecompressor().stream_reader(cast(BinaryIO, OpeningReader(file, PASSPHRASE))).read()
+    assert key in inside
+    assert CANARY.encode() not in inside
+
+
+def test_a_backup_that_is_not_encrypted_needs_the_key_file(made: tuple[World, Path], tmp_path: Path) -> None:
+    world, folder = made
+    target = make_world(tmp_path / "data")
+    with pytest.raises(BackupInvalid, match="--key"):
+        restored(folder / "open.gosb", target)
+    other = make_world(tmp_path / "other")
+    with other.opened():
+        pass
+    with pytest.raises(BackupInvalid, match="the key file is that of"):
+        restored(folder / "open.gosb", target, key_file=other.config.data / "key")
+    assert not target.config.data.exists()
+    restored(folder / "open.gosb", target, key_file=world.config.data / "key")
+    with target.opened() as sealer:
+        assert service.open_secret(service.system_scope("hooli"), sealer, "erp") == CANARY
+
+
+def test_a_damaged_backup_is_refused_and_changes_nothing(made: tuple[World, Path], tmp_path: Path) -> None:
+    content = (made[1] / "open.gosb").read_bytes()
+    key, target = made[0].config.data / "key", make_world(tmp_path / "data")
+    damaged = tmp_path / "damaged.gosb"
+    changed = [content[: len(content) * part // 8] for part in range(1, 8)]
+    changed += [content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :] for at in range(50, len(content), len(content) // 8)]
+    for each in changed:
+        damaged.write_bytes(each)
+        with pytest.raises(BackupInvalid):
+            verify_backup(damaged, None)
+        with pytest.raises(BackupInvalid):
+            restored(damaged, target, key_file=key)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged.gosb"]
+
+
+def test_nothing_is_overwritten(made: tuple[World, Path]) -> None:
+    world, folder = made
+    before = (folder / "whole.gosb").read_bytes()
+    with world.opened(), pytest.raises(AlreadyExists, match="not overwritten"):
+        world.backup(folder / "whole.gosb")
+    assert (folder / "whole.gosb").read_bytes() == before
+    with pytest.raises(Conflict, match="not empty"):
+        restored(folder / "whole.gosb", world)
+
+
+def test_what_was_there_is_kept_aside(made: tuple[World, Path], tmp_path: Path) -> None:
+    target = make_world(tmp_path / "data")
+    with target.opened():
+        service.create_tenant("former", "Former")
+    done = restored(made[1] / "whole.gosb", target, replace=True)
+    assert done.aside is not None
+    with make_world(done.aside).opened():
+        assert [tenant.id for tenant in service.list_tenants()] == ["former"]
+    with target.opened():
+        assert [tenant.id for tenant in service.list_tenants()] == ["hooli", "initech"]
+
+
+def test_a_running_appliance_is_not_replaced(made: tuple[World, Path], tmp_path: Path) -> None:
+    target = make_world(tmp_path / "data")
+    presence = Presence(target.config.data / "workers")
+    try:
+        with pytest.raises(Conflict, match="is running"):
+            restored(made[1] / "whole.gosb", target, replace=True)
+    finally:
+        presence.close()
+
+
+def test_sessions_do_not_come_back(world: World, tmp_path: Path) -> None:
+    with world.opened() as sealer:
+        world.fill()
+        person = people.check_password("ada", "a password that nobody guesses")
+        people.open_session(sealer, str(person.id), "initech", kind="session", lifetime_ms=3_600_000)
+        assert db.rows("SELECT count(*) FROM session") == [(1,)]
+        made = world.backup(tmp_path / "whole.gosb")
+    target = make_world(tmp_path / "elsewhere")
+    restored(made.path, target)
+    with target.opened():
+        assert db.rows("SELECT count(*) FROM session") == [(0,)]
+
+
+def test_a_newer_schema_is_refused(world: World, tmp_path: Path) -> None:
+    with world.opened():
+        db.write(lambda: db.execute("INSERT INTO migration (number, name, applied_at) VALUES (9999, 'future', 0)"))
+        world.backup(tmp_path / "newer.gosb")
+    with pytest.raises(BackupInvalid, match="install the release"):
+        verify_backup(tmp_path / "newer.gosb", PASSPHRASE)
+
+
+def test_a_write_under_way_is_unknown_afterwards(world: World, tmp_path: Path) -> None:
+    with world.opened():
+        scope = world.fill()
+        _call_under_way(scope.tenant_id)
+        made = world.backup(tmp_path / "whole.gosb")
+    target = make_world(tmp_path / "elsewhere")
+    restored(made.path, target)
+    with target.opened():
+        presence = Presence(target.config.data / "workers")
+        try:
+            assert records.close_orphans(presence.is_alive) == 1
+        finally:
+            presence.close()
+        assert db.rows("SELECT status, outcome FROM integration_call") == [("waiting", "unknown")]
+
+
+def _call_under_way(tenant: str) -> None:
+    columns = "(tenant_id, id, name, connector, settings, sealed, version, created_at, updated_at, failed_in_row)"
+    integration = f"INSERT INTO integration {columns} "
+    call = (
+        "INSERT INTO integration_call (tenant_id, id, integration_id, connector, action, effect, status, input, actor, request_id, "
+        "owner, tries, deadline_at, created_at, started_at, request_digest, sent_key, output_kept) "
+    )
+
+    def insert() -> None:
+        db.execute(integration + "VALUES (?, 'erp', 'ERP', 'http', '{}', ?, 1, 0, 0, 0)", (tenant, b"x"))
+        values = (
+            "VALUES (?, 'cal_1', 'erp', 'http', 'send', 'write', 'running', '{}', 'system', '', 'wrk_gone', 1, 0, 0, 0, '', '', 0)"
+        )
+        db.execute(call + values, (tenant,))
+
+    db.write(insert)
+
+
+def test_a_content_that_rotted_is_named_and_the_rest_is_kept(world: World, tmp_path: Path) -> None:
+    with world.opened():
+        world.fill()
+        rotten = next(path for path in (world.config.data / "blobs" / "hooli").rglob("*") if path.is_file())
+        rotten.write_bytes(b"x" * rotten.stat().st_size)
+        made = world.backup(tmp_path / "whole.gosb")
+    assert made.damaged == (rotten.relative_to(world.config.data / "blobs").as_posix(),)
+    assert made.contents == 1
+    assert verify_backup(made.path, PASSPHRASE)["contents"]["damaged"] == list(made.damaged)
+
+
+def test_contents_of_the_snapshot_are_not_collected_meanwhile(world: World) -> None:
+    with world.opened():
+        scope = world.fill()
+        unused = world.blobs.put(scope, b"nobody refers to this any more")
+        db.write(lambda: db.execute("UPDATE blob SET touched_at = 0"))
+        hold_contents()
+        assert world.blobs.collect() == 0
+        assert b"".join(world.blobs.read_checked(scope, unused.sha256)) == b"nobody refers to this any more"
+
+
+FULL = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+from appliance.cli import main
+sys.exit(main(["--data", sys.argv[2], "backup", sys.argv[3]]))
+"""
+
+
+def test_a_full_disk_leaves_nothing_half(tmp_path: Path) -> None:
+    """In the file itself: a content is random, so that it does not shrink."""
+    world = make_world(tmp_path / "data")
+    with world.opened():
+        scope = world.fill()
+        world.blobs.put(scope, random.Random(2).randbytes(4_000_000))  # noqa: S311
+    target = tmp_path / "there"
+    target.mkdir()
+    command = [sys.executable, "-c", FULL, "1_500_000", str(world.config.data), str(target / "whole.gosb")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "disk is full" in done.stderr) == (1, True), done.stderr
+    assert list(target.iterdir()) == []
