@@ -15,6 +15,7 @@ from appliance import api, console
 from appliance.agents.skills import service as skills
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.api.errors import error_body
+from appliance.backups.schedule import BackupUpkeep
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Blobs
 from appliance.connectors.egress import Egress
@@ -219,7 +220,7 @@ def build(config: Config) -> Appliance:
     )  # fmt: skip
     add_tools(services, governor, actions)
     _gauges(services)
-    upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats))]
+    upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats)), BackupUpkeep(config, stored[0])]
     return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), (*withdraw, agents.listen()))
 
 

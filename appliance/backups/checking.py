@@ -30,12 +30,12 @@ class Checked:
         return sum(self.manifest["tables"].values())
 
 
-def verify_backup(path: Path, passphrase: str | None) -> dict[str, Any]:
+def verify_backup(path: Path, passphrase: str | None, room: Path | None = None) -> dict[str, Any]:
     """The manifest of a backup that could be restored now; BackupInvalid says what is wrong with any other.
 
-    Needs room for the database among the temporary files.
+    Needs room for the database, in the folder `room` or among the temporary files.
     """
-    with tempfile.TemporaryDirectory(prefix="gos-verify-") as folder:
+    with tempfile.TemporaryDirectory(prefix=".gos-verify-", dir=room) as folder:
         return read_backup(path, passphrase, Path(folder), keep_contents=False).manifest
 
 

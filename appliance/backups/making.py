@@ -19,6 +19,7 @@ from appliance.core.errors import ConfigInvalid, NotFound
 
 from .envelope import check_passphrase
 from .parts import PartsWriter, new_file
+from .problems import ShouldStop, never, refuse_stopping
 from .snapshots import count_rows, opened_snapshot, schema_number, take_snapshot
 
 FORMAT = 1
@@ -59,7 +60,20 @@ class _Contents:
     damaged: list[str] = field(default_factory=list)
 
 
-def make_backup(config: Config, places: Places, target: Path, passphrase: str | None) -> Backup:
+@dataclass(frozen=True)
+class _Stoppable:
+    """Contents that are read until the appliance is about to stop."""
+
+    places: Places
+    should_stop: ShouldStop
+
+    def read(self, place: str, size: int) -> Iterator[bytes]:
+        for piece in self.places.read(place, 0, size):
+            refuse_stopping(self.should_stop)
+            yield piece
+
+
+def make_backup(config: Config, places: Places, target: Path, passphrase: str | None, should_stop: ShouldStop = never) -> Backup:
     """Write a backup of the open database, the contents in `places` and the data folder's files; nothing waits for it.
 
     The file appears whole or not at all.  AlreadyExists, StorageFull, BackupInvalid when the passphrase is too short.
@@ -73,8 +87,9 @@ def make_backup(config: Config, places: Places, target: Path, passphrase: str | 
         made_at = clock.now_ms()
         with tempfile.TemporaryDirectory(prefix=".gos-backup-", dir=target.parent) as folder:
             snapshot = Path(folder, DATABASE)
-            take_snapshot(config.database_url, snapshot)
-            manifest = _write_parts(config, places, parts, snapshot, encrypted=passphrase is not None)
+            take_snapshot(config.database_url, snapshot, should_stop)
+            stoppable = _Stoppable(places, should_stop)
+            manifest = _write_parts(config, stoppable, parts, snapshot, encrypted=passphrase is not None)
         manifest = {"format": FORMAT, "kind": "backup", "version": __version__, "made_at": clock.rfc3339(made_at), **manifest}
         parts.finish(manifest)
     return Backup(
@@ -83,7 +98,7 @@ def make_backup(config: Config, places: Places, target: Path, passphrase: str | 
     )  # fmt: skip
 
 
-def _write_parts(config: Config, places: Places, parts: PartsWriter, snapshot: Path, *, encrypted: bool) -> dict[str, Any]:
+def _write_parts(config: Config, places: _Stoppable, parts: PartsWriter, snapshot: Path, *, encrypted: bool) -> dict[str, Any]:
     wanted = (*OPEN_FILES, *(SECRET_FILES if encrypted else ()))
     with opened_snapshot(snapshot) as file:
         manifest: dict[str, Any] = {
@@ -134,7 +149,7 @@ def _hold_some(now: int) -> int:
     return len(found)
 
 
-def _write_contents(places: Places, parts: PartsWriter, file: sqlite3.Connection, folder: Path) -> _Contents:
+def _write_contents(places: _Stoppable, parts: PartsWriter, file: sqlite3.Connection, folder: Path) -> _Contents:
     """Every content by its place; one that is not what was put is left out and named."""
     contents = _Contents()
     for tenant_id, sha256, size, place in file.execute("SELECT tenant_id, sha256, size, place FROM blob ORDER BY place"):
@@ -142,7 +157,7 @@ def _write_contents(places: Places, parts: PartsWriter, file: sqlite3.Connection
         with tempfile.SpooledTemporaryFile(max_size=8 << 20, dir=str(folder)) as spool:
             digest = hashlib.sha256()
             try:
-                for piece in places.read(place, 0, size):
+                for piece in places.read(place, size):
                     digest.update(piece)
                     spool.write(piece)
             except FileNotFoundError:

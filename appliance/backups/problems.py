@@ -2,10 +2,30 @@
 
 import errno
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from appliance.core.errors import ApplianceError, StorageFull
+
+ShouldStop = Callable[[], bool]
+
+
+def never() -> bool:
+    """Nobody asks to stop."""
+    return False
+
+
+class Stopped(ApplianceError):
+    """The appliance stops; what was begun is taken away."""
+
+    code, status = "draining", 503
+
+
+def refuse_stopping(should_stop: ShouldStop) -> None:
+    """Stopped when the appliance is about to."""
+    if should_stop():
+        raise Stopped("the appliance stops; the backup is made when it runs again")
+
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 

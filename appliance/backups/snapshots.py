@@ -9,10 +9,10 @@ from appliance.core import db
 from appliance.core.errors import ConfigInvalid
 
 from .copying import FileSource, copy_to_file, index_words, make_schema, open_source
-from .problems import BackupInvalid, full_disks
+from .problems import BackupInvalid, ShouldStop, full_disks, never, refuse_stopping
 
 
-def take_snapshot(url: str, target: Path) -> None:
+def take_snapshot(url: str, target: Path, should_stop: ShouldStop = never) -> None:
     """Write what is committed now to a new file; writers go on meanwhile.
 
     SQLite's VACUUM INTO reads in one transaction beside writers; the backup API would begin anew at every write.  From a
@@ -25,18 +25,24 @@ def take_snapshot(url: str, target: Path) -> None:
             path = url.removeprefix("sqlite:///")
             with closing(sqlite3.connect(path, timeout=db.BUSY_SECONDS, isolation_level=None)) as own:
                 own.execute("PRAGMA trusted_schema=0")
-                own.execute("VACUUM INTO ?", (str(target),))
+                own.set_progress_handler(lambda: int(should_stop()), 100_000)
+                try:
+                    own.execute("VACUUM INTO ?", (str(target),))
+                except sqlite3.OperationalError:
+                    refuse_stopping(should_stop)
+                    raise
         else:
             with closing(sqlite3.connect(target, isolation_level=None)) as file, db.snapshot():
-                _copy_all(file)
+                _copy_all(file, should_stop)
 
 
-def _copy_all(file: sqlite3.Connection) -> None:
+def _copy_all(file: sqlite3.Connection, should_stop: ShouldStop) -> None:
     source = open_source()
     file.execute("PRAGMA synchronous=OFF")  # a draft: it is read back before it is worth anything
     file.execute("BEGIN")
     make_schema(file, source)
     for table in source.tables():
+        refuse_stopping(should_stop)
         copy_to_file(source, file, table)
     index_words(file)
     file.execute("COMMIT")

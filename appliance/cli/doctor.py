@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from appliance.backups import schedule
 from appliance.blobs.ownership import MARKER, installation_id
 from appliance.blobs.s3 import owner_of, probe
 from appliance.core import clock, db, migrations
@@ -49,6 +50,7 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
     yield from _exposure(config)
     yield from check_domains(config)
     yield from _scanner(config)
+    yield from schedule.findings(config)
     with opened_store(config):
         yield from certificate_findings(config)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from . import yaml12
-from .errors import ConfigInvalid
+from . import clock, yaml12
+from .errors import ConfigInvalid, ValidationFailed
 from .sections import (
     Acme,
     Approvals,
@@ -253,6 +253,8 @@ def _check(config: Config) -> None:
         _check_acme(config)
     if config.blobs.store == "s3":
         _check_bucket(config)
+    if config.backup.to:
+        _check_backup(config)
     if config.domains.base == config.domains.content:
         raise ConfigInvalid("domains.base and domains.content must differ: WebApps must not share the console's host")
 
@@ -271,6 +273,18 @@ def _check_acme(config: Config) -> None:
         raise ConfigInvalid("acme.eab_key_id and acme.eab_hmac_key belong together")
     if acme.own_hosts and (not acme.dns_hook or "." not in config.domains.base):
         raise ConfigInvalid("acme.own_hosts orders wildcards, which are proven by acme.dns_hook under a public domains.base only")
+
+
+def _check_backup(config: Config) -> None:
+    backup = config.backup
+    try:
+        every = clock.parse_duration(backup.every)
+    except ValidationFailed as error:
+        raise ConfigInvalid(f"backup.every: {error.message}") from error
+    if every < 60_000 or backup.keep < 1:
+        raise ConfigInvalid("backup.every must be a minute or longer, and backup.keep at least 1")
+    if not Path(backup.to).is_absolute():
+        raise ConfigInvalid(f"backup.to must be the whole path of a folder, not {backup.to!r}")
 
 
 def _check_bucket(config: Config) -> None:

@@ -72,8 +72,11 @@ class Blobs:
 
 @dataclass(frozen=True)
 class Backup:
-    """Backups of the whole appliance."""
+    """Backups of the whole appliance, and those that it makes by itself."""
 
+    to: str = setting("", "Folder that they are written to, best on another disk or machine; empty for none.")
+    every: str = setting("24h", "How often, such as 6h or 24h.")
+    keep: int = setting(7, "How many good ones stay; older ones are deleted.")
     passphrase: str = setting(
         "",
         "Encrypts them; without it the key file is left out. Better given as GOS_BACKUP_PASSPHRASE, and kept where you will "

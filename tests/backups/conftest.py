@@ -1,9 +1,11 @@
 """An appliance's data with something of everything in it, on either kind of database."""
 
 import hashlib
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from appliance.backups.making import Backup, make_backup
 from appliance.backups.restoring import Restored, RestoreRequest, restore_backup
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Blobs
-from appliance.core import db
+from appliance.core import db, migrations
 from appliance.core.config import Config, load_config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.scope import TenantScope
@@ -38,6 +40,10 @@ class World:
 
     @contextmanager
     def opened(self) -> Iterator[Sealer]:
+        own = self.config.data / "gos.db"
+        if not self.config.storage.database and not own.exists():
+            self.config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+            own.write_bytes(_empty_database())
         sealer = open_store(self.config)
         try:
             yield sealer
@@ -78,6 +84,17 @@ class World:
     def backup(self, path: Path, passphrase: str | None = PASSPHRASE) -> Backup:
         """Inside `opened`."""
         return make_backup(self.config, self.places, path, passphrase)
+
+
+@cache
+def _empty_database() -> bytes:
+    """The file of this release's schema, made once: migrating takes its time."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "gos.db")
+        db.open_database(f"sqlite:///{path}")
+        migrations.migrate()
+        db.close_database()
+        return path.read_bytes()
 
 
 def make_world(folder: Path, url: str = "") -> World:

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
+from tests.journeys.conftest import launch
 
 from appliance.testing.running import Running, make_config, start
-from tests.journeys.conftest import launch
 from tests.screenshots.furnishing import furnish
 from tests.screenshots.pages import Screen, screens
 from tests.screenshots.visitor import set_look, url_of, visiting

@@ -1,0 +1,231 @@
+"""Backups that the appliance makes by itself: when one is due, what became of the last one, which ones stay."""
+
+import fcntl
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from appliance.blobs.service import Places
+from appliance.core import clock
+from appliance.core.config import Config
+from appliance.core.errors import ApplianceError
+from appliance.core.periodic import Periodic
+
+from .checking import verify_backup
+from .making import Backup, make_backup
+from .problems import Stopped
+
+log = logging.getLogger(__name__)
+AGAIN_MS = 10 * 60_000  # after one that failed
+_NAME = re.compile(r"gos-(\d{8}T\d{6})Z\.gosb")
+_STATE, _LOCK = "backup.json", "backup.lock"
+_LEFT_OVER = (".gos-backup-*", ".gos-verify-*", ".gos-*.partial")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the last attempt; `problem` is None when it is whole, which was checked by reading it again."""
+
+    at: int
+    path: str
+    size: int
+    rows: int
+    contents: int
+    encrypted: bool
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A backup that lies in the folder."""
+
+    name: str
+    made_at: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How it stands with backups: whether they are configured, the last attempt, when the next is due, which are kept."""
+
+    folder: str
+    every: str
+    keep: int
+    encrypts: bool
+    last: Outcome | None
+    next_at: int | None
+    kept: tuple[Kept, ...]
+    overdue: bool
+
+
+class Schedule:
+    """Makes a backup whenever one is due; several processes of an appliance make one between them."""
+
+    def __init__(self, config: Config, places: Places) -> None:
+        self._config, self._places = config, places
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Give up what is being made; it is due again at once."""
+        self._stopping = True
+
+    def run_due(self) -> Outcome | None:
+        """Make, check and record a backup if one is due; answers what became of it."""
+        with _alone(self._config) as alone:
+            due = next_due(self._config)
+            if not alone or due is None or due > clock.now_ms() or self._stopping:
+                return None
+            try:
+                outcome = self._make()
+            except Stopped:
+                return None
+            _remember(self._config, outcome)
+        return outcome
+
+    def _make(self) -> Outcome:
+        folder, now = Path(self._config.backup.to), clock.now_ms()
+        stamp = clock.rfc3339(now)[:19].replace("-", "").replace(":", "")
+        path = folder / f"gos-{stamp}Z.gosb"
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _tidy(folder)
+            passphrase = self._config.backup.passphrase or None
+            made = make_backup(self._config, self._places, path, passphrase, lambda: self._stopping)
+            verify_backup(path, passphrase, folder)
+            problem = _damage(made)
+        except Stopped:
+            raise
+        except (ApplianceError, OSError) as error:
+            reason = (
+                error.message if isinstance(error, ApplianceError) else f"{error.filename or folder}: {error.strerror or error}"
+            )
+            log.error("the backup failed", extra={"fields": {"path": str(path), "reason": reason}})  # noqa: TRY400  # it is no bug
+            return Outcome(now, str(path), 0, 0, 0, bool(self._config.backup.passphrase), reason)
+        _forget_old(folder, self._config.backup.keep)
+        log.info("backed up", extra={"fields": {"path": str(path), "bytes": made.size}})
+        return Outcome(now, str(path), made.size, made.rows, made.contents, made.encrypted, problem)
+
+
+def _damage(made: Backup) -> str | None:
+    if not made.damaged:
+        return None
+    return f"{len(made.damaged)} contents are damaged or lost in the appliance and not in the backup, the first: {made.damaged[0]}"
+
+
+class BackupUpkeep(Periodic):
+    """The schedule as work of a running appliance; stopping it gives up what is being made."""
+
+    def __init__(self, config: Config, places: Places, seconds: float = 60.0) -> None:
+        self.schedule = Schedule(config, places)
+        super().__init__("backups", seconds, self.schedule.run_due)
+
+    def stop(self) -> None:
+        self.schedule.stop()
+        super().stop()
+
+
+@contextmanager
+def _alone(config: Config) -> Iterator[bool]:
+    """Whether no other process of this machine is at it."""
+    descriptor = os.open(config.data / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(descriptor)
+
+
+def _tidy(folder: Path) -> None:
+    """Take away what a killed process left."""
+    for pattern in _LEFT_OVER:
+        for path in folder.glob(pattern):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def list_kept(config: Config) -> list[Kept]:
+    """The backups in the folder, newest first."""
+    folder, found = Path(config.backup.to), []
+    for path in folder.iterdir() if config.backup.to and folder.is_dir() else ():
+        if match := _NAME.fullmatch(path.name):
+            day, time = match[1][:8], match[1][9:]
+            text = f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}Z"
+            found.append(Kept(path.name, clock.parse_rfc3339(text), path.stat().st_size))
+    return sorted(found, key=lambda kept: kept.made_at, reverse=True)
+
+
+def _forget_old(folder: Path, keep: int) -> None:
+    """Delete all but the newest ones; only called when a new one is whole."""
+    names = sorted((path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
+    for name in names[keep:]:
+        (folder / name).unlink(missing_ok=True)
+
+
+def last_outcome(config: Config) -> Outcome | None:
+    """What became of the last attempt."""
+    try:
+        return Outcome(**json.loads((config.data / _STATE).read_text("utf8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def _remember(config: Config, outcome: Outcome) -> None:
+    draft = config.data / f"{_STATE}.new"
+    draft.write_text(json.dumps(asdict(outcome)), "utf8")
+    draft.replace(config.data / _STATE)
+
+
+def next_due(config: Config) -> int | None:
+    """When the next one is due; None when none is configured."""
+    if not config.backup.to:
+        return None
+    last = last_outcome(config)
+    if last is not None and last.size == 0:  # it failed
+        return last.at + min(AGAIN_MS, clock.parse_duration(config.backup.every))
+    kept = list_kept(config)
+    return kept[0].made_at + clock.parse_duration(config.backup.every) if kept else 0
+
+
+def standing(config: Config) -> Standing:
+    """How it stands with backups."""
+    last, due, backup = last_outcome(config), next_due(config), config.backup
+    late = due is not None and clock.now_ms() > due + clock.parse_duration(backup.every)
+    kept = tuple(list_kept(config))
+    return Standing(backup.to, backup.every, backup.keep, bool(backup.passphrase), last, due or None, kept, late and bool(kept))
+
+
+def findings(config: Config) -> Iterator[tuple[str, str]]:
+    """What `gos doctor` says of backups."""
+    now = standing(config)
+    if not now.folder:
+        yield "note", "no backups are made by themselves (backup.to); name a folder on another disk, or run gos backup by cron"
+        return
+    if now.last is None:
+        yield "note", f"no backup has been made in {now.folder} yet; the appliance makes one when it runs"
+    elif now.last.problem is not None:
+        yield "FAIL", f"the last backup failed at {clock.rfc3339(now.last.at)}: {now.last.problem}"
+    elif now.overdue:
+        yield (
+            "FAIL",
+            f"the last backup is of {clock.rfc3339(now.last.at)} and they are due every {now.every}: does the appliance run?",
+        )
+    else:
+        yield "ok", f"the last backup, of {clock.rfc3339(now.last.at)}, is whole: {now.last.path}, {now.last.size >> 10} KiB"
+    if not now.encrypts:
+        yield (
+            "note",
+            "backups are not encrypted and so lack the key file (backup.passphrase); keep a copy of it apart from this machine",
+        )
+    folder = Path(now.folder)
+    if folder.is_dir() and folder.stat().st_dev == config.data.stat().st_dev:
+        yield "note", f"backups lie on the disk of the data ({now.folder}); one that fails takes both"

@@ -1,0 +1,104 @@
+"""The appliance backs itself up when that is due, keeps what it was told to, and says how it stands."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from appliance.backups import schedule
+from appliance.backups.checking import verify_backup
+from appliance.backups.schedule import Schedule, findings, list_kept, standing
+from appliance.blobs.service import Places
+from appliance.core import clock
+from appliance.core.config import load_config
+from appliance.core.errors import ConfigInvalid
+from tests.backups.conftest import PASSPHRASE, World, make_world
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def backed(tmp_path: Path) -> World:
+    world = make_world(tmp_path / "data")
+    backup = replace(world.config.backup, to=str(tmp_path / "backups"), every="1h", keep=2, passphrase=PASSPHRASE)
+    return World(replace(world.config, backup=backup))
+
+
+def test_one_is_made_when_it_is_due_and_old_ones_go(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = clock.now_ms()
+    folder = Path(backed.config.backup.to)
+    with backed.opened():
+        own = Schedule(backed.config, backed.places)
+        first = own.run_due()
+        assert first is not None
+        assert (first.problem, first.encrypted) == (None, True)
+        assert verify_backup(Path(first.path), PASSPHRASE)["tables"]["tenant"] == 0
+        assert own.run_due() is None
+        for hours in (1, 2, 3):
+            (folder / f".gos-{hours}.partial").write_bytes(b"of a killed process")
+            monkeypatch.setattr(clock, "now_ms", lambda at=now + hours * HOUR + hours: at)
+            assert own.run_due() is not None
+        assert len(list_kept(backed.config)) == 2
+        assert len(list(folder.iterdir())) == 2
+        state = standing(backed.config)
+    assert state.last is not None
+    assert state.next_at == state.kept[0].made_at + HOUR
+    told = dict(findings(backed.config))
+    assert "is whole" in told["ok"]
+
+
+def test_one_that_fails_is_told_and_tried_again_soon(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(backed.config.backup.to)
+    folder.write_text("a file is in the way")
+    with backed.opened():
+        own = Schedule(backed.config, backed.places)
+        failed = own.run_due()
+        assert failed is not None
+        assert failed.problem is not None
+        assert ("FAIL", True) in {(level, failed.problem in text) for level, text in findings(backed.config)}
+        assert own.run_due() is None
+        folder.unlink()
+        later = clock.now_ms() + schedule.AGAIN_MS + 1
+        monkeypatch.setattr(clock, "now_ms", lambda: later)
+        again = own.run_due()
+    assert again is not None
+    assert again.problem is None
+
+
+class _StoppingPlaces:
+    """Contents whose first reading comes just as the appliance is told to stop."""
+
+    def __init__(self, world: World) -> None:
+        self.places, self.stop = world.places, lambda: None
+
+    def read(self, place: str, start: int, end: int) -> Any:
+        self.stop()
+        return self.places.read(place, start, end)
+
+
+def test_a_stop_gives_up_and_leaves_nothing(backed: World) -> None:
+    with backed.opened():
+        backed.fill()
+        places = _StoppingPlaces(backed)
+        own = Schedule(backed.config, cast(Places, places))
+        places.stop = own.stop
+        assert own.run_due() is None
+    assert list(Path(backed.config.backup.to).iterdir()) == []
+    assert standing(backed.config).last is None
+
+
+def test_without_a_folder_none_is_made(world: World) -> None:
+    with world.opened():
+        assert Schedule(world.config, world.places).run_due() is None
+    assert [level for level, _ in findings(world.config)] == ["note"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"backup.to": "relative"}, {"backup.to": "/b", "backup.every": "soon"}, {"backup.to": "/b", "backup.keep": 0}],
+    ids=["folder", "every", "keep"],
+)
+def test_settings_that_cannot_be_kept_are_refused(flags: dict[str, object]) -> None:
+    with pytest.raises(ConfigInvalid, match=r"backup\."):
+        load_config(environment={}, flags=flags)
