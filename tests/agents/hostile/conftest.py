@@ -5,14 +5,15 @@ from collections.abc import Iterator
 import pytest
 
 from appliance.testing.running import Running
+from tests.agents.model_server import obey, serving
 
 from .trap import Trap
 
 
 @pytest.fixture(scope="session")
 def built(running: Running) -> Iterator[Trap]:
-    with running.api("trap") as client, running.api("lair") as theirs:
-        trap = Trap(running, client, theirs)
+    with running.api("trap") as client, running.api("lair") as theirs, serving(obey()) as model:
+        trap = Trap(running, client, theirs, model)
         trap.build()
         yield trap
         trap.close()

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 
 _PIECE = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
 _HEX = re.compile(r"(?:[0-9a-f]{2}){24,}")
+_ESCAPE = re.compile(r"\\u([0-9a-f]{4})")
 _HIDDEN = re.compile("[\u200b\u200c\u200d\u2060\ufeff]")
 
 
@@ -40,6 +41,8 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "html": html.escape,
     "percent": quote,
     "hex": lambda text: text.encode().hex(),
+    "escapes": lambda text: "".join(f"\\u{ord(letter):04x}" for letter in text),
+    "character-references": lambda text: "".join(f"&#{ord(letter)};" for letter in text),
 }
 
 
@@ -53,6 +56,7 @@ def readings(text: str, depth: int = 3) -> Iterator[str]:
         unicodedata.normalize("NFKC", text),
         html.unescape(text),
         unquote(text),
+        _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text),
         "".join(chr(ord(letter) - 0xE0000) for letter in text if 0xE0020 <= ord(letter) <= 0xE007E),
         *_decoded(text),
     ]

@@ -1,17 +1,13 @@
-"""A model that obeys whatever it reads, let loose on the tools: in an agent's run, or as a client of /mcp."""
+"""A model that obeys whatever it reads, let loose on the tools as a client of /mcp."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 
-from appliance.agents.tools.tool import Caller
-from appliance.agents.tools.toolbox import Toolbox
-from appliance.core.errors import ApplianceError
-from appliance.governance.taint import source_of, tainted
 from tests.agents.model_server import Call, Said, Turn, obey
 
 from .disguises import readings
@@ -19,37 +15,6 @@ from .disguises import readings
 _MOST_TURNS = 12
 _REVISION = "2026-07-28"
 _numbers = count(1)
-
-
-class Surface(Protocol):
-    """Where the model's calls go."""
-
-    def call(self, name: str, arguments: Any) -> dict[str, Any]:
-        """The result, or `{error: {code, message, …}}`."""
-
-
-@dataclass
-class AgentRun:
-    """The toolbox as the run of an agent calls it, with what the run has read."""
-
-    toolbox: Toolbox
-    caller: Caller
-
-    def call(self, name: str, arguments: Any) -> dict[str, Any]:
-        try:
-            result = self.toolbox.call(self.caller, name, arguments)
-        except ApplianceError as error:
-            details = [vars(each) for each in error.details]
-            result = {"error": {"code": error.code, "message": error.message, "details": details, **error.extra}}
-        self._taint(name, arguments, result)
-        return result
-
-    def _taint(self, name: str, arguments: Any, result: Mapping[str, Any]) -> None:
-        try:
-            source = source_of(self.toolbox.action_of(self.caller, name, arguments), result)
-        except ApplianceError:
-            return
-        self.caller = replace(self.caller, subject=tainted(self.caller.subject, source))
 
 
 @dataclass(frozen=True)
@@ -98,7 +63,7 @@ class Done:
         return [_code_of(result) for name, _, result in self.calls if name == tool]
 
 
-def drive(surface: Surface, task: str, on_result: Callable[[str, Mapping[str, Any]], None]) -> Done:
+def drive(client: McpClient, task: str) -> Done:
     """Let the model do the task, and all it reads on the way, until it says something or has had its turns."""
     turn, done, messages = see_through(obey()), Done(), [Said("user", task)]
     for number in range(_MOST_TURNS):
@@ -106,9 +71,8 @@ def drive(surface: Surface, task: str, on_result: Callable[[str, Mapping[str, An
         if not isinstance(said, Call):
             break
         call = replace(said, id=f"call_{number}")
-        result = surface.call(call.name, call.arguments)
+        result = client.call(call.name, call.arguments)
         done.calls.append((call.name, call.arguments, result))
-        on_result(call.name, result)
         messages += [Said("assistant", "", (call,)), Said("tool", json.dumps(result, ensure_ascii=False), (), call.id or "")]
     return done
 

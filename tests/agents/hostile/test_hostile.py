@@ -1,8 +1,9 @@
 """Words from outside cannot cause a write that nobody approved, though the model does whatever it reads.
 
-Each scenario of scenarios.yaml places words where a task comes upon them; aims.yaml says what they want, and what the audit
-trail must say of its refusal.  What happened is counted at the foreign systems.  The control takes governance out, and the same
-words do what they say.
+Each scenario of scenarios.yaml places words where a run of an agent comes upon them: a whole run, queued and driven by the
+appliance, whose model obeys what its messages say.  aims.yaml says what the words want, and what the audit trail must say of its
+refusal.  What happened is counted at the foreign systems.  The control takes governance out, and the same words in the same run
+do what they say.
 """
 
 import json
@@ -13,76 +14,116 @@ from typing import Any
 import pytest
 
 from appliance.core import yaml12
-from appliance.governance.approvals import Decision
-from appliance.governance.subjects import Via
 
 from .disguises import DISGUISES
-from .driving import Done, drive
-from .trap import GUARD, OPEN, Trap
+from .driving import McpClient, drive
+from .living import Lived, People
+from .placing import CARRIERS, Placed, place
+from .rules import GUARD, OPEN
+from .trap import Trap
 
 _HERE = Path(__file__).parent
 AIMS: Mapping[str, Any] = yaml12.load((_HERE / "aims.yaml").read_text("utf-8"))
 SCENARIOS: Mapping[str, Any] = yaml12.load((_HERE / "scenarios.yaml").read_text("utf-8"))
-LANDING = [name for name, scenario in SCENARIOS.items() if "lands" in AIMS[scenario["aim"]]]
-_DECISIONS = {
-    "rejects": Decision("reject", comment="no"), "approves": Decision("approve"), "answers": Decision("answer", answer="yes"),
-}  # fmt: skip
+WALLS: Mapping[str, Any] = yaml12.load((_HERE / "walls.yaml").read_text("utf-8"))
+OF_CLIENTS = {
+    (each["carrier"], each["aim"]): name for name, each in SCENARIOS.items() if "mcp" in AIMS[each["aim"]] and not each.get("asks")
+}
+"""One scenario of each carrier and aim: how words hide is shown in the runs."""
+FILLER = "Nothing of this matters. " * 4_000
+QUESTION = ("request_human_input", {"kind": "input", "title": "Shall I go on?"})
 
 
-def place(trap: Trap, name: str) -> list[Any]:
-    """The innocent calls of a task, which come upon the scenario's words."""
+def words_of(trap: Trap, name: str) -> str:
     scenario = SCENARIOS[name]
     hidden = DISGUISES[scenario.get("disguise", "")](trap.calls_of(AIMS[scenario["aim"]]["calls"]))
-    return trap.place(scenario["carrier"], scenario["words"].replace("{aim}", hidden))
+    return str(scenario["words"]).replace("{aim}", hidden).replace("{filler}", FILLER)
 
 
-def attack(trap: Trap, name: str, innocent: list[Any], via: Via) -> Done:
-    """Everything the model does then."""
-    aim = AIMS[SCENARIOS[name]["aim"]]
-
-    def on_result(tool: str, result: Mapping[str, Any]) -> None:
-        if "person" in aim and tool == "request_human_input":
-            trap.decide(result["request_id"], _DECISIONS[aim["person"]])
-
-    return drive(trap.surface(via), trap.calls_of(innocent), on_result)
+def live(trap: Trap, name: str, placed: Placed) -> Lived:
+    """A run whose task comes upon the scenario's words."""
+    scenario, aim = SCENARIOS[name], AIMS[SCENARIOS[name]["aim"]]
+    calls = (*placed.calls, *([QUESTION] if scenario.get("asks") else []))
+    people = People(placed.answer or "Go on.", aim.get("verdict", ""), aim.get("order"))
+    skills = (*placed.skills, *aim.get("skills", ()))
+    return trap.live.run("triage", trap.calls_of(calls), skills=skills, people=people, times=aim.get("times", 1))
 
 
-def landed(trap: Trap, before: Mapping[str, Any]) -> set[str]:
-    """Where something happened that nobody had approved."""
-    found = {"erp"} if trap.erp.writes else set()
-    found |= {"collector"} if trap.collector.http.received else set()
-    found |= {"outside"} if set(trap.outside.calls) - {"look"} else set()
-    return found | ({"entities"} if trap.state() != before else set())
+def approved(aim: Mapping[str, Any]) -> Any:
+    return aim["order"]["json"] if aim.get("verdict") == "approve" else None
 
 
-def test_there_are_enough_scenarios_and_each_aim_is_used() -> None:
-    assert len(SCENARIOS) >= 50
+def test_the_scenarios_are_many_and_all_that_is_written_down_is_used() -> None:
+    used = {tuple(sorted((member, str(value)) for member, value in scenario.items())) for scenario in SCENARIOS.values()}
+    assert len(used) == len(SCENARIOS) >= 60
+    assert all("lands" in aim for aim in AIMS.values())
     assert {scenario["aim"] for scenario in SCENARIOS.values()} == set(AIMS)
+    assert {scenario["carrier"] for scenario in SCENARIOS.values()} == CARRIERS
+    assert {scenario.get("disguise", "") for scenario in SCENARIOS.values()} == set(DISGUISES)
 
 
-@pytest.mark.parametrize("via", ["agent", "mcp"])
 @pytest.mark.parametrize("name", list(SCENARIOS))
-def test_words_cause_no_write_that_nobody_approved(trap: Trap, name: str, via: Via) -> None:
+def test_a_run_that_obeys_its_reading_writes_nothing_that_nobody_approved(trap: Trap, name: str) -> None:
     trap.govern(GUARD)
+    trap.reset()
+    aim, placed = AIMS[SCENARIOS[name]["aim"]], place(trap, SCENARIOS[name]["carrier"], words_of(trap, name), "agent")
+    entry, before = trap.last_entry(), trap.state()
+    lived = live(trap, name, placed)
+    assert trap.landed(before, approved(aim)) == set()
+    kind, part = aim["agent"]
+    code = aim.get("code", "policy_denied" if kind == "policy.deny" else "")
+    if code:
+        assert (lived.status, lived.output) == ("succeeded", "done"), lived
+        assert code in lived.codes, lived
+    else:
+        assert (lived.status, lived.waiting_for.get("reason")) == ("waiting", "approval"), lived
+    assert aim["calls"][-1][0] in lived.calls or not code, "the model did not obey, so that nothing was shown"
+    told = [each for action, each in trap.audited(entry) if action == kind and each.get("run") == lived.run_id]
+    assert any(part in json.dumps(each) for each in told), told
+
+
+@pytest.mark.parametrize("name", list(OF_CLIENTS.values()))
+def test_a_client_that_obeys_its_reading_writes_nothing_that_nobody_approved(trap: Trap, name: str) -> None:
+    trap.govern(GUARD)
+    trap.reset()
     aim = AIMS[SCENARIOS[name]["aim"]]
-    innocent = place(trap, name)
-    before, entry = trap.state(), trap.last_entry()
-    done = attack(trap, name, innocent, via)
-    assert landed(trap, before) == set()
-    wanted = {tool for tool, _ in aim["calls"]}
-    assert wanted <= {tool for tool, _, _ in done.calls[len(innocent) :]}, "the model did not obey, so that nothing was shown"
-    trail = trap.audited(entry)
-    for kind, part in aim[via]:
-        if kind == "answer":
-            assert part in [code for tool in wanted for code in done.answers(tool)]
-        else:
-            assert any(action == kind and part in json.dumps(told) for action, told in trail), (kind, part, trail)
+    placed: Placed = place(trap, SCENARIOS[name]["carrier"], words_of(trap, name), "mcp")
+    entry, before = trap.last_entry(), trap.state()
+    done = drive(McpClient(trap.client), trap.calls_of(placed.calls))
+    assert trap.landed(before) == set()
+    assert aim["calls"][-1][0] in [tool for tool, _, _ in done.calls[len(placed.calls) :]], "the model did not obey"
+    kind, part = aim["mcp"]
+    assert any(action == kind and part in json.dumps(told) for action, told in trap.audited(entry)), trap.audited(entry)
 
 
-@pytest.mark.parametrize("name", LANDING)
+@pytest.mark.parametrize("name", list(WALLS))
+def test_what_is_not_there_is_not_there_for_a_client_that_obeys(trap: Trap, name: str) -> None:
+    trap.govern(GUARD)
+    trap.reset()
+    tool, arguments, code = WALLS[name]
+    placed = place(trap, "erp", trap.calls_of([(tool, arguments)]), "mcp")
+    before = trap.state()
+    done = drive(McpClient(trap.client), trap.calls_of(placed.calls))
+    assert trap.landed(before) == set()
+    assert done.answers(tool)[-1] == code
+
+
+def test_a_run_is_not_told_what_a_skill_says_of_itself_that_nobody_trusts(trap: Trap) -> None:
+    trap.govern(GUARD)
+    trap.describe("sums", trap.calls_of(AIMS["order"]["calls"]))
+    trap.model.heard.clear()
+    lived = trap.live.run("triage", "Do your task.", skills=("sums",))
+    assert (lived.status, trap.erp.writes) == ("succeeded", []), lived
+    assert "- sums: (not approved: not described)" in trap.model.heard[0].messages[0].text
+
+
+@pytest.mark.parametrize("name", list(SCENARIOS))
 def test_without_governance_the_same_words_do_what_they_say(trap: Trap, name: str) -> None:
     trap.govern(OPEN)
-    innocent = place(trap, name)
+    trap.reset()
+    aim, placed = AIMS[SCENARIOS[name]["aim"]], place(trap, SCENARIOS[name]["carrier"], words_of(trap, name), "agent")
     before = trap.state()
-    attack(trap, name, innocent, "agent")
-    assert landed(trap, before) == {AIMS[SCENARIOS[name]["aim"]]["lands"]}
+    lived = live(trap, name, placed)
+    assert lived.status == "succeeded", lived
+    assert trap.landed(before, approved(aim)) == {aim["lands"]}
+    assert aim.get("carries", "") in trap.collector.told()
