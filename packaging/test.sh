@@ -48,6 +48,7 @@ check() { # check NAME COMMAND... : runs it, remembers the verdict, goes on
 ensure_test_tools
 alone prepare_everything test
 alone ensure_suites
+.venv/bin/python -m tests.screenshots.axe || fail "axe-core could not be fetched; is the network reachable?"
 .venv/bin/python -m tests.integrations.github_document || fail "the document of a test could not be fetched; is the network reachable?"
 
 color=()

@@ -118,13 +118,13 @@ class Shown:
     size: int | None = None
 
 
-def pretty(value: Any) -> Shown:
-    """A JSON value as readable text, cut where it would fill the page."""
+def pretty(value: Any, most: int = CUT_BYTES) -> Shown:
+    """A JSON value as readable text, cut after `most` bytes so that it does not fill the page."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
     encoded = text.encode("utf8", "replace")
-    if len(encoded) <= CUT_BYTES:
+    if len(encoded) <= most:
         return Shown(text)
-    return Shown(encoded[:CUT_BYTES].decode("utf8", "ignore"), len(encoded))
+    return Shown(encoded[:most].decode("utf8", "ignore"), len(encoded))
 
 
 def cell(value: Any) -> str:

@@ -9,7 +9,6 @@ from playwright.sync_api import Page, expect
 
 from appliance.solutions.starter import starter_input
 from appliance.testing.kit import Gos
-from appliance.testing.pages import flaws_of
 from appliance.testing.running import Running
 from appliance.testing.tenants import QaTenant
 
@@ -141,22 +140,3 @@ def test_sign_out_ends_the_way_back_too(page: Page, journey: QaTenant) -> None:
     page.wait_for_url("**/sign-in")
     page.goto(journey.url("/console/processes"))
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_fits_a_narrow_screen_and_reads_well(gos_page_as: Callable[..., Page], journey: QaTenant, scheme: str) -> None:
-    page = gos_page_as("owner", journey, width=360, height=740, scheme=scheme)
-    paths = [
-        "processes",
-        "processes/order-intake",
-        "executions",
-        "approvals",
-        "failures",
-        "logs",
-        "datapool",
-        "datapool/orders",
-        "integrations",
-    ]
-    for path in [*paths, "integrations/order-system", "keys", "keys/new", "about"]:
-        page.goto(journey.url(f"/console/{path}"))
-        assert flaws_of(page) == [], path

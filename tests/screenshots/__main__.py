@@ -9,6 +9,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 from tests.journeys.conftest import launch
 
+from appliance.testing.pages import launch
 from appliance.testing.running import Running, make_config, start
 from tests.screenshots.furnishing import furnish
 from tests.screenshots.pages import Screen, screens

@@ -81,6 +81,11 @@ class Screen:
     is_on_base: bool = False
     is_signed_in: bool = True
 
+    @property
+    def is_absent(self) -> bool:
+        """Whether it shows what somebody sees who asks for what is not there."""
+        return self.path.endswith("nobody")
+
 
 def screens(things: Mapping[str, str]) -> Iterator[Screen]:
     """Every page, with the things of a furnished tenant in its addresses."""

@@ -29,7 +29,7 @@ def visiting(chromium: Browser, config: Config) -> Iterator[BrowserContext]:
 
 def url_of(config: Config, screen: Screen) -> str:
     """The address of a page."""
-    return address(config, screen.path, "" if screen.is_on_base else f"{TENANT}.")
+    return f"{config.base_url if screen.is_on_base else config.tenant_url(TENANT)}{screen.path}"
 
 
 def set_look(page: Page, scheme: str, width: int) -> None:

@@ -1,0 +1,100 @@
+"""Every page of the console, looked at once: accessible in light and dark, quiet, from its own origin, light of weight, still."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, CDPSession, Page
+
+from appliance.testing.pages import PAGE_CHECKS, Watch
+from appliance.testing.running import Running
+from tests.screenshots.axe import fetch_axe
+from tests.screenshots.furnishing import Furnished, furnish
+from tests.screenshots.pages import Screen, screens
+from tests.screenshots.visitor import set_look, url_of, visiting
+
+pytestmark = pytest.mark.browser
+
+MOST_BYTES = 150_000
+MOST_SHIFT = 0.02
+NARROW, USUAL = 360, 1280
+NOTES_SHIFTS = """
+window.shift = 0;
+new PerformanceObserver((list) => {
+  for (const each of list.getEntries()) if (!each.hadRecentInput) window.shift += each.value;
+}).observe({type: "layout-shift", buffered: true});
+"""
+FINDINGS = """async (rules) => {
+  const found = await axe.run(document, {resultTypes: ["violations"], ...(rules ? {runOnly: rules} : {})});
+  return found.violations.filter((each) => ["serious", "critical"].includes(each.impact))
+    .map((each) => `${each.id}: ${each.nodes.map((node) => node.target.join(" ")).slice(0, 4).join("; ")}`);
+}"""
+
+
+@dataclass
+class Look:
+    """A page of a browser without a cache, and what one visit transferred."""
+
+    page: Page
+    session: CDPSession
+    sizes: list[int] = field(default_factory=list)
+
+    def open(self, url: str) -> Any:
+        self.sizes.clear()
+        return self.page.goto(url)
+
+
+@pytest.fixture(scope="module")
+def house(running: Running) -> Furnished:
+    return furnish(running)
+
+
+@pytest.fixture
+def looks(gos_browser: Browser, running: Running, house: Furnished) -> Iterator[dict[bool, Look]]:
+    """One for somebody who is signed in, one for a stranger; at the end nothing was amiss in either."""
+    with visiting(gos_browser, running.config) as known:
+        stranger = gos_browser.new_context()
+        watches = [Watch(context, f"localhost{running.config.port_suffix}") for context in (known, stranger)]
+        found = {}
+        for is_signed_in, context in ((True, known), (False, stranger)):
+            context.add_init_script(NOTES_SHIFTS)
+            page = context.new_page()
+            look = found[is_signed_in] = Look(page, context.new_cdp_session(page))
+            look.session.send("Network.enable")
+            look.session.send("Network.setCacheDisabled", {"cacheDisabled": True})
+            look.session.on("Network.loadingFinished", lambda told, sizes=look.sizes: sizes.append(told["encodedDataLength"]))
+        yield found
+        stranger.close()
+    troubles = [trouble for watch in watches for trouble in watch.troubles]
+    absent = [screen for screen in screens(house.things) if screen.is_absent]
+    assert len(troubles) == len(absent), troubles
+    assert all("status of 404" in trouble for trouble in troubles), troubles
+
+
+def test_every_page_is_accessible_quiet_light_and_still(looks: dict[bool, Look], house: Furnished) -> None:
+    axe = fetch_axe()
+    found = {screen.name: amiss for screen in screens(house.things) if (amiss := look_at(looks, house.running, screen, axe))}
+    assert found == {}, "\n".join(f"{name}: {amiss}" for name, amiss in found.items())
+
+
+def look_at(looks: dict[bool, Look], running: Running, screen: Screen, axe: str) -> list[str]:
+    """What is amiss with a page."""
+    look = looks[screen.is_signed_in]
+    page = look.page
+    set_look(page, "light", USUAL)
+    answer = look.open(url_of(running.config, screen))
+    expected = 404 if screen.is_absent else 200
+    amiss = [f"answers {answer.status}"] if answer.status != expected else []
+    policy = answer.headers["content-security-policy"]
+    amiss += ["unsafe policy"] if "unsafe" in policy or "default-src 'none'" not in policy else []
+    amiss += [f"{sum(look.sizes)} bytes"] if not 0 < sum(look.sizes) <= MOST_BYTES else []
+    page.evaluate(axe)
+    amiss += page.evaluate(FINDINGS, None)
+    shift = page.evaluate("window.shift")
+    amiss += [f"shifts by {shift:.3f}"] if shift >= MOST_SHIFT else []
+    set_look(page, "dark", USUAL)
+    amiss += [f"dark {each}" for each in page.evaluate(FINDINGS, ["color-contrast"])]
+    set_look(page, "light", NARROW)
+    overflow = page.evaluate(PAGE_CHECKS)["overflow"]
+    return amiss + ([f"{overflow} px wider than a telephone"] if overflow > 0 else [])
