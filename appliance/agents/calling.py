@@ -19,6 +19,7 @@ from appliance.core.errors import (
     Conflict,
     IdempotencyInFlight,
     PolicyDenied,
+    RateLimited,
     ValidationFailed,
 )
 from appliance.governance import approvals
@@ -252,7 +253,11 @@ class Calls:
             }  # fmt: skip
             return stretch.wait(_why(asked), asked.request.expires_at, [Entry("waiting", wanted.turn, wanted.number, about)])
 
-        for entry in db.write(write):
+        try:
+            entries = db.write(write)
+        except RateLimited as error:  # too much waits for people already
+            return self._returned(wanted, {"ok": False, "error": told_error(error)})
+        for entry in entries:
             stretch.journal.add(entry)
         raise Waits
 

@@ -41,7 +41,7 @@ from appliance.documents.scanning import incoming_blobs
 from appliance.documents.shares import Shares
 from appliance.documents.upkeep import delete_overdue
 from appliance.documents.uploads import Uploads, forget_expired
-from appliance.governance import approvals, budgets
+from appliance.governance import approvals, budgets, crowding
 from appliance.governance.action_approvals import ActionApprovals
 from appliance.governance.documents import DocumentDoor
 from appliance.governance.executor import TASK as CALL_TASK
@@ -176,6 +176,7 @@ class Appliance:
 def build(config: Config) -> Appliance:
     """Wire every part; nothing runs yet."""
     sealer = open_store(config)
+    crowding.configure(of_tenant=config.approvals.open_per_tenant, of_requester=config.approvals.open_per_requester)
     datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
     stored = make_places(config, installation_id(sealer)), [*documents.HOLDERS, *webapps.HOLDERS, *skills.HOLDERS]
     blobs, incoming = Blobs(*stored), incoming_blobs(config.scan, *stored)
@@ -233,7 +234,8 @@ def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:
 def _upkeep(services: Services) -> list[Periodic]:
     """What every process does again and again: close calls of dead processes, delete what is past its time."""
     queue, executor, templates = services.queue, services.executor, services.pool.templates
-    notices = Notices(executor, services.integrations, services.config.approvals.email_integration)
+    told = services.config.approvals
+    notices = Notices(executor, services.integrations, told.email_integration, told.letter_seconds)
     return [
         *_reloading(services),
         Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),

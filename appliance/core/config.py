@@ -247,6 +247,9 @@ def _check(config: Config) -> None:
             ipaddress.ip_network(network)
         except ValueError as error:
             raise ConfigInvalid(f"server.trusted_proxies: {network!r} is not a network such as 10.0.0.0/8") from error
+    asking = config.approvals
+    if asking.open_per_tenant < 1 or asking.open_per_requester < 1 or asking.letter_seconds < 0:
+        raise ConfigInvalid("approvals.open_per_tenant and open_per_requester are 1 or more, letter_seconds is 0 or more")
     if config.tls.http_port and config.tls_mode == "off":
         raise ConfigInvalid("tls.http_port is the listener beside HTTPS, and server.tls is off: leave it 0, or set server.tls")
     if config.acme.directory:

@@ -213,6 +213,13 @@ class Approvals:
     email_integration: str = setting(
         "", "Slug of the e-mail integration by which a tenant that has one tells whoever may decide; empty tells nobody."
     )
+    letter_seconds: int = setting(
+        600, "A person gets one letter in so many seconds at most; what was asked meanwhile is in the next one, with its number."
+    )
+    open_per_tenant: int = setting(1000, "Requests that wait for people in a tenant at once; beyond it asking answers 429.")
+    open_per_requester: int = setting(
+        100, "Requests of one key, execution or run, or of all runs of one agent, that wait at once; beyond it 429."
+    )
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
 from appliance.tenants.people import SignedIn
 
+from .crowding import refuse_crowd
 from .deciders import check_decides
 from .links import review_url
 from .models import ApprovalRow, ApprovalVoteRow
@@ -22,9 +23,7 @@ __all__ = ["HumanRequest", "Origin", "parse_request"]
 Status = Literal["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 Verdict = Literal["approve", "reject", "answer"]
 
-_VERDICTS: dict[Kind, tuple[Verdict, ...]] = {
-    "approval": ("approve", "reject"), "input": ("answer",), "choice": ("answer",),
-}  # fmt: skip
+_VERDICTS: dict[Kind, tuple[Verdict, ...]] = {"approval": ("approve", "reject"), "input": ("answer",), "choice": ("answer",)}
 _STATUS_AFTER: dict[Verdict, Status] = {"approve": "approved", "reject": "rejected", "answer": "answered"}
 
 
@@ -134,10 +133,11 @@ def keep_request(scope: TenantScope, request: HumanRequest, about: About, seal: 
     """Inside a write: ask.  `seal` is given the id and answers the action as it is kept.
 
     One key of the one who asks is one request: asked again, it is answered as it is now; IdempotencyMismatch when something
-    else is asked.  NotFound when there is no such execution, PolicyDenied when nobody knows who began it.
+    else is asked.  NotFound (no such execution), PolicyDenied (nobody knows who began it), RateLimited (too many are open).
     """
     if (known := _asked_before(scope, request, about)) is not None:
         return known
+    refuse_crowd(scope, about.asked_by, about.agent)
     approval_id, origin = ids.new("apr"), request.origin
     scope.insert(
         ApprovalRow, id=approval_id, kind=request.kind, title=request.title, reason=request.reason, details=request.details,
@@ -162,7 +162,7 @@ def _asked_before(scope: TenantScope, request: HumanRequest, about: About) -> Ap
     row = scope.find(ApprovalRow, asked_by=about.asked_by, run_id=about.run_id, idempotency_key=key)
     if row is None:
         return None
-    (known,) = _approvals(scope, [row])
+    (known,) = read_rows(scope, [row])
     same = known.about.digest == about.digest if about.digest else replace(known.request, expires_at=request.expires_at) == request
     if not same:
         raise IdempotencyMismatch(f"the key {key[:80]!r} was used to ask for something else; take a new key")
@@ -183,7 +183,7 @@ def _announced(scope: TenantScope, asked: Approval) -> dict[str, Any]:
 
 def get_approval(scope: TenantScope, approval_id: str) -> Approval:
     """One request; NotFound otherwise."""
-    return _approvals(scope, [scope.get(ApprovalRow, id=approval_id)])[0]
+    return read_rows(scope, [scope.get(ApprovalRow, id=approval_id)])[0]
 
 
 def list_approvals(scope: TenantScope, wanted: ApprovalFilter, page: PageRequest) -> Page[Approval]:
@@ -194,7 +194,7 @@ def list_approvals(scope: TenantScope, wanted: ApprovalFilter, page: PageRequest
     if wanted.execution_id is not None:
         query = query.where(ApprovalRow.execution_id == wanted.execution_id)
     found = paginate(query, page, {"created_at": ApprovalRow.created_at, "id": ApprovalRow.id})
-    return Page(_approvals(scope, found.items), found.next_cursor, found.total)
+    return Page(read_rows(scope, found.items), found.next_cursor, found.total)
 
 
 def count_pending(scope: TenantScope) -> int:
@@ -374,7 +374,8 @@ def _sha256(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _approvals(scope: TenantScope, rows: Sequence[ApprovalRow]) -> list[Approval]:
+def read_rows(scope: TenantScope, rows: Sequence[ApprovalRow]) -> list[Approval]:
+    """The requests of these rows, in their order."""
     votes: dict[str, list[Vote]] = {row.id: [] for row in rows}
     for each in scope.select(ApprovalVoteRow).where(ApprovalVoteRow.approval_id.in_(list(votes))).order_by(ApprovalVoteRow.at):
         votes[each.approval_id].append(Vote(each.login, cast(Verdict, each.verdict), each.comment, each.at))

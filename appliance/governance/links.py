@@ -16,5 +16,9 @@ def on_console(link: Link) -> Callable[[], None]:
 
 def review_url(scope: TenantScope, approval_id: str) -> str:
     """The address of the page; only its path while nobody has said where the console is."""
-    path = f"/console/approvals/{approval_id}"
+    return console_url(scope, f"/console/approvals/{approval_id}")
+
+
+def console_url(scope: TenantScope, path: str) -> str:
+    """The address of a page of the console; only its path while nobody has said where that is."""
     return _links[-1](scope.tenant_id, path) if _links else path

@@ -204,10 +204,9 @@ class StepHost:
             self._waiting.add(call.id)
             return None
         try:
-            begun = self._reach.waits.begin(call)
+            return self._wait_for(call, self._reach.waits.begin(call))
         except ApplianceError as error:
             return self._settle(call, False, fault_of(error))
-        return self._wait_for(call, begun)
 
     def _await_approval(self, call: HostCall, refusal: ActionNeedsApproval) -> Settled | None:
         """The action waits for people; it is sent once they have approved it."""

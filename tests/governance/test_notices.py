@@ -76,9 +76,9 @@ def calls(town: Resources, status: str) -> int:
     return int(count)
 
 
-def notices(town: Resources, integration: str = "letters") -> Notices:
+def notices(town: Resources, integration: str = "letters", letter_seconds: int = 0) -> Notices:
     services = town.running.services
-    return Notices(services.executor, services.integrations, integration)
+    return Notices(services.executor, services.integrations, integration, letter_seconds)
 
 
 def test_whoever_may_decide_gets_one_letter_with_a_link(town: Resources, post: Post) -> None:
@@ -98,10 +98,51 @@ def test_whoever_may_decide_gets_one_letter_with_a_link(town: Resources, post: P
 def test_a_letter_that_was_queued_before_a_crash_is_not_sent_twice(town: Resources, post: Post) -> None:
     asked = town.request()
     assert notices(town).send_due() == 2
-    db.write(lambda: db.execute("UPDATE approval SET notified_at = NULL WHERE id = ?", (asked,)))
+    forget_letters(asked)
     assert notices(town).send_due() == 2
     wait_for(lambda: calls(town, "succeeded") == 2)
     assert len(post.letters) == 2
+
+
+def forget_letters(asked: str) -> None:
+    """As after a crash between a letter and the note of it."""
+    db.write(lambda: db.execute("DELETE FROM approval_told WHERE approval_id = ?", (asked,)))
+    db.write(lambda: db.execute("UPDATE approval SET notified_at = NULL WHERE id = ?", (asked,)))
+
+
+def an_hour_passes(town: Resources) -> None:
+    db.write(lambda: db.execute("UPDATE approval_told SET at = at - 3600000 WHERE tenant_id = ?", (town.tenant,)))
+
+
+def test_what_is_asked_soon_after_a_letter_is_in_the_next_with_its_number(town: Resources, post: Post) -> None:
+    sender = notices(town, letter_seconds=600)
+    town.request()
+    assert sender.send_due() == 2
+    for number in range(3):
+        town.request(title=f"The {number}. of a flood")
+        assert sender.send_due() == 0
+    an_hour_passes(town)
+    assert (sender.send_due(), sender.send_due()) == (2, 0)
+    wait_for(lambda: calls(town, "succeeded") == 4)
+    late = [(subject, text) for _, subject, text in post.letters if "requests wait for you" in subject]
+    assert [subject.partition(" ")[0] for subject, _ in late] == ["3", "3"]
+    assert "3 x asked in words, for your approval" in late[0][1]
+    assert f"{town.running.config.tenant_url(town.tenant)}/console/approvals" in late[0][1]
+    assert "flood" not in late[0][1]
+
+
+def test_after_a_crash_a_letter_about_several_is_not_sent_again_and_the_rest_is_told_later(town: Resources, post: Post) -> None:
+    sender = notices(town, letter_seconds=600)
+    first = town.request()
+    assert sender.send_due() == 2
+    forget_letters(first)
+    town.request()
+    assert sender.send_due() == 2, "the same key, now about two: the first is told, the other waits"
+    assert sender.send_due() == 0
+    an_hour_passes(town)
+    assert sender.send_due() == 2
+    wait_for(lambda: calls(town, "succeeded") == 4)
+    assert len(post.letters) == 4
 
 
 def test_a_letter_that_cannot_be_queued_is_told_in_the_log(town: Resources) -> None:
