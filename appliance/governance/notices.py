@@ -73,8 +73,11 @@ class Notices:
                 if (each.id, reader.user_id) not in told:
                     letters.setdefault(reader, []).append(each)
         waiting = {reader for reader in letters if self._is_too_soon(scope, reader)}
-        sent = sum(self._write(scope, reader, about) for reader, about in letters.items() if reader not in waiting)
-        held = {each.id for reader in waiting for each in letters[reader]}
+        sent, held = 0, {each.id for reader in waiting for each in letters[reader]}
+        for reader in letters.keys() - waiting:
+            number, later = self._write(scope, reader, letters[reader])
+            sent += number
+            held |= {each.id for each in later}
         done = [row.id for row in rows if row.id not in held]
         noted = scope.update(ApprovalRow, notified_at=clock.now_ms()).where(ApprovalRow.id.in_(done))
         if done:
@@ -100,25 +103,25 @@ class Notices:
         sql = "SELECT 1 FROM approval_told WHERE tenant_id = ? AND user_id = ? AND at > ? LIMIT 1"
         return bool(db.rows(sql, (scope.tenant_id, reader.user_id, clock.now_ms() - self._pause_ms))) if self._pause_ms else False
 
-    def _write(self, scope: TenantScope, reader: Reader, about: Sequence[Approval]) -> int:
-        """Queue one letter.  One that was queued before a crash is not queued again: its key, of its first request, says so; what
-        else it was to tell is told in the next."""
+    def _write(self, scope: TenantScope, reader: Reader, about: Sequence[Approval]) -> tuple[int, Sequence[Approval]]:
+        """Queue one letter; answers 1 unless it could not be, and what is left for the next.  One that was queued before a crash
+        is not queued again: its key, of its first request, says so, and nobody knows what else it told."""
         first = about[0]
         given = letter(scope, about, reader.email)
         key = f"approval/{first.id}/{reader.user_id}"
         request = ActionRequest(self._integration, "send", given, idempotency_key=key, seconds=SECONDS)
-        sent = 1
+        sent, later = 1, about[:0]
         try:
             self._executor.enqueue(scope, request)
         except IdempotencyMismatch:
-            about = [first]
+            about, later = about[:1], about[1:]
         except ApplianceError as error:
             sent = 0
             for each in about:
                 self._note_failure(scope, each, error.message)
         now = clock.now_ms()
         db.write(lambda: [db.execute(_TOLD, (scope.tenant_id, each.id, reader.user_id, now)) for each in about])
-        return sent
+        return sent, later
 
     def _note_failure(self, scope: TenantScope, asked: Approval, message: str) -> None:
         told = f"a letter about the request {asked.id} could not be sent by {self._integration}: {message}"
