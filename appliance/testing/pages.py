@@ -108,16 +108,19 @@ class Pages:
         page.wait_for_url(lambda url: url.startswith(tenant.url()) and "/enter" not in url)
         self.sessions[tenant.base_url, role] = page.context.storage_state()
 
-    def close(self, name: str, *, failed: bool) -> list[str]:
-        """Close every page; keep the evidence of a failure under this name.  Answers what happened that must not."""
-        troubles = [each for _, watch in self._open for each in watch.troubles]
-        keep = self.evidence.folder if failed or troubles else None
+    @property
+    def troubles(self) -> list[str]:
+        """What happened in the pages that must not."""
+        return [each for _, watch in self._open for each in watch.troubles]
+
+    def close(self, name: str, *, failed: bool) -> None:
+        """Close every page; keep the evidence of a failure under this name."""
+        keep = self.evidence.folder if failed else None
         for number, (context, _) in enumerate(self._open, 1):
             if keep is not None:
                 self._keep(context, keep / f"{name}-{number}")
             context.close()
         self._open.clear()
-        return troubles
 
     def _keep(self, context: BrowserContext, start: Path) -> None:
         start.parent.mkdir(parents=True, exist_ok=True)

@@ -172,10 +172,11 @@ def gos_pages(gos: "Gos", gos_browser: "Browser", request: pytest.FixtureRequest
     known = _sessions.setdefault(gos.domain, {})
     pages = Pages(gos_browser, gos.domain, evidence, known)
     yield pages
-    name = re.sub(r"[^A-Za-z0-9.-]+", "-", request.node.nodeid).strip("-")[-150:]
-    troubles = pages.close(name, failed=request.node.stash.get(_failed, False))
     lenient = request.node.get_closest_marker("gos_lenient") or not request.config.getini("gos_strict")
-    if troubles and not lenient:
+    troubles = [] if lenient else pages.troubles
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.nodeid).strip("-")[-150:]
+    pages.close(name, failed=bool(troubles) or request.node.stash.get(_failed, False))
+    if troubles:
         pytest.fail("the pages did what they must not (marker gos_lenient allows it):\n" + "\n".join(troubles), pytrace=False)
 
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
-from tests.journeys.conftest import launch
 
 from appliance.testing.pages import launch
 from appliance.testing.running import Running, make_config, start

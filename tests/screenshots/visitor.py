@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from playwright.sync_api import Browser, BrowserContext, Page
-from tests.journeys.screen import address
 
 from appliance.core.config import Config
 from tests.screenshots.furnishing import LOGIN, PASSWORD, TENANT

@@ -1,0 +1,116 @@
+"""The plugin as a QA team has it: the suite of the docs, what a failure leaves, an appliance elsewhere, and no cost without it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from appliance.testing.running import Running
+from tests.architecture.source_tree import ROOT
+
+BLOCKS = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FAILING = """
+import pytest
+
+def test_sees_a_page_that_is_wrong(gos_page):
+    gos_page.evaluate("console.error('it broke')")
+
+@pytest.mark.gos_lenient
+def test_fails(gos_page):
+    gos_page.evaluate("console.error('it broke')")
+    assert gos_page.get_by_role("heading").first.inner_text() == "Nothing that is there"
+
+@pytest.mark.gos_lenient
+def test_bears_it(gos_page):
+    gos_page.evaluate("console.error('it broke')")
+
+def test_names_what_still_runs(gos, gos_tenant, gos_foreign):
+    released = gos_foreign.hold("/slow")
+    settings = {"base_url": gos_foreign.url}
+    gos_tenant.ask("POST", "/integrations", {"slug": "slow", "connector": "http", "settings": settings})
+    step = {"id": "call", "integration": {"use": "slow", "action": "get", "input": {"url": "/slow"}}}
+    gos_tenant.ask("POST", "/processes", {"id": "slow", "steps": [step]})
+    gos_tenant.ask("POST", "/processes/slow/publish", {})
+    gos_tenant.execute("slow", {}, wait=0)
+    try:
+        with pytest.raises(AssertionError, match="slow is (queued|running)"):
+            gos.drain(seconds=0.5)
+    finally:
+        released.set()
+"""
+ELSEWHERE = """
+import pytest
+from appliance.testing.kit import NotHere
+
+def test_a_page_is_opened_by_whoever_was_named(gos, gos_tenant, gos_page_as):
+    page = gos_page_as("viewer")
+    assert page.get_by_test_id("console").is_visible()
+    assert gos_tenant.ask("GET", "/tenant")["id"] == gos_tenant.id == "elsewhere"
+    gos.drain()
+    with pytest.raises(LookupError, match="nobody is named for the role owner"):
+        gos_page_as("owner")
+    with pytest.raises(NotHere, match="clock"):
+        gos.clock.advance(hours=1)
+    with pytest.raises(NotHere, match="belongs to the tenant elsewhere"):
+        gos.tenant("other")
+"""
+COSTS = """
+import sys
+
+def test_nothing_was_imported():
+    ours = sorted(name for name in sys.modules if name.split(".")[0] in ("appliance", "playwright", "quart", "httpx", "aiosmtpd"))
+    assert ours == ["appliance", "appliance.testing", "appliance.testing.plugin"]
+"""
+
+
+def run_tests(folder: Path, text: str, *options: str) -> tuple[int, str]:
+    """A run of its own, in a folder of its own, as a reader has it; warnings are errors there too."""
+    (folder / "test_it.py").write_text(text)
+    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "appliance.testing.plugin", "-p", "no:cacheprovider", *options]
+    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, timeout=300, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.browser
+def test_the_suite_of_the_docs_passes(tmp_path: Path) -> None:
+    blocks = BLOCKS.findall((ROOT / "docs/qa.md").read_text("utf8"))
+    code, told = run_tests(tmp_path, "\n\n".join(blocks))
+    assert (code, "3 passed" in told) == (0, True), told
+    assert not (tmp_path / "gos-evidence").exists()
+
+
+def test_the_test_of_a_process_takes_less_than_20_lines() -> None:
+    first = BLOCKS.findall((ROOT / "docs/qa.md").read_text("utf8"))[0]
+    assert len(first.splitlines()) < 20
+
+
+@pytest.mark.browser
+def test_a_failure_leaves_its_pages_and_says_why(tmp_path: Path) -> None:
+    code, told = run_tests(tmp_path, FAILING)
+    assert (code, "1 failed, 3 passed, 1 error" in told) == (1, True), told
+    assert "error: it broke" in told
+    kept = sorted(path.name for path in (tmp_path / "gos-evidence").iterdir())
+    starts = ["test_it.py-test_fails-1", "test_it.py-test_sees_a_page_that_is_wrong-1"]
+    assert kept == [f"{start}-{end}" for start in starts for end in ("page1.png", "trace.zip")]
+
+
+@pytest.mark.browser
+def test_an_appliance_elsewhere_is_tested_alike(tmp_path: Path, running: Running) -> None:
+    running.user("vera@elsewhere.test", "an appliance far away", "elsewhere", "viewer")
+    (tmp_path / "key").write_text(running.key("elsewhere"))
+    people = {"viewer": {"login": "vera@elsewhere.test", "password": "an appliance far away"}}
+    (tmp_path / "people.json").write_text(json.dumps(people))
+    url = running.config.tenant_url("elsewhere")
+    code, told = run_tests(tmp_path, ELSEWHERE, f"--gos-url={url}", "--gos-key-file=key", "--gos-people=people.json")
+    assert (code, "1 passed" in told) == (0, True), told
+
+
+def test_a_run_without_our_fixtures_imports_nothing(tmp_path: Path) -> None:
+    code, told = run_tests(tmp_path, COSTS)
+    assert (code, "1 passed" in told) == (0, True), told
