@@ -2,7 +2,9 @@
 
 import asyncio
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from appliance.core import clock
 from appliance.core.pages import Page
@@ -36,6 +38,12 @@ class AllCallsQuery(CallsQuery):
 class SettleCall(Body):
     outcome: Literal["done", "not_done"]
     output: dict[str, Any] | None = None
+
+
+class RetryCall(Body):
+    """`approval_id` names an approval of exactly this action, where policies want one."""
+
+    approval_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
 
 
 class QueuePlaceView(View):
@@ -160,17 +168,19 @@ def settle_call(call: Call, slug: str, call_id: str) -> CallView:
 
 
 @route(
-    "POST", "/integrations/{slug}/executions/{call_id}/retry", scope="integrations.execute", returns=CallView, status=202,
-    atomic=False,
+    "POST", "/integrations/{slug}/executions/{call_id}/retry", scope="integrations.execute", body=RetryCall, returns=CallView,
+    status=202, atomic=False,
 )  # fmt: skip
 async def retry_call(call: Call, slug: str, call_id: str) -> Answer:
     """Make a failed call again, soon, with the key it had; the answer is a new record that names it as `retry_of`.
 
-    Refused with 409 unless the call failed, and it either changes nothing, may be repeated, or was not done.
+    Refused with 409 unless the call failed, and it either changes nothing, may be repeated, or was not done. What a policy
+    wants approved answers `approval_required` with an `approval_id`, to be sent along once it is approved: what was approved
+    for the first call is used up.
     """
     view = call_view(await asyncio.wrap_future(call.services.executor.submit(call.scope, partial(_retry, call, slug, call_id))))
     return Answer(view, status=202, headers={"Location": view.links["self"]})
 
 
 def _retry(call: Call, slug: str, call_id: str) -> CallRecord:
-    return history.get_call(call.scope, slug, call.services.executor.retry(call.scope, slug, call_id))
+    return history.get_call(call.scope, slug, call.services.executor.retry(call.scope, slug, call_id, call.body.approval_id))

@@ -14,6 +14,7 @@ from quart import Blueprint, Response, request
 from appliance.core import db, logs
 from appliance.core.errors import (
     ApplianceError,
+    ApprovalRequired,
     IdempotencyInFlight,
     IdempotencyMismatch,
     MethodNotAllowed,
@@ -246,8 +247,11 @@ def _settle(route: Route, call: Call, perform: Callable[[], Answer], arrived: Ar
 
 
 def _keep_refusal(call: Call, error: ApplianceError, arrived: Arrived) -> None:
-    """A refusal is the first answer, unless it is about the key itself or says that trying again may help."""
-    if isinstance(error, IdempotencyMismatch | IdempotencyInFlight) or error.extra.get("retryable"):
+    """A refusal is the first answer, unless it is about the key itself or says that trying again may help.
+
+    What needs an approval is sent again with it, which is another body: nothing was done, so the key is still good.
+    """
+    if isinstance(error, IdempotencyMismatch | IdempotencyInFlight | ApprovalRequired) or error.extra.get("retryable"):
         db.write(lambda: idempotency.forget(call.scope, _key(call)))
         return
     sent = _refuse(error, arrived.request_id, arrived.headers.get("accept", ""))

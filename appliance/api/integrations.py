@@ -312,8 +312,10 @@ async def execute_action(call: Call, slug: str) -> Answer:
 
     `mode: preview` judges like a call and sends nothing: it answers what would be done, and of HTTP what would be sent.
     With `async=true` the answer is 202 and the call is made soon. A repeated Idempotency-Key is passed
-    on to the foreign system; a write whose outcome is unknown is not sent again. What a policy wants approved answers
-    `approval_required` with the `action_digest`; sent again with the `approval_id` of exactly this action it is done, once.
+    on to the foreign system; a write whose outcome is unknown is not sent again. What a policy wants approved answers 403
+    `approval_required` with the `action_digest` and, for a key that has approvals.request as well, the `approval_id` of the
+    request that the call has made; sent again with that id once it is approved, it is done, once. Repeated before, the call
+    names the same request; without that scope it names the `scope` that is missing. 429 while too much waits for people.
     """
     body: ExecuteAction = call.body
     may = frozenset(access for access in ("read", "write") if f"documents.{access}" in call.scope.scopes)

@@ -77,6 +77,16 @@ class ActionApprovals:
         seal = partial(self._seal, scope, subject, canonical)
         return db.write(lambda: approvals.keep_request(scope, request, about, seal))
 
+    def find_asked(self, scope: TenantScope, subject: Subject, digest: str) -> Approval | None:
+        """The newest request of this subject for the action of this digest, unless it is over in a way that another may follow:
+        one that waits, one that is approved and not used, or one that was rejected."""
+        same = (ApprovalRow.asked_by == subject.actor) & (ApprovalRow.run_id == subject.run_id)
+        rows = scope.select(ApprovalRow).where(same & (ApprovalRow.action_digest == digest))
+        for found in approvals.read_rows(scope, list(rows.order_by(ApprovalRow.id.desc()).limit(1))):
+            if found.status == "rejected" or (found.status in ("pending", "approved") and not is_over(found)):
+                return found
+        return None
+
     def consume_action(self, scope: TenantScope, approval_id: str, presented: Canonical, by: str) -> StoredAction:
         """Inside the write that dispatches: use the approval up, and answer the action as it was approved; do that one.
 

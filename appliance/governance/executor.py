@@ -160,7 +160,7 @@ class GovernedExecutor:
         try:
             proposal = self._prepare(actor, self._pending_request(actor, call_id, row.integration_id, bytes(row.pending or b"")))
             held = Held(row.approval_id, (row.decision or {}).get("action_digest", "")) if row.approval_id else None
-            permit = self._governor.permit(actor, proposal.subject, proposal.described, held=held)
+            permit = self._governor.permit(actor, proposal.subject, proposal.described, held=held, asks=False)
         except ApplianceError as error:
             told = {"class": error.code, "message": error.message, "details": {}}
             draft = Draft(row.integration_id, row.connector, row.action, "read", None, row.request_digest)
@@ -212,7 +212,8 @@ class GovernedExecutor:
         if request.approval_id is None and request.idempotency_key is not None:
             used = records.find_approved(scope, draft_of(proposal))
             held = Held(*used) if used else None
-        permit = self._governor.permit(scope, proposal.subject, proposal.described, request.approval_id, held)
+        asks = not request.hidden
+        permit = self._governor.permit(scope, proposal.subject, proposal.described, request.approval_id, held, asks=asks)
         if permit.used_approval is not None and request.hidden:
             raise PolicyDenied("what hides part of its input cannot be approved; have a policy allow or deny it")
         return permit

@@ -19,6 +19,7 @@ from appliance.governance import budgets, concealing, switches
 from appliance.governance.action_approvals import Wish
 from appliance.governance.actions import Canonical, StoredAction, canonical_action, label_of
 from appliance.governance.approvals import Approval
+from appliance.governance.links import review_url
 from appliance.governance.policies.decision import Decision, ToolAction
 from appliance.governance.subjects import Subject
 from appliance.monitor import audit
@@ -28,6 +29,16 @@ _log = logging.getLogger(__name__)
 SWITCHES = "kill-switches"
 """The version of a decision that a kill switch made, before any policy was asked."""
 FAILED = "none"
+ASK_SCOPE = "approvals.request"
+_NEXT = {
+    "unasked": "ask for an approval of exactly this action (POST /api/v1/approvals, or the tool request_human_input), and send the "
+    "same again with its approval_id once it is approved",
+    "may not ask": f"this takes the scope {ASK_SCOPE}: with a key that has it as well, the call itself asks people",
+    "pending": "people are asked ({id}); send the same again with this approval_id once it is approved",
+    "approved": "it is approved ({id}); send the same again with this approval_id",
+    "rejected": "somebody has rejected it ({id}), so nobody is asked again by the call; ask for another action, or with a better "
+    "reason by POST /api/v1/approvals",
+}  # fmt: skip
 _FAULT = "a policy could not be evaluated, so the action is denied; the log has the details"
 
 
@@ -51,6 +62,9 @@ class Approvals(Protocol):
         self, scope: TenantScope, subject: Subject, action: ToolAction, decision: Decision, wish: Wish | None = None
     ) -> Approval:
         """Ask people for exactly this action."""
+
+    def find_asked(self, scope: TenantScope, subject: Subject, digest: str) -> Approval | None:
+        """What this subject has asked for the action of this digest, if asking once more would be no news."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +107,13 @@ class Governor:
         return decision
 
     def permit(
-        self, scope: TenantScope, subject: Subject, action: ToolAction, approval_id: str | None = None, held: Held | None = None
-    ) -> "Permit":
-        """Leave to do this action once.  PolicyDenied; ApprovalRequired when one is needed and none is named or held."""
+        self, scope: TenantScope, subject: Subject, action: ToolAction, approval_id: str | None = None, held: Held | None = None,
+        *, asks: bool = True,
+    ) -> "Permit":  # fmt: skip
+        """Leave to do this action once.  PolicyDenied; ApprovalRequired when one is needed and none is named or held.
+
+        Whoever calls over REST or MCP has then asked for it (`asks`), once for each action, if they may ask; RateLimited.
+        """
         decision = self.consider(scope, subject, action)
         permit = Permit(self._approvals, scope, subject, action, decision, approval_id, held)
         if decision.verdict == "allow" or (decision.verdict == "require_approval" and permit.brings_approval):
@@ -103,7 +121,14 @@ class Governor:
         db.write(permit.note)
         if decision.verdict == "deny":
             raise denied(action, decision)
-        raise approval_required(permit)
+        raise approval_required(permit, self._ask(permit) if asks else None)
+
+    def _ask(self, permit: "Permit") -> Approval | None:
+        """The request for exactly this action; None when whoever calls may ask nobody, or asks and waits by themselves."""
+        subject = permit.subject
+        if subject.via not in ("rest", "mcp") or subject.kind not in ("key", "user") or ASK_SCOPE not in permit.scope.scopes:
+            return None
+        return db.write(lambda: self._approvals.find_asked(permit.scope, subject, permit.canonical.digest) or permit.ask(Wish()))
 
 
 @dataclass(frozen=True)
@@ -254,14 +279,18 @@ def denied(action: ToolAction, decision: Decision) -> PolicyDenied:
     return PolicyDenied(f"{label_of(action)} is denied: {why}", extra={"reason": "denied", **told_of(decision)})
 
 
-def approval_required(permit: Permit) -> "ActionNeedsApproval":
-    """The refusal that an approval lifts: `extra` has what to ask for."""
+def approval_required(permit: Permit, asked: Approval | None = None) -> "ActionNeedsApproval":
+    """The refusal that an approval lifts: `extra` has what to ask for, or the request that was made."""
     why = "; ".join(permit.decision.reasons)
     message = f"{label_of(permit.action)} needs an approval{': ' if why else ''}{why}"
-    extra = {
-        "reason": "approval_required", "action_digest": permit.canonical.digest, **told_of(permit.decision),
-        "next": "ask for an approval of exactly this action, and send the same again with its approval_id once it is approved",
-    }  # fmt: skip
+    extra = {"reason": "approval_required", "action_digest": permit.canonical.digest, **told_of(permit.decision)}
+    if asked is not None:
+        extra |= {"approval_id": asked.id, "approval_status": asked.status, "review_url": review_url(permit.scope, asked.id)}
+        extra["next"] = _NEXT[asked.status].format(id=asked.id)
+    elif ASK_SCOPE in permit.scope.scopes:
+        extra["next"] = _NEXT["unasked"]
+    else:
+        extra |= {"scope": ASK_SCOPE, "next": _NEXT["may not ask"]}
     return ActionNeedsApproval(f"{message}; {extra['next']}", permit, extra)
 
 
