@@ -4,6 +4,7 @@ from . import (
     actions,
     agent_runs,
     agents,
+    alerts,
     approvals,
     bulk,
     calls,
@@ -46,7 +47,7 @@ from .docs import make_docs
 from .routing import ROUTES
 
 DOMAINS = (
-    actions, agent_runs, agents, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents,
+    actions, agent_runs, agents, alerts, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents,
     domains, dry_runs, executions, integrations, keys, kill_switches, llm, logs, oauth, policies, policy_replay, previews,
     processes, publishing, replay, retention, retry_plan, reviews, shares, skills, solutions, tenants, traffic, triggers,
     version_diff, visits, webapps, webhooks,

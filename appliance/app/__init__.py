@@ -56,6 +56,7 @@ from appliance.integrations import gate
 from appliance.llm.service import on_profile_stored
 from appliance.mcp import McpEdge, make_edge
 from appliance.monitor import metrics, webhooks
+from appliance.monitor.alerts.turning import tell_due, watch_all
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.sandbox import SandboxMetrics
 from appliance.processes import caching, suspension
@@ -97,6 +98,7 @@ from appliance.webapps.publishing import Publishing
 from appliance.webapps.visits import Visits, forget_person
 
 from .agents import Grounds, make_agents
+from .alerting import Reached, make_alerts
 from .parts import (
     authorities,
     make_formats,
@@ -206,7 +208,7 @@ def build(config: Config) -> Appliance:
         on_profile_stored(flow.answer_profile), own_domains.table.watch(),
         on_other_host(custom_hosts(own_domains.table)),
     )  # fmt: skip
-    toolbox, library = Toolbox(governor), skills.Skills(blobs)
+    toolbox, library, told = Toolbox(governor), skills.Skills(blobs), webhooks.Webhooks(sealer, egress)
     agents = make_agents(config, presence, queue, models, Grounds(toolbox, governor, actions, library))
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
@@ -216,8 +218,8 @@ def build(config: Config) -> Appliance:
         uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files),
         publications=Publications(exits), shares=Shares(exits, sealer),
         webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
-        webhooks=webhooks.Webhooks(sealer, egress), certificates=Certificates(sealer), domains=own_domains,
-        visits=visits, skills=library, tools=toolbox, agents=agents,
+        webhooks=told, alerts=make_alerts(config, flow, executor, Reached(integrations, told)),
+        certificates=Certificates(sealer), domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
     )  # fmt: skip
     add_tools(services, governor, actions)
     _gauges(services)
@@ -250,6 +252,8 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("governed-use", 3600.0, budgets.purge),
         Periodic("approvals", 10.0, expire_due),
         Periodic("approval-notices", 2.0, notices.send_due),
+        Periodic("alerts", 10.0, lambda: watch_all(services.alerts.facts)),
+        Periodic("alert-notices", 2.0, lambda: tell_due(services.alerts.reach)),
         Periodic("publishing", 2.0, services.publishing.resume),
         Periodic("blobs", 3600.0, services.blobs.collect),
         Periodic("requests", 2.0, services.requests.flush),

@@ -58,6 +58,12 @@ def health(scope: TenantScope, slug: str) -> Health:
     return Health(found.state(now), found.failures, found.reason, found.open_until, held_until)
 
 
+def failing(scope: TenantScope) -> list[str]:
+    """The integrations whose foreign system is left alone after failures, by slug."""
+    query = scope.select(CircuitRow, CircuitRow.integration_id).where(CircuitRow.open_until.is_null(False))
+    return [row.integration_id for row in query.order_by(CircuitRow.integration_id)]
+
+
 def forget(scope: TenantScope, slug: str) -> None:
     """Inside a write: settings changed, or a person saw it answer; what was learnt before says nothing more."""
     scope.delete(CircuitRow).where(CircuitRow.integration_id == slug).execute()

@@ -103,6 +103,19 @@ def read_series(scope: TenantScope, window: Window) -> Series:
     return Series(since, until, bucket, series.points, series.total, dict(top))
 
 
+def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> Summary:
+    """Everything of a kind, or of one name of it, counted from `since` (epoch ms, a whole minute) on."""
+    only, named = ("AND name = ? ", (name,)) if name is not None else ("", ())
+    total = Summary()
+    for outcome, slot, count, sum_ms in db.rows(
+        "SELECT outcome, slot, SUM(count), SUM(sum_ms) FROM tally "  # noqa: S608
+        f"WHERE tenant_id = ? AND kind = ? AND at >= ? {only}GROUP BY 1, 2",
+        (scope.tenant_id, kind, since, *named),
+    ):
+        total.add(str(outcome), int(slot), int(count), float(sum_ms))
+    return total
+
+
 def _read(scope: TenantScope, window: Window, series: Series) -> list[tuple[Any, ...]]:
     only = "AND name = ? " if window.name is not None else ""
     named = (window.name,) if window.name is not None else ()

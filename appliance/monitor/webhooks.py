@@ -26,7 +26,7 @@ __all__ = ["EVENTS", "Change", "DeliveryRow", "Spec", "WebhookRow", "Webhooks", 
 
 EVENTS = (
     "execution.succeeded", "execution.failed", "execution.waiting", "approval.requested", "integration.failing", "webapp.published",
-    "webapp.publish_failed", "domain.failing", "document.approved",
+    "webapp.publish_failed", "domain.failing", "document.approved", "alert.firing", "alert.resolved",
 )
 TEST_EVENT = "webhook.test"
 KEEP_TRYING_MS = 3 * 86_400_000
@@ -73,13 +73,13 @@ class Change:
     enabled: bool | None = None
 
 
-def emit(scope: TenantScope, event: str, describe: Callable[[], Mapping[str, Any]]) -> None:
-    """Inside the write of an event: put it in the outbox of every webhook that asked for it.
+def emit(scope: TenantScope, event: str, describe: Callable[[], Mapping[str, Any]], *, only: str | None = None) -> None:
+    """Inside the write of an event: put it in the outbox of every webhook that asked for it, or of that one alone, asked or not.
 
     `describe` gives its `data` and is called only when somebody asked; secrets in it are redacted.
     """
     active = db.rows("SELECT id, events FROM webhook WHERE tenant_id = ? AND state = 'active'", (scope.tenant_id,))
-    wanted = [str(webhook_id) for webhook_id, events in active if event in json.loads(events)]
+    wanted = [str(each) for each, events in active if (event in json.loads(events) if only is None else each == only)]
     if not wanted:
         return
     data = describe()

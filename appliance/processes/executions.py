@@ -145,6 +145,14 @@ def insert_execution(
     return row, True
 
 
+def last_created(scope: TenantScope, process_id: str) -> int | None:
+    """When the newest kept execution of a process was created; None when there is none."""
+    ((at,),) = db.rows(
+        "SELECT MAX(created_at) FROM execution WHERE tenant_id = ? AND process_id = ?", (scope.tenant_id, process_id)
+    )
+    return None if at is None else int(at)
+
+
 def get_execution(scope: TenantScope, execution_id: str, process_id: str | None = None) -> Execution:
     """One execution (of this process); NotFound otherwise."""
     wanted = {"id": execution_id} if process_id is None else {"process_id": process_id, "id": execution_id}

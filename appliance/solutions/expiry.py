@@ -10,6 +10,7 @@ from appliance.integrations import history
 from appliance.llm import usage as llm_usage
 from appliance.monitor import audit, failures, tally, webhooks
 from appliance.monitor import logs as log_lines
+from appliance.monitor.alerts import service as alerts
 from appliance.processes import executions
 from appliance.processes.triggers import service as triggers
 from appliance.tenants import email_codes, idempotency
@@ -35,6 +36,7 @@ def delete_expired(config: Config) -> None:
     datapool.forget_history(now - keep.audit_days * day)
     llm_usage.settle_lost()
     llm_usage.purge(now - keep.audit_days * day)
+    alerts.purge(now - keep.audit_days * day)
     audit.purge(now - keep.audit_days * day)
     tally.purge(now - keep.audit_days * day)
     tally.compact()

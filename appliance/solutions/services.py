@@ -21,6 +21,7 @@ from appliance.governance.governor import Governor
 from appliance.governance.policies.service import PolicyService
 from appliance.integrations.service import Integrations
 from appliance.llm.service import LanguageModels
+from appliance.monitor.alerts.service import Alerts
 from appliance.monitor.webhooks import Webhooks
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
@@ -67,6 +68,7 @@ class Services:
     certificates: Certificates
     domains: Domains
     webhooks: Webhooks
+    alerts: Alerts
     visits: Visits
     skills: Skills
     tools: Toolbox

@@ -112,6 +112,16 @@ def list_keys(scope: TenantScope, page: PageRequest) -> Page[ApiKey]:
     return paginate(query, page, fields)
 
 
+def expiring_keys(scope: TenantScope, until: int) -> list[ApiKey]:
+    """Living keys that end before `until` (epoch ms), the earliest first, without those that were rotated already."""
+    now = clock.now_ms()
+    query = ApiKey.select().where(
+        ApiKey.tenant_id == scope.tenant_id, ApiKey.revoked_at.is_null(), ApiKey.grace_until.is_null(),
+        ApiKey.expires_at > now, ApiKey.expires_at <= until,
+    )  # fmt: skip
+    return list(query.order_by(ApiKey.expires_at, ApiKey.id))
+
+
 def get_key(scope: TenantScope, key_id: str) -> ApiKey:
     """One key of the tenant; NotFound otherwise."""
     row: ApiKey | None = ApiKey.get_or_none((ApiKey.tenant_id == scope.tenant_id) & (ApiKey.id == key_id))

@@ -67,6 +67,10 @@ def _webhook(tenant: Resources) -> str:
     return tenant.once("webhook", tenant.webhook)
 
 
+def _alert(tenant: Resources) -> str:
+    return tenant.once("alert", tenant.alert)
+
+
 def _delivery(tenant: Resources) -> str:
     return tenant.once("delivery", lambda: tenant.delivery(_webhook(tenant)))
 
@@ -74,7 +78,7 @@ def _delivery(tenant: Resources) -> str:
 _plain(
     "get_tenant", "list_members", "list_secrets", "list_keys", "list_processes", "search_executions", "list_collections",
     "list_llm_profiles", "list_connectors", "list_integrations", "search_calls", "list_webhooks", "list_kill_switches",
-    "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit",
+    "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit", "list_alerts",
     "verify_audit", "export_solution", "list_approvals",
 )  # fmt: skip
 
@@ -106,6 +110,8 @@ _about("list_firings", process_id=Resources.triggered, trigger_id=Resources.trig
 
 _about("get_webhook list_deliveries test_webhook", webhook_id=_webhook)
 _about("delete_webhook", webhook_id=Resources.webhook)
+_about("get_alert list_alert_events test_alert", alert_id=_alert)
+_about("delete_alert", alert_id=Resources.alert)
 _about("get_delivery redeliver", webhook_id=_webhook, delivery_id=_delivery)
 
 
@@ -120,6 +126,17 @@ _about("cancel_request", approval_id=Resources.request)
 @example("create_webhook")
 def _(tenant: Resources) -> Example:
     return Example(body={"url": "http://127.0.0.1:9/hook", "events": ["approval.requested"], "description": "an example"})
+
+
+@example("create_alert")
+def _(tenant: Resources) -> Example:
+    condition = {"kind": "failure_rate", "above": 99, "window": "1h", "at_least": 1000}
+    return Example(body={"name": "An example", "condition": condition, "for": "5m", "repeat": "1h"})
+
+
+@example("change_alert")
+def _(tenant: Resources) -> Example:
+    return Example({"alert_id": _alert(tenant)}, {"silenced_until": "2090-01-01T00:00:00Z"})
 
 
 @example("change_webhook")

@@ -223,6 +223,14 @@ class Resources:
         body = {"url": "http://127.0.0.1:9/hook", "events": ["approval.requested"]}
         return str(self.ask("POST", "/webhooks", body)["id"])
 
+    def alert(self) -> str:
+        """One that tells nobody but that webhook."""
+        body = {
+            "name": fresh("alert"), "condition": {"kind": "queue_age", "longer_than": "30d"},
+            "actions": [{"kind": "webhook", "webhook": self.once("webhook", self.webhook)}],
+        }  # fmt: skip
+        return str(self.ask("POST", "/logs/alerts", body)["id"])
+
     def delivery(self, webhook: str) -> str:
         """A message to that webhook."""
         return str(self.ask("POST", f"/webhooks/{webhook}/test")["id"])

@@ -174,6 +174,14 @@ def forget_certificate(tenant_id: str | None, host: str) -> None:
     CertificateRow.delete().where(CertificateRow.host == host, CertificateRow.tenant_id == tenant_id).execute()
 
 
+def expiring_hosts(scope: TenantScope, until: int) -> list[str]:
+    """The tenant's hosts whose certificate ends before `until` (epoch ms) or has ended, the earliest first."""
+    query = CertificateRow.select(CertificateRow.host).where(
+        CertificateRow.tenant_id == scope.tenant_id, CertificateRow.not_after <= until
+    )
+    return [row.host for row in query.order_by(CertificateRow.not_after, CertificateRow.host)]
+
+
 def survey() -> list[tuple[str, int | None, Problem | None, int]]:
     """Every host with a certificate or an order: until when it has one, why the last order failed, and when the next begins."""
     held = {row.host: row.not_after for row in CertificateRow.select(CertificateRow.host, CertificateRow.not_after)}

@@ -1,0 +1,100 @@
+"""Who is told of an alert: members by e-mail, webhooks, or a process that is started."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from appliance.core import clock
+from appliance.core.errors import Detail, ValidationFailed
+from appliance.core.scope import TenantScope
+
+from .judging import Turn
+
+Kind = Literal["email", "webhook", "process"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+MOST_ACTIONS = 10
+MOST_MEMBERS = 20
+OWNERS = ("role:owner",)
+# What whoever writes an alert with this action must be allowed to do without one.
+SCOPE_OF: Mapping[Kind, str] = {
+    "email": "integrations.execute", "webhook": "integrations.write", "process": "processflow.execute",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Action:
+    """One way of telling.
+
+    `email`: by `integration` to `members`, each a sign-in name or `role:<least role>`.  `webhook`: to the webhook with this id,
+    or to every one that asked for `alert.firing` and `alert.resolved`.  `process`: the published version of it is started.
+    """
+
+    kind: Kind
+    integration: str | None = None
+    members: tuple[str, ...] = ()
+    webhook: str | None = None
+    process: str | None = None
+
+    def stored(self) -> dict[str, Any]:
+        told = {"integration": self.integration, "webhook": self.webhook, "process": self.process, "members": list(self.members)}
+        return {"kind": self.kind, **{name: value for name, value in told.items() if value}}
+
+
+def read_action(stored: Mapping[str, Any]) -> Action:
+    """An action as it was stored."""
+    return Action(**{**stored, "members": tuple(stored.get("members", ()))})
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What is told: `key` is the same when it is told once more."""
+
+    key: str
+    alert_id: str
+    name: str
+    turn: Turn
+    text: str
+    condition: str
+    at: int
+
+    def data(self) -> dict[str, Any]:
+        """As webhooks and processes get it."""
+        return {
+            "alert_id": self.alert_id, "name": self.name, "turn": self.turn, "text": self.text, "condition": self.condition,
+            "at": clock.rfc3339(self.at),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How the rest of the appliance is reached.
+
+    `check` raises ValidationFailed for an action that cannot work; `send_letters` and `start_process` answer what went wrong,
+    and do nothing twice for the same key of a notice.
+    """
+
+    check: Callable[[TenantScope, Action], None]
+    send_letters: Callable[[TenantScope, Action, Notice], list[str]]
+    start_process: Callable[[TenantScope, Action, Notice], list[str]]
+
+
+def check_actions(scope: TenantScope, actions: Sequence[Action], reach: Reach) -> None:
+    """ValidationFailed with the place of what cannot work, ScopeMissing for what this actor may not do otherwise."""
+    if len(actions) > MOST_ACTIONS:
+        raise ValidationFailed(f"an alert has at most {MOST_ACTIONS} actions", pointer="/actions")
+    if sum(each.kind == "webhook" for each in actions) > 1 and any(each.kind == "webhook" and not each.webhook for each in actions):
+        raise ValidationFailed("name a webhook in each action, or have one without a name for all that asked", pointer="/actions")
+    for index, action in enumerate(actions):
+        at = f"/actions/{index}"
+        needed = {"email": action.integration, "process": action.process, "webhook": "-"}.get(action.kind)
+        if not needed:
+            name = "integration" if action.kind == "email" else "process"
+            raise ValidationFailed(f"an action {action.kind} needs {name}", pointer=f"{at}/{name}")
+        if len(action.members) > MOST_MEMBERS:
+            raise ValidationFailed(f"name at most {MOST_MEMBERS} members, or a role", pointer=f"{at}/members")
+        scope.require(SCOPE_OF[action.kind])
+        try:
+            reach.check(scope, action)
+        except ValidationFailed as error:
+            details = [Detail(at + each.pointer, each.code, each.message) for each in error.details]
+            raise ValidationFailed(error.message, details=details) from error

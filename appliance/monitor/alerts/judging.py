@@ -1,0 +1,70 @@
+"""How an alert turns: decided from what stands and what was found, without any effect."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+State = Literal["ok", "pending", "firing"]
+Turn = Literal["firing", "repeated", "resolved", "test"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where an alert stands since `since`; `told` whether anybody heard that it fires, `next_notice_at` when they hear it again."""
+
+    state: State
+    since: int
+    told: bool = False
+    next_notice_at: int | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a condition must hold before it counts, how often one is reminded (0: never), and until when nobody is told."""
+
+    for_ms: int
+    repeat_ms: int
+    silenced_until: int | None = None
+
+    def is_silenced(self, now: int) -> bool:
+        return self.silenced_until is not None and now < self.silenced_until
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Where it stands from now on, and the turn it took; `silenced` when the turn is kept and nobody is told."""
+
+    standing: Standing
+    turn: Turn | None = None
+    silenced: bool = False
+
+
+def judge(standing: Standing, holds: bool, now: int, timing: Timing) -> Verdict:
+    """What follows from finding that the condition holds, or does not.
+
+    Who is silenced while it begins to fire hears of it when the silence ends, if it fires still; of its end hears only who
+    heard of its beginning.
+    """
+    if not holds:
+        if standing.state != "firing":
+            return Verdict(standing if standing.state == "ok" else Standing("ok", now))
+        return Verdict(Standing("ok", now), "resolved", silenced=timing.is_silenced(now) or not standing.told)
+    if standing.state == "firing":
+        return _remind(standing, now, timing)
+    began = standing.since if standing.state == "pending" else now
+    if now - began < timing.for_ms:
+        return Verdict(standing if standing.state == "pending" else Standing("pending", now))
+    return Verdict(_told(Standing("firing", now), now, timing), "firing", silenced=timing.is_silenced(now))
+
+
+def _remind(standing: Standing, now: int, timing: Timing) -> Verdict:
+    if standing.next_notice_at is None or now < standing.next_notice_at:
+        return Verdict(standing)
+    if timing.is_silenced(now):
+        return Verdict(replace(standing, next_notice_at=timing.silenced_until))
+    return Verdict(_told(standing, now, timing), "repeated" if standing.told else "firing")
+
+
+def _told(standing: Standing, now: int, timing: Timing) -> Standing:
+    if timing.is_silenced(now):
+        return replace(standing, next_notice_at=timing.silenced_until)
+    return replace(standing, told=True, next_notice_at=now + timing.repeat_ms if timing.repeat_ms else None)

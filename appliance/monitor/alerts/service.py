@@ -1,0 +1,197 @@
+"""What one can do with alerts.  Every verb takes a TenantScope first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock, db, ids
+from appliance.core.errors import Conflict, NotFound, ValidationFailed
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+from appliance.monitor.failures import get_failure
+from appliance.monitor.retention import delete_older
+
+from .actions import Action, Reach, check_actions
+from .conditions import LONGEST_WINDOW, MINUTE, Condition, check_condition
+from .measuring import Facts, Finding, measure
+from .models import AlertEventRow, AlertRow
+from .turning import actions_of, add_event, condition_of
+
+__all__ = ["AlertEventRow", "AlertRow", "Alerts", "Change", "Spec"]
+
+MOST_ALERTS = 100
+LONGEST_NAME = 200
+SHORTEST_REPEAT = 5 * MINUTE
+_AUDITED = ("name", "condition", "enabled", "silenced_until")
+LONGEST_SILENCE = 366 * 86_400_000
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What an alert is to be: `for_ms` is how long the condition must hold, `repeat_ms` how often one is reminded (0: never)."""
+
+    name: str
+    condition: Condition
+    actions: Sequence[Action] = ()
+    for_ms: int = 0
+    repeat_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to be different; None leaves a thing as it is.  `silenced_until` 0 ends a silence."""
+
+    name: str | None = None
+    condition: Condition | None = None
+    actions: Sequence[Action] | None = None
+    for_ms: int | None = None
+    repeat_ms: int | None = None
+    enabled: bool | None = None
+    silenced_until: int | None = None
+
+
+class Alerts:
+    """The verbs; what is found and who is told is asked of the rest of the appliance."""
+
+    def __init__(self, facts: Facts, reach: Reach) -> None:
+        self.facts, self.reach = facts, reach
+
+    def create_alert(self, scope: TenantScope, spec: Spec) -> AlertRow:
+        """Look at a condition from now on.  ValidationFailed, ScopeMissing, Conflict."""
+        self._check(scope, spec)
+        alert_id, now = ids.new("alr"), clock.now_ms()
+
+        def insert() -> AlertRow:
+            if scope.select(AlertRow).count() >= MOST_ALERTS:
+                raise Conflict(f"a tenant has at most {MOST_ALERTS} alerts; delete one that is no longer needed")
+            scope.insert(
+                AlertRow, id=alert_id, name=spec.name, condition=spec.condition.members(),
+                actions=[each.stored() for each in spec.actions], for_ms=spec.for_ms, repeat_ms=spec.repeat_ms, enabled=True,
+                silenced_until=None, state="ok", since=now, turn=0, told=False, next_notice_at=None, problem=None, armed_at=now,
+                revision=1, created_at=now, created_by=scope.actor, updated_at=now,
+            )  # fmt: skip
+            audit.record(scope, "alert.create", alert_id, {"name": spec.name, "condition": spec.condition.members()})
+            return scope.get(AlertRow, id=alert_id)
+
+        return db.write(insert)
+
+    def list_alerts(self, scope: TenantScope, page: PageRequest) -> Page[AlertRow]:
+        """The tenant's alerts by name."""
+        return paginate(scope.select(AlertRow), page, {"name": AlertRow.name, "id": AlertRow.id}, default="name")
+
+    def get_alert(self, scope: TenantScope, alert_id: str) -> AlertRow:
+        """One alert; NotFound."""
+        return scope.get(AlertRow, id=alert_id)
+
+    def list_events(self, scope: TenantScope, alert_id: str, page: PageRequest) -> Page[AlertEventRow]:
+        """The turns of one alert, the latest first; NotFound."""
+        scope.get(AlertRow, id=alert_id)
+        query = scope.select(AlertEventRow).where(AlertEventRow.alert_id == alert_id)
+        return paginate(query, page, {"at": AlertEventRow.at, "id": AlertEventRow.id}, default="-at")
+
+    def look(self, scope: TenantScope, row: AlertRow) -> Finding:
+        """What its condition finds now, without any effect."""
+        return measure(scope, condition_of(row), self.facts, row.armed_at)
+
+    def change_alert(self, scope: TenantScope, alert_id: str, change: Change) -> AlertRow:
+        """Change, silence, enable or disable an alert.  One that fires and is disabled, or given another condition, is
+        resolved.  NotFound, and the errors of `create_alert`."""
+        old = self.get_alert(scope, alert_id)
+        self._check(scope, _changed(old, change))
+        now = clock.now_ms()
+        if change.silenced_until is not None and change.silenced_until > now + LONGEST_SILENCE:
+            raise ValidationFailed("an alert is silenced for a year at most", pointer="/silenced_until")
+
+        def update() -> AlertRow:
+            row = scope.get(AlertRow, id=alert_id)
+            changes = _columns(change) | {"updated_at": now, "revision": row.revision + 1}
+            begins_anew = change.condition is not None or (change.enabled is not None and change.enabled != row.enabled)
+            if begins_anew:
+                if row.state == "firing":
+                    add_event(scope, row, "resolved", f"changed or switched off by {scope.actor}", silenced=not row.told)
+                changes |= {
+                    "state": "ok", "since": now, "told": False, "next_notice_at": None, "problem": None, "armed_at": now,
+                    "turn": row.turn + (row.state == "firing"),
+                }  # fmt: skip
+            elif change.silenced_until is not None and row.state == "firing":
+                changes["next_notice_at"] = _next_notice(row, change.silenced_until, now)
+            scope.update(AlertRow, **changes).where(AlertRow.id == alert_id).execute()
+            told: dict[str, Any] = {name: changes[name] for name in _AUDITED if name in changes}
+            audit.record(scope, "alert.change", alert_id, told)
+            return scope.get(AlertRow, id=alert_id)
+
+        return db.write(update)
+
+    def delete_alert(self, scope: TenantScope, alert_id: str) -> None:
+        """Delete an alert with its history; what was not told yet is not told.  NotFound."""
+
+        def delete() -> None:
+            row = scope.get(AlertRow, id=alert_id)
+            scope.delete(AlertRow).where(AlertRow.id == alert_id).execute()
+            audit.record(scope, "alert.delete", alert_id, {"name": row.name})
+
+        db.write(delete)
+
+    def send_test(self, scope: TenantScope, alert_id: str) -> AlertEventRow:
+        """Tell everybody who would be told that this is a test; silence or state do not matter.  NotFound, Conflict."""
+
+        def add() -> AlertEventRow:
+            row = scope.get(AlertRow, id=alert_id)
+            if not row.actions:
+                raise Conflict("this alert tells nobody; give it an action first")
+            event_id = add_event(scope, row, "test", "somebody tries out who is told", silenced=False)
+            scope.update(AlertRow, turn=row.turn + 1, revision=row.revision + 1).where(AlertRow.id == alert_id).execute()
+            audit.record(scope, "alert.test", alert_id)
+            return scope.get(AlertEventRow, id=event_id)
+
+        return db.write(add)
+
+    def _check(self, scope: TenantScope, spec: Spec) -> None:
+        if not 1 <= len(spec.name.strip()) <= LONGEST_NAME:
+            raise ValidationFailed(f"name must have 1 to {LONGEST_NAME} characters", pointer="/name")
+        check_condition(spec.condition)
+        if not 0 <= spec.for_ms <= LONGEST_WINDOW:
+            raise ValidationFailed("for must be between 0s and 30d", pointer="/for")
+        if spec.repeat_ms and not SHORTEST_REPEAT <= spec.repeat_ms <= LONGEST_WINDOW:
+            raise ValidationFailed("repeat must be between 5m and 30d, or 0s for never", pointer="/repeat")
+        if spec.condition.failure is not None:
+            try:
+                get_failure(scope, spec.condition.failure)
+            except NotFound as error:
+                raise ValidationFailed(error.message, pointer="/condition/failure") from error
+        check_actions(scope, spec.actions, self.reach)
+
+
+def purge(before_ms: int) -> int:
+    """Delete every tenant's turns of alerts from before `before_ms`; answers how many."""
+    return delete_older("alert_event", "id", "at", before_ms)
+
+
+def _changed(row: AlertRow, change: Change) -> Spec:
+    return Spec(
+        row.name if change.name is None else change.name,
+        condition_of(row) if change.condition is None else change.condition,
+        actions_of(row) if change.actions is None else change.actions,
+        row.for_ms if change.for_ms is None else change.for_ms,
+        row.repeat_ms if change.repeat_ms is None else change.repeat_ms,
+    )
+
+
+def _columns(change: Change) -> dict[str, Any]:
+    plain = ("name", "for_ms", "repeat_ms", "enabled")
+    columns: dict[str, Any] = {name: value for name in plain if (value := getattr(change, name)) is not None}
+    if change.condition is not None:
+        columns["condition"] = change.condition.members()
+    if change.actions is not None:
+        columns["actions"] = [each.stored() for each in change.actions]
+    if change.silenced_until is not None:
+        columns["silenced_until"] = change.silenced_until or None
+    return columns
+
+
+def _next_notice(row: AlertRow, silenced_until: int, now: int) -> int | None:
+    """When whoever waits for this firing alert hears of it: nobody who heard already and wants no reminder."""
+    if row.told and not row.repeat_ms:
+        return None
+    return max(silenced_until, row.next_notice_at or 0, now) if row.told else max(silenced_until, now)

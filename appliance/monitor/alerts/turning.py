@@ -1,0 +1,147 @@
+"""The two rounds of alerts: every condition is looked at and its turns are kept, then whoever is to be told is told.
+
+A turn is kept once, whatever process found it, by the revision of its alert; a webhook hears of it from the same transaction,
+members and processes from the event that was kept with it, under its id, until they were told.
+"""
+
+import logging
+from functools import partial
+
+from appliance.core import clock, db, ids
+from appliance.core.errors import ApplianceError, Draining, Overloaded, StorageFull
+from appliance.core.scope import TenantScope
+from appliance.monitor import webhooks
+from appliance.monitor.logs import Line, write_lines
+from appliance.monitor.storable import storable_text
+
+from .actions import Action, Notice, Reach, read_action
+from .conditions import Condition, describe
+from .judging import Standing, Timing, Turn, Verdict, judge
+from .measuring import Facts, measure
+from .models import AlertEventRow, AlertRow
+
+log = logging.getLogger(__name__)
+TELL_AT_ONCE = 100
+_TEXT_BYTES = 2 << 10
+_LATER = (Draining, Overloaded, StorageFull)
+
+
+def condition_of(row: AlertRow) -> Condition:
+    return Condition(**row.condition)
+
+
+def actions_of(row: AlertRow) -> list[Action]:
+    return [read_action(each) for each in row.actions]
+
+
+def watch_all(facts: Facts) -> int:
+    """Look at every enabled alert of every tenant; answers how many turns were kept."""
+    found = db.rows("SELECT tenant_id, id FROM alert WHERE enabled = ? ORDER BY tenant_id, id", (True,))
+    turns = 0
+    for tenant_id, alert_id in found:
+        scope = TenantScope(str(tenant_id), "system")
+        try:
+            turns += watch_alert(scope, str(alert_id), facts)
+        except Exception:  # one that cannot be looked at must not hide the others
+            log.exception("the alert %s was not looked at; it is tried again", alert_id)
+    return turns
+
+
+def watch_alert(scope: TenantScope, alert_id: str, facts: Facts) -> bool:
+    """Look at one alert and keep what follows; whether it took a turn that this call kept."""
+    row = scope.find(AlertRow, id=alert_id)
+    if row is None or not row.enabled:
+        return False
+    try:
+        finding = measure(scope, condition_of(row), facts, row.armed_at)
+    except ApplianceError as error:
+        if row.problem != error.message:
+            db.write(partial(_note_problem, scope, row, error.message))
+        return False
+    standing = Standing(row.state, row.since, bool(row.told), row.next_notice_at)
+    timing = Timing(row.for_ms, row.repeat_ms, row.silenced_until)
+    verdict = judge(standing, finding.holds, clock.now_ms(), timing)
+    if verdict.standing == standing and verdict.turn is None and row.problem is None:
+        return False
+    return db.write(partial(_keep, scope, row, verdict, finding.text))
+
+
+def _keep(scope: TenantScope, row: AlertRow, verdict: Verdict, text: str) -> bool:
+    """Inside a write: the turn with what follows from it, unless somebody else has changed the alert since it was read."""
+    stands = verdict.standing
+    changes = {
+        "state": stands.state, "since": stands.since, "told": stands.told, "next_notice_at": stands.next_notice_at, "problem": None,
+        "turn": row.turn + (verdict.turn is not None), "revision": row.revision + 1,
+    }  # fmt: skip
+    unchanged = (AlertRow.id == row.id) & (AlertRow.revision == row.revision)
+    if not scope.update(AlertRow, **changes).where(unchanged).execute() or verdict.turn is None:
+        return False
+    add_event(scope, row, verdict.turn, text, silenced=verdict.silenced)
+    return True
+
+
+def _note_problem(scope: TenantScope, row: AlertRow, message: str) -> None:
+    changes = {"problem": storable_text(message, _TEXT_BYTES), "revision": row.revision + 1}
+    scope.update(AlertRow, **changes).where((AlertRow.id == row.id) & (AlertRow.revision == row.revision)).execute()
+
+
+def add_event(scope: TenantScope, row: AlertRow, turn: Turn, text: str, *, silenced: bool) -> str:
+    """Inside a write: keep the next turn of an alert, and let webhooks hear of it; answers the event's id."""
+    now, event_id = clock.now_ms(), ids.new("ale")
+    actions = actions_of(row)
+    is_told = silenced or not any(each.kind != "webhook" for each in actions)
+    text = storable_text(text, _TEXT_BYTES)
+    scope.insert(
+        AlertEventRow, id=event_id, alert_id=row.id, turn=row.turn + 1, kind=turn, at=now, text=text, silenced=silenced,
+        told_at=now if is_told else None, problems=[],
+    )  # fmt: skip
+    if turn != "test":
+        level = "info" if turn == "resolved" else "warn"
+        fields = {"alert_id": row.id, "turn": turn, "silenced": silenced}
+        write_lines(scope, [Line(now, level, "alert", f"{row.name}: {turn}: {text}", fields)])
+    if not silenced:
+        notice = _notice(row, event_id, turn, text, now)
+        for only in {each.webhook for each in actions if each.kind == "webhook"}:
+            webhooks.emit(scope, "alert.resolved" if turn == "resolved" else "alert.firing", notice.data, only=only)
+    return event_id
+
+
+def _notice(row: AlertRow, event_id: str, turn: Turn, text: str, at: int) -> Notice:
+    return Notice(f"alert/{event_id}", row.id, row.name, turn, text, describe(condition_of(row)), at)
+
+
+def tell_due(reach: Reach) -> int:
+    """Tell members and processes of the turns they were not told of yet, the oldest first; answers how many turns."""
+    untold = db.rows("SELECT tenant_id, id FROM alert_event WHERE told_at IS NULL ORDER BY id LIMIT ?", (TELL_AT_ONCE,))
+    told = 0
+    for tenant_id, event_id in untold:
+        try:
+            told += _tell(TenantScope(str(tenant_id), "system"), str(event_id), reach)
+        except _LATER as error:
+            log.warning("of the turn %s of an alert not everybody was told; it is tried again: %s", event_id, error.message)
+    return told
+
+
+def _tell(scope: TenantScope, event_id: str, reach: Reach) -> int:
+    """Whoever was told before is not told again: the key says so, should we be stopped before the note."""
+    event = scope.find(AlertEventRow, id=event_id)
+    row = scope.find(AlertRow, id=event.alert_id) if event is not None else None
+    if event is None or row is None or event.told_at is not None:
+        return 0
+    notice = _notice(row, event.id, event.kind, event.text, event.at)
+    problems: list[str] = []
+    for action in actions_of(row):
+        if action.kind == "email":
+            problems += reach.send_letters(scope, action, notice)
+        elif action.kind == "process":
+            problems += reach.start_process(scope, action, notice)
+    db.write(partial(_note_told, scope, row, event.id, [storable_text(each, _TEXT_BYTES) for each in problems]))
+    return 1
+
+
+def _note_told(scope: TenantScope, row: AlertRow, event_id: str, problems: list[str]) -> None:
+    untold = (AlertEventRow.id == event_id) & AlertEventRow.told_at.is_null()
+    changed = scope.update(AlertEventRow, told_at=clock.now_ms(), problems=problems).where(untold).execute()
+    if changed and problems:
+        lines = [Line(clock.now_ms(), "error", "alert", f"{row.name}: {each}", {"alert_id": row.id}) for each in problems]
+        write_lines(scope, lines)

@@ -1,0 +1,127 @@
+"""Alerts over HTTP, and what they do in the appliance: letters, processes, webhooks, each once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from quart import Quart
+
+from appliance.api import make_blueprint
+from appliance.app import Appliance, build
+from appliance.core import clock, db
+from appliance.core.config import load_config
+from appliance.core.scope import TenantScope
+from appliance.integrations.service import Spec as IntegrationSpec
+from appliance.monitor.alerts import turning
+from appliance.monitor.alerts.models import AlertEventRow
+from appliance.processes import versions
+from appliance.processes.models import Execution
+from appliance.tenants import people, service
+from tests.monitor.test_api import Api
+
+WAITS = {"kind": "queue_age", "longer_than": "10m"}
+TELL = {"id": "tell", "input": {"type": "object", "required": ["alert"]}, "steps": [{"id": "pause", "wait": {"for": "1m"}}]}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Appliance]:
+    """The appliance opens its own; its workers are never started."""
+    appliance = build(load_config(environment={}, flags={"storage.data": str(tmp_path)}))
+    yield appliance
+    appliance.services.threads.shutdown()
+    appliance.presence.close()
+    db.close_database()
+
+
+@pytest.fixture
+def api(database: Appliance) -> Api:
+    app = Quart(__name__)
+    app.register_blueprint(make_blueprint(database.services))
+    return Api(app, database.services)
+
+
+def publish(api: Api, scope: TenantScope) -> None:
+    scope = service.system_scope(scope.tenant_id)
+    versions.save_draft(scope, "tell", versions.Draft(TELL, {}))
+    api.services.processes.publish_process(scope, "tell", versions.PublishRequest())
+
+
+async def test_an_alert_is_made_read_changed_and_deleted(api: Api, acme: TenantScope, other: TenantScope) -> None:
+    _, key = api.key(acme)
+    body = {"name": "Queue", "condition": WAITS, "for": "5m", "repeat": "1h"}
+    made = await api.ask(key, "POST", "/logs/alerts", body, 201)
+    at = f"/logs/alerts/{made['id']}"
+    assert {name: made[name] for name in ("name", "condition", "for", "repeat", "state", "enabled", "says")} == {
+        **body, "state": "ok", "enabled": True, "says": "an execution waits for its turn longer than 10m",
+    }  # fmt: skip
+    assert made["now"] == "the oldest execution has waited 0 ms, at most 10m allowed"
+    assert await api.ask(key, "GET", at) == made
+    silenced = await api.ask(key, "PATCH", at, {"silenced_until": "2090-01-01T00:00:00Z"})
+    assert silenced["silenced_until"] == "2090-01-01T00:00:00.000Z"
+    assert "silenced_until" not in await api.ask(key, "PATCH", at, {"silenced_until": None, "name": "Q"})
+    assert [each["name"] for each in await api.ask(key, "GET", "/logs/alerts")] == ["Q"]
+    assert await api.ask(key, "GET", f"{at}/history") == []
+    stranger = api.key(other)[1]
+    assert await api.ask(stranger, "GET", at, status=404) == "not_found"
+    assert await api.ask(stranger, "GET", "/logs/alerts") == []
+    assert await api.ask(api.key(acme, "logs.read")[1], "POST", "/logs/alerts", body, 403) == "scope_missing"
+    assert await api.ask(key, "DELETE", at) == {"deleted": made["id"]}
+    assert await api.ask(key, "GET", at, status=404) == "not_found"
+
+
+async def test_an_action_that_cannot_work_is_refused_where_it_stands(api: Api, acme: TenantScope) -> None:
+    _, key = api.key(acme)
+    wrong = (
+        {"kind": "process"}, {"kind": "process", "process": "nowhere"}, {"kind": "webhook", "webhook": "whk_none"},
+        {"kind": "email", "integration": "nowhere"},
+    )  # fmt: skip
+    for action in wrong:
+        body = {"name": "Queue", "condition": WAITS, "actions": [action]}
+        assert await api.ask(key, "POST", "/logs/alerts", body, 422) == "validation_failed"
+    narrow = api.key(acme, "processflow.write", "logs.read")[1]
+    publish(api, acme)
+    body = {"name": "Queue", "condition": WAITS, "actions": [{"kind": "process", "process": "tell"}]}
+    assert await api.ask(narrow, "POST", "/logs/alerts", body, 403) == "scope_missing"
+
+
+async def test_a_turn_starts_a_process_and_sends_letters_once_however_often_it_is_told(api: Api, acme: TenantScope) -> None:
+    _, key = api.key(acme)
+    publish(api, acme)
+    settings = {"smtp_host": "127.0.0.1", "smtp_port": 9, "smtp_tls": "off", "from": "shop@firma.example"}
+    everything = service.system_scope("acme", "user:usr_1")
+    api.services.integrations.create_integration(everything, "post", IntegrationSpec("email", settings))
+    for login, role in (("ann@firma.example", "owner"), ("bob@firma.example", "viewer")):
+        people.create_user(login, "a sentence to remember")
+        people.add_member(everything, login, role)
+    actions = [{"kind": "process", "process": "tell"}, {"kind": "email", "integration": "post", "members": ["role:owner"]}]
+    body = {"name": "Unused", "condition": {"kind": "expiring", "window": "365d"}, "actions": actions}
+    made = await api.ask(key, "POST", "/logs/alerts", body, 201)
+    assert turning.watch_all(api.services.alerts.facts) == 1
+    for _ in range(2):
+        assert turning.tell_due(api.services.alerts.reach) == 1
+        untold = everything.update(AlertEventRow, told_at=None)
+        db.write(untold.execute)  # as if it had been stopped before the note
+    (started,) = list(everything.select(Execution))
+    (event,) = await api.ask(key, "GET", f"/logs/alerts/{made['id']}/history")
+    assert started.input["alert"] == {
+        "alert_id": made["id"], "name": "Unused", "turn": "firing", "text": event["text"], "condition": made["says"],
+        "at": event["at"],
+    }  # fmt: skip
+    assert event["problems"] == []
+    ((letter,),) = db.rows("SELECT input FROM integration_call WHERE tenant_id = ?", ("acme",))
+    assert "ann@firma.example" in letter
+    assert f"/console/alerts/{made['id']}" in letter
+    assert clock.parse_rfc3339(event["at"]) <= clock.now_ms()
+
+
+async def test_what_an_alert_cannot_do_any_more_is_told_in_its_history(api: Api, acme: TenantScope) -> None:
+    _, key = api.key(acme)
+    publish(api, acme)
+    body = {"name": "Queue", "condition": WAITS, "actions": [{"kind": "process", "process": "tell"}]}
+    made = await api.ask(key, "POST", "/logs/alerts", body, 201)
+    versions.delete_process(service.system_scope("acme"), "tell")
+    tried = await api.ask(key, "POST", f"/logs/alerts/{made['id']}/test", status=202)
+    assert tried["turn"] == "test"
+    assert turning.tell_due(api.services.alerts.reach) == 1
+    (event,) = await api.ask(key, "GET", f"/logs/alerts/{made['id']}/history")
+    assert event["problems"] == ["tell was not started: there is no process 'tell' here"]
