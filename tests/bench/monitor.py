@@ -1,0 +1,123 @@
+"""How long the Monitor's figures and the search of log lines take over a million executions and a million lines.
+
+    python -m tests.bench.monitor [--lines] [DATABASE_URL]
+
+The counters are made as a month of executions would leave them, and compacted by the product's own verb.
+"""
+
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+
+from appliance.core import clock, db
+from appliance.core.migrations import migrate
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.monitor import analytics, logs, tally
+from appliance.monitor.analytics import Window
+from appliance.monitor.logs import LineFilter
+from appliance.tenants import service as tenants
+
+EXECUTIONS = 1_000_000
+LINES = 1_000_000
+PROCESSES = 20
+ROUNDS = 5
+DAYS = 30
+MINUTE, DAY = 60_000, 86_400_000
+SPANS = {"15m": 15 * MINUTE, "1h": 60 * MINUTE, "24h": DAY, "7d": 7 * DAY, "30d": 30 * DAY}
+_CHUNK = 10_000
+_ADD = "INSERT INTO tally (tenant_id, kind, at, name, outcome, slot, count, sum_ms) VALUES "
+
+
+def main() -> None:
+    arguments = [each for each in sys.argv[1:] if each != "--lines"]
+    with tempfile.TemporaryDirectory(prefix="gos-bench-") as folder:
+        db.open_database(arguments[0] if arguments else f"sqlite:///{folder}/gos.db")
+        migrate()
+        tenants.create_tenant("bench", "Bench")
+        try:
+            measure_counters(tenants.system_scope("bench"))
+            if "--lines" in sys.argv:
+                measure_lines(tenants.system_scope("bench"))
+        finally:
+            db.close_database()
+
+
+def measure_counters(scope: TenantScope) -> None:
+    """The series of every span, after a month of executions."""
+    fill_counters(scope)
+    ((rows,),) = db.rows("SELECT COUNT(*) FROM tally")
+    tally.compact()
+    ((kept,),) = db.rows("SELECT COUNT(*) FROM tally")
+    print(f"{EXECUTIONS} executions in {rows} rows of counters, {kept} once compacted")
+    now = clock.now_ms()
+    for name, span in SPANS.items():
+        tell(f"series of {name}", partial(analytics.read_series, scope, Window(now - span, now + 1)))
+    tell("series of 30d of one process", partial(analytics.read_series, scope, Window(now - 30 * DAY, now + 1, name="process-3")))
+
+
+def fill_counters(scope: TenantScope) -> None:
+    """Executions spread over the days of a month, each process with its own usual duration."""
+    chance, now = random.Random(7), clock.now_ms()
+    counted: dict[tuple[int, str, str, int], list[float]] = {}
+    for _ in range(EXECUTIONS):
+        number = int(chance.paretovariate(1.2)) % PROCESSES
+        took = chance.lognormvariate(5 + number / 5, 0.8)
+        at = (now - int(chance.random() * DAYS * DAY)) // MINUTE * MINUTE
+        outcome = "failed" if chance.random() < 0.02 else "succeeded"
+        entry = counted.setdefault((at, f"process-{number}", outcome, tally.slot_of(took)), [0, 0.0])
+        entry[0] += 1
+        entry[1] += took
+    rows = [(scope.tenant_id, "execution", *key, int(count), total) for key, (count, total) in counted.items()]
+    for start in range(0, len(rows), _CHUNK):
+        part = rows[start : start + _CHUNK]
+        places = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * len(part))
+        db.write(partial(db.execute, _ADD + places, tuple(value for row in part for value in row)))
+
+
+def measure_lines(scope: TenantScope) -> None:
+    """Searches of log lines, of words that are frequent, rare and not there."""
+    fill_lines(scope)
+    now = clock.now_ms()
+    for name, wanted in {
+        "the newest lines": LineFilter(),
+        "errors and above": LineFilter(level="error"),
+        "of one execution": LineFilter(execution_id="exe_777"),
+        "a frequent text": LineFilter(text="order"),
+        "a rare text": LineFilter(text="needle-77"),
+        "a text that is not there, in a day": LineFilter(text="nowhere", since=now - DAY),
+        "a text that is not there": LineFilter(text="nowhere"),
+    }.items():
+        tell(name, partial(logs.list_lines, scope, wanted, PageRequest(100)))
+
+
+def fill_lines(scope: TenantScope) -> None:
+    chance, now = random.Random(7), clock.now_ms()
+    values = "(?, ?, ?, ?, ?, ?, ?, ?)"
+    add = "INSERT INTO log_line (tenant_id, at, level, source, message, fields, execution_id, process_id) VALUES "
+    for start in range(0, LINES, _CHUNK):
+        flat: list[object] = []
+        for number in range(start, start + _CHUNK):
+            at = now - (LINES - number) * (DAYS * DAY // LINES)
+            level = 40 if chance.random() < 0.01 else 20
+            message = f"order {number} was taken" if number % 2 else f"customer {number} was greeted"
+            needle = "needle-77" if number == LINES // 4 else ""
+            flat += (scope.tenant_id, at, level, "step", message + needle, '{"n":1}', f"exe_{number // 10}", "process-1")
+        db.write(partial(db.execute, add + ", ".join([values] * _CHUNK), tuple(flat)))
+
+
+def tell(what: str, ask: Callable[[], object]) -> None:
+    """The median of a few rounds."""
+    took = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        ask()
+        took.append((time.perf_counter() - began) * 1000)
+    print(f"{what:40} {sorted(took)[ROUNDS // 2]:9.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
