@@ -55,7 +55,7 @@ from appliance.hooks import make_hooks
 from appliance.integrations import gate
 from appliance.llm.service import on_profile_stored
 from appliance.mcp import McpEdge, make_edge
-from appliance.monitor import metrics, webhooks
+from appliance.monitor import metrics, rollup, webhooks
 from appliance.monitor.alerts.turning import tell_due, watch_all
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.sandbox import SandboxMetrics
@@ -252,6 +252,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("governed-use", 3600.0, budgets.purge),
         Periodic("approvals", 10.0, expire_due),
         Periodic("approval-notices", 2.0, notices.send_due),
+        Periodic("sums", 60.0, rollup.roll_up),
         Periodic("alerts", 10.0, lambda: watch_all(services.alerts.facts)),
         Periodic("alert-notices", 2.0, lambda: tell_due(services.alerts.reach)),
         Periodic("publishing", 2.0, services.publishing.resume),

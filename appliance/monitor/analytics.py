@@ -3,12 +3,13 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.errors import InvalidRequest
 from appliance.core.scope import TenantScope
 
+from . import rollup
 from .tally import DAY, HOUR, MINUTE, RESOLUTIONS, percentile
 
 Kind = Literal["execution", "step", "integration"]
@@ -93,37 +94,33 @@ def read_series(scope: TenantScope, window: Window) -> Series:
             pointer="/bucket",
         )
     series = Series(since, until, bucket, [(at, Summary()) for at in range(since, until, bucket)], Summary(), {})
+    for piece in rollup.pieces(scope, window.kind, since, until, bucket):
+        for index, outcome, slot, count, sum_ms in rollup.read(scope, window.kind, window.name, piece, (since, bucket)):
+            numbers = (str(outcome), int(slot), int(count), float(sum_ms))
+            series.points[int(index)][1].add(*numbers)
+            series.total.add(*numbers)
+    if window.name is not None:
+        names = {window.name: series.total} if series.total.count else {}
+    else:
+        names = _read_names(scope, window.kind, since, until)
+    return Series(since, until, bucket, series.points, series.total, names)
+
+
+def _read_names(scope: TenantScope, kind: Kind, since: int, until: int) -> dict[str, Summary]:
     names: dict[str, Summary] = defaultdict(Summary)
-    for name, index, outcome, slot, count, sum_ms in _read(scope, window, series):
-        numbers = (str(outcome), int(slot), int(count), float(sum_ms))
-        series.points[int(index)][1].add(*numbers)
-        series.total.add(*numbers)
-        names[str(name)].add(*numbers)
-    top = sorted(names.items(), key=lambda item: (-item[1].count, item[0]))[:_TOP_NAMES]
-    return Series(since, until, bucket, series.points, series.total, dict(top))
+    for piece in rollup.pieces(scope, kind, since, until, DAY):
+        for name, outcome, slot, count, sum_ms in rollup.read_names(scope, kind, piece):
+            names[str(name)].add(str(outcome), int(slot), int(count), float(sum_ms))
+    return dict(sorted(names.items(), key=lambda item: (-item[1].count, item[0]))[:_TOP_NAMES])
 
 
 def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> Summary:
     """Everything of a kind, or of one name of it, counted from `since` (epoch ms, a whole minute) on."""
-    only, named = ("AND name = ? ", (name,)) if name is not None else ("", ())
-    total = Summary()
-    for outcome, slot, count, sum_ms in db.rows(
-        "SELECT outcome, slot, SUM(count), SUM(sum_ms) FROM tally "  # noqa: S608
-        f"WHERE tenant_id = ? AND kind = ? AND at >= ? {only}GROUP BY 1, 2",
-        (scope.tenant_id, kind, since, *named),
-    ):
-        total.add(str(outcome), int(slot), int(count), float(sum_ms))
+    until, total = clock.now_ms() // MINUTE * MINUTE + MINUTE, Summary()
+    for piece in rollup.pieces(scope, kind, since, until, DAY):
+        for _, outcome, slot, count, sum_ms in rollup.read(scope, kind, name, piece, (since, until - since)):
+            total.add(str(outcome), int(slot), int(count), float(sum_ms))
     return total
-
-
-def _read(scope: TenantScope, window: Window, series: Series) -> list[tuple[Any, ...]]:
-    only = "AND name = ? " if window.name is not None else ""
-    named = (window.name,) if window.name is not None else ()
-    return db.rows(
-        "SELECT name, (at - ?) / ?, outcome, slot, SUM(count), SUM(sum_ms) FROM tally "  # noqa: S608
-        f"WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? {only}GROUP BY 1, 2, 3, 4",
-        (series.since, series.bucket, scope.tenant_id, window.kind, series.since, series.until, *named),
-    )
 
 
 def _choose_bucket(window: Window) -> int:

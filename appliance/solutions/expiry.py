@@ -8,7 +8,7 @@ from appliance.documents import downloads, shares
 from appliance.governance import expiry as requests_to_people
 from appliance.integrations import history
 from appliance.llm import usage as llm_usage
-from appliance.monitor import audit, failures, tally, webhooks
+from appliance.monitor import audit, failures, rollup, tally, webhooks
 from appliance.monitor import logs as log_lines
 from appliance.monitor.alerts import service as alerts
 from appliance.processes import executions
@@ -39,6 +39,7 @@ def delete_expired(config: Config) -> None:
     alerts.purge(now - keep.audit_days * day)
     audit.purge(now - keep.audit_days * day)
     tally.purge(now - keep.audit_days * day)
+    rollup.purge(now - keep.audit_days * day)
     tally.compact()
     downloads.purge(now - keep.audit_days * day)
     shares.purge(now - keep.audit_days * day)
