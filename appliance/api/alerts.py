@@ -21,7 +21,7 @@ Duration = Annotated[str, Field(max_length=20, description="Such as 30s, 15m, 48
 Time = Annotated[str, Field(max_length=40, description="RFC 3339 time.")]
 
 
-class ConditionBody(Body):
+class AlertConditionBody(Body):
     """What is looked at; which members a `kind` needs is said where it is refused, and on the page of alerts."""
 
     kind: conditions.Kind
@@ -41,7 +41,7 @@ class ConditionBody(Body):
         )  # fmt: skip
 
 
-class ActionBody(Body):
+class AlertActionBody(Body):
     """Who is told.
 
     `email` by an `integration` to `members` (sign-in names, `role:<least role>`; owners when none are named). `webhook`: the one
@@ -63,8 +63,8 @@ class CreateAlert(Body):
     """`for` is how long the condition must hold before anybody is told, `repeat` how often they are reminded (`0s`: never)."""
 
     name: Name
-    condition: ConditionBody
-    actions: list[ActionBody] = Field(default_factory=list, max_length=10)
+    condition: AlertConditionBody
+    actions: list[AlertActionBody] = Field(default_factory=list, max_length=10)
     for_: Annotated[Duration, Field(alias="for")] = "0s"
     repeat: Duration = "0s"
 
@@ -73,8 +73,8 @@ class ChangeAlert(Body):
     """What is left out stays; `silenced_until: null` ends a silence. Another condition begins anew."""
 
     name: Name | None = None
-    condition: ConditionBody | None = None
-    actions: Annotated[list[ActionBody], Field(max_length=10)] | None = None
+    condition: AlertConditionBody | None = None
+    actions: Annotated[list[AlertActionBody], Field(max_length=10)] | None = None
     for_: Annotated[Duration | None, Field(alias="for")] = None
     repeat: Duration | None = None
     enabled: bool | None = None
