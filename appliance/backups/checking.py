@@ -2,8 +2,6 @@
 
 import sqlite3
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,8 +63,9 @@ def read_backup(path: Path, passphrase: str | None, folder: Path, *, keep_conten
                     raise BackupInvalid(f"the backup holds an unknown part {part.name[:80]!r}; use the release that wrote it")
             if manifest is None:
                 raise BackupInvalid(f"the backup is incomplete: its manifest is missing; {_UNLIKE}")
-            _compare(manifest, arrived, count, contents)
-            _check_database(manifest, file, count)
+            check_parts(manifest, arrived, FORMAT, "backup")
+            check_contents(manifest, count, contents)
+            check_rows(manifest, file, count)
     return Checked(manifest, folder)
 
 
@@ -89,32 +88,30 @@ def _take_content(file: sqlite3.Connection, part: Opened, folder: Path | None) -
     return found.size
 
 
-def _compare(manifest: dict[str, Any], arrived: dict[str, Part], count: int, size: int) -> None:
+def check_parts(manifest: dict[str, Any], arrived: dict[str, Part], newest: int, kind: str) -> None:
     """BackupInvalid unless the parts are those of the manifest."""
-    if manifest["format"] > FORMAT or manifest.get("kind") != "backup":
+    if manifest["format"] > newest or manifest.get("kind") != kind:
         raise BackupInvalid("the backup has a form that this release does not know; install the release that wrote it")
     expected = {each["name"]: Part(**each) for each in manifest["parts"]}
     for name in sorted(expected.keys() | arrived.keys()):
         if expected.get(name) != arrived.get(name):
             raise BackupInvalid(f"the part {name} of the backup is not what its manifest says; {_UNLIKE}")
+
+
+def check_contents(manifest: dict[str, Any], count: int, size: int) -> None:
+    """BackupInvalid unless as many contents came as the manifest says."""
     told = manifest["contents"]
     if (told["count"], told["bytes"]) != (count, size):
         raise BackupInvalid(f"the backup holds {count} contents of {told['count']}; {_UNLIKE}")
 
 
-def _check_database(manifest: dict[str, Any], file: sqlite3.Connection, count: int) -> None:
+def check_rows(manifest: dict[str, Any], file: sqlite3.Connection, count: int) -> None:
+    """BackupInvalid unless the database is whole and has the rows of the manifest."""
     check_whole(file)
-    found = count_rows(file)
+    found = {name: number for name, number in count_rows(file).items() if number or name in manifest["tables"]}
     for table in sorted(found.keys() | manifest["tables"].keys()):
         if found.get(table) != manifest["tables"].get(table):
             raise BackupInvalid(f"the table {table} in the backup has not the rows that its manifest says; {_UNLIKE}")
     missing = len(manifest["contents"]["gone"]) + len(manifest["contents"]["damaged"])
     if found.get("blob", 0) != count + missing:
         raise BackupInvalid(f"contents are missing in the backup; {_UNLIKE}")
-
-
-@contextmanager
-def database_of(checked: Checked) -> Iterator[sqlite3.Connection]:
-    """The database of a checked backup, for reading."""
-    with opened_snapshot(checked.folder / DATABASE) as file:
-        yield file

@@ -4,7 +4,8 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import count, islice
 from typing import Any, Protocol
 
 from appliance.core import db, migrations
@@ -16,6 +17,7 @@ SEARCHED = "document_text"
 ENTITIES = re.compile(r"dp_[0-9a-f]{16}")
 # What SQLite keeps beside a full-text index.
 _SHADOWS = ("_config", "_content", "_data", "_docsize", "_idx")
+_cursors = count()
 Row = tuple[Any, ...]
 Leads = Mapping[str, set[str]]
 
@@ -74,7 +76,7 @@ class ServerSource:
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
         """As `FileSource.rows`, by a cursor of the server's: the driver's own holds a whole table in memory."""
-        with db.database.connection().cursor(name="gos_copy") as cursor:
+        with db.database.connection().cursor(name=f"gos_{next(_cursors)}") as cursor:
             cursor.itersize = 2_000
             cursor.execute(db.database.obj.statement(sql), tuple(params) or None)
             for row in cursor:
@@ -95,25 +97,27 @@ def in_order(leads: Leads) -> list[str]:
     return ordered + list(left)
 
 
-def make_schema(file: sqlite3.Connection, source: Source) -> None:
-    """The schema of the source in an empty file: that of its migrations, and a table for each of its collections."""
+def make_schema(file: sqlite3.Connection, source: Source, tenant_id: str | None = None) -> None:
+    """The schema of the source in an empty file: that of its migrations, and a table for each collection, or each of a tenant."""
     ((number,),) = source.rows("SELECT max(number) FROM migration")
     for statement in migrations.statements_of_file(number):
         file.execute(statement)
-    for statement in entity_statements(source, sqlite=True):
+    for statement in entity_statements(source, sqlite=True, tenant_id=tenant_id):
         file.execute(statement)
     for table in FileSource(file.execute).tables():  # migrations fill some
         file.execute(f'DELETE FROM "{table}"')  # noqa: S608  # names of our own
 
 
-def entity_statements(source: Source, *, sqlite: bool) -> Iterator[str]:
-    """What makes the tables of the source's entities on another database."""
+def entity_statements(source: Source, *, sqlite: bool, tenant_id: str | None = None) -> Iterator[str]:
+    """What makes the tables of the source's entities, or of one tenant's, on another database."""
     if "collection" not in source.tables():
         return
     found = list(source.rows("SELECT tenant_id, name, definition, table_name FROM collection ORDER BY tenant_id, name"))
     names = {(tenant, name): table for tenant, name, _, table in found}
     later: list[str] = []
     for tenant, _, stored, table in found:
+        if tenant_id is not None and tenant != tenant_id:
+            continue
         targets = {name: other for (of, name), other in names.items() if of == tenant}
         definition = from_stored(json.loads(stored))
         yield from entity_tables.table_statements(definition, table, targets if sqlite else None, sqlite=sqlite)
@@ -122,17 +126,25 @@ def entity_statements(source: Source, *, sqlite: bool) -> Iterator[str]:
     yield from later
 
 
-def copy_to_file(source: Source, file: sqlite3.Connection, table: str) -> int:
-    """All rows of a table; answers how many."""
+@dataclass(frozen=True)
+class Of:
+    """Only the rows whose `column` has this value; `instead` replaces columns."""
+
+    column: str
+    value: str
+    instead: Mapping[str, Any] = field(default_factory=dict)
+
+
+def copy_rows(source: Source, file: sqlite3.Connection, table: str, of: Of | None = None) -> None:
+    """Rows of a table into a file that has it too."""
     columns = source.columns(table)
     listed = ", ".join(f'"{column}"' for column in columns)
+    where, params = (f' WHERE "{of.column}" = ?', (of.value,)) if of else ("", ())
+    instead = {columns.index(name): value for name, value in of.instead.items()} if of else {}
     sql = f'INSERT INTO "{table}" ({listed}) VALUES ({", ".join("?" * len(columns))})'  # noqa: S608  # names of our own
-    count = 0
-    rows = source.rows(f'SELECT {listed} FROM "{table}"')  # noqa: S608
+    rows = source.rows(f'SELECT {listed} FROM "{table}"{where}', params)  # noqa: S608
     while batch := list(islice(rows, BATCH)):
-        file.executemany(sql, batch)
-        count += len(batch)
-    return count
+        file.executemany(sql, [[instead.get(i, value) for i, value in enumerate(row)] for row in batch] if instead else batch)
 
 
 def index_words(file: sqlite3.Connection) -> None:

@@ -53,19 +53,24 @@ class Backup:
 
 
 @dataclass
-class _Contents:
+class Contents:
+    """What was written of contents; `gone` were deleted meanwhile, `damaged` are not what was put."""
+
     count: int = 0
     bytes: int = 0
     gone: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
 
+    def document(self) -> dict[str, Any]:
+        return {"count": self.count, "bytes": self.bytes, "gone": self.gone, "damaged": self.damaged}
+
 
 @dataclass(frozen=True)
-class _Stoppable:
+class Stoppable:
     """Contents that are read until the appliance is about to stop."""
 
     places: Places
-    should_stop: ShouldStop
+    should_stop: ShouldStop = never
 
     def read(self, place: str, size: int) -> Iterator[bytes]:
         for piece in self.places.read(place, 0, size):
@@ -88,7 +93,7 @@ def make_backup(config: Config, places: Places, target: Path, passphrase: str | 
         with tempfile.TemporaryDirectory(prefix=".gos-backup-", dir=target.parent) as folder:
             snapshot = Path(folder, DATABASE)
             take_snapshot(config.database_url, snapshot, should_stop)
-            stoppable = _Stoppable(places, should_stop)
+            stoppable = Stoppable(places, should_stop)
             manifest = _write_parts(config, stoppable, parts, snapshot, encrypted=passphrase is not None)
         manifest = {"format": FORMAT, "kind": "backup", "version": __version__, "made_at": clock.rfc3339(made_at), **manifest}
         parts.finish(manifest)
@@ -98,7 +103,7 @@ def make_backup(config: Config, places: Places, target: Path, passphrase: str | 
     )  # fmt: skip
 
 
-def _write_parts(config: Config, places: _Stoppable, parts: PartsWriter, snapshot: Path, *, encrypted: bool) -> dict[str, Any]:
+def _write_parts(config: Config, places: Stoppable, parts: PartsWriter, snapshot: Path, *, encrypted: bool) -> dict[str, Any]:
     wanted = (*OPEN_FILES, *(SECRET_FILES if encrypted else ()))
     with opened_snapshot(snapshot) as file:
         manifest: dict[str, Any] = {
@@ -111,11 +116,11 @@ def _write_parts(config: Config, places: _Stoppable, parts: PartsWriter, snapsho
         found = [*_files_of(config.data, wanted), *(path for path in templates if path.is_file())]
         written = [parts.add_file(DATABASE, snapshot)]
         written += [parts.add_file(f"{FILES}{path.relative_to(config.data).as_posix()}", path) for path in found]
-        contents = _write_contents(places, parts, file, snapshot.parent)
+        contents = write_contents(places, parts, file, snapshot.parent)
     return manifest | {
         "left_out": [] if encrypted else [name for name in SECRET_FILES if (config.data / name).exists()],
         "parts": [{"name": each.name, "size": each.size, "sha256": each.sha256} for each in written],
-        "contents": {"count": contents.count, "bytes": contents.bytes, "gone": contents.gone, "damaged": contents.damaged},
+        "contents": contents.document(),
     }
 
 
@@ -136,22 +141,24 @@ def _files_of(data: Path, names: tuple[str, ...]) -> Iterator[Path]:
         yield from (each for each in found if each.is_file() and not each.is_symlink())
 
 
-def hold_contents() -> None:
-    """Keep every content that is stored now from being collected for as long as a backup takes."""
-    while db.write(partial(_hold_some, clock.now_ms())) == _AT_ONCE:
+def hold_contents(tenant_id: str | None = None) -> None:
+    """Keep every content that is stored now, or a tenant's, from being collected for as long as a backup takes."""
+    while db.write(partial(_hold_some, clock.now_ms(), tenant_id)) == _AT_ONCE:
         continue
 
 
-def _hold_some(now: int) -> int:
-    found = db.rows("SELECT tenant_id, sha256 FROM blob WHERE touched_at < ? LIMIT ?", (now - _HELD_MS, _AT_ONCE))
+def _hold_some(now: int, tenant_id: str | None) -> int:
+    of, params = ("tenant_id = ? AND ", (tenant_id,)) if tenant_id else ("", ())
+    sql = f"SELECT tenant_id, sha256 FROM blob WHERE {of}touched_at < ? LIMIT ?"  # noqa: S608
+    found = db.rows(sql, (*params, now - _HELD_MS, _AT_ONCE))
     for row in found:
         db.execute("UPDATE blob SET touched_at = ? WHERE tenant_id = ? AND sha256 = ?", (now, *row))
     return len(found)
 
 
-def _write_contents(places: _Stoppable, parts: PartsWriter, file: sqlite3.Connection, folder: Path) -> _Contents:
+def write_contents(places: Stoppable, parts: PartsWriter, file: sqlite3.Connection, folder: Path) -> Contents:
     """Every content by its place; one that is not what was put is left out and named."""
-    contents = _Contents()
+    contents = Contents()
     for tenant_id, sha256, size, place in file.execute("SELECT tenant_id, sha256, size, place FROM blob ORDER BY place"):
         # Into a file first: the part must not be begun before the bytes are known to be right.
         with tempfile.SpooledTemporaryFile(max_size=8 << 20, dir=str(folder)) as spool:

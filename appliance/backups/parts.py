@@ -179,18 +179,20 @@ def parts_of(path: Path, passphrase: str | None) -> Iterator[Iterator[Opened]]:
                 zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=False) as packed,
                 tarfile.open(fileobj=cast(BinaryIO, packed), mode="r|", bufsize=PIECE) as tar,
             ):
-                yield _members(tar)
+                yield _members(tar, packed)
         except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
             raise BackupInvalid(f"{path} is damaged or incomplete; use another copy of it") from error
 
 
-def _members(tar: tarfile.TarFile) -> Iterator[Opened]:
+def _members(tar: tarfile.TarFile, packed: Any) -> Iterator[Opened]:
     while (about := tar.next()) is not None:
         tar.members.clear()  # type: ignore[attr-defined]  # it would remember every part
         name = PurePosixPath(about.name)
         if not about.isreg() or name.is_absolute() or ".." in name.parts or str(name) != about.name:
             raise BackupInvalid(f"the part {about.name[:80]!r} of the file is none that we write; do not use this file")
         yield Opened(about.name, about.size, _pieces_of(tar, about))
+    while packed.read(PIECE):  # to the end: there is the checksum
+        continue
 
 
 def _pieces_of(tar: tarfile.TarFile, about: tarfile.TarInfo) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from appliance.core import db
 from appliance.core.errors import ConfigInvalid
 
-from .copying import FileSource, copy_to_file, index_words, make_schema, open_source
+from .copying import FileSource, copy_rows, index_words, make_schema, open_source
 from .problems import BackupInvalid, ShouldStop, full_disks, never, refuse_stopping
 
 
@@ -43,7 +43,7 @@ def _copy_all(file: sqlite3.Connection, should_stop: ShouldStop) -> None:
     make_schema(file, source)
     for table in source.tables():
         refuse_stopping(should_stop)
-        copy_to_file(source, file, table)
+        copy_rows(source, file, table)
     index_words(file)
     file.execute("COMMIT")
 

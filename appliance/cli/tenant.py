@@ -7,11 +7,12 @@ from typing import Any
 from appliance.core import clock
 from appliance.tenants import service
 
+from . import transfer
 from .output import add_json, opened_store, say, show
 
 
 def add_commands(commands: Any) -> None:
-    tenant = commands.add_parser("tenant", help="add, list or delete tenants")
+    tenant = commands.add_parser("tenant", help="add, list, delete, export, import or reset tenants")
     what = tenant.add_subparsers(dest="what", required=True)
     add = what.add_parser("add", help="a new tenant")
     add.add_argument("id")
@@ -27,6 +28,7 @@ def add_commands(commands: Any) -> None:
     delete.add_argument("--force", action="store_true", help="also when documents are retained or under a legal hold")
     add_json(delete)
     delete.set_defaults(run=run_delete)
+    transfer.add_verbs(what)
     secret = commands.add_parser("secret", help="set, list or delete a tenant's secrets")
     parts = secret.add_subparsers(dest="what", required=True)
     for name, help_text, run in (("set", "read the value from standard input", run_set), ("delete", "delete one", run_unset)):

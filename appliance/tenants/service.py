@@ -79,13 +79,18 @@ def delete_tenant(tenant_id: str, *, force: bool = False) -> None:
 
     def delete() -> None:
         get_tenant(tenant_id)
-        for check in () if force else _before_delete:
-            check(system_scope(tenant_id))
-        for clean in _on_delete:
-            clean(system_scope(tenant_id))
+        clear_tenant(system_scope(tenant_id), force=force)
         Tenant.delete().where(Tenant.id == tenant_id).execute()
 
     db.write(delete)
+
+
+def clear_tenant(scope: TenantScope, *, force: bool = False) -> None:
+    """Inside a write: take away what no foreign key reaches; what must be kept refuses that, unless it is forced."""
+    for check in () if force else _before_delete:
+        check(scope)
+    for clean in _on_delete:
+        clean(scope)
 
 
 _on_delete: list[OnTenant] = []

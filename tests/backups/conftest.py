@@ -13,7 +13,7 @@ import pytest
 
 from appliance.app import open_store
 from appliance.app.parts import make_places
-from appliance.backups.copying import open_source
+from appliance.backups.copying import Source, open_source
 from appliance.backups.making import Backup, make_backup
 from appliance.backups.restoring import Restored, RestoreRequest, restore_backup
 from appliance.blobs.ownership import installation_id
@@ -118,10 +118,16 @@ def digests() -> dict[str, str]:
         source = open_source()
         for table in source.tables():
             columns = sorted(source.columns(table))
-            listed = ", ".join(f'"{column}"' for column in columns)
-            rows = sorted(repr([_plain(value) for value in row]) for row in source.rows(f'SELECT {listed} FROM "{table}"'))  # noqa: S608
+            rows = rows_of(source, table, columns)
             found[table] = f"{len(rows)} {hashlib.sha256(repr((columns, rows)).encode()).hexdigest()}"
     return found
+
+
+def rows_of(source: Source, table: str, columns: list[str], where: str = "1 = 1", *params: str) -> list[str]:
+    """The rows, the same on either kind of database."""
+    listed = ", ".join(f'"{column}"' for column in columns)
+    rows = source.rows(f'SELECT {listed} FROM "{table}" WHERE {where}', params)  # noqa: S608
+    return sorted(repr([_plain(value) for value in row]) for row in rows)
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """The appliance backs itself up when that is due, keeps what it was told to, and says how it stands."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -70,7 +71,8 @@ class _StoppingPlaces:
     """Contents whose first reading comes just as the appliance is told to stop."""
 
     def __init__(self, world: World) -> None:
-        self.places, self.stop = world.places, lambda: None
+        self.places = world.places
+        self.stop: Callable[[], None] = lambda: None
 
     def read(self, place: str, start: int, end: int) -> Any:
         self.stop()

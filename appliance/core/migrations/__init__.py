@@ -77,10 +77,10 @@ def is_begun() -> bool:
     return "migration" in db.database.get_tables()
 
 
-def statements_of_file(until: int) -> Iterator[str]:
-    """The statements that make the schema of a migration in an empty SQLite file, its ledger included and empty."""
+def statements_of_file(until: int, after: int = 0) -> Iterator[str]:
+    """The statements that bring an SQLite file, empty or with the schema of a migration, to that of another; its ledger stays."""
     yield _LEDGER
-    for migration in all_migrations()[:until]:
+    for migration in all_migrations()[after:until]:
         for statement in (*migration.statements, *migration.more[True]):
             yield statement.format(**_TYPES[True])
 

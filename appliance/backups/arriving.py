@@ -1,0 +1,233 @@
+"""The import of a tenant's export: checked as a whole first, then written in one transaction."""
+
+import secrets
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from appliance.blobs.service import Places
+from appliance.core import clock, db, ids, migrations
+from appliance.core.errors import AlreadyExists
+from appliance.core.loading import insert_rows, references_later
+from appliance.core.scope import TenantScope
+from appliance.datapool import tables as entity_tables
+from appliance.monitor import audit
+from appliance.monitor.models import AuditChain, AuditEntry
+from appliance.tenants import people, service
+
+from .checking import check_contents, check_parts, check_rows, refuse_newer
+from .copying import SEARCHED, FileSource, entity_statements
+from .holdings import NUMBERED, TAKEN
+from .leaving import FORMAT, KIND, TENANT_DATABASE
+from .making import CONTENTS
+from .parts import MANIFEST, Opened, Part, keep_part, parts_of, read_manifest, read_small
+from .problems import BackupInvalid, full_disks
+from .settling import Resealing, settle
+from .snapshots import opened_snapshot, schema_number
+
+Names = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """`name` is the tenant's new id, None for its own; with `active` its triggers go on firing."""
+
+    path: Path
+    passphrase: str | None = None
+    name: str | None = None
+    active: bool = False
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What has arrived, and what has to be given again."""
+
+    tenant_id: str
+    manifest: dict[str, Any]
+    paused: int
+    strangers: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(self.manifest["tables"].values())
+
+
+def import_tenant(places: Places, resealing: Resealing, request: ImportRequest, room: Path) -> Imported:
+    """Make a tenant of an export, in the open database; as a whole or not at all.
+
+    Ids stay as they are.  What was under way is ended as cancelled, because it may go on where it came from; triggers pause
+    unless the request says otherwise.  AlreadyExists, BackupInvalid, StorageFull.
+    """
+    with tempfile.TemporaryDirectory(prefix=".gos-import-", dir=room) as folder, full_disks():
+        manifest = _unpack(request, Path(folder))
+        tenant_id = ids.check_slug(request.name or manifest["tenant"]["id"], pointer="/name", longest=24)
+        _refuse_known(tenant_id)
+        database = Path(folder, TENANT_DATABASE)
+        _modernise(database)
+        lie_at = _put_contents(places, database, Path(folder, "contents"), tenant_id)
+        scope = service.system_scope(tenant_id)
+        paused, strangers = db.write(partial(_write, scope, resealing, request, manifest, database, lie_at))
+    return Imported(tenant_id, manifest, paused, strangers)
+
+
+def _refuse_known(tenant_id: str) -> None:
+    if tenant_id in {tenant.id for tenant in service.list_tenants()}:
+        raise AlreadyExists(f"there is a tenant {tenant_id!r} already; give the import another name by --as NAME")
+
+
+def _unpack(request: ImportRequest, folder: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] | None = None
+    count = size = 0
+    with parts_of(request.path, request.passphrase) as parts:
+        first = next(parts, None)
+        if first is None or first.name != TENANT_DATABASE:
+            raise BackupInvalid(f"{request.path} is no export of a tenant; `gos restore` reads the backup of an appliance")
+        arrived = {TENANT_DATABASE: keep_part(first, folder / TENANT_DATABASE)}
+        with opened_snapshot(folder / TENANT_DATABASE) as file:
+            refuse_newer(file)
+            for part in parts:
+                if part.name == MANIFEST and manifest is None:
+                    manifest = read_manifest(read_small(part))
+                elif part.name.startswith(CONTENTS) and manifest is None:
+                    count, size = count + 1, size + _keep_content(file, part, folder)
+                else:
+                    raise BackupInvalid(f"the export holds an unknown part {part.name[:80]!r}; use the release that wrote it")
+            if manifest is None:
+                raise BackupInvalid("the export is incomplete: its manifest is missing; use another copy of it")
+            check_parts(manifest, arrived, FORMAT, KIND)
+            check_contents(manifest, count, size)
+            check_rows({**manifest, "tables": {"migration": manifest["schema"], **manifest["tables"]}}, file, count)
+    return manifest
+
+
+def _keep_content(file: sqlite3.Connection, part: Opened, folder: Path) -> int:
+    row = file.execute("SELECT sha256, size FROM blob WHERE place = ?", (part.name.removeprefix(CONTENTS),)).fetchone()
+    found = Part("", 0, "") if row is None else keep_part(part, folder / "contents" / str(row[0]))
+    if row is None or (found.sha256, found.size) != tuple(row):
+        raise BackupInvalid(f"a content in the export is not what it was ({part.name}); use another copy of it")
+    return found.size
+
+
+def _modernise(path: Path) -> None:
+    """Bring the file to this release's schema."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        for statement in migrations.statements_of_file(len(migrations.all_migrations()), after=schema_number(file)):
+            file.execute(statement)
+
+
+def _put_contents(places: Places, database: Path, folder: Path, tenant_id: str) -> dict[str, str]:
+    """Bytes come before their rows; what no row leads to in the end is collected.  Answers places by SHA-256."""
+    lie_at = {}
+    with opened_snapshot(database) as file:
+        for (sha256,) in file.execute("SELECT sha256 FROM blob").fetchall():
+            path = folder / sha256
+            if path.is_file():
+                lie_at[sha256] = f"{tenant_id}/{sha256[:2]}/{sha256}.{secrets.token_hex(6)}"
+                receiver = places.receiver()
+                with path.open("rb") as source:
+                    for piece in iter(partial(source.read, 1 << 20), b""):
+                        receiver.write(piece)
+                places.adopt(receiver.finish().path, lie_at[sha256])
+    return lie_at
+
+
+def _write(
+    scope: TenantScope,
+    resealing: Resealing,
+    request: ImportRequest,
+    manifest: dict[str, Any],
+    database: Path,
+    lie_at: Names,
+) -> tuple[int, tuple[str, ...]]:
+    """Inside a write: every row of the tenant; answers how many processes pause and which logins are unknown here."""
+    _refuse_known(scope.tenant_id)
+    told = manifest["tenant"]
+    with opened_snapshot(database) as file:
+        source = FileSource(file.execute)
+        tables = {str(row[0]): entity_tables.new_table_name() for row in source.rows("SELECT table_name FROM collection")}
+        name = told["name"] if scope.tenant_id == told["id"] else f"{told['name']} ({scope.tenant_id})"
+        now = clock.now_ms()
+        insert_rows("tenant", ("id", "name", "kind", "created_at"), [(scope.tenant_id, name[:200], told["kind"], now)])
+        for statement in entity_statements(source, sqlite=db.is_sqlite()):
+            db.execute(_renamed(statement, tables))
+        with references_later(tables.values()):
+            for table in source.tables():
+                if table in TAKEN:
+                    _insert(source, table, NUMBERED.get(table), _changes(table, scope.tenant_id, tables, lie_at))
+            for old, new in tables.items():
+                _insert(source, old, None, {}, into=new)
+    _index_words(scope)
+    _rehash(scope)
+    strangers = tuple(each["login"] for each in manifest["people"] if not _add(scope, each))
+    paused = settle(scope, resealing, active=request.active)
+    audit.record(scope, "tenant.import", scope.tenant_id, {"from": told["id"], "made_at": manifest["made_at"]})
+    return paused, strangers
+
+
+Change = Callable[[Any], Any]
+
+
+def _changes(table: str, tenant_id: str, tables: Names, lie_at: Names) -> dict[str, Change]:
+    """How columns change on their way, by name."""
+    changes: dict[str, Change] = {"tenant_id": lambda _: tenant_id}
+    if table == "collection":
+        changes |= {"table_name": lambda old: tables[old], "stamp": lambda _: secrets.token_hex(8)}
+    if table == "blob":
+        changes |= {
+            "place": lambda old: lie_at.get(old.rsplit("/", 1)[1].split(".")[0], old),
+            "touched_at": lambda _: clock.now_ms(),
+        }
+    return changes
+
+
+def _insert(source: FileSource, table: str, number: str | None, changes: Mapping[str, Change], into: str | None = None) -> None:
+    columns = [column for column in source.columns(table) if column != number]
+    listed = ", ".join(f'"{column}"' for column in columns)
+    order = f' ORDER BY "{number}"' if number else ""
+    rows = source.rows(f'SELECT {listed} FROM "{table}"{order}')  # noqa: S608  # names of our own
+    at = {columns.index(name): change for name, change in changes.items() if name in columns}
+    insert_rows(into or table, columns, _changed(rows, at))
+
+
+def _changed(rows: Iterator[tuple[Any, ...]], at: Mapping[int, Change]) -> Iterator[tuple[Any, ...]]:
+    for row in rows:
+        yield tuple(at[i](value) if i in at else value for i, value in enumerate(row))
+
+
+def _renamed(statement: str, tables: Names) -> str:
+    for old, new in tables.items():
+        statement = statement.replace(old, new)
+    return statement
+
+
+def _index_words(scope: TenantScope) -> None:
+    if db.is_sqlite():
+        words = f"SELECT id, words FROM {SEARCHED} WHERE tenant_id = ? AND words IS NOT NULL"  # noqa: S608
+        db.execute(f"INSERT INTO {SEARCHED}_index (rowid, words) {words}", (scope.tenant_id,))
+
+
+def _rehash(scope: TenantScope) -> None:
+    """The audit trail's hashes bind the tenant's id: under another one they are made anew."""
+    before: str | None = None
+    for entry in scope.select(AuditEntry).order_by(AuditEntry.seq):
+        if before is None and audit.hash_of(entry) == entry.hash:
+            return  # its own id, or nothing to do
+        entry.previous_hash = entry.previous_hash if before is None else before
+        before = audit.hash_of(entry)
+        changed = scope.update(AuditEntry, previous_hash=entry.previous_hash, hash=before)
+        changed.where(AuditEntry.seq == entry.seq).execute()
+    if before is not None:
+        scope.update(AuditChain, last_hash=before).execute()
+
+
+def _add(scope: TenantScope, each: Mapping[str, Any]) -> bool:
+    """Whether somebody of that login is known here, who is a member now."""
+    if not db.rows("SELECT 1 FROM person WHERE login = ?", (each["login"],)):
+        return False
+    people.add_member(scope, each["login"], each["role"], approver=each["approver"])
+    return True

@@ -1,0 +1,74 @@
+"""The export of one tenant: its rows at one moment, its contents, and the names of what stays."""
+
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from appliance import __version__
+from appliance.blobs.service import Places
+from appliance.core import clock, db
+from appliance.core.scope import TenantScope
+
+from .copying import Of, Row, Source, copy_rows, make_schema, open_source
+from .holdings import TAKEN
+from .making import Stoppable, hold_contents, write_contents
+from .parts import new_file
+from .snapshots import count_rows, opened_snapshot, schema_number
+
+FORMAT, KIND, TENANT_DATABASE = 1, "tenant", "tenant.db"
+
+
+def export_tenant(scope: TenantScope, places: Places, target: Path, passphrase: str | None) -> dict[str, Any]:
+    """Write a tenant to a new file, its secrets left out; answers the manifest.  Nothing waits for it.
+
+    AlreadyExists, StorageFull, BackupInvalid when the passphrase is too short.
+    """
+    with new_file(target, passphrase) as parts:
+        hold_contents(scope.tenant_id)
+        with tempfile.TemporaryDirectory(prefix=".gos-export-", dir=target.parent) as folder:
+            snapshot = Path(folder, TENANT_DATABASE)
+            snapshot.touch(0o600)
+            with db.snapshot(), closing(sqlite3.connect(snapshot, isolation_level=None)) as draft:
+                told = _copy_tenant(open_source(), draft, scope.tenant_id)
+            with opened_snapshot(snapshot) as file:
+                manifest: dict[str, Any] = {
+                    "format": FORMAT, "kind": KIND, "version": __version__, "made_at": clock.rfc3339(clock.now_ms()),
+                    "schema": schema_number(file), "encrypted": passphrase is not None, **told,
+                    "tables": {name: count for name, count in count_rows(file).items() if count and name != "migration"},
+                }  # fmt: skip
+                part = parts.add_file(TENANT_DATABASE, snapshot)
+                contents = write_contents(Stoppable(places), parts, file, snapshot.parent)
+        manifest["parts"] = [{"name": part.name, "size": part.size, "sha256": part.sha256}]
+        manifest["contents"] = contents.document()
+        parts.finish(manifest)
+    return manifest
+
+
+def _copy_tenant(source: Source, file: sqlite3.Connection, tenant_id: str) -> dict[str, Any]:
+    """The rows of a tenant into an empty file; answers what is only told of it."""
+    file.execute("PRAGMA synchronous=OFF")  # a draft
+    file.execute("BEGIN")
+    make_schema(file, source, tenant_id)
+    copy_rows(source, file, "migration")
+    copy_rows(source, file, "tenant", Of("id", tenant_id))
+    for table in source.tables():
+        if table in TAKEN:
+            copy_rows(source, file, table, Of("tenant_id", tenant_id, TAKEN[table]))
+    for (table,) in file.execute("SELECT table_name FROM collection").fetchall():
+        copy_rows(source, file, table)
+    file.execute("COMMIT")
+    return {
+        "tenant": dict(zip(("id", "name", "kind"), _tenant(source, tenant_id), strict=True)),
+        "secrets": [row[0] for row in source.rows("SELECT name FROM secret WHERE tenant_id = ? ORDER BY name", (tenant_id,))],
+        "domains": [row[0] for row in source.rows("SELECT host FROM domain WHERE tenant_id = ? ORDER BY host", (tenant_id,))],
+        "people": [{"login": login, "role": role, "approver": bool(approver)} for login, role, approver in source.rows(
+            "SELECT p.login, m.role, m.approver FROM membership m JOIN person p ON p.id = m.user_id WHERE m.tenant_id = ? "
+            "ORDER BY p.login", (tenant_id,))],
+    }  # fmt: skip
+
+
+def _tenant(source: Source, tenant_id: str) -> Row:
+    (row,) = source.rows("SELECT id, name, kind FROM tenant WHERE id = ?", (tenant_id,))
+    return row

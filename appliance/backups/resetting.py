@@ -1,0 +1,29 @@
+"""Empties a tenant, so that a solution can be applied to it as to a new one."""
+
+from appliance.core import db
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+from appliance.tenants import service
+
+from .copying import open_source
+from .holdings import LEFT, TAKEN
+
+# Who may come in, what they need for it, and who did what.
+KEPT = frozenset({"api_key", "membership", "secret", "session", "audit_chain", "audit_entry"})
+
+
+def empty_tenant(scope: TenantScope, *, force: bool = False) -> int:
+    """Delete everything a tenant holds but people, keys, secrets and its audit trail, in one transaction; answers how many rows.
+
+    Conflict while documents must be kept, unless it is forced.
+    """
+
+    def empty() -> int:
+        service.clear_tenant(scope, force=force)
+        held = (TAKEN.keys() | LEFT.keys()) - KEPT
+        tables = [table for table in reversed(open_source().tables()) if table in held]
+        deleted = sum(db.execute(f'DELETE FROM "{table}" WHERE tenant_id = ?', (scope.tenant_id,)) for table in tables)  # noqa: S608
+        audit.record(scope, "tenant.reset", scope.tenant_id, {"rows": deleted})
+        return deleted
+
+    return db.write(empty)

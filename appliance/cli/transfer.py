@@ -1,0 +1,126 @@
+"""`gos tenant export`, `gos tenant import` and `gos tenant reset`."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from appliance.agents.skills import service as skills
+from appliance.app.parts import make_integrations, make_places, make_webapps
+from appliance.backups import arriving, leaving, resetting
+from appliance.backups.settling import Resealing
+from appliance.blobs.ownership import installation_id
+from appliance.blobs.service import Blobs
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer
+from appliance.core.errors import InvalidRequest
+from appliance.documents import service as documents
+from appliance.solutions.definition import read_solution
+from appliance.solutions.folder import read_folder
+from appliance.solutions.planning import Tools
+from appliance.solutions.service import apply_solution
+from appliance.tenants import service
+from appliance.webapps import service as webapps
+from appliance.webapps.publishing import Publishing
+
+from .backup import add_passphrase, passphrase_of
+from .output import add_json, opened_store, say
+
+
+def add_verbs(tenant: Any) -> None:
+    """Below `gos tenant`."""
+    export = tenant.add_parser("export", help="write a tenant to one file, its secrets left out")
+    export.add_argument("id")
+    export.add_argument("file", type=Path)
+    export.set_defaults(run=run_export)
+    arrive = tenant.add_parser("import", help="make a tenant of an export")
+    arrive.add_argument("file", type=Path)
+    arrive.add_argument("--as", dest="name", metavar="NAME", help="its id here (default: the one it had)")
+    arrive.add_argument("--active", action="store_true", help="its triggers fire from now on; else its processes pause")
+    arrive.set_defaults(run=run_import)
+    for parser in (export, arrive):
+        add_passphrase(parser)
+        add_json(parser)
+    reset = tenant.add_parser("reset", help="empty a tenant, people, keys and secrets aside, and apply a solution")
+    reset.add_argument("id")
+    reset.add_argument("--to", type=Path, required=True, metavar="DIR", help="the solution folder")
+    reset.add_argument("--yes", action="store_true", help="do not ask")
+    reset.add_argument("--force", action="store_true", help="also when documents are retained or under a legal hold")
+    add_json(reset)
+    reset.set_defaults(run=run_reset)
+
+
+def run_export(args: argparse.Namespace) -> int:
+    config: Config = args.load()
+    passphrase = passphrase_of(args, config)
+    with opened_store(config) as sealer:
+        service.get_tenant(args.id)
+        places = make_places(config, installation_id(sealer))
+        manifest = leaving.export_tenant(service.system_scope(args.id), places, args.file.absolute(), passphrase)
+    rows, contents = sum(manifest["tables"].values()), manifest["contents"]
+    say(
+        args, f"{args.file}: {rows} rows and {contents['count']} contents of {args.id}, no secrets", path=str(args.file), **manifest
+    )
+    for place in contents["damaged"]:
+        print(f"gos: the content {place} is damaged or lost and is not in the export", file=sys.stderr)
+    return 1 if contents["damaged"] else 0
+
+
+def run_import(args: argparse.Namespace) -> int:
+    config: Config = args.load()
+    request = arriving.ImportRequest(args.file, passphrase_of(args, config), args.name, args.active)
+    with opened_store(config, create=True) as sealer:
+        places = make_places(config, installation_id(sealer))
+        done = arriving.import_tenant(places, Resealing(sealer), request, config.data)
+    again = {
+        "secrets": done.manifest["secrets"], "people": list(done.strangers), "domains": done.manifest["domains"],
+        "paused_processes": done.paused,
+    }  # fmt: skip
+    told = f"tenant {done.tenant_id}: {done.rows} rows and {done.manifest['contents']['count']} contents"
+    say(args, told, tenant=done.tenant_id, rows=done.rows, give_again=again)
+    if not args.json:
+        _tell(done)
+    return 0
+
+
+def _tell(done: arriving.Imported) -> None:
+    """What has to be given again."""
+    tenant = done.tenant_id
+    print(f"  API keys: none; gos key add --tenant {tenant} --name first")
+    for name in done.manifest["secrets"]:
+        print(f"  secret {name}: gos secret set {name} --tenant {tenant}")
+    for login in done.strangers:
+        print(f"  {login} is unknown here: gos user add {login} --tenant {tenant}")
+    for host in done.manifest["domains"]:
+        print(f"  domain {host}: prove it anew")
+    if done.paused:
+        print(f"  {done.paused} processes with triggers pause: resume them when nothing fires where they came from")
+
+
+def run_reset(args: argparse.Namespace) -> int:
+    solution = read_solution(read_folder(args.to))
+    config: Config = args.load()
+    if not args.yes and not _confirm(args.id):
+        raise InvalidRequest("nothing was deleted; type the tenant's id, or say --yes")
+    with opened_store(config) as sealer:
+        service.get_tenant(args.id)
+        scope = service.system_scope(args.id)
+        deleted = resetting.empty_tenant(scope, force=args.force)
+        apply_solution(scope, _tools(config, sealer), solution)
+    say(args, f"tenant {args.id}: {deleted} rows deleted, {solution.name} applied", tenant=args.id, deleted=deleted)
+    return 0
+
+
+def _tools(config: Config, sealer: Sealer) -> Tools:
+    """What applying takes, in this process.  Versions of WebApps that have checks are published by the running appliance."""
+    blobs = Blobs(make_places(config, installation_id(sealer)), [*documents.HOLDERS, *webapps.HOLDERS, *skills.HOLDERS])
+    apps = make_webapps(config, blobs)
+    publishing = Publishing(apps, "cli", lambda _: False)
+    publishing.stop()  # what is begun is taken up by whoever runs
+    return Tools(None, make_integrations(config, sealer), apps, publishing, skills.Skills(blobs))
+
+
+def _confirm(tenant_id: str) -> bool:
+    question = f"Delete everything that {tenant_id} holds but people, keys and secrets? Type its id: "
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip() == tenant_id
