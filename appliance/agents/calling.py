@@ -7,7 +7,8 @@ which the executor, processes and requests know it again: what was begun before 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pydantic_ai.messages import ToolCallPart
@@ -36,7 +37,7 @@ from . import store
 from .definition import CALL_ACTION, LIST_ACTIONS, LOAD_SKILL
 from .journal import CallState, Entry
 from .stretch import Means, Stretch, Waits
-from .tools.tool import APPROVAL_ID, Tool
+from .tools.tool import APPROVAL_ID, Place, Tool
 from .tracing import TELEMETRY
 from .turning import KEY, offered_tools
 
@@ -126,10 +127,12 @@ class Calls:
 
     def _call(self, wanted: Wanted, approval_id: str | None) -> Mapping[str, Any]:
         arguments = {**wanted.arguments, **({APPROVAL_ID: approval_id} if approval_id else {})}
+        begun = self.stretch.journal.call(wanted.turn, wanted.number).dispatched
         try:
             if _stays_inside(wanted.tool):
                 return self._call_inside(wanted, arguments, approval_id)
-            result = self.means.toolbox.call(self.stretch.caller, wanted.tool.name, arguments)
+            caller = replace(self.stretch.caller, place=Place(partial(self._dispatch, wanted), begun))
+            result = self.means.toolbox.call(caller, wanted.tool.name, arguments)
         except ApprovalRequired as error:
             return self._ask(wanted, error)
         except IdempotencyInFlight as error:
@@ -137,8 +140,22 @@ class Calls:
         except ApplianceError as error:
             if error.extra.get("outcome") == "unknown":
                 raise self._unknown(error.message, error.extra.get("call_id")) from error
-            return self._returned(wanted, {"ok": False, "error": told_error(error)})
+            told = told_error(error)
+            if approval_id is not None and _is_of_other_policies(told):
+                return self._ask_anew(wanted, approval_id)
+            if begun is not None and wanted.tool.effect != "read":
+                told |= {"begun": True, "message": f"this call had begun, and is not taken back; now {error.message}"}
+            return self._returned(wanted, {"ok": False, "error": told})
+        if approval_id is not None and _is_of_other_policies(result.get("error", {})):
+            return self._ask_anew(wanted, approval_id)
         return self._answered(wanted, result)
+
+    def _dispatch(self, wanted: Wanted, about: Mapping[str, Any]) -> None:
+        """Inside the write that begins what the call does: it is still ours to do, and after a crash the run knows of it."""
+        stretch = self.stretch
+        entries = store.commit(stretch.claim, stretch.journal, [Entry("dispatched", wanted.turn, wanted.number, about)])
+        for entry in entries:
+            db.after_commit(partial(stretch.journal.add, entry))
 
     def _answered(self, wanted: Wanted, result: dict[str, Any]) -> Mapping[str, Any]:
         status = result.get("status") if wanted.tool.name == CALL_ACTION else None
@@ -245,7 +262,7 @@ class Calls:
 
         def write() -> list[Entry]:
             reason = f"The run {stretch.claim.run_id} of the agent {stretch.claim.agent_id} wants to make this call."
-            wish = Wish("", reason, None, self._key(wanted.turn, wanted.number))
+            wish = Wish("", reason, None, f"{self._key(wanted.turn, wanted.number)}/{digest}")
             asked = self.means.approvals.request_action(scope, subject, action, decision, wish)
             about = {
                 "request_id": asked.id, "digest": same, "action_digest": digest, "rules": list(decision.rules),
@@ -260,6 +277,13 @@ class Calls:
         for entry in entries:
             stretch.journal.add(entry)
         raise Waits
+
+    def _ask_anew(self, wanted: Wanted, approval_id: str) -> Mapping[str, Any]:
+        """Policies have changed since a person approved: their word was about the former ones, so they are asked by these."""
+        scope = self.stretch.claim.scope
+        db.write(lambda: approvals.withdraw_approval(scope, approval_id, "policies_changed"))
+        _, decision = self._judged(wanted)
+        return self._call(wanted, None) if decision.verdict == "allow" else self._ask(wanted, None)
 
     def _look(self, wanted: Wanted, waiting: Mapping[str, Any]) -> None:
         """Note what was decided; Waits while nothing is, and when its time is over, that it is."""
@@ -293,6 +317,11 @@ def _same_action(tenant_id: str, action: ToolAction) -> str:
     given = {name: value for name, value in action.input.items() if name != KEY}
     text = json.dumps([tenant_id, action.tool, action.integration, action.operation, given], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_of_other_policies(error: Mapping[str, Any]) -> bool:
+    """Whether an approval did not hold because policies have changed since, and because of nothing else."""
+    return error.get("reason") == "digest_differs" and error.get("changed") == ["policy"]
 
 
 def _why(asked: Approval) -> dict[str, Any]:

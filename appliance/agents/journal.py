@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["asked", "answered", "unanswered", "called", "returned", "waiting", "resumed", "ended"]
+Kind = Literal["asked", "answered", "unanswered", "called", "returned", "dispatched", "waiting", "resumed", "ended"]
 
 
 @dataclass(frozen=True)
@@ -12,8 +12,8 @@ class Entry:
     """One thing that a run did.  `call` counts the tool calls of a turn from 1; 0 is the turn itself.
 
     `asked`: a model's turn began; `answered` and `unanswered` say what came of it.  `called`: a tool call began, with its
-    arguments and its key; `returned` says what came of it.  `waiting`: a person is asked in the middle of a call; `resumed` says
-    what they decided.  `ended`: how the run ended.
+    arguments and its key; `dispatched`, with what its effect began, in the very write that began it; `returned` says what came
+    of it.  `waiting`: a person is asked in the middle of a call; `resumed` says what they decided.  `ended`: how the run ended.
     """
 
     kind: Kind
@@ -31,6 +31,7 @@ class CallState:
     begun: Mapping[str, Any] | None = None
     waiting: Mapping[str, Any] | None = None
     resumed: Mapping[str, Any] | None = None
+    dispatched: Mapping[str, Any] | None = None
     returned: Mapping[str, Any] | None = None
 
 
@@ -53,7 +54,7 @@ class Journal:
             self.answers[entry.turn] = entry.data
         elif entry.kind == "unanswered":
             self.failures[entry.turn] = self.failures.get(entry.turn, 0) + 1
-        elif entry.kind in ("called", "waiting", "resumed", "returned"):
+        elif entry.kind in ("called", "dispatched", "waiting", "resumed", "returned"):
             self._note_call(self.call(entry.turn, entry.call), entry)
 
     def call(self, turn: int, call: int) -> CallState:
@@ -65,8 +66,10 @@ class Journal:
             state.begun = entry.data
         elif entry.kind == "returned":
             state.returned = entry.data
-        elif entry.kind == "waiting":
-            state.waiting, state.resumed = entry.data, None
+        elif entry.kind == "dispatched":
+            state.dispatched = entry.data
+        elif entry.kind == "waiting":  # asked anew: what the call did before no longer permits anything
+            state.waiting, state.resumed, state.dispatched = entry.data, None, None
         else:
             state.resumed = entry.data
             digest = (state.waiting or {}).get("digest")

@@ -77,7 +77,7 @@ class TraceView(View):
     """One thing that a run did; `call` counts the tool calls of a turn from 1."""
 
     number: int
-    kind: Literal["asked", "answered", "unanswered", "called", "returned", "waiting", "resumed", "ended"]
+    kind: Literal["asked", "answered", "unanswered", "called", "dispatched", "returned", "waiting", "resumed", "ended"]
     turn: int
     call: int
     at: str

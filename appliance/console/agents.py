@@ -16,7 +16,8 @@ from .routing import Answer, Page, Redirect, Visit, page
 _VERSIONS = 20
 _SAID = {
     "asked": "Model asked", "answered": "Model answered", "unanswered": "Model did not answer", "called": "Tool called",
-    "returned": "Tool answered", "waiting": "Waits for a person", "resumed": "Person decided", "ended": "Ended",
+    "dispatched": "Call begun", "returned": "Tool answered", "waiting": "Waits for a person", "resumed": "Person decided",
+    "ended": "Ended",
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from appliance.connectors.contract import ConnectorError
 from appliance.core import db
-from appliance.core.errors import ApplianceError, ApprovalRequired, PolicyDenied
+from appliance.core.errors import ApplianceError, ApprovalRequired, NotFound, PolicyDenied
 from appliance.core.scope import TenantScope
 from appliance.governance import budgets, concealing, switches
 from appliance.governance.action_approvals import Wish
@@ -65,6 +65,9 @@ class Approvals(Protocol):
 
     def find_asked(self, scope: TenantScope, subject: Subject, digest: str) -> Approval | None:
         """What this subject has asked for the action of this digest, if asking once more would be no news."""
+
+    def read_action(self, scope: TenantScope, approval_id: str) -> StoredAction:
+        """The action that a request is about; NotFound, also when it is about none."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,21 @@ class Governor:
             return None
         return db.write(lambda: self._approvals.find_asked(permit.scope, subject, permit.canonical.digest) or permit.ask(Wish()))
 
+    def recall(self, scope: TenantScope, subject: Subject, action: ToolAction) -> "Permit":
+        """Leave to see what came of an action that had begun before a crash.  PolicyDenied where it is denied now."""
+        permit = Permit(self._approvals, scope, subject, action, self.consider(scope, subject, action))
+        if permit.decision.verdict == "deny":
+            db.write(permit.note)
+            raise denied(action, permit.decision)
+        return permit
+
+    def approved_input(self, scope: TenantScope, approval_id: str) -> Mapping[str, Any]:
+        """The input of the action that a request is about, empty when it is about none."""
+        try:
+            return self._approvals.read_action(scope, approval_id).action.input
+        except NotFound:
+            return {}
+
 
 @dataclass(frozen=True)
 class Permit:
@@ -159,6 +177,12 @@ class Permit:
         if self.approval_id is not None:
             return self.approval_id
         return self.held.approval_id if self.held is not None and self.held.digest == self.canonical.digest else None
+
+    @property
+    def holds(self) -> Held | None:
+        """The approval that is used for it, as whoever goes on with it after a crash holds it."""
+        used = self.used_approval
+        return None if used is None else Held(used, self.canonical.digest)
 
     @property
     def is_owing(self) -> bool:

@@ -159,6 +159,14 @@ def get_execution(scope: TenantScope, execution_id: str, process_id: str | None 
     return scope.get(Execution, **wanted)
 
 
+def find_started(scope: TenantScope, token: str) -> Execution:
+    """The execution that a request with this token started; NotFound once it is deleted."""
+    row: Execution | None = scope.find(Execution, idempotency=token)
+    if row is None:
+        raise NotFound("what this request had started is deleted by now; its retention is over")
+    return row
+
+
 def queue_place(execution: Execution) -> QueuePlace | None:
     """The place of a queued execution in its line; None for one that is not queued.
 

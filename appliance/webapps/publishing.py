@@ -111,6 +111,17 @@ class Publishing:
             raise Conflict(found.reason or f"the publication is {found.state}", details=told)
         return self._webapps.get_version(scope, app_id, number)
 
+    def find_published(self, scope: TenantScope, app_id: str, number: int) -> Version | None:
+        """The version that a publishing which was begun has led to, whatever is served since; None while its checks run.
+
+        Conflict as `published`.
+        """
+        if not versions.get_row(scope, app_id, number).settings.get("smoke"):
+            return self._webapps.get_version(scope, app_id, number)
+        if publications.is_running(scope, app_id, number):
+            return None
+        return self.published(scope, app_id, number)
+
     def resume(self) -> int:
         """Go on with what processes have left that are gone; answers how many."""
         if self._probe is None or self._stopping.is_set():

@@ -348,3 +348,25 @@ def test_started_runs_are_driven_by_the_workers(world: World) -> None:
     finally:
         world.queue.stop(20)
         world.runs.stop(20)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("after", ["ask", "allow", "deny"])
+def test_policies_that_changed_while_a_person_decided_are_asked_again(world: World, inside: bool, after: str) -> None:
+    call, rule = (mark("x"), ASK_INSIDE) if inside else (book(amount=7), ASK)
+    world.make(calls(call), says("done"), rules=[rule, ALLOW])
+    run_id = world.start()
+    world.drive(run_id)
+    world.decide()
+    changed = {"ask": (rule, ALLOW, {**ALLOW, "id": "more"}), "allow": (ALLOW,), "deny": ({**ALLOW, "effect": "deny"},)}
+    put_rules(world.scope, *changed[after])
+    run = world.drive(run_id)
+    if after == "ask":
+        assert run.status == "waiting"
+        world.decide()
+        run = world.drive(run_id)
+    assert run.status == "succeeded"
+    made = {True: (0, ["x"]), False: (1, [])}[inside] if after != "deny" else (0, [])
+    assert (len(world.booked()), world.marks()) == made
+    asked = {"ask": ["cancelled", "used"], "allow": ["cancelled"], "deny": ["approved"]}
+    assert [each.status for each in world.asked()] == asked[after]

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals
 from appliance.governance.action_approvals import ActionApprovals, Wish
-from appliance.governance.approvals import About, Approval
+from appliance.governance.approvals import Approval
+from appliance.governance.human_input import HumanInput, request_human_input
 from appliance.governance.policies.decision import ToolAction
-from appliance.governance.questions import NOWHERE, parse_request
 
 from .integrations import Considers
 from .shapes import TEXT, inputs, outputs
@@ -19,7 +19,6 @@ from .tool import Caller, Hints, Tool, Waiting
 
 ASK, LOOK = "request_human_input", "get_human_input"
 _LONGEST_WAIT = 60
-_DEFAULT_SECONDS = 86_400
 _STATUSES = ["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 
 FindAction = Callable[[Caller, str, Mapping[str, Any]], ToolAction]
@@ -73,23 +72,15 @@ class HumanTools:
         kind, action = arguments["kind"], arguments.get("action")
         if (kind == "approval") != (action is not None):
             raise ValidationFailed("an approval is of one action, and only an approval has one", pointer="/action")
-        asked = self._ask(caller, arguments) if action is None else self._ask_for(caller, action, arguments)
-        return self._told(caller.scope, asked)
+        if action is not None:
+            return self._told(caller.scope, self._ask_for(caller, action, arguments))
+        return self._told(caller.scope, request_human_input(caller.scope, caller.subject, HumanInput(**arguments)))
 
     def _ask_for(self, caller: Caller, wanted: Mapping[str, Any], arguments: Mapping[str, Any]) -> Approval:
         action = self.find_action(caller, wanted["tool"], wanted["arguments"])
         decision = self.governor.consider(caller.scope, caller.subject, action)
-        wish = Wish(
-            arguments["title"], arguments.get("reason", ""), arguments.get("ttl_seconds"), arguments.get("idempotency_key")
-        )
+        wish = Wish(arguments["title"], arguments.get("reason", ""), arguments.get("ttl_seconds"), arguments.get("idempotency_key"))
         return self.actions.request_action(caller.scope, caller.subject, action, decision, wish)
-
-    def _ask(self, caller: Caller, arguments: Mapping[str, Any]) -> Approval:
-        given = {name: arguments[name] for name in ("kind", "title", "reason", "schema", "choices") if name in arguments}
-        given["expires"] = f"{arguments.get('ttl_seconds', _DEFAULT_SECONDS)}s"
-        request, subject = parse_request(given, NOWHERE, clock.now_ms()), caller.subject
-        about = About(subject.actor, subject.agent, subject.run_id, idempotency_key=arguments.get("idempotency_key"))
-        return db.write(lambda: approvals.keep_request(caller.scope, request, about))
 
     def look(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
         """As GET /approvals/{id}, now or once it is decided."""

@@ -88,7 +88,15 @@ class IntegrationTools:
         )  # fmt: skip
         texts = {"type": "array", "items": TEXT}
         policy = outputs((), verdict={"enum": list(_APPROVAL)}, version=TEXT, rules=texts, reasons=texts)
-        error = outputs(("code", "message"), code=TEXT, message=TEXT, retryable={"type": "boolean"}, details={"type": "array"})
+        error = outputs(
+            ("code", "message"),
+            code=TEXT,
+            message=TEXT,
+            reason=TEXT,
+            changed=texts,
+            retryable={"type": "boolean"},
+            details={"type": "array"},
+        )
         told = outputs(
             ("status", "integration", "operation"), execution_id=TEXT, status={"enum": _STATUSES}, integration=TEXT, operation=TEXT,
             effect={"enum": ["read", "idempotent", "write"]}, action_digest=TEXT, policy=policy, approval_id=TEXT, result={},
@@ -189,8 +197,7 @@ def _shown(found: Integration) -> dict[str, Any]:
 def _refused(status: str, error: ApplianceError) -> dict[str, Any]:
     extra = error.extra
     told: dict[str, Any] = {"status": status, "error": {"code": error.code, "message": error.message}}
-    if "retryable" in extra:
-        told["error"]["retryable"] = extra["retryable"]
+    told["error"] |= {name: extra[name] for name in ("retryable", "reason", "changed") if name in extra}
     if error.details:
         told["error"]["details"] = [vars(each) for each in error.details]
     if "rules" in extra:

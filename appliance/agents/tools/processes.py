@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.core.errors import NotFound, NotPublished
 from appliance.core.scope import TenantScope
 from appliance.processes import ending, executions, pausing
 from appliance.processes.executions import Execution, StartRequest
@@ -34,7 +35,10 @@ class ProcessTools:
             process_id=TEXT,
             input={"type": "object", "description": "The input object of the process.", "default": {}},
             wait={"type": "number", "minimum": 0, "maximum": 60, "description": "Seconds to wait for the end.", "default": 0},
-            version={"type": "integer", "minimum": 1, "maximum": 10**9},
+            version={
+                "type": "integer", "minimum": 1, "maximum": 10**9,
+                "description": "Without one: the published version, which is the one that is judged, approved and executed.",
+            },
             label={"type": "string", "minLength": 1, "maxLength": 200},
             idempotency_key={"type": "string", "minLength": 1, "maxLength": 255, "description": "Repeat a call safely."},
         )  # fmt: skip
@@ -45,7 +49,7 @@ class ProcessTools:
                 "`wait` seconds; an execution that failed is an answer with `status: failed` and `error`. Follow it with "
                 "get_execution.",
                 execute, shown, "write", frozenset({"processflow.execute"}), self.execute, Hints(open_world=True), _LONG,
-                consumes=True,
+                consumes=True, settles={"version": self.published_version},
             ),
             Tool(
                 "get_execution", "Show an execution",
@@ -54,9 +58,18 @@ class ProcessTools:
             ),
         ]  # fmt: skip
 
+    def published_version(self, caller: Caller, arguments: Mapping[str, Any]) -> int | None:
+        """The version that is executed when none is named; None where there is none, which the call says once it is allowed."""
+        try:
+            return executions.version_to_run(caller.scope, arguments["process_id"], None)
+        except (NotFound, NotPublished):
+            return None
+
     def execute(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
         """As POST /processes/{id}/execute."""
         scope, seconds = caller.scope, float(arguments.get("wait", 0))
+        if caller.has_begun:
+            return self._begun(scope, _token(scope, arguments), seconds)
         request = StartRequest(
             arguments.get("input", {}), arguments.get("version"), label=arguments.get("label"), token=_token(scope, arguments)
         )
@@ -75,6 +88,16 @@ class ProcessTools:
             return self.shape.show(now) if last or now.status in FINISHED else None
 
         return Waiting(look, seconds, over)
+
+    def _begun(self, scope: TenantScope, token: str, seconds: float) -> dict[str, Any] | Waiting:
+        """The execution that this very call began before a crash; nothing is started anew, however long ago that was."""
+        row = executions.find_started(scope, token)
+
+        def look(last: bool) -> dict[str, Any] | None:
+            now = executions.get_execution(scope, row.id)
+            return self.shape.show(now) if last or now.status in FINISHED else None
+
+        return look(not seconds) or Waiting(look, seconds)
 
     def get(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """As GET /processes/{id}/executions/{eid}."""

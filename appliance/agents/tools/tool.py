@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.connectors.contract import Effect
@@ -24,15 +24,34 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True)
+class Place:
+    """The place of a call in a run, by which it is the same call after a crash.
+
+    `dispatch` notes, inside the write that begins what the call does, what it begins with; `begun` is that note of before the
+    crash, None while there is none.
+    """
+
+    dispatch: Callable[[Mapping[str, Any]], None]
+    begun: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class Caller:
     """Who calls a tool: what they may reach, and as whom policies see them.
 
-    `consume` uses up the approval that a call needed, inside the write that dispatches it; see `Tool.consumes`.
+    `consume` uses up the approval that a call needed, inside the write that dispatches it; see `Tool.consumes`.  Whoever goes on
+    after a crash has a `place`.
     """
 
     scope: TenantScope
     subject: Subject
     consume: Callable[[], None] = _nothing
+    place: Place | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this very call had begun before a crash: a tool that consumes then looks what came of it."""
+        return self.place is not None and self.place.begun is not None
 
 
 @dataclass(frozen=True)
@@ -67,8 +86,10 @@ class Tool:
     long, which `truncated` then tells: an array loses its last elements, a text its end, another optional member goes.
 
     Where an approval is needed the call runs inside the write that uses it up, unless it `consumes` it by itself, in the write
-    that makes it happen (what begins before a commit must not be in another's).  A tool that can `describe`
-    its action knows more about it than its name and arguments, and passes the gate by itself.
+    that makes it happen (what begins before a commit must not be in another's); called again after a crash for what
+    `has_begun`, it begins nothing.  A tool that can `describe` its action knows more about it than its name and arguments, and
+    passes the gate by itself.  `settles` has what arguments that a call leaves open mean for now: it is named before the call
+    is judged, so that exactly what was judged and approved is done.
     """
 
     name: str
@@ -83,6 +104,7 @@ class Tool:
     long: tuple[str, ...] = ()
     consumes: bool = False
     describe: "Callable[[Caller, Mapping[str, Any]], ToolAction] | None" = None
+    settles: Mapping[str, Callable[[Caller, Mapping[str, Any]], Any]] = field(default_factory=dict)
 
     @property
     def is_read_only(self) -> bool:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from appliance.connectors.schemas import Schema, compile_schema
 from appliance.core import clock, db
 from appliance.core.errors import NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.governance.governor import Held
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject
 
@@ -20,12 +21,17 @@ from .tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Tool, Waiting
 POLL_SECONDS = 0.2
 _never = threading.Event()
 
+
 class Leave(Protocol):
     """Leave to do one action once; the governor's `Permit`."""
 
     @property
     def is_owing(self) -> bool:
         """Whether something has to be written before the action begins."""
+
+    @property
+    def holds(self) -> Held | None:
+        """The approval that it uses up."""
 
     def take(self, by: str) -> ToolAction:
         """Inside the write that begins the action: use its approval up and count it; answers the action to be done."""
@@ -37,8 +43,16 @@ class Leave(Protocol):
 class Gate(Protocol):
     """Who is asked before every call; the governor."""
 
-    def permit(self, scope: TenantScope, subject: Subject, action: ToolAction, approval_id: str | None = None) -> Leave:
-        """Leave to do this action once.  PolicyDenied; ApprovalRequired when one is needed and none is named."""
+    def permit(
+        self, scope: TenantScope, subject: Subject, action: ToolAction, approval_id: str | None = None, held: Held | None = None
+    ) -> Leave:
+        """Leave to do this action once.  PolicyDenied; ApprovalRequired when one is needed and none is named or held."""
+
+    def recall(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Leave:
+        """Leave to see what came of an action that had begun.  PolicyDenied where it is denied now."""
+
+    def approved_input(self, scope: TenantScope, approval_id: str) -> Mapping[str, Any]:
+        """The input of the action that an approval is about, empty when it is about none."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +118,7 @@ class Toolbox:
     def action_of(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> ToolAction:
         """What policies and approvals see of such a call, which is not made.  Errors as `call`, before anything is judged."""
         tool = self._checked_call(caller, name, arguments).tool
-        given = _without_approval(arguments)
+        given = self._settled(caller, tool, arguments)
         return ToolAction(tool.name, tool.effect, given) if tool.describe is None else tool.describe(caller, given)
 
     def _checked_call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> _Shelved:
@@ -121,21 +135,58 @@ class Toolbox:
 
     def _call_judged(self, caller: Caller, shelved: _Shelved, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
         tool = shelved.tool
-        given = _without_approval(arguments)
-        action = ToolAction(tool.name, tool.effect, given)
-        leave = self._gate.permit(caller.scope, caller.subject, action, arguments.get(APPROVAL_ID))
-        by = f"tool:{tool.name}"
-        if tool.effect == "read":
-            if leave.is_owing:
-                db.write(lambda: leave.take(by))
-            begun = tool.call(caller, given)
-        elif tool.consumes:
-            begun = tool.call(replace(caller, consume=lambda: _take(leave, by)), given)
+        before = caller.place.begun if caller.place is not None else None
+        if before is not None and tool.consumes:
+            action = ToolAction(tool.name, tool.effect, before["input"])
+            leave = self._gate.recall(caller.scope, caller.subject, action)
+            begun = tool.call(caller, action.input)
         else:
-            begun = db.write(lambda: tool.call(caller, leave.take(by).input))
+            action = ToolAction(tool.name, tool.effect, self._settled(caller, tool, arguments))
+            leave = self._permit(caller, action, arguments.get(APPROVAL_ID))
+            begun = self._begin(caller, tool, leave, action)
         if isinstance(begun, Waiting):
             return Waiting(partial(_look, shelved, begun, leave.conceal), begun.seconds, begun.over)
         return _concealed(_checked(shelved, begun), leave.conceal)
+
+    def _settled(self, caller: Caller, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments with what they leave open: as it was approved, else as it is now."""
+        given, approval_id = _without_approval(arguments), arguments.get(APPROVAL_ID)
+        if all(name in given for name in tool.settles):
+            return given
+        approved = self._gate.approved_input(caller.scope, approval_id) if approval_id is not None else {}
+        for name, find in tool.settles.items():
+            value = approved[name] if name in approved else find(caller, given)
+            if value is not None:
+                given.setdefault(name, value)
+        return given
+
+    def _permit(self, caller: Caller, action: ToolAction, approval_id: str | None) -> Leave:
+        """Also for a reading call that had used its approval up before a crash: it holds for that very call."""
+        before = caller.place.begun if caller.place is not None else None
+        if before is None:
+            return self._gate.permit(caller.scope, caller.subject, action, approval_id)
+        held = Held(**before["approval"]) if before["approval"] is not None else None
+        return self._gate.permit(caller.scope, caller.subject, action, None, held)
+
+    def _begin(self, caller: Caller, tool: Tool, leave: Leave, action: ToolAction) -> dict[str, Any] | Waiting:
+        def take() -> ToolAction:
+            taken = leave.take(f"tool:{tool.name}")
+            if caller.place is not None and (tool.consumes or tool.effect == "read"):
+                held = leave.holds
+                caller.place.dispatch({"input": dict(taken.input), "approval": None if held is None else asdict(held)})
+            return taken
+
+        if tool.effect == "read":
+            if leave.is_owing and not caller.has_begun:
+                db.write(take)
+            return tool.call(caller, action.input)
+        if tool.consumes:
+
+            def consume() -> None:
+                take()
+
+            return tool.call(replace(caller, consume=consume), action.input)
+        return db.write(lambda: tool.call(caller, take().input))
 
     def _find(self, name: str) -> _Shelved:
         if name not in self._tools:
@@ -155,10 +206,6 @@ def _without_approval(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _nothing_hidden(result: Any) -> Any:
     """Who judges itself conceals by itself."""
     return result
-
-
-def _take(leave: Leave, by: str) -> None:
-    leave.take(by)
 
 
 def _look(shelved: _Shelved, waiting: Waiting, conceal: Callable[[Any], Any], last: bool) -> dict[str, Any] | None:

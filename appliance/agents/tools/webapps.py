@@ -1,6 +1,7 @@
 """The tool that publishes a version of a WebApp."""
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,14 +41,19 @@ class WebAppTools:
     def publish(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
         """As POST /webapps/{app}/versions/{version}/publish."""
         scope, app, number = caller.scope, arguments["app"], arguments["version"]
-        started = self.publishing.publish_version(scope, app, number, if_current=arguments.get("if_current"), beside=caller.consume)
-        if started.version is not None:
-            return {"state": "published", "version": self.version.show(started.version)}
+        over: Future[None] | None = None
+        if not caller.has_begun:  # else somebody may have taken it back since, and nobody asked to publish it again
+            wanted = arguments.get("if_current")
+            started = self.publishing.publish_version(scope, app, number, if_current=wanted, beside=caller.consume)
+            if started.version is not None:
+                return {"state": "published", "version": self.version.show(started.version)}
+            over = started.over
 
         def look(last: bool) -> dict[str, Any] | None:
+            version = self.publishing.find_published(scope, app, number)
+            if version is not None:
+                return {"state": "published", "version": self.version.show(version)}
             found = self.publishing.get_publication(scope, app, number)
-            if not found.is_running:
-                return {"state": "published", "version": self.version.show(self.publishing.published(scope, app, number))}
             return {"state": "checking", "publication": self.publication.show(found)} if last else None
 
-        return Waiting(look, float(arguments.get("wait", 30)), started.over)
+        return look(False) or Waiting(look, float(arguments.get("wait", 30)), over)

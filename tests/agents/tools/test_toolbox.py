@@ -21,6 +21,7 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.scope import TenantScope
+from appliance.governance.governor import Held
 from appliance.governance.policies.decision import ToolAction, Verdict
 from appliance.governance.subjects import Subject
 
@@ -37,13 +38,21 @@ class Counter:
     judged: list[ToolAction] = field(default_factory=list)
     taken: list[str | None] = field(default_factory=list)
 
-    def permit(self, _: TenantScope, __: Subject, action: ToolAction, approval_id: str | None = None) -> "Leave":
+    def permit(
+        self, scope: TenantScope, subject: Subject, action: ToolAction, approval_id: str | None = None, held: Held | None = None
+    ) -> "Leave":
         self.judged.append(action)
         if self.verdict == "deny":
             raise PolicyDenied("the test says so")
         if self.verdict == "require_approval" and approval_id is None:
             raise ApprovalRequired("somebody must agree")
         return Leave(self, action, approval_id)
+
+    def recall(self, scope: TenantScope, subject: Subject, action: ToolAction) -> "Leave":
+        return self.permit(scope, subject, action, "apr_before")
+
+    def approved_input(self, scope: TenantScope, approval_id: str) -> Mapping[str, Any]:
+        return {}
 
     def call(self, _: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
         self.calls.append(arguments)
@@ -55,6 +64,10 @@ class Leave:
     counter: Counter
     action: ToolAction
     approval_id: str | None
+
+    @property
+    def holds(self) -> Held | None:
+        return Held(self.approval_id, "digest") if self.approval_id else None
 
     @property
     def is_owing(self) -> bool:

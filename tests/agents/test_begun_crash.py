@@ -1,0 +1,148 @@
+"""A crash between what a call did and the journal's entry of its answer: the run goes on with that very call."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.agents.runs import Run
+from appliance.agents.store import FINISHED
+from appliance.core import db
+from appliance.governance.switches import switch_off
+from appliance.processes.executions import Execution
+from tests.agents.equipped import Shop, equip_process, put_process
+from tests.agents.world import ALLOW, TAINTED, World, calls, open_world, says
+from tests.governance.ruling import put_rules
+from tests.processes.test_journal import PowerCut
+
+READ = ("query_entities", {"collection": "marks"})
+PUBLISH = ("publish_webapp", {"app": "shop", "version": 2})
+WORK = ("execute_process", {"process_id": "work", "input": {"n": 1}})
+
+
+def ask_for(tool: str, **more: Any) -> dict[str, Any]:
+    return {"id": "ask", "effect": "require_approval", "tools": [tool], "reason": "look first", **more}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with open_world(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def shop(world: World) -> Iterator[Shop]:
+    made = Shop(world)
+    made.equip()
+    yield made
+    made.close()
+
+
+def finish(world: World, run_id: str) -> Run:
+    """Drive it to its end; a person approves whatever is asked."""
+    while (run := world.drive(run_id)).status not in FINISHED:
+        world.decide()
+    return run
+
+
+def cut_once_begun(world: World, run_id: str, equip: Callable[[], None] = lambda: None) -> None:
+    """The process dies when what the call began is durable, before it can write anything more; another one is there."""
+    write = db.write
+
+    def write_until_dark(fn: Callable[[], Any]) -> Any:
+        if not db._writer_state.inside and any(entry.kind == "dispatched" for entry in world.journal(run_id)):
+            raise PowerCut
+        return write(fn)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(db, "write", write_until_dark)
+        with pytest.raises(PowerCut):
+            finish(world, run_id)
+    world.restart()
+    equip()
+    assert returned(world, run_id) == []
+
+
+def returned(world: World, run_id: str) -> list[Any]:
+    return [entry.data for entry in world.journal(run_id) if entry.kind == "returned"]
+
+
+def executions(world: World) -> list[tuple[str, int]]:
+    return [(row.actor, row.version) for row in world.scope.select(Execution)]
+
+
+def test_an_approved_read_goes_on_with_the_approval_that_it_has_used(world: World) -> None:
+    once = {"calls_per_run": 1}
+    world.make(calls(READ), says("done"), rules=[ask_for(READ[0], obligations=once), ALLOW], tools=[READ[0]])
+    run_id = world.start()
+    cut_once_begun(world, run_id)
+    assert [each.status for each in world.asked()] == ["used"]
+    assert finish(world, run_id).output == "done"
+    assert [each["ok"] for each in returned(world, run_id)] == [True], returned(world, run_id)
+    assert [each.status for each in world.asked()] == ["used"]
+
+
+def test_a_read_that_had_begun_is_asked_for_anew_under_other_policies(world: World) -> None:
+    world.make(calls(READ), says("done"), rules=[ask_for(READ[0]), ALLOW], tools=[READ[0]])
+    run_id = world.start()
+    cut_once_begun(world, run_id)
+    put_rules(world.scope, ask_for(READ[0]), ALLOW, {**TAINTED, "id": "more"})
+    assert world.drive(run_id).status == "waiting"
+    world.decide()
+    assert world.drive(run_id).status == "succeeded"
+    assert [each["ok"] for each in returned(world, run_id)] == [True], returned(world, run_id)
+    assert [each.status for each in world.asked()] == ["used", "used"]
+
+
+@pytest.mark.parametrize("rule", [ALLOW, ask_for(PUBLISH[0])])
+def test_what_somebody_took_back_is_not_published_again(world: World, shop: Shop, rule: dict[str, Any]) -> None:
+    world.make(calls(PUBLISH), says("done"), rules=[rule], tools=[PUBLISH[0]])
+    run_id = world.start()
+    cut_once_begun(world, run_id, shop.equip)
+    assert shop.served == 2
+    shop.serve(1)
+    assert finish(world, run_id).status == "succeeded"
+    (told,) = returned(world, run_id)
+    assert (told["ok"], told["result"]["state"], told["result"]["version"]["state"]) == (True, "published", "superseded")
+    assert shop.served == 1
+
+
+def test_what_had_begun_is_told_as_begun_where_it_is_denied_now(world: World, shop: Shop) -> None:
+    world.make(calls(PUBLISH), says("done"), rules=[ALLOW], tools=[PUBLISH[0]])
+    run_id = world.start()
+    cut_once_begun(world, run_id, shop.equip)
+    switch_off(world.scope, "tool", PUBLISH[0], "enough")
+    finish(world, run_id)
+    (told,) = returned(world, run_id)
+    assert (told["error"]["code"], told["error"]["begun"]) == ("policy_denied", True)
+    assert "had begun, and is not taken back" in told["error"]["message"]
+
+
+@pytest.mark.parametrize("rule", [ALLOW, ask_for(WORK[0])])
+def test_a_process_is_begun_once_whatever_is_published_meanwhile(world: World, rule: dict[str, Any]) -> None:
+    put_process(world.scope, 1)
+    equip_process(world)
+    world.make(calls(WORK), says("done"), rules=[rule], tools=[WORK[0]])
+    run_id = world.start()
+    cut_once_begun(world, run_id, lambda: equip_process(world))
+    put_process(world.scope, 2)
+    db.write(lambda: db.execute("UPDATE execution SET created_at = created_at - 200000000"))  # days later
+    assert finish(world, run_id).status == "succeeded"
+    (told,) = returned(world, run_id)
+    assert (told["ok"], told["result"]["version"]) == (True, 1)
+    assert executions(world) == [(f"run:{run_id}", 1)]
+
+
+def test_the_version_that_was_approved_is_executed(world: World) -> None:
+    put_process(world.scope, 1)
+    equip_process(world)
+    world.make(calls(WORK), says("done"), rules=[ask_for(WORK[0]), ALLOW], tools=[WORK[0]])
+    run_id = world.start()
+    world.drive(run_id)
+    (asked,) = world.asked()
+    assert "version = 1" in asked.about.summary
+    put_process(world.scope, 2)
+    world.decide()
+    assert world.drive(run_id).status == "succeeded"
+    assert executions(world) == [(f"run:{run_id}", 1)]
