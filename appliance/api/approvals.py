@@ -1,5 +1,7 @@
 """/api/v1/approvals: what is asked of people.  Deciding has no route: only a signed-in person decides, in the console."""
 
+import asyncio
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -142,12 +144,20 @@ def get_approval(call: Call, approval_id: str) -> ApprovalView:
 
 
 @route("POST", "/approvals", scope="approvals.request", body=HumanInputBody, returns=ApprovalView, status=201, atomic=False)
-def request_human_input(call: Call) -> Answer:
+async def request_human_input(call: Call) -> Answer:
     """Ask people for an approval of an action or in words, for an answer, or for a choice.
 
     An approval of an action is good for exactly this action of this caller, once: send it with the `approval_id`. Whoever
     asked does not approve it, nor who made their key; only a signed-in person decides.
     """
+    body: HumanInputBody = call.body
+    if body.action is None:
+        return await asyncio.get_running_loop().run_in_executor(call.services.threads, _ask, call)
+    # Where its system has to be asked for its actions first, that takes as long as a call.
+    return await asyncio.wrap_future(call.services.executor.submit(call.scope, partial(_ask, call)))
+
+
+def _ask(call: Call) -> Answer:
     body: HumanInputBody = call.body
     subject, key = subject_of(call.scope), body.idempotency_key or call.token or None
     if body.action is not None:

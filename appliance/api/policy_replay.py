@@ -1,17 +1,21 @@
 """/api/v1/policies/replay: what a draft would have changed."""
 
+import asyncio
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from appliance.core import clock
-from appliance.core.errors import ValidationFailed
+from appliance.core.errors import ConcurrencyLimited, ValidationFailed
 from appliance.governance.policies.language import Policy, parse_policy
 from appliance.governance.policies.replay import MOST_SHOWN, Rejudged, ReplayRequest, replay
 
 from .routing import Body, Call, View, route
 
 DAYS_MS = 30 * 86_400_000
+LONGEST_WAIT = 20.0
+"""Seconds that a replay waits for its turn; it takes `MOST_SECONDS` at most once it has begun."""
 Known = Literal["allow", "require_approval", "deny", "undecidable"]
 
 
@@ -60,14 +64,22 @@ class PolicyReplayView(View):
 
 
 @route("POST", "/policies/replay", scope="policies.read", body=ReplayPolicyBody, returns=PolicyReplayView, atomic=False)
-def replay_policy(call: Call) -> PolicyReplayView:
+async def replay_policy(call: Call) -> PolicyReplayView:
     """Say what a draft would have changed of the integration calls that were made.
 
     Every recorded call is judged by what is active now, and by the same with the draft enforced in the place of the policy
     of its name. A page ends at `limit` changed calls, or when it has taken long enough; `next_cursor` leads on. Calls that
-    were refused left no record, so a draft that allows more shows nothing of them. Needs integrations.read as well.
+    were refused left no record, so a draft that allows more shows nothing of them.
+    Needs integrations.read as well. One replay of a tenant runs at a time; 429 `concurrency_limited` meanwhile.
     """
     call.scope.require("integrations.read")
+    latest = clock.monotonic() + LONGEST_WAIT
+    return await asyncio.wrap_future(call.services.replays.submit(call.scope, partial(_replay, call, latest)))
+
+
+def _replay(call: Call, latest: float) -> PolicyReplayView:
+    if clock.monotonic() > latest:
+        raise ConcurrencyLimited("the replays of other tenants took too long; ask again in a moment", headers={"Retry-After": "5"})
     body: ReplayPolicyBody = call.body
     now = clock.now_ms()
     until = clock.parse_rfc3339(body.until, pointer="/until") if body.until else now + 1

@@ -51,6 +51,7 @@ from appliance.governance.governor import Governor
 from appliance.governance.links import on_console
 from appliance.governance.notices import Notices
 from appliance.governance.policies.service import PolicyService
+from appliance.governance.threads import REPLAYS, TenantThreads
 from appliance.hooks import make_hooks
 from appliance.integrations import gate
 from appliance.llm.service import on_profile_stored
@@ -165,6 +166,7 @@ class Appliance:
         self.services.agents.stop(self.config.server.shutdown_seconds / 2)
         self.services.processes.stop(self.config.server.shutdown_seconds)
         self.services.executor.stop()
+        self.services.replays.stop(wait=True)
         self.services.requests.flush()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
         self.services.pool.stop()
@@ -220,6 +222,7 @@ def build(config: Config) -> Appliance:
         webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
         webhooks=told, alerts=make_alerts(config, flow, executor, Reached(integrations, told)),
         certificates=Certificates(sealer), domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
+        replays=TenantThreads(REPLAYS, "replay"),
     )  # fmt: skip
     add_tools(services, governor, actions)
     _gauges(services)

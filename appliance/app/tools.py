@@ -25,7 +25,7 @@ def add_tools(services: Services, governor: Governor, actions: ActionApprovals) 
     for tools in (
         SkillTools(services.skills).tools(),
         IntegrationTools(services.integrations, services.executor, governor, shapes.preview).tools(),
-        HumanTools(actions, governor, toolbox.action_of, review_url).tools(),
+        HumanTools(actions, governor, toolbox.action_of, review_url, services.executor.submit).tools(),
         ProcessTools(services.processes, shapes.execution).tools(),
         entity_tools(),
         DocumentTools(services.documents, shapes.document).tools(),

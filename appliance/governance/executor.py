@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from appliance.connectors.contract import Action, ConnectorError, Json, Level, Polled
+from appliance.connectors.contract import Action, ConnectorError, Effect, Json, Level, Polled
 from appliance.connectors.preview import Preview
 from appliance.connectors.traffic import Traffic
 from appliance.core import clock, db
@@ -22,8 +22,8 @@ from appliance.governance.policies.decision import ToolAction
 from appliance.governance.polling import PollRequest
 from appliance.governance.requests import MOST_SECONDS, ActionRequest, ActionResult, Proposal, Ruling, coded, draft_of
 from appliance.governance.sendable import check_sendable
-from appliance.governance.subjects import subject_from, subject_of
-from appliance.governance.threads import ForeignThreads
+from appliance.governance.subjects import Subject, subject_from, subject_of
+from appliance.governance.threads import TenantThreads
 from appliance.integrations import records, retrying
 from appliance.integrations.calls import Shot, log_to_process
 from appliance.integrations.circuit import Withheld
@@ -66,7 +66,7 @@ class GovernedExecutor:
         self._is_alive = instance.is_alive or instance.name.__eq__
         self._documents = documents
         self._gate = Gate()
-        self._threads = ForeignThreads()
+        self._threads = TenantThreads()
 
     def submit(self, scope: TenantScope, work: Callable[[], T]) -> "Future[T]":
         """Run something that waits for a foreign system in a thread kept for that; ConcurrencyLimited."""
@@ -199,7 +199,7 @@ class GovernedExecutor:
         check_sendable(request.input)
         if not 0 < request.seconds <= MOST_SECONDS:
             raise ValidationFailed(f"a call may take up to {MOST_SECONDS:g} seconds", pointer="/seconds")
-        action = self._find_action(scope, ready, request)
+        action = self._find_action(scope, ready, request, subject)
         offers.check_input(ready, action, dict(request.input))
         try:
             effect = self._integrations.calls.effect_of(ready, action, request.input)
@@ -218,9 +218,16 @@ class GovernedExecutor:
             raise PolicyDenied("what hides part of its input cannot be approved; have a policy allow or deny it")
         return permit
 
-    def _find_action(self, scope: TenantScope, ready: Ready, request: ActionRequest) -> Action:
+    def _find_action(self, scope: TenantScope, ready: Ready, request: ActionRequest, subject: Subject) -> Action:
+        def allow(effect: Effect, is_known: bool) -> None:
+            asked = describe(ready, request.action, effect, dict(request.input))
+            if self._governor.consider(scope, subject, asked).verdict == "deny":
+                refusal = denied(asked, self._governor.judge(scope, subject, asked))
+                raise refusal if is_known else offers.judged_unknown(refusal, ready)
+
         try:
-            return offers.find_action(self._integrations, self._gate, scope, ready, request.action, request.seconds)
+            wanted = offers.Wanted(ready, request.action, request.seconds, allow)
+            return offers.find_action(self._integrations, self._gate, scope, wanted)
         except ConnectorError as error:
             raise coded(error, "read", "") from error
 

@@ -1,10 +1,12 @@
 """Finding the action a request names: a declared one, or one that was discovered, which is done first where it is due."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
-from appliance.connectors.contract import Action
+from appliance.connectors.contract import Action, Effect
 from appliance.core import db
-from appliance.core.errors import Conflict, ValidationFailed
+from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.integrations.connections import Ready
 from appliance.integrations.gate import Gate
@@ -20,14 +22,34 @@ class ActionWithheld(Conflict):
     code = "action_withheld"
 
 
-def find_action(integrations: Integrations, gate: Gate, scope: TenantScope, ready: Ready, name: str, seconds: float) -> Action:
+@dataclass(frozen=True)
+class Wanted:
+    """An action that somebody wants of a ready integration; `allow` judges what is known of it (its effect, a write where nobody
+    knows, and whether anybody does) before its foreign system is asked for its actions, and raises what forbids that."""
+
+    ready: Ready
+    name: str
+    seconds: float
+    allow: Callable[[Effect, bool], None]
+
+
+def find_action(integrations: Integrations, gate: Gate, scope: TenantScope, wanted: Wanted) -> Action:
     """The action; ValidationFailed when there is none of that name, ActionWithheld when it is not offered at present (which
-    the audit trail says as well), ConnectorError when discovering fails."""
+    the audit trail says as well), ConnectorError when discovering fails, and what `allow` raises."""
+    ready, name = wanted.ready, wanted.name
     declared = ready.installed.actions.get(name)
     if declared is not None:
         return declared
     if integrations.must_discover(scope, ready):
-        gate.run(scope, ready.slug, seconds, lambda left: integrations.discover(scope, ready, left))
+        stored = integrations.actions_of(scope, ready).get(name)
+        allow = partial(wanted.allow, stored.effect if stored is not None else "write", stored is not None)
+        allow()
+
+        def discover(left: float) -> None:
+            allow()  # it may have waited for its turn
+            integrations.discover(scope, ready, left)
+
+        gate.run(scope, ready.slug, wanted.seconds, discover, ready.concurrency)
     actions = integrations.actions_of(scope, ready)
     found = actions.get(name)
     if found is None:
@@ -39,6 +61,12 @@ def find_action(integrations: Integrations, gate: Gate, scope: TenantScope, read
         db.write(partial(audit.record, scope, "integration.refuse", f"{ready.slug}/{name}", told))
         raise refused
     return found
+
+
+def judged_unknown(refusal: PolicyDenied, ready: Ready) -> PolicyDenied:
+    """The refusal of an action that counts as a write because nobody knows it."""
+    told = f"the actions of {ready.slug} are not known yet, so this counts as a write: have somebody test the integration first"
+    return PolicyDenied(f"{refusal.message}; {told}", extra=refusal.extra)
 
 
 def check_input(ready: Ready, action: Action, given: dict[str, object]) -> None:

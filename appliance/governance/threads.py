@@ -1,39 +1,49 @@
-"""The threads that wait for foreign systems: kept apart, so that slow systems of one tenant hold up nobody else."""
+"""Threads for what takes its time, foreign systems and replays: kept apart, so that one tenant holds up nobody else."""
 
 import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
 
-_FOREIGN_THREADS = 32
-_MOST_PER_TENANT = 16
-
 T = TypeVar("T")
 
 
-class ForeignThreads:
+@dataclass(frozen=True)
+class Share:
+    """So many threads, so many of them for one tenant; `told` is what a tenant is told that has as many under way."""
+
+    threads: int
+    per_tenant: int
+    told: str
+    retry_seconds: int = 1
+
+
+FOREIGN = Share(32, 16, "16 calls of this tenant are under way; wait for one, or call with async=true")
+REPLAYS = Share(2, 1, "a replay of policies is under way in this tenant; wait until it answers, then ask again", 5)
+
+
+class TenantThreads:
     """A pool of which each tenant has a part."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share = FOREIGN, name: str = "foreign") -> None:
+        self._share = share
         self._lock = threading.Lock()
         self._under_way: Counter[str] = Counter()
-        self._threads = ThreadPoolExecutor(_FOREIGN_THREADS, thread_name_prefix="foreign")
+        self._threads = ThreadPoolExecutor(share.threads, thread_name_prefix=name)
 
     def submit(self, scope: TenantScope, work: Callable[[], T]) -> "Future[T]":
-        """Run something that waits for a foreign system in a thread kept for that, so that it holds up nobody else.
+        """Run something that takes its time in a thread kept for that, so that it holds up nobody else.
 
         ConcurrencyLimited when the tenant has too much under way already: slow systems of one must not stop the others.
         """
         with self._lock:
-            if self._under_way[scope.tenant_id] >= _MOST_PER_TENANT:
-                raise ConcurrencyLimited(
-                    f"{_MOST_PER_TENANT} calls of this tenant are under way; wait for one, or call with async=true",
-                    headers={"Retry-After": "1"},
-                )
+            if self._under_way[scope.tenant_id] >= self._share.per_tenant:
+                raise ConcurrencyLimited(self._share.told, headers={"Retry-After": str(self._share.retry_seconds)})
             self._under_way[scope.tenant_id] += 1
         future = self._threads.submit(work)
         future.add_done_callback(lambda _: self._count_down(scope.tenant_id))
@@ -45,6 +55,6 @@ class ForeignThreads:
             if not self._under_way[tenant_id]:
                 del self._under_way[tenant_id]
 
-    def stop(self) -> None:
+    def stop(self, *, wait: bool = False) -> None:
         """Begin nothing any more; what is under way runs to its end."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=wait, cancel_futures=True)

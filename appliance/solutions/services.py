@@ -19,6 +19,7 @@ from appliance.documents.uploads import Uploads
 from appliance.governance.executor import GovernedExecutor
 from appliance.governance.governor import Governor
 from appliance.governance.policies.service import PolicyService
+from appliance.governance.threads import TenantThreads
 from appliance.integrations.service import Integrations
 from appliance.llm.service import LanguageModels
 from appliance.monitor.alerts.service import Alerts
@@ -72,4 +73,5 @@ class Services:
     visits: Visits
     skills: Skills
     tools: Toolbox
+    replays: TenantThreads
     agents: AgentRuns

@@ -71,6 +71,10 @@ def says(text: str) -> ModelResponse:
     return ModelResponse([TextPart(text)], usage=RequestUsage(input_tokens=10, output_tokens=5))
 
 
+def review_path(scope: TenantScope, request_id: str) -> str:
+    return f"/console/approvals/{request_id}"
+
+
 @dataclass
 class Script:
     """A model: its turns in order, whoever asks; `asked` are the numbers of the turns it was asked for."""
@@ -158,7 +162,7 @@ class World:
         shapes = make_shapes()
         for tool in (
             *IntegrationTools(integrations, executor, governor, shapes.preview).tools(),
-            *HumanTools(actions, governor, toolbox.action_of, lambda scope, request_id: f"/console/approvals/{request_id}").tools(),
+            *HumanTools(actions, governor, toolbox.action_of, review_path, executor.submit).tools(),
             *entity_tools(),
         ):
             toolbox.add(tool)

@@ -9,10 +9,12 @@ import pytest
 
 from appliance.connectors.contract import Action, Context, Json, TransientError
 from appliance.connectors.registry import Installed, Registry
-from appliance.core.errors import InvalidCursor, InvalidRequest, NotFound, ValidationFailed
+from appliance.core.errors import InvalidCursor, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
+from appliance.governance import switches
 from appliance.governance.requests import ActionFailed, ActionRequest
 from appliance.integrations.service import Spec
+from tests.governance.ruling import DENY_WRITES, put_rules
 from tests.integrations.world import Ledger, World
 
 NUMBER = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
@@ -214,3 +216,45 @@ def test_actions_are_searched_by_words_and_paged(finder: World) -> None:
         names(finder, limit=501)
     with pytest.raises(InvalidCursor):
         names(finder, cursor="bm90IG9uZQ")
+
+
+def denied(world: World, how: str, action: str) -> PolicyDenied:
+    request = ActionRequest("depot", action, {"n": 1})
+    with pytest.raises(PolicyDenied) as caught:
+        world.executor.describe_action(world.one, request) if how == "asked for" else world.executor.execute(world.one, request)
+    return caught.value
+
+
+@pytest.mark.parametrize("how", ["asked for", "called"])
+def test_what_policies_deny_asks_no_foreign_system_for_its_actions(finder: World, how: str) -> None:
+    put_rules(finder.one, DENY_WRITES)
+    error = denied(finder, how, "ship")
+    assert (error.extra["rules"], Finder.asked) == (["gate/no-writes"], [])
+    assert "not known yet" in error.message
+    assert "test the integration" in error.message
+
+
+def test_what_was_known_before_is_judged_by_the_effect_it_had(finder: World) -> None:
+    Finder.offers = (offer("ship", path="/ship"), offer("count", effect="read", path="/c"))
+    assert execute(finder, "count") == {"performed": "count"}
+    finder.integrations.replace_integration(finder.one, "depot", Spec("finder", {"token": "tok-4711-secret", "label": "moved"}))
+    put_rules(finder.one, DENY_WRITES)
+    asked = len(Finder.asked)
+    assert "not known yet" not in denied(finder, "called", "ship").message
+    assert len(Finder.asked) == asked
+    assert execute(finder, "count") == {"performed": "count"}
+    assert len(Finder.asked) == asked + 1
+
+
+def test_what_is_switched_off_while_discovery_waits_for_its_turn_is_not_asked(
+    finder: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = finder.executor._gate.run
+
+    def late(*given: Any) -> Any:
+        switches.switch_off(finder.one, "integration", "depot", "an incident")
+        return run(*given)
+
+    monkeypatch.setattr(finder.executor._gate, "run", late)
+    assert "an incident" in denied(finder, "called", "ship").message
+    assert Finder.asked == []

@@ -1,17 +1,19 @@
 """The tools that ask people, and look what they said: asking is a tool, deciding is none."""
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from appliance.core import clock
-from appliance.core.errors import ValidationFailed
+from appliance.core.errors import TimedOut, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals
 from appliance.governance.action_approvals import ActionApprovals, Wish
 from appliance.governance.approvals import Approval
 from appliance.governance.human_input import HumanInput, request_human_input
 from appliance.governance.policies.decision import ToolAction
+from appliance.governance.requests import DEFAULT_SECONDS
 
 from .integrations import Considers
 from .shapes import TEXT, inputs, outputs
@@ -25,6 +27,13 @@ FindAction = Callable[[Caller, str, Mapping[str, Any]], ToolAction]
 """What policies see of a tool called with arguments; the toolbox's `action_of`."""
 
 
+class Submit(Protocol):
+    """Threads kept for what waits for foreign systems; the executor's `submit`."""
+
+    def __call__(self, scope: TenantScope, work: Callable[[], dict[str, Any]]) -> "Future[dict[str, Any]]":
+        """Run it there; ConcurrencyLimited."""
+
+
 @dataclass(frozen=True)
 class HumanTools:
     """Tools over approvals; `review_url` says where people decide in a tenant."""
@@ -33,6 +42,7 @@ class HumanTools:
     governor: Considers
     find_action: FindAction
     review_url: Callable[[TenantScope, str], str]
+    submit: Submit
 
     def tools(self) -> list[Tool]:
         """`request_human_input` and `get_human_input`."""
@@ -67,14 +77,24 @@ class HumanTools:
             ),
         ]  # fmt: skip
 
-    def ask(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep the request; the same key asks once."""
+    def ask(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
+        """Keep the request; the same key asks once.  For an action, whose foreign system may have to be asked for it first, in a
+        thread kept for foreign systems."""
         kind, action = arguments["kind"], arguments.get("action")
         if (kind == "approval") != (action is not None):
             raise ValidationFailed("an approval is of one action, and only an approval has one", pointer="/action")
-        if action is not None:
-            return self._told(caller.scope, self._ask_for(caller, action, arguments))
-        return self._told(caller.scope, request_human_input(caller.scope, caller.subject, HumanInput(**arguments)))
+        if action is None:
+            return self._told(caller.scope, request_human_input(caller.scope, caller.subject, HumanInput(**arguments)))
+        running = self.submit(caller.scope, lambda: self._told(caller.scope, self._ask_for(caller, action, arguments)))
+
+        def look(last: bool) -> dict[str, Any] | None:
+            if running.done():
+                return running.result(timeout=0)
+            if last:
+                raise TimedOut("the foreign system takes too long to say which actions it has; ask again in a moment")
+            return None
+
+        return Waiting(look, DEFAULT_SECONDS + 10, running)
 
     def _ask_for(self, caller: Caller, wanted: Mapping[str, Any], arguments: Mapping[str, Any]) -> Approval:
         action = self.find_action(caller, wanted["tool"], wanted["arguments"])

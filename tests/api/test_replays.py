@@ -1,0 +1,70 @@
+"""Replays of policies: one at a time in a tenant, in threads of their own, and never for long."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.api import policy_replay
+from appliance.core.scope import TenantScope
+from appliance.governance.policies.replay import Replayed
+from appliance.testing.running import Running
+from tests.api.resources import fresh
+
+POLICY = {"name": "rest-slow", "mode": "observe", "rules": [{"id": "no", "effect": "deny", "reason": "no"}]}
+
+
+class Slow:
+    """Replays that wait until they may go on; it notes in which threads."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Semaphore(0), threading.Event()
+        self.threads: list[str] = []
+
+    def replay(self, scope: TenantScope, *_: Any) -> Replayed:
+        self.threads.append(threading.current_thread().name)
+        self.begun.release()
+        assert self.go_on.wait(30)
+        return Replayed()
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
+    made = Slow()
+    monkeypatch.setattr(policy_replay, "replay", made.replay)
+    yield made
+    made.go_on.set()
+
+
+def start(threads: ThreadPoolExecutor, client: httpx.Client) -> "Future[httpx.Response]":
+    return threads.submit(client.post, "/api/v1/policies/replay", json={"policy": POLICY})
+
+
+def test_a_second_replay_of_a_tenant_is_refused_and_a_third_tenant_waits_its_turn_off_the_api(
+    running: Running, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [fresh("replays") for _ in range(3)]
+    for name in names:
+        running.tenant(name)
+    with ThreadPoolExecutor(4) as threads, ExitStack() as clients:
+        one, two, three = (clients.enter_context(running.api(name)) for name in names)
+        under_way = [start(threads, one), start(threads, two)]
+        for _ in under_way:
+            assert slow.begun.acquire(timeout=30)
+        refused = one.post("/api/v1/policies/replay", json={"policy": POLICY})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "concurrency_limited")
+        assert refused.headers["Retry-After"] == "5"
+        monkeypatch.setattr(policy_replay, "LONGEST_WAIT", -1.0)
+        late = start(threads, three)
+        assert one.get("/api/v1/policies").status_code == 200
+        slow.go_on.set()
+        wait([*under_way, late], 60)
+        assert [each.result().status_code for each in under_way] == [200, 200]
+        assert (late.result().status_code, late.result().json()["error"]["code"]) == (429, "concurrency_limited")
+        monkeypatch.undo()
+        assert one.post("/api/v1/policies/replay", json={"policy": POLICY}).status_code == 200
+    assert all(name.startswith("replay") for name in slow.threads)
