@@ -8,28 +8,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from appliance.core.config import Config
 from appliance.governance import approvals
+from appliance.tenants import people
 
 from . import showing
+from .menu import menu_for
 from .routing import Asked, Page, Visit
-
-# Sections of the menu: first segment of the path, its name, the scope it needs, its icon.
-MENU = (
-    ("processes", "Processes", "processflow.read", "process"),
-    ("executions", "Executions", "processflow.read", "execution"),
-    ("approvals", "Approvals", "approvals.read", "approval"),
-    ("failures", "Failures", "logs.read", "failure"),
-    ("logs", "Logs", "logs.read", "log"),
-    ("datapool", "DataPool", "entities.read", "collection"),
-    ("integrations", "Integrations", "integrations.read", "integration"),
-    ("documents", "Documents", "documents.read", "document"),
-    ("webapps", "WebApps", "webapps.read", "webapp"),
-    ("agents", "Agents", "agents.read", "agent"),
-    ("skills", "Skills", "skills.read", "skill"),
-    ("policies", "Policies", "policies.read", "policy"),
-    ("kill-switches", "Kill switches", "integrations.read", "switch"),
-    ("keys", "API keys", "keys.read", "key"),
-    ("about", "About", None, "about"),
-)
 
 
 class Renderer:
@@ -58,12 +41,22 @@ class Renderer:
     def render(self, page: Page, asked: Asked, visit: Visit | None) -> str:
         """The HTML of a page; a visit gives it the frame of the tenant's console."""
         values: dict[str, Any] = {
-            "asked": asked, "request_id": asked.request_id, "visit": visit, "menu": [], "section": "", "counts": {},
+            "asked": asked, "request_id": asked.request_id, "visit": visit, "menu": [], "section": "", "counts": {}, "tenants": [],
+            "tenant_name": asked.tenant or "",
             "tenant": asked.tenant or "", "base_host": self._config.domains.base, **page.values,
         }  # fmt: skip
         if visit is not None:
-            values["menu"] = [entry for entry in MENU if entry[2] is None or visit.may(entry[2])]
             values["section"] = [*asked.path.split("/"), "", ""][2]
-            if visit.may("approvals.read") and not asked.is_fragment:
-                values["counts"] = {"approvals": approvals.count_pending(visit.scope)}
+            if not asked.is_fragment:
+                values |= self._frame(visit)
         return self._environment.get_template(f"console/{page.template}").render(values)
+
+    def _frame(self, visit: Visit) -> dict[str, Any]:
+        """What stands around a page: the menu, what waits in it, and the tenants one can change to."""
+        mine = people.tenants_of(visit.person.user_id)
+        return {
+            "menu": menu_for(visit.may),
+            "counts": {"approvals": approvals.count_pending(visit.scope)} if visit.may("approvals.read") else {},
+            "tenants": [(row, role, f"{self._config.tenant_url(row.id)}/console/") for row, role in mine],
+            "tenant_name": next((row.name for row, _ in mine if row.id == visit.scope.tenant_id), visit.scope.tenant_id),
+        }

@@ -15,7 +15,8 @@ function ago(ms) {
 function showTimes(root) {
   for (const element of root.querySelectorAll("time[datetime]")) {
     const when = new Date(element.dateTime);
-    element.title = when.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+    const utc = `${when.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+    element.title = `${when.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" })}\n${utc}`;
     if ("clock" in element.dataset) {
       const time = when.toLocaleTimeString(undefined, { hour12: false });
       element.textContent = `${time}.${String(when.getMilliseconds()).padStart(3, "0")}`;
@@ -142,6 +143,7 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (button?.dataset.copy) copyText(button);
   if (button?.dataset.choose) chooseScopes(button);
+  if (button?.dataset.opens) openDialog(button.dataset.opens);
   if (button?.dataset.pick) document.getElementById(button.dataset.pick).click();
   for (const open of document.querySelectorAll("details.ask[open]")) {
     if (!open.contains(event.target)) open.open = false;
@@ -150,10 +152,12 @@ document.addEventListener("click", (event) => {
 
 document.addEventListener("change", (event) => {
   if (event.target.matches("input[type=file][data-into]")) loadFile(event.target);
+  if (event.target.matches("[data-keys]")) localStorage.setItem("keys", event.target.checked ? "on" : "off");
   if (event.target.matches("[data-submits]")) event.target.form.requestSubmit();
 });
 
 document.addEventListener("submit", (event) => {
+  if (event.target.method === "dialog") return;
   // After the form's values were taken: a disabled button would not be among them.
   setTimeout(() => {
     for (const button of event.target.querySelectorAll("button")) button.disabled = true;
@@ -172,17 +176,36 @@ document.addEventListener("keydown", (event) => {
       open.querySelector("summary").focus();
     }
   }
-  if (event.key === "/" && !event.ctrlKey && !event.metaKey && !event.target.closest("input, textarea, select")) {
-    const search = document.querySelector("input[type=search]");
-    if (search) {
-      event.preventDefault();
-      search.focus();
-    }
-  }
+  const isTyping = event.target.closest("input:not([type=checkbox], [type=radio]), textarea, select, dialog");
+  if (!isTyping && !event.ctrlKey && !event.metaKey && !event.altKey && localStorage.getItem("keys") !== "off") onLetter(event);
 });
+
+// `/` searches, `?` shows the keys, `g` and a letter go to a section of the menu. Who speaks to the browser turns them off.
+let goAskedAt = -Infinity;
+
+function onLetter(event) {
+  const isGoing = event.timeStamp - goAskedAt < 2000;
+  goAskedAt = event.key === "g" ? event.timeStamp : -Infinity;
+  if (isGoing) {
+    document.querySelector(`.menu a[data-key="${CSS.escape(event.key)}"]`)?.click();
+  } else if (event.key === "?") {
+    openDialog("keys-of-the-console");
+  } else if (event.key === "/") {
+    const search = document.querySelector("main input[type=search]");
+    if (search) search.focus();
+    else document.querySelector('.menu a[data-key="e"]')?.click();
+    event.preventDefault();
+  }
+}
+
+function openDialog(id) {
+  const dialog = document.getElementById(id);
+  if (!dialog || dialog.open) return;
+  for (const box of dialog.querySelectorAll("[data-keys]")) box.checked = localStorage.getItem("keys") !== "off";
+  dialog.showModal();
+}
 
 prepare(document);
 document.querySelector("[aria-invalid=true]")?.focus();
-document.querySelector(".menu [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
 for (const part of document.querySelectorAll("[data-live]")) follow(part);
 setInterval(() => showTimes(document), 20e3);
