@@ -177,11 +177,16 @@ class Appliance:
         db.close_database()
 
 
+def _set_limits(config: Config) -> None:
+    """Bounds that hold in the whole process."""
+    crowding.configure(of_tenant=config.approvals.open_per_tenant, of_requester=config.approvals.open_per_requester)
+    datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
+
+
 def build(config: Config) -> Appliance:
     """Wire every part; nothing runs yet."""
     sealer = open_store(config)
-    crowding.configure(of_tenant=config.approvals.open_per_tenant, of_requester=config.approvals.open_per_requester)
-    datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
+    _set_limits(config)
     stored = make_places(config, installation_id(sealer)), [*documents.HOLDERS, *webapps.HOLDERS, *skills.HOLDERS]
     blobs, incoming = Blobs(*stored), incoming_blobs(config.scan, *stored)
     apps = make_webapps(config, blobs)
