@@ -22,6 +22,8 @@ SECTIONS = """# Written by the first run. Every setting: config.example.yaml; `g
 # For trying out; `gos doctor` points out what to change in production.
 demo:
   order_system: true
+console:
+  administrators: [admin]
 egress:
   allow: ["localhost:{port}", "127.0.0.1:{port}"]
 """

@@ -12,6 +12,7 @@ from appliance.solutions.services import Services
 from . import (
     about,
     agents,
+    appliance,
     approvals,
     certificates,
     connecting,
@@ -43,7 +44,7 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, agents, approvals, certificates, connecting, datapool, documents, domains, dry_runs, executions, failures,
+    about, agents, appliance, approvals, certificates, connecting, datapool, documents, domains, dry_runs, executions, failures,
     integrations, keys, kill_switches, logs, policies, policy_decisions, processes, replay, retention, retry_plan, shares, sign_in,
     skills, traffic, visiting, webapps,
 )  # fmt: skip

@@ -67,6 +67,12 @@ class Config:
     demo: Demo = dataclasses.field(default_factory=Demo)
 
     @property
+    def origins(self) -> Mapping[str, str]:
+        """Where each setting that was set has its value from, by `section.name`: a file, a variable or a flag."""
+        found: Mapping[str, str] = getattr(self, "_origins", {})
+        return found
+
+    @property
     def data(self) -> Path:
         return Path(self.storage.data).resolve()
 
@@ -138,6 +144,33 @@ def environment(name: str) -> str | None:
 def setting_names() -> list[str]:
     """Every setting as `section.name`."""
     return [f"{section}.{f.name}" for section, cls in _sections().items() for f in dataclasses.fields(cls)]
+
+
+@dataclass(frozen=True)
+class SettingShown:
+    """A setting as people see it: its value, hidden where it is secret, and where that is from."""
+
+    name: str
+    value: str
+    origin: str
+    doc: str
+
+
+def shown_settings(config: Config) -> dict[str, list[SettingShown]]:
+    """Every setting in effect, by section."""
+    return {
+        section: [_shown(config, section, field) for field in dataclasses.fields(cls)] for section, cls in _sections().items()
+    }
+
+
+def _shown(config: Config, section: str, field: Any) -> SettingShown:
+    name, value = f"{section}.{field.name}", getattr(getattr(config, section), field.name)
+    text = ", ".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else str(value)
+    if not field.repr:
+        text = "hidden" if text else ""
+    elif "://" in text and "@" in text:  # a password in an address
+        text = re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:hidden@", text)
+    return SettingShown(name, text, config.origins.get(name, "default"), field.metadata["doc"])
 
 
 def _unknown(name: str, where: str) -> ConfigInvalid:
@@ -231,6 +264,7 @@ def _build(values: Mapping[str, tuple[Any, str]]) -> Config:
         }
         sections[section] = cls(**chosen)
     config = Config(**sections)
+    object.__setattr__(config, "_origins", {name: where for name, (_, where) in values.items()})
     _check(config)
     return config
 

@@ -204,6 +204,9 @@ class Console:
         "sandbox", "What a signed-in person without a membership gets: a sandbox tenant of their own, or nothing."
     )
     session_hours: int = setting(12, "How long a session lasts without use.")
+    administrators: tuple[str, ...] = setting(
+        [], "Logins of those who run the appliance: in whatever tenant, they alone see its configuration and its backups."
+    )
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/agents": ("/console/agents",),
     "/console/agents/<agent_id>": ("/console/agents/clerk",),
     "/console/agents/<agent_id>/runs/<run_id>": ("/console/agents/clerk/runs/{run}", "/console/agents/clerk/runs/{held_run}"),
+    "/console/appliance": ("/console/appliance",),
+    "/console/appliance/backups": ("/console/appliance/backups",),
+    "/console/appliance/configuration": ("/console/appliance/configuration",),
     "/console/approvals": ("/console/approvals", "/console/approvals?state=all"),
     "/console/approvals/<approval_id>": ("/console/approvals/{approval}",),
     "/console/datapool": ("/console/datapool",),
@@ -61,6 +64,7 @@ SIGNED_OUT: Mapping[str, tuple[str, ...]] = {"/sign-in": ("/sign-in", "/sign-in?
 
 # Routes that answer no page, and what they answer.
 NOT_PAGES: Mapping[str, str] = {
+    "/console/appliance/backups/<name>": "a file",
     "/console/documents/<document_id>/content": "a file",
     "/console/documents/<document_id>/downloads/export": "a file",
     "/console/documents/<document_id>/preview": "a picture",

@@ -1,0 +1,83 @@
+"""Pages about the appliance: what it runs on for who may read, its configuration and backups for those who run it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from appliance.backups.schedule import Schedule
+from appliance.blobs.local import LocalPlaces
+from appliance.console.appliance import download_backup, show_backups
+from appliance.console.routing import Asked, File, Page, Visit
+from appliance.core.config import Config, load_config, shown_settings
+from appliance.core.errors import NotFound, ScopeMissing
+from appliance.tenants.people import SignedIn
+from appliance.testing.running import Running
+from tests.console.browser import Browser
+
+HIDDEN = "a phrase nobody should read 81f3"
+
+
+def test_what_it_runs_on_is_told(signed_in: Callable[[str], Browser]) -> None:
+    browser = signed_in("viewer@acme.test")
+    page = browser.get(browser.at("acme", "/console/appliance")).text
+    assert all(each in page for each in ("SQLite 3.", "wasmtime", "tryton", "peewee", "MIT"))
+    assert "/console/appliance/backups" not in page
+
+
+@pytest.mark.parametrize("path", ["configuration", "backups", "backups/gos-20260101T000000Z.gosb"])
+@pytest.mark.parametrize("person", ["builder@acme.test", "owner@globex.test"])
+def test_only_those_who_run_it_see_more(signed_in: Callable[[str], Browser], person: str, path: str) -> None:
+    browser = signed_in(person)
+    answer = browser.get(browser.at("globex" if "globex" in person else "acme", f"/console/appliance/{path}"))
+    assert answer.status_code == 403
+    assert "console.administrators" in answer.text
+
+
+def test_the_configuration_says_where_each_value_is_from(signed_in: Callable[[str], Browser]) -> None:
+    browser = signed_in("owner@acme.test")
+    page = browser.get(browser.at("acme", "/console/appliance/configuration")).text
+    assert "console.administrators" in page
+    assert "flag server.port" in page
+    assert "server.shutdown_seconds" not in page
+    assert "server.shutdown_seconds" in browser.get(browser.at("acme", "/console/appliance/configuration?show=all")).text
+
+
+def test_secrets_are_not_shown() -> None:
+    own = {"GOS_BACKUP_PASSPHRASE": HIDDEN, "GOS_STORAGE_DATABASE": "postgresql://gos:hush81f3@db/gos"}
+    shown = {each.name: each for section in shown_settings(load_config(environment=own)).values() for each in section}
+    assert (shown["backup.passphrase"].value, shown["backup.passphrase"].origin) == ("hidden", "environment GOS_BACKUP_PASSPHRASE")
+    assert shown["storage.database"].value == "postgresql://gos:hidden@db/gos"
+    assert shown["blobs.secret_key"].value == ""
+    assert not [each for each in shown.values() if HIDDEN in each.value or "hush81f3" in each.value]
+
+
+def visit(running: Running, config: Config, login: str) -> Visit:
+    asked = Asked("GET", "/console/appliance/backups", "", {}, {}, {}, "acme.localhost", "http", "acme", "req_1")
+    services = replace(running.services, config=config)
+    return Visit(services, asked, SignedIn("usr_1", login, "owner", running.tenant("acme")), running.tenant("acme"))
+
+
+def test_a_backup_is_shown_and_downloaded_only_encrypted(running: Running, tmp_path: Path) -> None:
+    settings = replace(running.config.backup, to=str(tmp_path / "backups"), passphrase=HIDDEN)
+    data = replace(running.config.storage, database=running.config.database_url)
+    config = replace(running.config, backup=settings, storage=data)
+    places = LocalPlaces(running.config.data / "blobs")
+    made = Schedule(config, places).run_due()
+    assert made is not None
+    name = Path(made.path).name
+    own = visit(running, config, "owner@acme.test")
+    page = show_backups(own)
+    assert isinstance(page, Page)
+    assert [each.name for each in page.values["now"].kept] == [name]
+    found = download_backup(own, name)
+    assert isinstance(found, File)
+    assert b"".join(found.pieces) == Path(made.path).read_bytes()
+    with pytest.raises(NotFound):
+        download_backup(own, "../key")
+    with pytest.raises(ScopeMissing):
+        download_backup(visit(running, config, "builder@acme.test"), name)
+    Path(made.path).write_bytes(b"\x28\xb5\x2f\xfd and so on, not encrypted")
+    with pytest.raises(NotFound, match="no encrypted backup"):
+        download_backup(own, name)
