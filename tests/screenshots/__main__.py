@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from appliance.testing.pages import launch
 from appliance.testing.running import Running, make_config, start
-from tests.screenshots.furnishing import furnish
+from tests.screenshots.furnishing import LOGIN, furnish
 from tests.screenshots.pages import Screen, screens
 from tests.screenshots.visitor import set_look, url_of, visiting
 
@@ -21,7 +21,9 @@ SCHEMES, WIDTHS = ("light", "dark"), (390, 1280, 2560)
 def appliance() -> Iterator[Running]:
     """One of its own, in a folder that goes when it ends."""
     with tempfile.TemporaryDirectory() as folder:
-        running = start(make_config(Path(folder), demo__order_system=True, egress__allow=["127.0.0.0/8"]))
+        running = start(
+            make_config(Path(folder), demo__order_system=True, egress__allow=["127.0.0.0/8"], console__administrators=[LOGIN])
+        )
         try:
             yield running
         finally:
