@@ -7,10 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
+from appliance.tenants import service as tenants
 from appliance.testing.running import Running, make_config, start
 from appliance.webapps.domains import lookups
 from tests.spreading import Spreading
 from tests.store.cluster import Cluster, running_cluster
+from tests.store.opening import migrated
 from tests.webapps.name_server import NameServer, running_name_server
 
 _live: list[Running] = []
@@ -86,6 +88,15 @@ def cluster() -> Iterator[Cluster]:
     """A PostgreSQL server of the tests' own."""
     with running_cluster() as cluster:
         yield cluster
+
+
+@pytest.fixture
+def two_tenants(store_url: str) -> Iterator[None]:
+    """The process's database, with the tenants acme and globex in it."""
+    with migrated(store_url):
+        for name in ("acme", "globex"):
+            tenants.create_tenant(name, name)
+        yield
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from appliance.agents.tools.entities import entity_tools
 from appliance.agents.tools.human import HumanTools
 from appliance.agents.tools.integrations import IntegrationTools
 from appliance.agents.tools.toolbox import Toolbox
-from appliance.api.shapes import make_shapes
+from appliance.api.shapes import Shapes, make_shapes
 from appliance.core import clock, db
 from appliance.core.config import load_config
 from appliance.core.pages import PageRequest
@@ -159,7 +160,7 @@ class World:
         governor = Governor(PolicyService(), actions)
         executor = GovernedExecutor(integrations, governor, Instance(presence.instance, is_alive=presence.is_alive))
         toolbox = Toolbox(governor)
-        shapes = make_shapes()
+        shapes = _shapes()
         for tool in (
             *IntegrationTools(integrations, executor, governor, shapes.preview).tools(),
             *HumanTools(actions, governor, toolbox.action_of, review_path, executor.submit).tools(),
@@ -183,6 +184,14 @@ class World:
         self.script.asker = asker
         return FunctionModel(self.script.answer) if self.llm is None else ProfileModel(self.llm, profile, asker)
 
+    def forget(self) -> None:
+        """Delete the runs and requests there were and what they did: what a test lists is then that of the next run."""
+        for item in datapool.query_entities(self.scope, "marks", {"limit": 500}).items:
+            datapool.delete_entity(self.scope, "marks", item["id"])
+        db.write(lambda: [db.execute(f"DELETE FROM {table}") for table in ("approval", "agent_run")])  # noqa: S608  # our own words
+        Ledger.reset()
+        self.script.asked = []
+
     def marks(self) -> list[str]:
         """What stands in the collection, in the order it was written."""
         found = datapool.query_entities(self.scope, "marks", {"sort": "created_at,id", "limit": 500}).items
@@ -202,6 +211,12 @@ class World:
         (asked,) = self.asked("pending")
         person = self.town.people["ann"]
         approvals.decide_approval(person.scope, person, asked.id, Decision(verdict, answer, "so be it"))  # type: ignore[arg-type]
+
+
+@cache
+def _shapes() -> Shapes:
+    """They are the same for every process, and take a while to make."""
+    return make_shapes()
 
 
 def put_key(key_id: str) -> str:

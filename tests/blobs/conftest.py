@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from appliance.blobs.service import Blobs, Places
-from appliance.core import db, migrations
+from appliance.core import db
 from appliance.core.scope import TenantScope
 from appliance.core.sections import Blobs as Settings
 from appliance.tenants import service as tenants
 from tests.blobs.bucket import running_bucket
 from tests.blobs.shelves import BucketShelf, LocalShelf, Shelf
+from tests.store.opening import open_migrated
 
 
 @pytest.fixture(params=[("sqlite", "local"), ("postgresql", "local"), ("sqlite", "bucket")], ids="-".join)
@@ -46,8 +47,7 @@ def places(shelf: Shelf) -> Places:
 
 @pytest.fixture
 def blobs(store_url: str, places: Places) -> Iterator[Blobs]:
-    db.open_database(store_url)
-    migrations.migrate()
+    open_migrated(store_url)
     for name in ("acme", "globex"):
         tenants.create_tenant(name, name)
     db.write(

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from appliance.core import db, migrations
+from appliance.core import db
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from tests.store.opening import open_migrated
 
 CUSTOMERS = {
     "name": "customers",
@@ -41,8 +42,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         url = f"sqlite:///{tmp_path_factory.mktemp('datapool')}/gos.db"
     else:
         url = request.getfixturevalue("cluster").emptied()
-    db.open_database(url)
-    migrations.migrate()
+    open_migrated(url)
     yield
     db.close_database()
 

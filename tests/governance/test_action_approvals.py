@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db, migrations
+from appliance.core import clock, db
 from appliance.core.errors import ApplianceError, Conflict, IdempotencyMismatch, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals
@@ -20,6 +20,7 @@ from appliance.governance.policies.decision import Decision, Obligations, ToolAc
 from appliance.governance.subjects import SkillUsed, Subject
 from appliance.monitor import audit
 from tests.governance.asking import SEALER, Town, found
+from tests.store.opening import open_migrated
 
 ACTION = ToolAction(
     "execute_tenant_integration", "write", {"sku": "A", "quantity": 2**60, "note": "gos:int:1"}, "erp", "create_order", "http 1.2",
@@ -30,8 +31,7 @@ APPROVALS = ActionApprovals(SEALER)
 
 @pytest.fixture
 def one(store_url: str) -> Iterator[Town]:
-    db.open_database(store_url)
-    migrations.migrate()
+    open_migrated(store_url)
     yield found("one")
     db.close_database()
 

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from appliance.core import clock, db, migrations
+from appliance.core import clock, db
 from appliance.core.errors import Conflict, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
@@ -16,14 +16,14 @@ from appliance.governance.approvals import Approval, ApprovalFilter, Decision
 from appliance.monitor import audit
 from appliance.tenants import keys, people
 from tests.governance.asking import SEALER, Town, found
+from tests.store.opening import open_migrated
 
 SCHEMA = {"type": "object", "required": ["total"], "properties": {"total": {"type": "integer", "minimum": 1}}}
 
 
 @pytest.fixture
 def database(store_url: str) -> Iterator[None]:
-    db.open_database(store_url)
-    migrations.migrate()
+    open_migrated(store_url)
     yield
     db.close_database()
 

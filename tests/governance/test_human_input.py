@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db, migrations
+from appliance.core import clock, db
 from appliance.core.errors import Conflict, IdempotencyMismatch, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals, expiry
@@ -17,12 +17,12 @@ from appliance.governance.policies.decision import Decision as Judgement
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject
 from tests.governance.asking import SEALER, Town, found
+from tests.store.opening import open_migrated
 
 
 @pytest.fixture
 def one(store_url: str) -> Iterator[Town]:
-    db.open_database(store_url)
-    migrations.migrate()
+    open_migrated(store_url)
     yield found("one")
     db.close_database()
 

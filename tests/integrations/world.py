@@ -12,7 +12,6 @@ from appliance.connectors.egress import Egress
 from appliance.connectors.registry import Installed, Registry, load_registry
 from appliance.core import db
 from appliance.core.crypto import Sealer
-from appliance.core.migrations import migrate
 from appliance.core.scope import TenantScope
 from appliance.governance.executor import GovernedExecutor, Instance
 from appliance.governance.requests import ActionRequest
@@ -22,6 +21,7 @@ from appliance.integrations.service import Integrations, Spec
 from appliance.integrations.tokens import TokenKeeper
 from appliance.tenants import service as tenants
 from tests.governance.ruling import make_governor
+from tests.store.opening import open_migrated
 
 INPUT = {
     "type": "object",
@@ -132,8 +132,7 @@ class World:
 def open_world(url: str, instance: str = "instance-1") -> Iterator[World]:
     """The appliance over the database of `url`, made when there is none yet."""
     Ledger.reset()
-    db.open_database(url)
-    migrate()
+    open_migrated(url)
     there = {row.id for row in tenants.list_tenants()}
     for tenant in sorted({"one", "two"} - there):
         tenants.create_tenant(tenant, tenant)

@@ -5,15 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from appliance.core import db
-from appliance.core.migrations import migrate
 from appliance.core.scope import TenantScope
 from appliance.tenants import service
+from tests.store.opening import open_migrated
 
 
 @pytest.fixture(autouse=True)
 def database(store_url: str) -> Iterator[None]:
-    db.open_database(store_url)
-    migrate()
+    open_migrated(store_url)
     yield
     db.close_database()
 

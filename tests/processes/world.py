@@ -16,7 +16,6 @@ from appliance.connectors.registry import Installed, Registry
 from appliance.core import clock, db
 from appliance.core.config import Config, load_config
 from appliance.core.crypto import Sealer
-from appliance.core.migrations import migrate
 from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
@@ -45,6 +44,7 @@ from appliance.sandbox import Pool
 from appliance.tenants import service as tenants
 from tests.governance.ruling import make_governor
 from tests.llm.provider import Provider
+from tests.store.opening import open_migrated
 
 GRANTS = {"datapool": {"marks": ["read", "write"]}, "integrations": {"bell": "*"}}
 SEALER = Sealer(b"k" * 32)
@@ -258,8 +258,7 @@ def make_integrations() -> Integrations:
 @contextmanager
 def open_database(folder: Path) -> Iterator[None]:
     """A database with both tenants, acme's collection `marks` and acme's integration `bell`."""
-    db.open_database(f"sqlite:///{folder}/gos.db")
-    migrate()
+    open_migrated(f"sqlite:///{folder}/gos.db")
     for name in ("acme", "globex"):
         tenants.create_tenant(name, name)
     acme = tenants.system_scope("acme", "key:test")

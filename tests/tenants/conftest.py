@@ -4,16 +4,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from appliance.core import db, migrations
+from appliance.core import db
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
 from appliance.tenants import keys, service
+from tests.store.opening import open_migrated
 
 
 @pytest.fixture
 def database(store_url: str) -> Iterator[None]:
-    db.open_database(store_url)
-    migrations.migrate()
+    open_migrated(store_url)
     keys._cache.clear()
     service._known.clear()
     yield

@@ -7,11 +7,12 @@ import pytest
 
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
-from appliance.core import db, migrations
+from appliance.core import db
 from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants
 from appliance.webapps.publishing import Publishing
 from appliance.webapps.service import HOLDERS, Limits, NewApp, WebApps
+from tests.store.opening import open_migrated
 from tests.webapps.checked import Visitor, make_version
 
 
@@ -31,8 +32,7 @@ def blobs(tmp_path: Path) -> Blobs:
 @pytest.fixture
 def webapps(store_url: str, blobs: Blobs, acme: TenantScope) -> Iterator[WebApps]:
     """With the app `shop` of acme."""
-    db.open_database(store_url)
-    migrations.migrate()
+    open_migrated(store_url)
     for name in ("acme", "globex"):
         tenants.create_tenant(name, name)
     apps = WebApps(blobs, Limits(100, 1 << 20, 1 << 18))

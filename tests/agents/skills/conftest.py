@@ -1,6 +1,5 @@
 """The skills of two tenants, with people who may decide and one who may not."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,10 +7,8 @@ import pytest
 from appliance.agents.skills.service import HOLDERS, Skills
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
-from appliance.core import db, migrations
 from appliance.core.scope import TenantScope
 from appliance.tenants import people
-from appliance.tenants import service as tenants
 from appliance.tenants.people import SignedIn
 from appliance.tenants.scopes import scopes_of_role
 
@@ -32,13 +29,8 @@ def blobs(tmp_path: Path) -> Blobs:
 
 
 @pytest.fixture
-def skills(store_url: str, blobs: Blobs) -> Iterator[Skills]:
-    db.open_database(store_url)
-    migrations.migrate()
-    for name in ("acme", "globex"):
-        tenants.create_tenant(name, name)
-    yield Skills(blobs)
-    db.close_database()
+def skills(two_tenants: None, blobs: Blobs) -> Skills:
+    return Skills(blobs)
 
 
 @pytest.fixture

@@ -1,0 +1,36 @@
+"""The process's database for a test, with the schema of this release: migrated once, and copied for whoever comes later."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from appliance.core import db, migrations
+
+_SQLITE = "sqlite:///"
+_kept: list[bytes] = []
+
+
+def open_migrated(url: str) -> None:
+    """Open it as an appliance does; a file that is not there yet is a copy of the first that was made."""
+    path = Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
+    is_new = path is not None and not path.exists()
+    if path is not None and is_new and _kept:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(_kept[0])
+    db.open_database(url)
+    migrations.migrate()
+    if path is not None and is_new and not _kept:
+        with sqlite3.connect(path) as made:
+            _kept.append(made.serialize())
+        made.close()
+
+
+@contextmanager
+def migrated(url: str) -> Iterator[None]:
+    """The database is open for as long as the block runs."""
+    open_migrated(url)
+    try:
+        yield
+    finally:
+        db.close_database()
