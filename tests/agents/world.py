@@ -24,8 +24,9 @@ from appliance.agents.stretch import Means
 from appliance.agents.tools.entities import entity_tools
 from appliance.agents.tools.human import HumanTools
 from appliance.agents.tools.integrations import IntegrationTools
+from appliance.agents.tools.shapes import Shapes
 from appliance.agents.tools.toolbox import Toolbox
-from appliance.api.shapes import Shapes, make_shapes
+from appliance.api.shapes import make_shapes
 from appliance.core import clock, db
 from appliance.core.config import load_config
 from appliance.core.pages import PageRequest
