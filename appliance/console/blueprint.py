@@ -12,6 +12,7 @@ from appliance.solutions.services import Services
 from . import (
     about,
     agents,
+    alerts,
     appliance,
     approvals,
     certificates,
@@ -26,6 +27,7 @@ from . import (
     keys,
     kill_switches,
     logs,
+    monitor,
     policies,
     policy_decisions,
     processes,
@@ -44,9 +46,9 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, agents, appliance, approvals, certificates, connecting, datapool, documents, domains, dry_runs, executions, failures,
-    integrations, keys, kill_switches, logs, policies, policy_decisions, processes, replay, retention, retry_plan, shares, sign_in,
-    skills, traffic, visiting, webapps,
+    about, agents, alerts, appliance, approvals, certificates, connecting, datapool, documents, domains, dry_runs, executions,
+    failures, integrations, keys, kill_switches, logs, monitor, policies, policy_decisions, processes, replay, retention,
+    retry_plan, shares, sign_in, skills, traffic, visiting, webapps,
 )  # fmt: skip
 
 

@@ -30,8 +30,10 @@ MENU = (
     Group("Operate", (
         Section("executions", "Executions", "processflow.read", "execution", "e"),
         Section("approvals", "Approvals", "approvals.read", "approval", "a"),
+        Section("monitor", "Monitor", "logs.read", "chart", "m"),
         Section("failures", "Failures", "logs.read", "failure", "f"),
         Section("logs", "Logs", "logs.read", "log", "l"),
+        Section("alerts", "Alerts", "logs.read", "bell", "r"),
     )),
     Group("Build", (
         Section("processes", "Processes", "processflow.read", "process", "p"),

@@ -88,6 +88,14 @@ def _add_processes(house: Furnished) -> None:
     house.ask("PUT", "/processes/price-list", furniture.DRAFT)
 
 
+def _add_alerts(house: Furnished) -> None:
+    """One that is well, and one that soon fires."""
+    waits = {"name": "Queue stands", "condition": {"kind": "queue_age", "longer_than": "10m"}, "for": "5m", "repeat": "1h"}
+    failures = {"kind": "failures", "process": "delivery-check", "above": 0, "window": "1h"}
+    house.ask("POST", "/logs/alerts", waits)
+    house.things["alert"] = house.ask("POST", "/logs/alerts", {"name": "Delivery check fails", "condition": failures})["id"]
+
+
 def _add_executions(house: Furnished) -> None:
     """One in every state that lasts."""
     things = house.things
@@ -107,6 +115,7 @@ def _add_executions(house: Furnished) -> None:
     house.execute("nightly-close", {}, wait=0, run_at=clock.rfc3339(clock.now_ms() + 30 * DAY_MS))
     cancelled = house.execute("nightly-close", {}, wait=0)
     house.ask("POST", f"/processes/nightly-close/executions/{cancelled}/cancel", {})
+    _add_alerts(house)
     things["order"] = house.ask("GET", "/datapool/orders/entities")[0]["id"]
 
 

@@ -1,0 +1,117 @@
+"""The page of the Monitor: what ran, how long it took, what waits and what fails, over one range of time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from appliance.core import clock
+from appliance.core.errors import InvalidRequest, ValidationFailed
+from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.monitor import analytics, failures
+from appliance.monitor.analytics import Series, Summary, Window
+from appliance.tenants import keys
+
+from .routing import Answer, Page, Visit, page
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+# By their names in the address: what they are called, and how far back they reach.
+SPANS = {
+    "15m": ("15 minutes", 15 * MINUTE), "1h": ("hour", HOUR), "24h": ("24 hours", DAY), "7d": ("7 days", 7 * DAY),
+    "30d": ("30 days", 30 * DAY),
+}  # fmt: skip
+WIDTH, HEIGHT = 640, 120
+MOST_ROWS = 10
+
+
+@dataclass(frozen=True)
+class Range:
+    """What is shown: [since, until) in epoch ms; `span` is empty when somebody chose the times."""
+
+    span: str
+    since: int
+    until: int
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Durations over time as lines of a drawing, each a list of pieces without gaps; `most` is the height of it in ms."""
+
+    most: float
+    half: list[str]
+    slow: list[str]
+
+
+@page("GET", "/monitor", scope="logs.read")
+def show_monitor(visit: Visit) -> Answer:
+    """Executions, their durations, the queue, failures, integrations and keys."""
+    chosen = _range(visit)
+    series = analytics.read_series(visit.scope, Window(chosen.since, chosen.until))
+    groups = failures.list_failures(visit.scope, PageRequest(MAX_LIMIT)).items
+    recent = [group for group in groups if chosen.since <= group.last_seen < chosen.until][:MOST_ROWS]
+    values = {
+        "chosen": chosen, "spans": SPANS, "series": series, "lines": _lines(series), "width": WIDTH, "height": HEIGHT,
+        "queue": visit.services.processes.queue_state(visit.scope), "groups": recent,
+        "processes": list(series.names.items())[:MOST_ROWS], "integrations": list(_integrations(visit, chosen)),
+        "keys": list(_keys(visit, chosen)), "sandbox": visit.services.pool.health(),
+    }  # fmt: skip
+    return Page("monitor.html", values)
+
+
+def _range(visit: Visit) -> Range:
+    args, now = visit.asked.args, clock.now_ms()
+    if args.get("since"):
+        since, until = _time(args["since"]), _time(args["until"]) if args.get("until") else now + 1
+        return Range("", since, until)
+    span = args.get("span") or "24h"
+    if span not in SPANS:
+        raise InvalidRequest("choose the time on the page")
+    return Range(span, now - SPANS[span][1], now + 1)
+
+
+def _time(text: str) -> int:
+    """A time as a field for it sends one, in UTC."""
+    try:
+        return max(0, clock.parse_rfc3339(f"{text[:16]}:00Z"))
+    except ValidationFailed as error:
+        raise InvalidRequest(f"{text[:40]!r} is not a time; write it like 2027-01-31T14:00") from error
+
+
+def _lines(series: Series) -> Lines | None:
+    """None when nothing was counted."""
+    half = [(index, point.percentile(0.5)) for index, (_, point) in enumerate(series.points)]
+    slow = [(index, point.percentile(0.95)) for index, (_, point) in enumerate(series.points)]
+    most = max((value for _, value in slow if value is not None), default=0.0)
+    if not most:
+        return None
+    step = WIDTH / max(1, len(series.points))
+    return Lines(most, list(_drawn(half, step, most)), list(_drawn(slow, step, most)))
+
+
+def _drawn(values: list[tuple[int, float | None]], step: float, most: float) -> Iterator[str]:
+    """Pieces of a line, each as wide as its points; where nothing was counted there is a gap."""
+    piece: list[str] = []
+    for index, value in values:
+        if value is None:
+            if piece:
+                yield " ".join(piece)
+            piece = []
+            continue
+        y = round(HEIGHT - 2 - value / most * (HEIGHT - 6), 1)
+        piece += [f"{round(index * step, 1)},{y}", f"{round((index + 1) * step, 1)},{y}"]
+    if piece:
+        yield " ".join(piece)
+
+
+def _integrations(visit: Visit, chosen: Range) -> Iterator[tuple[str, Summary | None, str]]:
+    """Every integration with what was counted of it and how its foreign system fares."""
+    if not visit.may("integrations.read"):
+        return
+    counted = analytics.read_series(visit.scope, Window(chosen.since, chosen.until, kind="integration")).names
+    for each in visit.services.integrations.list_integrations(visit.scope, PageRequest(MAX_LIMIT)).items:
+        yield each.slug, counted.get(each.slug), visit.services.integrations.health(visit.scope, each.slug).state
+
+
+def _keys(visit: Visit, chosen: Range) -> Iterator[keys.ApiKey]:
+    """Keys that were used in this time, the last first."""
+    if visit.may("keys.read"):
+        used = [key for key in keys.list_keys(visit.scope, PageRequest(MAX_LIMIT)).items if (key.last_used_at or 0) >= chosen.since]
+        yield from sorted(used, key=lambda key: -(key.last_used_at or 0))[:MOST_ROWS]
