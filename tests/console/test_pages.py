@@ -16,8 +16,8 @@ from tests.console.browser import Browser
 
 INLINE = re.compile(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=|javascript:", re.IGNORECASE)
 LISTS = [
-    "processes", "executions", "approvals", "failures", "logs", "datapool", "integrations", "documents", "webapps", "policies",
-    "kill-switches", "keys", "about",
+    "processes", "executions", "approvals", "failures", "logs", "monitor", "alerts", "datapool", "integrations", "documents",
+    "webapps", "policies", "kill-switches", "keys", "about",
 ]  # fmt: skip
 
 

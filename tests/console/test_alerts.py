@@ -1,0 +1,85 @@
+"""The pages of alerts and of the Monitor: what they show, to whom, and what their forms do."""
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from tests.api.resources import fresh
+from tests.console.browser import Browser
+
+SignedIn = Callable[[str], Browser]
+FORM = {"kind": "failures", "above": "3", "window": "15m", "process": "greeting", "for": "5m", "repeat": ""}
+
+
+def show(browser: Browser, path: str) -> httpx.Response:
+    return browser.get(browser.at("acme", f"/console{path}"))
+
+
+def test_an_alert_is_made_silenced_tried_and_deleted_by_forms(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+    name = fresh("<alert>")
+    choices = show(owner, "/alerts/new").text
+    assert choices.count('href="?kind=') == 7
+    made = owner.post(owner.at("acme", "/console/alerts"), {**FORM, "name": name, "starts": greeting})
+    assert made.status_code == 200
+    address = owner.url
+    assert name.replace("<", "&lt;").replace(">", "&gt;") in made.text
+    assert "Fires when more than 3 failures of greeting within 15m." in made.text
+    assert "The process greeting is started" in made.text
+    silenced = owner.post(f"{address}/change", {"to": "8h"}).text
+    assert "Silenced until" in silenced
+    assert "Silenced until" not in owner.post(f"{address}/change", {"to": "heard"}).text
+    assert "Somebody tries out who is told" in owner.post(f"{address}/change", {"to": "test"}).text
+    assert 'value="on"' in owner.post(f"{address}/change", {"to": "off"}).text
+    assert owner.post(f"{address}/change", {"to": "elsewhere"}).status_code == 422
+    alert_id = address.rpartition("/")[2]
+    assert acme.get(f"/api/v1/logs/alerts/{alert_id}").json()["data"]["for"] == "5m"
+    owner.post(f"{address}/delete", {})
+    assert acme.get(f"/api/v1/logs/alerts/{alert_id}").status_code == 404
+
+
+def test_what_is_wrong_stands_at_its_field_and_nothing_is_lost(owner: Browser, greeting: str) -> None:
+    for field, text in (("above", "many"), ("window", "soon"), ("for", "long")):
+        refused = owner.post(owner.at("acme", "/console/alerts"), {**FORM, "name": "Kept <name>", field: text})
+        assert refused.status_code == 422
+        assert f'id="{field}-error"' in refused.text
+        assert "Kept &lt;name&gt;" in refused.text
+        assert f'value="{text}"' in refused.text
+
+
+def test_who_may_not_write_processes_reads_alerts_only(signed_in: SignedIn, acme: httpx.Client) -> None:
+    condition = {"kind": "queue_age", "longer_than": "30d"}
+    made = acme.post("/api/v1/logs/alerts", json={"name": fresh("alert"), "condition": condition}).json()["data"]["id"]
+    operator = signed_in("operator@acme.test")
+    page = show(operator, f"/alerts/{made}")
+    assert page.status_code == 200
+    assert "<form" not in page.text.partition("<main")[2]
+    assert show(operator, "/alerts/new").status_code == 403
+    for path in ("", f"/{made}/change", f"/{made}/delete"):
+        assert operator.post(operator.at("acme", f"/console/alerts{path}"), {"to": "off"}).status_code == 403
+    stranger = signed_in("owner@globex.test")
+    assert stranger.get(stranger.at("globex", f"/console/alerts/{made}")).status_code == 404
+
+
+@pytest.mark.parametrize("query", ["", "?span=15m", "?span=30d", "?since=2026-01-31T14:00&until=2026-02-03T09:30"])
+def test_the_monitor_shows_a_time(owner: Browser, greeting: str, query: str) -> None:
+    page = show(owner, f"/monitor{query}")
+    assert page.status_code == 200
+    assert page.text.count('class="bar-') >= 4
+    if "since" in query:
+        assert "From 2026-01-31 14:00 to 2026-02-03 09:30 UTC" in page.text
+
+
+def test_the_monitor_counts_what_ran_and_offers_to_retry_what_failed(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+    for guest in ("Ada", "nobody"):
+        acme.post("/api/v1/processes/greeting/execute?wait=30", json={"guest": guest}).raise_for_status()
+    page = show(owner, "/monitor?span=1h").text
+    assert "nobody cannot be greeted" in page
+    assert 'aria-label="Retry all of greeting greet"' in page
+    assert 'class="line-slow"' in page
+    assert '<a href="/console/processes/greeting">greeting</a>' in page
+
+
+def test_a_time_that_is_none_is_refused(owner: Browser) -> None:
+    for query in ("?span=1y", "?since=yesterday", "?since=2026-02-03T09:30&until=2026-01-31T14:00"):
+        assert show(owner, f"/monitor{query}").status_code == 400
