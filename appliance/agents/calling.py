@@ -35,6 +35,7 @@ from appliance.governance.taint import source_of, tainted
 
 from . import store
 from .definition import CALL_ACTION, LIST_ACTIONS, LOAD_SKILL
+from .granting import refuse_ungranted
 from .journal import CallState, Entry
 from .stretch import Means, Stretch, Waits
 from .tools.tool import APPROVAL_ID, Place, Tool
@@ -117,6 +118,7 @@ class Calls:
         if tool.name == LOAD_SKILL and arguments.get("name") not in definition.skills:
             told = f"this agent has no skill {str(arguments.get('name'))[:80]!r}"
             raise PolicyDenied(told, extra={"reason": "not_in_definition"})
+        refuse_ungranted(self.stretch.claim.scope, self.stretch.claim.granted, tool.name, arguments)
         if tool.name == ASK and arguments.get("kind") == "approval":
             raise ValidationFailed("make the call itself; where it needs an approval, the run asks for it and waits")
         if KEY in tool.input_schema.get("properties", {}):
@@ -232,7 +234,7 @@ class Calls:
 
     def _only_its_own(self, result: dict[str, Any]) -> dict[str, Any]:
         """Of a list of integrations, the operations that the definition lists."""
-        may = self.stretch.definition.may_call
+        may = self.stretch.may_call
         items = [
             {**item, "operations": [each for each in item["operations"] if may(item["integration"], each["operation"])]}
             for item in result["items"]

@@ -34,7 +34,10 @@ class AgentVersionRow(TenantModel):
 
 
 class AgentRunRow(TenantModel):
-    """One task of an agent; `actor` and `scopes` are those of who started it, beyond which it never acts."""
+    """One task of an agent; `actor` and `scopes` are those of who started it, beyond which it never acts.
+
+    One that a step started has its place in the execution, unique there, and in `granted` all that it may reach.
+    """
 
     label = "run"
     id = peewee.TextField()
@@ -66,6 +69,13 @@ class AgentRunRow(TenantModel):
     actor = peewee.TextField()
     scopes = JsonField()
     request_id = peewee.TextField()
+    execution_id = peewee.TextField(null=True)
+    process_id = peewee.TextField(null=True)
+    step = peewee.TextField(null=True)
+    path = peewee.TextField(null=True)
+    iteration = peewee.TextField(null=True)
+    attempt = peewee.IntegerField(null=True)
+    granted = JsonField(null=True)
 
     class Meta:
         table_name = "agent_run"

@@ -11,7 +11,7 @@ from appliance.core.errors import ApplianceError, StorageFull
 from appliance.core.presence import Presence
 from appliance.core.scope import TenantScope
 
-from . import runs, store, versions
+from . import answers, runs, store, versions
 from .calling import Calls
 from .journal import Entry, Journal
 from .models import AgentRunRow
@@ -71,7 +71,12 @@ class Runner:
 
     def _claim(self, scope: TenantScope, run_id: str) -> Claim | None:
         row = scope.find(AgentRunRow, id=run_id)
-        return None if row is None or not self._is_claimable(row) else store.claim(scope, row, self.presence.instance, self.lease())
+        if row is None or not self._is_claimable(row):
+            return None
+        claim = store.claim(scope, row, self.presence.instance, self.lease())
+        if claim is not None and claim.execution_id is not None and row.waiting_for is not None:
+            answers.tell_wait(scope, run_id, None)
+        return claim
 
     def _is_claimable(self, row: AgentRunRow) -> bool:
         if row.status == "queued":

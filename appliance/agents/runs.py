@@ -1,6 +1,6 @@
 """Runs of agents as callers see them: start, read, list, cancel."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from appliance.monitor import audit
 from appliance.tenants.idempotency import KEEP_MS
 from appliance.tenants.scopes import NEVER_OF_AGENTS
 
-from . import store, versions
+from . import answers, store, versions
+from .answers import Ended
 from .journal import Entry
 from .models import AgentJournalRow, AgentRunRow
 from .store import FINISHED
@@ -24,12 +25,26 @@ _HIDDEN = ("message",)
 
 
 @dataclass(frozen=True)
+class StepOrigin:
+    """The step that started a run: its place in an execution, at which there is one run; `granted` bounds what that reaches."""
+
+    execution_id: str
+    process_id: str
+    step: str
+    path: str
+    iteration: str
+    attempt: int
+    granted: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class RunRequest:
-    """What a run is given: a text or JSON; `token` makes a repeated request answer the same run."""
+    """What a run is given: a text or JSON; `token` makes a repeated request answer the same run, `origin` is a step's."""
 
     input: Any
     version: int | None = None
     token: str = ""
+    origin: "StepOrigin | None" = None
 
 
 @dataclass(frozen=True)
@@ -56,32 +71,51 @@ class Run:
     started_at: int | None
     finished_at: int | None
     is_cancelling: bool
+    origin: StepOrigin | None = None
 
 
-def insert_run(scope: TenantScope, agent_id: str, request: RunRequest) -> tuple[Run, bool]:
+def insert_run(scope: TenantScope, agent_id: str, request: RunRequest, tainted_by: Sequence[str] = ()) -> tuple[Run, bool]:
     """Inside a write: a new run, and whether it is new.  It acts within the scopes of this actor, never beyond them.
+
+    `tainted_by` are the sources from outside that have steered what it is given.
 
     NotFound, ValidationFailed; IdempotencyMismatch when the token was used with another input.
     """
     version = versions.find_number(scope, agent_id, request.version)
-    now = clock.now_ms()
+    now, origin = clock.now_ms(), request.origin
+    if origin is not None and (run := find_of_step(scope, origin)) is not None:
+        return run, False
     if request.token and (found := scope.find(AgentRunRow, idempotency=request.token)) is not None:
         if now - found.created_at < KEEP_MS:
             if (found.agent_id, found.input) != (agent_id, request.input):
                 raise IdempotencyMismatch("this Idempotency-Key was used with another body; take a new key for a new request")
             return _run(found), False
         scope.update(AgentRunRow, idempotency=None).where(AgentRunRow.id == found.id).execute()
-    if len(db.dump_json(request.input).encode()) > MOST_INPUT_BYTES:
-        raise ValidationFailed(f"the input has more than {MOST_INPUT_BYTES >> 10} KB; name a document instead", pointer="/input")
+    check_input(request.input)
     run_id = ids.new("run")
     scope.insert(
         AgentRunRow, id=run_id, agent_id=agent_id, version=version, status="queued", input=request.input, turns=0, tool_calls=0,
-        input_tokens=0, output_tokens=0, cost_nano=0, skills=[], tainted_by=[], idempotency=request.token or None,
+        input_tokens=0, output_tokens=0, cost_nano=0, skills=[], tainted_by=list(tainted_by), idempotency=request.token or None,
         created_at=now, active_ms=0, lease_until=0, fence=0, claims=0, cancel_requested=False, actor=scope.actor,
         scopes=sorted(scope.scopes - NEVER_OF_AGENTS), request_id=scope.request_id,
+        **({} if origin is None else vars(origin)),
     )  # fmt: skip
-    audit.record(scope, "agent.run", agent_id, {"run": run_id, "version": version})
+    place = {} if origin is None else {"execution_id": origin.execution_id, "step": origin.step, "attempt": origin.attempt}
+    audit.record(scope, "agent.run", agent_id, {"run": run_id, "version": version, **place})
     return get_run(scope, agent_id, run_id), True
+
+
+def check_input(given: Any) -> None:
+    """ValidationFailed for what is too large."""
+    if len(db.dump_json(given).encode()) > MOST_INPUT_BYTES:
+        raise ValidationFailed(f"the input has more than {MOST_INPUT_BYTES >> 10} KB; name a document instead", pointer="/input")
+
+
+def find_of_step(scope: TenantScope, origin: StepOrigin) -> Run | None:
+    """The run that was started at this place of an execution."""
+    place = {name: getattr(origin, name) for name in ("execution_id", "path", "iteration", "attempt")}
+    row = scope.find(AgentRunRow, **place)
+    return None if row is None else _run(row)
 
 
 def get_run(scope: TenantScope, agent_id: str, run_id: str) -> Run:
@@ -135,15 +169,19 @@ def cancel_run(scope: TenantScope, agent_id: str, run_id: str) -> Run:
         row = scope.get(AgentRunRow, agent_id=agent_id, id=run_id)
         if row.status in FINISHED:
             raise ExecutionFinished(f"the run is {row.status} already")
-        mine = AgentRunRow.id == run_id
-        if row.status == "running":
-            scope.update(AgentRunRow, cancel_requested=True).where(mine).execute()
-        else:
-            end_waiting(scope, row)
-        audit.record(scope, "agent.cancel", agent_id, {"run": run_id})
+        cancel_row(scope, row)
         return get_run(scope, agent_id, run_id)
 
     return db.write(cancel)
+
+
+def cancel_row(scope: TenantScope, row: Any) -> None:
+    """Inside a write: the same for a run that is not finished."""
+    if row.status == "running":
+        scope.update(AgentRunRow, cancel_requested=True).where(AgentRunRow.id == row.id).execute()
+    else:
+        end_waiting(scope, row)
+    audit.record(scope, "agent.cancel", row.agent_id, {"run": row.id})
 
 
 def end_waiting(scope: TenantScope, row: Any) -> None:
@@ -164,7 +202,7 @@ def end_waiting(scope: TenantScope, row: Any) -> None:
 
 
 def note_end(scope: TenantScope, agent_id: str, run_id: str, status: str, error: Mapping[str, Any] | None = None) -> None:
-    """Inside the write that ends a run: how it ended, in the audit trail, in codes and numbers."""
+    """Inside the write that ends a run: how it ended, in the audit trail, in codes and numbers, and to the step that waits."""
     row = scope.get(AgentRunRow, agent_id=agent_id, id=run_id)
     why = {name: error[name] for name in ("code", "reason", "budget", "call_id") if error and name in error}
     used = {
@@ -172,6 +210,9 @@ def note_end(scope: TenantScope, agent_id: str, run_id: str, status: str, error:
         "cost": row.cost_nano / NANO,
     }  # fmt: skip
     audit.record(scope, "agent.end", agent_id, {"run": run_id, "status": status, **why, **used})
+    if row.execution_id is not None:
+        by = "" if scope.actor.startswith("run:") else scope.actor
+        answers.answer_step(scope, Ended(run_id, agent_id, row.execution_id, status, row.output, error, by, row.tainted_by))
 
 
 def purge(before_ms: int) -> int:
@@ -193,5 +234,11 @@ def _run(row: Any) -> Run:
     return Run(
         row.id, row.agent_id, row.version, row.status, row.input, row.output, row.error, row.waiting_for, row.turns,
         row.tool_calls, row.input_tokens, row.output_tokens, row.cost_nano / NANO, row.skills, row.tainted_by, row.actor,
-        row.created_at, row.started_at, row.finished_at, bool(row.cancel_requested and row.status == "running"),
+        row.created_at, row.started_at, row.finished_at, bool(row.cancel_requested and row.status == "running"), _origin(row),
     )  # fmt: skip
+
+
+def _origin(row: Any) -> StepOrigin | None:
+    if row.execution_id is None:
+        return None
+    return StepOrigin(row.execution_id, row.process_id, row.step, row.path, row.iteration, row.attempt, row.granted)

@@ -13,11 +13,13 @@ from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals
 from appliance.governance.approvals import Approval
+from appliance.processes.ending import on_withdrawn
 from appliance.processes.shared_threads import SharedThreads
 
 from . import runs, store
 from .runner import Runner
 from .runs import Run, RunRequest
+from .steps import AgentSteps
 from .stretch import Means
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,7 @@ class AgentRuns:
         ]
         self._handed: set[str] = set()  # to threads that have not begun with them
         self._is_draining = False
+        self.steps = AgentSteps(lambda tenant_id, run_id: queue.enqueue(WAKE, tenant_id, run_id))
         queue.declare(WAKE, self._serve)
 
     def start(self) -> None:
@@ -56,7 +59,10 @@ class AgentRuns:
 
     def listen(self) -> Callable[[], None]:
         """Hear of decisions, and say who started a run; answers what ends that."""
-        ends = (approvals.on_decided(self.answer_approval), approvals.on_starter("run", runs.find_starter))
+        ends = (
+            approvals.on_decided(self.answer_approval), approvals.on_starter("run", runs.find_starter),
+            on_withdrawn("agent", self.steps.withdraw),
+        )  # fmt: skip
 
         def forget() -> None:
             for end in ends:

@@ -34,7 +34,10 @@ class Used:
 
 @dataclass
 class Claim:
-    """The right to drive one run while `fence` is the row's; `scope` acts as the run, within the scopes of its `starter`."""
+    """The right to drive one run while `fence` is the row's; `scope` acts as the run, within the scopes of its `starter`.
+
+    A run that a step of `execution_id` started reaches only what is `granted`.
+    """
 
     scope: TenantScope
     run_id: str
@@ -50,6 +53,8 @@ class Claim:
     skills: list[dict[str, Any]] = field(default_factory=list)
     tainted_by: list[str] = field(default_factory=list)
     starter: str = ""
+    execution_id: str | None = None
+    granted: Mapping[str, Any] | None = None
 
     def active_now(self) -> int:
         """Milliseconds of working so far."""
@@ -71,6 +76,7 @@ def claim(scope: TenantScope, row: Any, owner: str, lease_until: int) -> Claim |
     return Claim(
         acting, row.id, row.agent_id, row.version, row.fence + 1, row.claims, row.input, started, row.active_ms,
         clock.monotonic(), used, list(row.skills), list(row.tainted_by), row.actor,
+        row.execution_id, row.granted,
     )  # fmt: skip
 
 

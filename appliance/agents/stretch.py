@@ -20,8 +20,9 @@ from appliance.llm.usage import NANO
 from appliance.processes.attempts import LONGEST_RETRY_AFTER_S
 from appliance.tenants.standing import refuse_departed
 
-from . import store
+from . import answers, store
 from .definition import Definition
+from .granting import allows_action
 from .journal import Entry, Journal
 from .model import Asker
 from .store import Claim, RunCancelled
@@ -92,6 +93,11 @@ class Stretch:
     def _keep_generated(self, generated: Generated, response: ModelResponse | None) -> None:
         self.generated = generated
 
+    def may_call(self, integration: str, operation: str) -> bool:
+        """Whether the definition lists this operation, and the step that started the run is granted it."""
+        is_granted = allows_action(self.claim.granted, integration, operation)
+        return is_granted and self.definition.may_call(integration, operation)
+
     # -- what is durable
 
     def commit(self, *entries: Entry, also: Callable[[], Any] | None = None, changes: Mapping[str, Any] | None = None) -> None:
@@ -111,6 +117,8 @@ class Stretch:
         if store.prolong(self.claim, self.lease()):
             raise RunCancelled
         changes = {"status": "waiting", "waiting_for": db.dump_json(why), "next_run_at": due_at, "owner": None}
+        if self.claim.execution_id is not None:
+            answers.tell_wait(self.claim.scope, self.claim.run_id, why)
         return store.commit(self.claim, self.journal, entries, changes)
 
     # -- what may stop it

@@ -206,7 +206,11 @@ def build(config: Config) -> Appliance:
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     formats = make_formats(config)
     reach = ModelReach(models, DocumentReading(files, formats).read)
-    ports = Ports(DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach)
+    toolbox, library, told = Toolbox(governor), skills.Skills(blobs), webhooks.Webhooks(sealer, egress)
+    agents = make_agents(config, presence, queue, models, Grounds(toolbox, governor, actions, library))
+    ports = Ports(
+        DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach, agents.steps
+    )  # fmt: skip
     flow = ProcessFlow(config, presence, pool, queue, ports)
     own_domains, visits = domains.of_config(config, egress), Visits(sealer)
     exits = Exits(blobs, reviews)
@@ -215,8 +219,6 @@ def build(config: Config) -> Appliance:
         on_profile_stored(flow.answer_profile), own_domains.table.watch(),
         on_other_host(custom_hosts(own_domains.table)),
     )  # fmt: skip
-    toolbox, library, told = Toolbox(governor), skills.Skills(blobs), webhooks.Webhooks(sealer, egress)
-    agents = make_agents(config, presence, queue, models, Grounds(toolbox, governor, actions, library))
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
         executor=executor, policies=policies, governor=governor, rate_limiter=RateLimiter(),

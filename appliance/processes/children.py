@@ -7,7 +7,7 @@ from appliance.core import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
 
-from . import executions
+from . import executions, tainting
 from .compiled import Compiled
 from .executions import Birth, StartRequest
 from .store import Claim
@@ -39,6 +39,7 @@ class StartedChildren:
 
         def insert() -> dict[str, Any]:
             row, _ = executions.insert_execution(scope, process_id, version, request, Birth(parent=claim.execution_id, depth=depth))
+            tainting.note_sources(scope, row.id, tainting.sources_of(scope, claim.execution_id))
             self._enqueue(scope.tenant_id, row.id, row.priority)
             return {"execution_id": row.id, "process_id": process_id, "version": version, "status": row.status}
 

@@ -30,10 +30,9 @@ __all__ = ["Definition", "DefinitionProblems", "Problem", "Step", "parse_definit
 
 Read = TypeVar("Read")
 
-# Words of the contract whose turn comes in a later release: they are refused by name, never silently ignored.
-LATER_KINDS = ("agent",)
 # Kinds that take no time of their own: a limit there would be mistaken for one on what is waited for.
 _NO_LIMITS = {
+    "agent": "the agent's budget bounds what a run works, `timeout` inside `agent` how long the step waits; take this out",
     "human": "a person has the time that `expires` says; take this out",
     "process": "the child has limits of its own; take this out, and give the child's definition a `timeout`",
     "wait": "an event has the time that `timeout` inside `wait` says; take this out",
@@ -222,8 +221,6 @@ class _Parser(Reader):
 
     def kind_of(self, value: dict[str, Any], pointer: str) -> str | None:
         """The one kind the step has; None, with the problem noted, otherwise."""
-        if self.refuse_later(value, pointer, LATER_KINDS):
-            return None
         kinds = [name for name in KINDS if name in value]
         if len(kinds) == 1:
             return kinds[0]

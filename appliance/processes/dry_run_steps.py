@@ -9,6 +9,7 @@ from appliance.core import clock
 from appliance.core.errors import ApplianceError, TimedOut
 from appliance.sandbox import Entropy, LogLine
 
+from .agent_runs import RUN, WantedRun
 from .attempts import shown_input
 from .dry_run_calls import HUMAN, DryCall, DryCalls
 from .dry_run_host import DryHost, out_of_time
@@ -157,6 +158,8 @@ class DrySteps:
             return self._read_or_make(task, reached)
         if task.step.kind == "llm":
             return Result(output=reached.answer(GENERATE, [question_of(task)]))
+        if task.step.kind == "agent":
+            return self._run_agent(task, reached)
         if task.step.kind not in ("human", "process", "wait"):
             return Result(output=reached.answer(task.step.kind, [dict(task.filled)]))
         result = perform(tools, task)
@@ -169,6 +172,14 @@ class DrySteps:
         if isinstance(concluded, StepFailed):
             raise concluded
         return concluded
+
+    def _run_agent(self, task: Task, reached: _Reached) -> Result:
+        """No agent runs in a test: what the run answers says a mock."""
+        agent_id, given = task.step.settings["use"], task.filled.get("input", task.input)
+        if not self._calls.mocks.has_call(task.step, RUN, [agent_id]):
+            wanted = WantedRun(agent_id, given, task.run_key, task.step.id, task.grants)
+            self._tools.agents.prepare(task.claim, wanted)
+        return Result(output=reached.answer(RUN, [agent_id, given]))
 
     def _read_or_make(self, task: Task, reached: _Reached) -> Result:
         """What only reads a document does; a document that would be made, or rows that would be stored, are noted."""
@@ -183,9 +194,7 @@ class DrySteps:
 
     def _run_code(self, task: Task, told: StepDryRun) -> Result:
         tools, claim = self._tools, task.claim
-        checks = Waits(
-            claim, task.run_key, task.step.id, task.grants, self._calls.child_check(task.step), tools.longest_wait_ms
-        )
+        checks = Waits(claim, task.run_key, task.step.id, task.grants, self._calls.child_check(task.step), tools.longest_wait_ms)
         host = DryHost(self._calls, task, checks, partial(tools.submit_io, task.claim.scope.tenant_id), self._ends)
         wall = task.wall_ms(tools.default_time_ms)
         outcome = tools.pool.run(

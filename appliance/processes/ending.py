@@ -60,6 +60,21 @@ def on_end(listener: EndListener) -> Callable[[], None]:
     return lambda: _listeners.remove(listener)
 
 
+Withdraw = Callable[[TenantScope, str], None]
+_withdrawals: dict[str, Withdraw] = {}
+
+
+def on_withdrawn(kind: str, withdraw: Withdraw) -> Callable[[], None]:
+    """Register who ends what a step no longer waits for, by the kind of the call and inside its transaction; the answer takes
+    it away again."""
+    _withdrawals[kind] = withdraw
+
+    def forget() -> None:
+        del _withdrawals[kind]
+
+    return forget
+
+
 def close_execution(scope: TenantScope, child: Child) -> None:
     """Inside a commit: nothing of it waits any more, and whoever waits for it has the answer."""
     withdraw_calls(scope, child.execution_id)
@@ -106,6 +121,8 @@ def _withdraw(scope: TenantScope, pending: suspension.PendingCall) -> None:
         child = scope.find(Execution, id=pending.token)
         if child is not None and child.status not in store.FINISHED:
             cancel(scope, child)
+    elif pending.kind in _withdrawals:
+        _withdrawals[pending.kind](scope, pending.token)
 
 
 def cancel(scope: TenantScope, row: Execution) -> None:

@@ -38,7 +38,7 @@ def read_rule(reader: Reader, value: Any, pointer: str) -> Parsed:
         if "input" in given:
             reader.problem(f"{pointer}/input", "only a decision has an input; an expression sees every name")
         if given["expression"] is None:
-            reader.problem(f"{pointer}/expression", "this must be an expression: a text that starts with \"=\"")
+            reader.problem(f"{pointer}/expression", 'this must be an expression: a text that starts with "="')
         found = reader.expression(given["expression"], f"{pointer}/expression")
         return {}, {"expression": found} if found else {}
     decision = given.get("decision")
@@ -170,6 +170,16 @@ def read_process(reader: Reader, value: Any, pointer: str) -> Parsed:
     return {"use": use, "wait": waits}, templates
 
 
+def read_agent(reader: Reader, value: Any, pointer: str) -> Parsed:
+    given = reader.mapping(value, pointer, ("use", "input", "timeout"), ("use",))
+    entered = given.get("input", {})
+    if not isinstance(entered, dict | str) or entered == "":
+        reader.problem(f"{pointer}/input", "this must be an object, a text or an expression")
+    templates = {"input": reader.template(entered, f"{pointer}/input")} if "input" in given else {}
+    use = reader.slug(given["use"], f"{pointer}/use") if "use" in given else ""
+    return {"use": use, "timeout_ms": reader.duration(given.get("timeout"), f"{pointer}/timeout", least=1)}, templates
+
+
 def read_stop(reader: Reader, value: Any, pointer: str) -> Parsed:
     given = reader.mapping(value, pointer, ("output",))
     return {}, {"output": reader.template(given["output"], f"{pointer}/output")} if "output" in given else {}
@@ -183,6 +193,7 @@ READERS: Mapping[str, Callable[[Reader, Any, str], Parsed]] = {
     "llm": read_llm,
     "file": read_file,
     "ocr": read_ocr,
+    "agent": read_agent,
     "human": read_human,
     "process": read_process,
     "wait": read_wait,

@@ -75,6 +75,7 @@ class Execution(TenantModel):
     slot = peewee.TextField(null=True)
     slot_limit = peewee.IntegerField(null=True)
     slot_behaviour = peewee.TextField(null=True)
+    tainted_by = JsonField(null=True)
 
     class Meta:
         primary_key = peewee.CompositeKey("tenant_id", "id")

@@ -8,9 +8,11 @@ from typing import Any, Literal
 from .template import Template
 
 BLOCK_KINDS = ("branch", "for_each", "parallel")
-KINDS = ("rule", "code", "integration", "datapool", "file", "ocr", "llm", "human", "process", "wait", "stop", *BLOCK_KINDS)
+KINDS = (
+    "rule", "code", "integration", "datapool", "file", "ocr", "llm", "agent", "human", "process", "wait", "stop", *BLOCK_KINDS,
+)  # fmt: skip
 # Those that may wait for an answer, and leave nobody to wait for it when they end.
-ASKING_KINDS = ("code", "human", "llm", "process", "wait")
+ASKING_KINDS = ("agent", "code", "human", "llm", "process", "wait")
 FAILURE_CLASSES = ("user_code", "connector", "timeout", "memory", "system", "policy", "validation")
 AFTER_FAILURE = "on_failure"  # the paths of its steps begin so
 MAX_STEPS = 1000

@@ -7,7 +7,7 @@ from .nodes import BLOCK_KINDS, FAILURE_CLASSES, Cache, Retry
 from .reading import Reader
 
 OPTIONS = ("id", "name", "when", "retry", "continue_on_error", "cache", "undo", "limits", "timeout", "grants", "input", "mock")
-NEVER_KEPT = ("human", "process", "wait", "stop", *BLOCK_KINDS)
+NEVER_KEPT = ("agent", "human", "process", "wait", "stop", *BLOCK_KINDS)
 ON_ERROR = ("stop", "continue", "collect")
 RETRIED_CLASSES = ("connector", "timeout", "system")
 _RETRY = ("max_attempts", "backoff", "initial", "max", "jitter", "classes")

@@ -6,6 +6,7 @@ from appliance.core.crypto import Sealer
 from appliance.documents.service import Documents
 from appliance.formats import Formats
 
+from .agent_runs import Agents
 from .model_calls import ModelReach
 from .reached import Actions, Data
 from .surroundings import FindActions, know_no_actions
@@ -24,3 +25,4 @@ class Ports:
     polls: Source
     find_actions: FindActions = know_no_actions
     models: ModelReach | None = None
+    agents: Agents | None = None

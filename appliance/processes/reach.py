@@ -10,8 +10,11 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.governance.executor import GovernedExecutor
 from appliance.governance.requests import MOST_SECONDS, ActionRequest
+from appliance.governance.subjects import Subject, subject_of
+from appliance.governance.taint import tainted
 from appliance.integrations.records import Origin
 
+from . import tainting
 from .reached import ActionCall
 from .store import Claim
 
@@ -84,7 +87,7 @@ class ActionReach:
         request = ActionRequest(
             call.integration, call.action, call.input, idempotency_key=key, origin=Origin(claim.execution_id, call.where),
             seconds=max(0.001, min(seconds, MOST_SECONDS)), documents=call.documents,
-            approval_id=call.approval_id,
+            approval_id=call.approval_id, subject=_subject(claim),
         )  # fmt: skip
         ends = clock.monotonic() + request.seconds
         while True:
@@ -99,4 +102,10 @@ class ActionReach:
         """The effect of an action that may be called with this input; nothing is sent or recorded."""
         if not isinstance(call.input, Mapping):
             raise ValidationFailed(f"the input of {call.action} must be an object")
-        return self._executor.execute(claim.scope, ActionRequest(call.integration, call.action, call.input, mode="preview")).effect
+        request = ActionRequest(call.integration, call.action, call.input, mode="preview", subject=_subject(claim))
+        return self._executor.execute(claim.scope, request).effect
+
+
+def _subject(claim: Claim) -> Subject:
+    """The execution as policies see it now: tainted by what the agents had read whose answers it goes on with."""
+    return tainted(subject_of(claim.scope), *tainting.sources_of(claim.scope, claim.execution_id))

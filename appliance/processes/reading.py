@@ -22,23 +22,13 @@ class Reader:
     def problem(self, pointer: str, message: str) -> None:
         self.problems.append(Problem(pointer, "definition_invalid", message))
 
-    def refuse_later(self, value: Any, pointer: str, later: tuple[str, ...]) -> set[str]:
-        """Note the members that a later release offers; answers their names."""
-        found = [name for name in later if isinstance(value, dict) and name in value]
-        for name in found:
-            self.problem(f"{pointer}/{pointer_token(name)}", f"{name!r} is not offered by this release")
-        return set(found)
-
-    def mapping(
-        self, value: Any, pointer: str, known: tuple[str, ...], required: tuple[str, ...] = (), later: tuple[str, ...] = ()
-    ) -> dict[str, Any]:
-        """An object with no other members than `known`; those of `later` are refused by name."""
+    def mapping(self, value: Any, pointer: str, known: tuple[str, ...], required: tuple[str, ...] = ()) -> dict[str, Any]:
+        """An object with no other members than `known`."""
         if not isinstance(value, dict):
             self.problem(pointer, "this must be an object")
             return {}
-        refused = self.refuse_later(value, pointer, later)
         for name in value:
-            if name not in known and name not in refused:
+            if name not in known:
                 at = f"{pointer}/{pointer_token(name)}"
                 self.problem(at, f"{str(name)[:60]!r} is not known here; known are {', '.join(known)}")
         for name in required:

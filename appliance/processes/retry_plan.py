@@ -10,6 +10,7 @@ from appliance.core import db
 from appliance.core.scope import TenantScope
 
 from . import retrying
+from .agent_runs import RUN, Agents, MadeCall
 from .compiled import Compiled
 from .engine import FINISHED, StepRun
 from .files.naming import LOAD, READ_FILES, file_method
@@ -80,9 +81,15 @@ class RetryPlan:
         return [f"Step runs: {told}.", *(said or ["Nothing that it did outside would be done again."])]
 
 
-def plan_retry(
-    record: Record, compiled: Compiled, find_actions: FindActions, start_from: str, version: int
-) -> RetryPlan:
+@dataclass(frozen=True)
+class Around:
+    """What is asked about what lies outside of the processes: the actions of an integration, and the runs of agents."""
+
+    find_actions: FindActions
+    agents: Agents
+
+
+def plan_retry(record: Record, compiled: Compiled, around: Around, start_from: str, version: int) -> RetryPlan:
     """The plan of a retry with `compiled`; the same errors as the retry."""
     kept = {(run.path, run.iteration): run for run in retrying.reusable_runs(record.scope, record.row, start_from, compiled)}
     plan = RetryPlan(record.row.id, start_from, version)
@@ -100,7 +107,7 @@ def plan_retry(
     known = {each.run.path for each in runs}
     new = [step for path, step in compiled.steps.items() if path not in known | after]
     plan.steps += [StepFate(step.id, step.path, "", step.kind, "first") for step in new]
-    plan.effects = list(_effects(record, again, find_actions))
+    plan.effects = list(_effects(record, again, around))
     return plan
 
 
@@ -115,8 +122,8 @@ def _fate(run: StepRun, kept: StepRun | None, step: Step | None) -> Fate:
 # -- effects
 
 
-def _effects(record: Record, again: list[Recorded], find_actions: FindActions) -> Iterator[RepeatedEffect]:
-    teller = _Teller(record.compiled, find_actions)
+def _effects(record: Record, again: list[Recorded], around: Around) -> Iterator[RepeatedEffect]:
+    teller = _Teller(record.compiled, around.find_actions)
     calls = _Calls(record.scope)
     for recorded in again:
         run = recorded.run
@@ -125,8 +132,23 @@ def _effects(record: Record, again: list[Recorded], find_actions: FindActions) -
         if run.kind == "code":
             for attempt, method, args, answered in calls.of(recorded):
                 yield from teller.tell(run, attempt, method, args, certain=answered)
+        elif run.kind == "agent":
+            made = around.agents.effects_of(record.scope, recorded.claim.execution_id, run.path, run.iteration)
+            yield from _of_agent(record.compiled.steps[run.path], run, made)
         else:
             yield from _declared(teller, record.compiled.steps[run.path], run)
+
+
+def _of_agent(step: Step, run: StepRun, made: list[MadeCall]) -> Iterator[RepeatedEffect]:
+    """Another run decides anew: what one did, the next may do."""
+    name = step.settings["use"]
+    about = (run.step, run.path, run.iteration, run.attempt)
+    yield RepeatedEffect(*about, RUN, name, True, f"{run.step} would start another run of the agent {name}, which costs again.")
+    for call in made:
+        slug, _, operation = call.target.partition("/")
+        what = f"call {operation} of {slug}" if operation else f"use {slug}"
+        before = "as the run before did" if call.certain else "which the run before may have done"
+        yield RepeatedEffect(*about, RUN, f"{name}/{call.target}", False, f"{run.step} may {what} again, {before}.")
 
 
 def _declared(teller: "_Teller", step: Step, run: StepRun) -> Iterator[RepeatedEffect]:

@@ -112,7 +112,7 @@ def _step(*required: str) -> Shape:
     rules = [
         {"if": {"required": ["limits"], "properties": {"limits": {"required": ["time"]}}}, "then": excluding("timeout")},
         # Those that wait have times of their own; a plain wait may still carry what former versions let it.
-        *({"if": {"required": [kind]}, "then": excluding("timeout", "limits")} for kind in ("human", "process")),
+        *({"if": {"required": [kind]}, "then": excluding("timeout", "limits")} for kind in ("agent", "human", "process")),
         {
             "if": {"required": ["wait"], "properties": {"wait": {"required": ["event"]}}},
             "then": excluding("timeout", "limits"),

@@ -109,6 +109,12 @@ def _process() -> Shape:
     return shape({"use": SLUG, "input": or_expression({"type": "object"}), "wait": FLAG}, ("use",))
 
 
+def _agent() -> Shape:
+    given = {"type": ["object", "string"], "description": "What the run is to do: a text, or an object that it is told as JSON."}
+    waits = {**optional(DURATION), "description": "How long the step waits for the run's end at most."}
+    return shape({"use": SLUG, "input": given, "timeout": waits}, ("use",))
+
+
 def _wait() -> Shape:
     members = {
         "for": or_filled(DURATION),
@@ -141,7 +147,7 @@ def kind_schemas() -> dict[str, Shape]:
     """By kind; every kind of `nodes.KINDS` has one."""
     return {
         "rule": _rule(), "code": _code(), "integration": _integration(), "datapool": _datapool(), "human": _human(),
-        "llm": _llm(), "file": file_schema(), "ocr": ocr_schema(),
+        "llm": _llm(), "agent": _agent(), "file": file_schema(), "ocr": ocr_schema(),
         "process": _process(), "wait": _wait(), "stop": shape({"output": ANY}), "branch": _branch(), "parallel": _parallel(),
         "for_each": _for_each(),
     }  # fmt: skip

@@ -18,7 +18,8 @@ from appliance.governance.approvals import Approval, answer_of, withdraw_approva
 from appliance.sandbox import Pool
 from appliance.tenants import service as tenants
 
-from . import admission, ending, executions, pausing, retrying, store, suspension, versions
+from . import admission, ending, executions, pausing, retrying, store, suspension, tainting, versions
+from .agent_runs import NoAgents
 from .children import StartedChildren
 from .compiled import Compiled
 from .deadlines import Deadlines
@@ -32,7 +33,7 @@ from .models import Execution, Process, ProcessVersion
 from .ports import Ports
 from .record import Record
 from .replay import Replay, ReplayRequest, load_draft, replay
-from .retry_plan import RetryPlan, plan_retry
+from .retry_plan import Around, RetryPlan, plan_retry
 from .runner import Runner, claim_of
 from .shared_threads import SharedThreads
 from .store import Claim
@@ -58,6 +59,7 @@ class ProcessFlow:
         self.config = config
         self.pool = pool
         self._find_actions = ports.find_actions
+        self._agents = ports.agents or NoAgents()
         self.queue = queue
         self._io = SharedThreads(64, "io")
         self._fast = ThreadPoolExecutor(config.queue.workers, thread_name_prefix="fast")
@@ -71,7 +73,7 @@ class ProcessFlow:
             pool, data, ports.actions, self._io.submit, self._deadlines.submit, limits.step_seconds * 1000,
             limits.step_memory_mb, limits.step_output_kb << 10, limits.step_answer_kb << 10, limits.step_host_calls,
             limits.waiting_days * 86_400_000, limits.execution_steps - 1, ports.sealer, StartedChildren(self._load, self._enqueue),
-            ports.documents, ports.models or no_models(ports.sealer), ports.formats,
+            ports.documents, ports.models or no_models(ports.sealer), ports.formats, self._agents,
         )  # fmt: skip
         self._timers = Timers(self._wake_due)
         self.runner = Runner(config, presence, tools, self._timers)
@@ -238,6 +240,7 @@ class ProcessFlow:
             if new:
                 for run in kept:
                     store.save_run(scope, row.id, run)
+                tainting.note_sources(scope, row.id, tainting.sources_of(scope, old.id))
                 self._enqueue(scope.tenant_id, row.id, row.priority)
             return row
 
@@ -264,7 +267,7 @@ class ProcessFlow:
         compiled = self.runner.load(scope, old.process_id, version)
         executions.check_input(compiled, old.input)
         record = Record(scope, old, self.runner.load(scope, old.process_id, old.version))
-        return plan_retry(record, compiled, partial(self._find_actions, scope), start_from, version)
+        return plan_retry(record, compiled, Around(partial(self._find_actions, scope), self._agents), start_from, version)
 
     def replay_execution(
         self, scope: TenantScope, execution_id: str, request: ReplayRequest, process_id: str | None = None
@@ -333,7 +336,7 @@ class ProcessFlow:
         return found + (outer_problems(scope, draft.definition) if are_triggers_right else [])
 
     def _judges(self, scope: TenantScope, *, thorough: bool, tests: bool) -> versions.Judges:
-        return versions.Judges(self.pool, partial(look_around, scope, self._find_actions), thorough, tests)
+        return versions.Judges(self.pool, partial(look_around, scope, self._find_actions, self._agents.output_of), thorough, tests)
 
     def pause_process(self, scope: TenantScope, process_id: str) -> Process:
         """Let nothing of it begin and no trigger of it fire; what has begun goes on."""

@@ -1,7 +1,7 @@
 """The rows of suspended steps: calls that wait, their answers, and the stored VMs.  Writers run inside `db.write`."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Literal
@@ -11,11 +11,12 @@ from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
 from appliance.sandbox import Snapshot
 
-from .store import Claim
+from .store import Claim, add_event
 
-WaitKind = Literal["approval", "input", "event", "child", "timer", "model"]
+WaitKind = Literal["approval", "input", "event", "child", "timer", "model", "agent"]
 RunKey = tuple[str, str, int]
-_COLUMNS = "path, iteration, attempt, call, kind, token, name, due_at, ok, answer, answered_at"
+DETAIL = ("approval_id", "title", "reason")
+_COLUMNS = "path, iteration, attempt, call, kind, token, name, due_at, ok, answer, answered_at, detail"
 _OF_RUN = "tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? AND attempt = ?"
 
 
@@ -23,7 +24,7 @@ _OF_RUN = "tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? AND
 class PendingCall:
     """A call that waits: for whom or what (`kind`, `name`), under which `token` it is answered, at the latest when.
 
-    `ok` is None while there is no answer.
+    `ok` is None while there is no answer; `detail` is what whoever is waited for waits for itself.
     """
 
     path: str
@@ -37,6 +38,7 @@ class PendingCall:
     ok: bool | None = None
     answer: Any = None
     answered_at: int | None = None
+    detail: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def find_call(scope: TenantScope, execution_id: str, token: str) -> PendingCall 
 def _pending(row: tuple[Any, ...]) -> PendingCall:
     ok = None if row[8] is None else bool(row[8])
     answer = None if row[9] is None else json.loads(row[9])
-    return PendingCall(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], ok, answer, row[10])
+    detail = None if row[11] is None else json.loads(row[11])
+    return PendingCall(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], ok, answer, row[10], detail)
 
 
 def answer_call(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
@@ -119,6 +122,33 @@ def answer_profile(scope: TenantScope, slug: str) -> list[str]:
     for token in tokens:
         answer_call(scope, token, True, {"profile": slug})
     return tokens
+
+
+def note_detail(scope: TenantScope, token: str, detail: Mapping[str, Any] | None) -> None:
+    """Inside a write: what is waited for under `token` waits itself (`approval_id`, `title`, `reason`), or None: it goes on."""
+    text = None if detail is None else db.dump_json(detail)
+    mine = "tenant_id = ? AND token = ? AND ok IS NULL"
+    if db.execute(f"UPDATE pending_call SET detail = ? WHERE {mine}", (text, scope.tenant_id, token)) != 1:  # noqa: S608
+        return
+    ((execution_id, shown),) = db.rows(
+        "SELECT execution_id, waiting_for FROM pending_call JOIN execution ON execution.tenant_id = pending_call.tenant_id "
+        "AND execution.id = pending_call.execution_id WHERE pending_call.tenant_id = ? AND token = ?",
+        (scope.tenant_id, token),
+    )
+    if shown is None:  # it runs, and tells when it waits
+        return
+    told = json.loads(shown)
+    for each in told.get("waits", ()):
+        if each.get("run_id") == token:
+            for name in DETAIL:
+                each.pop(name, None)
+            each.update(detail or {})
+    changed = db.execute(
+        "UPDATE execution SET waiting_for = ? WHERE tenant_id = ? AND id = ? AND status = 'waiting'",
+        (db.dump_json(told), scope.tenant_id, execution_id),
+    )
+    if changed:
+        add_event(scope, execution_id, "waiting", {"status": "waiting"})
 
 
 def note_answer(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:

@@ -10,6 +10,7 @@ from appliance.documents.service import Documents
 from appliance.formats import Formats
 from appliance.sandbox import LogLine, Pool
 
+from .agent_runs import Agents
 from .compiled import Compiled
 from .failing import StepFailed
 from .model_calls import ModelReach
@@ -42,6 +43,7 @@ class Tools:
     documents: Documents
     models: ModelReach
     formats: Formats
+    agents: Agents
 
 
 @dataclass(frozen=True)

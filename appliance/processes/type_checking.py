@@ -9,9 +9,9 @@ from appliance.sandbox import CodeStep, Failure, Finding, Pool, Reach, TypeCheck
 from .compiled import make_program
 from .nodes import AFTER_FAILURE, Definition, Grants, Problem, Severity, Step
 from .php_grants import find_missing
-from .surroundings import Look, Surroundings
+from .surroundings import Look, Named, Surroundings
 from .template import Expression, Template
-from .typings import API_FILE, all_grants, code_steps, declare_expression_names, declare_process, grants_of
+from .typings import API_FILE, agents_used, all_grants, code_steps, declare_expression_names, declare_process, grants_of
 
 _UNKNOWN_NAME = re.compile(r"Cannot find name '(\w+)'")
 _SENTENCES = 3
@@ -25,7 +25,18 @@ def has_typescript(definition: Definition) -> bool:
 def look_for(definition: Definition, look: Look) -> Surroundings:
     """What of the surroundings the process is granted."""
     grants = all_grants(definition)
-    return look(sorted(grants.integrations), sorted(grants.datapool))
+    return look(Named(sorted(grants.integrations), sorted(grants.datapool), agents_used(definition)))
+
+
+def unknown_agents(definition: Definition, look: Look) -> list[Problem]:
+    """A problem for every step whose agent is known not to be there."""
+    used = agents_used(definition)
+    known = look(Named(agents=used)).agents if used else {}
+    return [
+        Problem(f"{step.pointer}/agent/use", "agent_unknown", f"there is no agent {step.settings['use']!r} here; define it")
+        for step in definition.all_steps()
+        if step.kind == "agent" and known.get(step.settings["use"], {}) is None
+    ]  # fmt: skip
 
 
 def type_problems(
@@ -75,7 +86,7 @@ def _make_check(
         texts.update(program.files)
         steps.append(CodeStep(step.id, program.entry, _reach(grants_of(definition, step))))
     texts.pop(API_FILE, None)
-    declared = declare_process(definition, around) + declare_expression_names(definition)
+    declared = declare_process(definition, around) + declare_expression_names(definition, around)
     expressions = [TypedExpression(key, expression.text, names) for key, (expression, names) in located.items()]
     return TypeCheck(texts, declared, steps, _reach(all_grants(definition)), expressions, tenant_id)
 

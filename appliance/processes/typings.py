@@ -47,10 +47,10 @@ def declare_process(definition: Definition, around: Surroundings) -> str:
     )
 
 
-def declare_expression_names(definition: Definition) -> str:
+def declare_expression_names(definition: Definition, around: Surroundings) -> str:
     """What expressions see, besides the declarations: unknown members of values that are not closed are no error there."""
     shape = to_typescript(definition.input_schema, OPEN) if definition.input_schema is not None else _ANY
-    outputs = " ".join(f"{member_name(step.id)}: any;" for step in definition.all_steps())
+    outputs = " ".join(f"{member_name(step.id)}: {_output(step, around)};" for step in definition.all_steps())
     errors = " ".join(f"{member_name(step.id)}: any;" for step in definition.all_steps() if step.keeps_errors)
     facts = "id: string; process_id: string; version: number; label: string | null; created_at: string; started_at: string;"
     return (
@@ -58,6 +58,19 @@ def declare_expression_names(definition: Definition) -> str:
         f"interface ExpressionErrors {{ {errors} }}\n"
         f"interface ExpressionExecution {{ {facts} }}\ninterface ExpressionTenant {{ id: string }}\n"
     )
+
+
+def agents_used(definition: Definition) -> list[str]:
+    """The agents whose runs its steps start."""
+    return sorted({step.settings["use"] for step in definition.all_steps() if step.kind == "agent" and step.settings.get("use")})
+
+
+def _output(step: Step, around: Surroundings) -> str:
+    """What is behind a step that ended well; that another may be null is for its author to know."""
+    schema = around.agents.get(step.settings["use"]) if step.kind == "agent" else None
+    if schema is None:
+        return _ANY
+    return to_typescript(schema, OPEN) if schema else "string"
 
 
 def code_steps(definition: Definition) -> Iterator[Step]:

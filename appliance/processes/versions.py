@@ -34,7 +34,7 @@ from .store import OPEN
 from .surroundings import Look
 from .template import Expression, Template
 from .triggers.registration import register_triggers
-from .type_checking import has_typescript, look_for, type_problems
+from .type_checking import has_typescript, look_for, type_problems, unknown_agents
 
 __all__ = ["Problem", "Process", "ProcessVersion"]
 MAX_FILES = 200
@@ -146,6 +146,7 @@ def problems_of(judges: Judges, tenant_id: str, draft: Draft) -> list[Problem]:
         return error.problems + (_deeper_problems(judges.pool, tenant_id, error.partial, draft, broken) if error.partial else [])
     problems = _deeper_problems(judges.pool, tenant_id, definition, draft, [])
     problems += table_problems(judges.pool, tenant_id, draft.files, run=judges.tests)
+    problems += unknown_agents(definition, judges.look)
     is_broken = any(problem.severity == "error" for problem in problems)
     if is_broken or not (judges.thorough or has_typescript(definition)):
         return problems

@@ -21,7 +21,7 @@ MODEL = "llm.answer"  # an `llm` step whose profile is not there: it waits for t
 METHODS = ("human.request", "wait.for", "wait.until", "events.wait", CHILD)
 # How an execution that waits for several things is called: for the first of these it has.
 # What is waited for in another word than its kind.
-_REASON_OF = {"model": "input"}
+_REASON_OF = {"model": "input", "agent": "child"}
 REASONS = ("approval", "input", "event", "child", "timer", "retry")
 
 
@@ -74,9 +74,7 @@ class Waits:
         if not self.grants.human:
             raise PolicyDenied("this step has no grant to ask a person; add grants: human: true")
         path, iteration, attempt = self.run_key
-        origin = approvals.Origin(
-            self.claim.execution_id, self.claim.process_id, self.step, path, iteration, call.id, attempt
-        )
+        origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, call.id, attempt)
         (given,) = _arguments(call, 1, "api.human.request({kind, title, …})")
         now = clock.now_ms()
         asked = approvals.parse_request(given, origin, now)
@@ -172,6 +170,10 @@ class Waits:
 
         return Begun(record)
 
+    def await_run(self, number: int, run_id: str, agent_id: str, due: int | None) -> PendingCall:
+        """Inside a write: wait for the end of an agent's run."""
+        return self._noted(self._pending(HostCall(number, "", []), "agent", run_id, agent_id, due))
+
     # -- what ends them
 
     def settle_due(self, pending: PendingCall) -> tuple[bool, Any]:
@@ -201,7 +203,10 @@ def fault_of_refusal(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {"code": code, "message": message, "retryable": False, "failure_class": "policy", "details": []}
 
 
-_NOT_COME = {"event": "the event {!r} did not come", "model": "the LLM profile {} was not created"}
+_NOT_COME = {
+    "event": "the event {!r} did not come", "agent": "the run of the agent {} did not end",
+    "model": "the LLM profile {} was not created",
+}  # fmt: skip
 _SHOWN_QUESTION = 16_000
 
 
@@ -243,6 +248,8 @@ def told(pending: PendingCall, step: str) -> dict[str, Any]:
         needed = f"create the LLM profile {pending.name} with POST /api/v1/llm-profiles, or answer in its place"
         asked = {"approval_id": pending.token} if pending.token.startswith("apr_") else {}
         return shown | asked | {"kind": "llm_profile", "profile": pending.name, "next": needed}
+    if pending.kind == "agent":
+        return shown | {"run_id": pending.token, "agent_id": pending.name, **(pending.detail or {})}
     if pending.kind == "event":
         return shown | {"token": pending.token, "name": pending.name}
     return shown | {"execution_id": pending.token, "process_id": pending.name} if pending.kind == "child" else shown

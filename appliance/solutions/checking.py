@@ -7,9 +7,10 @@ from appliance.connectors.registry import Installed, Registry
 from appliance.core.errors import ValidationFailed
 from appliance.integrations.settings import Sealed, open_settings, take_secrets
 from appliance.processes import versions
-from appliance.processes.surroundings import Look, Surroundings, know_nothing
+from appliance.processes.surroundings import Look, Named, Surroundings, know_nothing
+from appliance.processes.typings import agents_used
 from appliance.sandbox import Pool
-from appliance.solutions.definition import PROCESS_FILE, Problem, Solution, SolutionIntegration
+from appliance.solutions.definition import PROCESS_FILE, Problem, Solution, SolutionIntegration, SolutionProcess
 from appliance.solutions.planning import markers_of
 
 
@@ -39,8 +40,8 @@ def find_problems(tenant_id: str, checks: Checks, solution: Solution, processes:
 def _look(checks: Checks, solution: Solution) -> Look:
     """What is around a process when the solution has been applied."""
 
-    def look(slugs: Iterable[str], names: Iterable[str]) -> Surroundings:
-        return solution_surroundings(checks.registry, solution).over(checks.look(slugs, names))
+    def look(named: Named) -> Surroundings:
+        return solution_surroundings(checks.registry, solution).over(checks.look(named))
 
     return look
 
@@ -52,12 +53,14 @@ def solution_surroundings(registry: Registry, solution: Solution) -> Surrounding
     """
     installed = {slug: registry.find(each.spec.connector) for slug, each in solution.integrations.items()}
     actions = {slug: found.actions for slug, found in installed.items() if found is not None and not found.discovers}
-    return Surroundings(actions, {name: tuple(each["fields"]) for name, each in solution.collections.items() if each})
+    collections = {name: tuple(each["fields"]) for name, each in solution.collections.items() if each}
+    return Surroundings(actions, collections, {name: agent.output or {} for name, agent in solution.agents.items()})
 
 
 def _process(tenant_id: str, judges: versions.Judges, solution: Solution, process_id: str) -> Iterator[Problem]:
     process = solution.processes[process_id]
     folder = f"processes/{process_id}"
+    yield from _agents_elsewhere(judges.look, process, f"{folder}/{PROCESS_FILE}")
     for problem in versions.problems_of(judges, tenant_id, process.draft):
         if problem.file is not None:
             file = f"{folder}/{problem.file}"
@@ -66,6 +69,17 @@ def _process(tenant_id: str, judges: versions.Judges, solution: Solution, proces
             line = versions.line_of(problem.pointer, process.lines)
             message = f"{problem.pointer or '/'} {problem.message}"
             yield Problem(f"{folder}/{PROCESS_FILE}", problem.code, message, line, problem.severity)
+
+
+def _agents_elsewhere(look: Look, process: SolutionProcess, file: str) -> Iterator[Problem]:
+    """A warning for agents of which nobody here knows whether they are there."""
+    used = agents_used(process.definition)
+    known = look(Named(agents=used)).agents if used else {}
+    for step in process.definition.all_steps():
+        if step.kind == "agent" and (name := step.settings["use"]) not in known:
+            pointer = f"{step.pointer}/agent/use"
+            told = f"{pointer} the solution has no agents/{name}.yaml; the tenant must have the agent {name} before it is applied"
+            yield Problem(file, "agent_unknown", told, versions.line_of(pointer, process.lines), "warning")
 
 
 def _integration(registry: Registry, slug: str, integration: SolutionIntegration) -> Iterator[Problem]:

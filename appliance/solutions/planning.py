@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.agents.skills.service import Skills
+from appliance.agents.steps import find_output
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
@@ -266,7 +267,7 @@ def _changed_files(before: versions.Draft, wanted: SolutionProcess) -> list[str]
 
 
 def _missing_part(scope: TenantScope, tools: Tools, solution: Solution, wanted: SolutionProcess) -> str | None:
-    """The first integration or collection a process names that is neither in the tenant nor in the solution."""
+    """The first integration, collection or agent a process names that is neither in the tenant nor in the solution."""
     used = names_used(wanted.definition)
     integrations = {name for kind, name in used if kind == "integration"}
     collections = {name for kind, name in used if kind == "collection"}
@@ -278,4 +279,7 @@ def _missing_part(scope: TenantScope, tools: Tools, solution: Solution, wanted: 
     for name in sorted(collections - set(solution.collections)):
         if find_collection(scope, name) is None:
             return f"it uses the collection {name}, which is neither here nor in the solution; add collections/{name}.yaml"
+    for name in sorted({name for kind, name in used if kind == "agent"} - set(solution.agents)):
+        if find_output(scope, name) is None:
+            return f"it uses the agent {name}, which is neither here nor in the solution; add agents/{name}.yaml"
     return None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from appliance.agents import versions as agents
+from appliance.agents.steps import find_output
 from appliance.core import db
 from appliance.core.errors import Conflict, Detail
 from appliance.core.scope import TenantScope
@@ -63,7 +64,8 @@ def plan_solution(scope: TenantScope, tools: Tools, solution: Solution, options:
         if change.action == "delete" or is_made(change) or is_policy:
             for name in _SCOPES[change.kind]:
                 scope.require(name)
-    checks = Checks(tools.integrations.registry, tools.pool, partial(look_around, scope, tools.integrations.find_actions))
+    look = partial(look_around, scope, tools.integrations.find_actions, find_output)
+    checks = Checks(tools.integrations.registry, tools.pool, look)
     refuse(find_problems(scope.tenant_id, checks, solution, _changing(changes)))
     return changes
 

@@ -1,4 +1,4 @@
-"""What a process names that a solution may bring: integrations, collections and other processes; pure."""
+"""What a process names that a solution may bring: integrations, collections, agents and other processes; pure."""
 
 from collections.abc import Iterator
 
@@ -28,6 +28,8 @@ def _by_steps(definition: Definition) -> Iterator[Name]:
             yield "collection", step.settings["collection"]
         elif step.kind == "process":
             yield "process", step.settings["use"]
+        elif step.kind == "agent":
+            yield "agent", step.settings["use"]
         elif step.kind == "file" and "to" in step.settings:
             yield "collection", step.settings["to"]["collection"]
 

@@ -4,7 +4,24 @@ from collections.abc import Callable, Mapping
 
 from appliance.processes.task import Result, Task, Tools
 
-from . import asking, branch, code, datapool, file, for_each, human, integration, llm, ocr, parallel, process, rule, stop, wait
+from . import (
+    agent,
+    asking,
+    branch,
+    code,
+    datapool,
+    file,
+    for_each,
+    human,
+    integration,
+    llm,
+    ocr,
+    parallel,
+    process,
+    rule,
+    stop,
+    wait,
+)
 
 PERFORMERS: Mapping[str, Callable[[Tools, Task], Result]] = {
     "rule": rule.perform,
@@ -16,13 +33,16 @@ PERFORMERS: Mapping[str, Callable[[Tools, Task], Result]] = {
     "wait": wait.perform,
     "human": human.perform,
     "llm": llm.perform,
+    "agent": agent.perform,
     "process": process.perform,
     "stop": stop.perform,
     "branch": branch.perform,
     "for_each": for_each.perform,
     "parallel": parallel.perform,
 }
-CONCLUSIONS: Mapping[str, asking.Conclude] = {"human": human.conclude, "llm": llm.conclude, "integration": integration.conclude}
+CONCLUSIONS: Mapping[str, asking.Conclude] = {
+    "human": human.conclude, "llm": llm.conclude, "agent": agent.conclude, "integration": integration.conclude,
+}  # fmt: skip
 
 
 def perform(tools: Tools, task: Task) -> Result:

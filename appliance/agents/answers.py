@@ -1,0 +1,59 @@
+"""What the step that started a run hears of it: how it ended, and what it waits for; in the write that says so of the run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core.scope import TenantScope
+from appliance.processes import suspension, tainting
+
+_CLASSES: Mapping[str, tuple[str, ...]] = {
+    "policy": ("policy_denied", "budget_exceeded", "scope_missing", "approval_required", "address_not_allowed", "answer_refused"),
+    "connector": ("connector_failed", "outcome_unknown", "rejected"),
+    "timeout": ("timed_out",),
+    "system": ("internal", "poisoned", "overloaded", "draining", "storage_full", "config_invalid"),
+}
+_CLASS_OF = {code: name for name, codes in _CLASSES.items() for code in codes}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over: its `output`, its `error` (code and message), or who cancelled it; and what it had read."""
+
+    run_id: str
+    agent_id: str
+    execution_id: str
+    status: str
+    output: Any = None
+    error: Mapping[str, Any] | None = None
+    by: str = ""
+    tainted_by: Sequence[str] = ()
+
+
+def answer_step(scope: TenantScope, ended: Ended) -> None:
+    """The step goes on, if it waits still; its execution counts as having read what the run has."""
+    tainting.note_sources(scope, ended.execution_id, ended.tainted_by)
+    if ended.status == "succeeded":
+        suspension.answer_call(scope, ended.run_id, True, ended.output)
+        return
+    error = ended.error or {}
+    about = f"the run {ended.run_id} of the agent {ended.agent_id}"
+    if ended.status == "cancelled":
+        message, failure_class = f"{about} was cancelled{f' by {ended.by}' if ended.by else ''}", "policy"
+    else:
+        message, failure_class = f"{about} failed: {error.get('message', '')}", _CLASS_OF.get(str(error.get("code")), "validation")
+    fault = {
+        "code": "agent_failed", "message": message, "retryable": bool(error.get("retryable", False)),
+        "failure_class": failure_class, "details": [], "run_id": ended.run_id,
+        **({"run_error": error["code"]} if "code" in error else {}),
+    }  # fmt: skip
+    suspension.answer_call(scope, ended.run_id, False, fault)
+
+
+def tell_wait(scope: TenantScope, run_id: str, why: Mapping[str, Any] | None) -> None:
+    """The step shows what its run waits for; None: the run goes on."""
+    told: dict[str, Any] | None = None
+    if why is not None:
+        asked = {"approval_id": why["request_id"]} if "request_id" in why else {}
+        told = {"reason": why["reason"], **asked, **({"title": why["title"]} if "title" in why else {})}
+    suspension.note_detail(scope, run_id, told)

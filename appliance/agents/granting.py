@@ -1,0 +1,81 @@
+"""What the run of a step may reach: nothing that neither the step nor its process is granted, whatever the agent lists."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from appliance.core.errors import NotFound, PolicyDenied
+from appliance.core.scope import TenantScope
+from appliance.processes import executions
+from appliance.processes.nodes import Grants
+
+from .definition import CALL_ACTION
+
+Granted = Mapping[str, Any]
+
+
+def granted_of(grants: Grants) -> dict[str, Any]:
+    """The grants that tools of agents know, as JSON."""
+    return {
+        "integrations": {slug: sorted(actions) for slug, actions in sorted(grants.integrations.items())},
+        "datapool": {name: sorted(access) for name, access in sorted(grants.datapool.items())},
+        "documents": sorted(grants.documents), "processes": sorted(grants.processes), "human": grants.human,
+    }  # fmt: skip
+
+
+def scopes_of(granted: Granted) -> frozenset[str]:
+    """The scopes in which a run with these grants acts: tools that need another one are not offered to it."""
+    data = {access for each in granted["datapool"].values() for access in each}
+    held = {f"entities.{access}" for access in data} | {f"documents.{access}" for access in granted["documents"]} | {"skills.read"}
+    if granted["integrations"]:
+        held |= {"integrations.read", "integrations.execute"}
+    if granted["processes"]:
+        held |= {"processflow.read", "processflow.execute"}
+    return frozenset(held | ({"approvals.request"} if granted["human"] else set()))
+
+
+def allows_action(granted: Granted | None, integration: str, operation: str) -> bool:
+    """Whether the operation is granted; a run that no step started needs no grant."""
+    if granted is None:
+        return True
+    actions = granted["integrations"].get(integration, ())
+    return "*" in actions or operation in actions
+
+
+def refuse_ungranted(scope: TenantScope, granted: Granted | None, tool: str, arguments: Mapping[str, Any]) -> None:
+    """PolicyDenied, naming the grant that is missing, unless all that the call names is granted."""
+    if granted is None:
+        return
+    if tool == CALL_ACTION:
+        slug, operation = str(arguments.get("integration", "")), str(arguments.get("operation", ""))
+        if not allows_action(granted, slug, operation):
+            raise _missing(f"{operation[:80]} of {slug[:63]}", f"integrations: {{{slug[:63]}: [{operation[:80]}]}}")
+    elif tool == "query_entities":
+        _need_data(granted, [arguments.get("collection")], "read")
+    elif tool == "write_entities":
+        operations = arguments.get("operations")
+        given = operations if isinstance(operations, list) else []
+        _need_data(granted, [each.get("collection") for each in given if isinstance(each, Mapping)], "write")
+    elif tool == "execute_process":
+        _need_process(granted, str(arguments.get("process_id", "")))
+    elif tool == "get_execution":
+        try:
+            row = executions.get_execution(scope, str(arguments.get("execution_id", "")))
+        except NotFound:
+            return  # as the tool says by itself
+        _need_process(granted, row.process_id)
+
+
+def _need_data(granted: Granted, collections: Iterable[Any], access: str) -> None:
+    for name in collections:
+        if access not in granted["datapool"].get(str(name), ()):
+            raise _missing(f"to {access} {str(name)[:63]}", f"datapool: {{{str(name)[:63]}: [{access}]}}")
+
+
+def _need_process(granted: Granted, process_id: str) -> None:
+    if process_id not in granted["processes"]:
+        raise _missing(f"for the process {process_id[:63]}", f"processes: [{process_id[:63]}]")
+
+
+def _missing(what: str, grants: str) -> PolicyDenied:
+    told = f"the step that started this run has no grant {what}; add grants: {grants} to the process"
+    return PolicyDenied(told, extra={"reason": "not_granted"})

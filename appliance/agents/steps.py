@@ -1,0 +1,93 @@
+"""Runs that the steps of processes start, as the processes know them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from appliance.core.errors import NotFound, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.processes import tainting
+from appliance.processes.agent_runs import MadeCall, PreparedRun, WantedRun
+from appliance.processes.store import Claim
+
+from . import runs, store, versions
+from .definition import CALL_ACTION
+from .granting import granted_of, scopes_of
+from .journal import CallState, Journal
+from .models import AgentRunRow
+from .runs import RunRequest, StepOrigin
+from .store import FINISHED
+
+_CHANGING = ("write_entities", "request_human_input", "execute_process", "publish_webapp")
+_REFUSED = ("policy_denied", "validation_failed", "scope_missing", "not_found")
+
+
+def find_output(scope: TenantScope, agent_id: str) -> Mapping[str, Any] | None:
+    """The JSON Schema of what the agent answers, empty for a text; None when there is no such agent."""
+    try:
+        return versions.get_version(scope, agent_id).definition.output or {}
+    except NotFound:
+        return None
+
+
+class AgentSteps:
+    """The port of the processes; `enqueue`, inside a write, sets a run going."""
+
+    def __init__(self, enqueue: Callable[[str, str], None]) -> None:
+        self._enqueue = enqueue
+
+    def output_of(self, scope: TenantScope, agent_id: str) -> Mapping[str, Any] | None:
+        """See `find_output`."""
+        return find_output(scope, agent_id)
+
+    def prepare(self, claim: Claim, wanted: WantedRun) -> PreparedRun:
+        """See `Agents.prepare`.  The run acts as the execution, within its grants; who began that decides none of its calls."""
+        versions.get_agent(claim.scope, wanted.agent_id)
+        if not isinstance(wanted.input, dict | str) or wanted.input == "":
+            raise ValidationFailed("the input of an agent is a text or an object", pointer="/input")
+        runs.check_input(wanted.input)
+        granted = granted_of(wanted.grants)
+        scope = TenantScope(claim.scope.tenant_id, claim.scope.actor, scopes_of(granted), claim.request_id)
+        path, iteration, attempt = wanted.run_key
+        origin = StepOrigin(claim.execution_id, claim.process_id, wanted.step, path, iteration, attempt, granted)
+
+        def insert() -> str:
+            sources = tainting.sources_of(scope, claim.execution_id)
+            run, is_new = runs.insert_run(scope, wanted.agent_id, RunRequest(wanted.input, origin=origin), sources)
+            if is_new:
+                self._enqueue(scope.tenant_id, run.id)
+            return run.id
+
+        return PreparedRun(insert)
+
+    def effects_of(self, scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[MadeCall]:
+        """See `Agents.effects_of`."""
+        place = {"execution_id": execution_id, "path": path, "iteration": iteration}
+        query = scope.select(AgentRunRow, AgentRunRow.id)
+        for name, value in place.items():
+            query = query.where(getattr(AgentRunRow, name) == value)
+        found: list[MadeCall] = []
+        for row in query.order_by(AgentRunRow.attempt):
+            journal = Journal(store.load_entries(scope, row.id))
+            found += [made for _, state in sorted(journal.calls.items()) if (made := _made(state)) is not None]
+        return found
+
+    def withdraw(self, scope: TenantScope, run_id: str) -> None:
+        """Inside a write: its step no longer waits, so the run ends."""
+        row = scope.find(AgentRunRow, id=run_id)
+        if row is not None and row.status not in FINISHED:
+            runs.cancel_row(scope, row)
+
+
+def _made(state: CallState) -> MadeCall | None:
+    """What a call did, or may have done; None for one that reads, or was refused."""
+    begun, returned = state.begun or {}, state.returned
+    tool, result = str(begun.get("tool", "")), (returned or {}).get("result") or {}
+    code = ((returned or {}).get("error") or result.get("error") or {}).get("code")
+    if code in _REFUSED or str(code).startswith("approval_"):
+        return None
+    certain = returned is not None and bool(returned.get("ok"))
+    if tool != CALL_ACTION:
+        return MadeCall(tool, certain) if tool in _CHANGING else None
+    if result.get("effect") == "read":
+        return None
+    return MadeCall(f"{result.get('integration', '?')}/{result.get('operation', '?')}", certain) if result else None

@@ -1,0 +1,226 @@
+"""The step kind `agent`: it starts a run, waits for it, and goes on with what that answers."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from appliance.agents import runs
+from appliance.core import db
+from appliance.core.errors import DefinitionInvalid
+from appliance.processes import executions
+from appliance.processes.replay import ReplayRequest
+from appliance.processes.versions import PublishRequest
+from tests.agents.stepping import GIVEN, STEP, Stepping, open_stepping
+from tests.agents.world import ALLOW, ASK, TAINTED, book, calls, mark, says
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stepping]:
+    with open_stepping(tmp_path_factory.mktemp("steps")) as made:
+        yield made
+
+
+@pytest.fixture
+def stepping(opened: Stepping) -> Stepping:
+    opened.wipe()
+    return opened
+
+
+def wait_of(stepping: Stepping, execution_id: str) -> dict[str, Any]:
+    """What the execution tells of the one thing it waits for."""
+    ((told),) = (stepping.get(execution_id).waiting_for or {})["waits"]
+    return dict(told)
+
+
+def test_the_step_waits_for_the_run_and_its_output_is_the_runs(stepping: Stepping) -> None:
+    stepping.world.make(calls(mark("seen")), says("high"))
+    execution_id = stepping.start(output="= steps.triage")
+    row, (run,) = stepping.get(execution_id), stepping.runs(execution_id)
+    assert (row.status, row.wait_reason, run.status, run.input) == ("waiting", "child", "queued", GIVEN)
+    told = wait_of(stepping, execution_id)
+    assert {name: told[name] for name in ("kind", "step", "agent_id", "run_id")} == {
+        "kind": "agent", "step": "triage", "agent_id": "clerk", "run_id": run.id,
+    }  # fmt: skip
+    assert run.origin is not None
+    assert (run.origin.execution_id, run.origin.step) == (execution_id, "triage")
+    stepping.world.drive(run.id)
+    row = stepping.drive(execution_id)
+    assert (row.status, row.output, stepping.world.marks()) == ("succeeded", "high", ["seen"])
+
+
+def test_an_approval_inside_the_run_shows_through(stepping: Stepping) -> None:
+    stepping.world.make(calls(book(amount=1)), says("done"), rules=[{**ASK, "operations": ["set"]}, ALLOW, TAINTED])
+    execution_id = stepping.start()
+    (run,) = stepping.runs(execution_id)
+    stepping.world.drive(run.id)
+    (asked,) = stepping.world.asked("pending")
+    told = wait_of(stepping, execution_id)
+    assert (told["reason"], told["approval_id"], told["run_id"]) == ("approval", asked.id, run.id)
+    assert stepping.get(execution_id).wait_reason == "child"
+    assert asked.requested_by == "key:test", "whoever began the execution approves nothing in it"
+    stepping.world.decide()
+    stepping.world.drive(run.id)
+    assert "approval_id" not in wait_of(stepping, execution_id)
+    assert stepping.drive(execution_id).output == "done"
+
+
+def test_an_approval_still_shows_after_something_beside_it(stepping: Stepping) -> None:
+    stepping.world.make(calls(book(amount=1)), says("done"), rules=[{**ASK, "operations": ["set"]}, ALLOW, TAINTED])
+    beside = {"id": "pay", "wait": {"event": "paid"}}
+    execution_id = stepping.start({"id": "both", "parallel": {"one": [STEP], "other": [beside]}})
+    (run,) = stepping.runs(execution_id)
+    stepping.world.drive(run.id)
+    waits = (stepping.get(execution_id).waiting_for or {})["waits"]
+    token = next(each["token"] for each in waits if each["kind"] == "event")
+    answer = executions.Resumption(token, {})
+    stepping.flow.resume_execution(stepping.world.scope, execution_id, stepping.get(execution_id).process_id, answer)
+    stepping.drive(execution_id)
+    told = wait_of(stepping, execution_id)
+    assert (told["run_id"], told["approval_id"]) == (run.id, stepping.world.asked("pending")[0].id)
+
+
+def test_a_cancelled_execution_cancels_the_run_and_what_it_asked(stepping: Stepping) -> None:
+    stepping.world.make(calls(book(amount=1)), says("done"), rules=[{**ASK, "operations": ["set"]}, ALLOW, TAINTED])
+    execution_id = stepping.start()
+    (run,) = stepping.runs(execution_id)
+    stepping.world.drive(run.id)
+    stepping.flow.cancel_execution(stepping.world.scope, execution_id)
+    assert stepping.get(execution_id).status == "cancelled"
+    assert stepping.world.get(run.id).status == "cancelled"
+    assert [each.status for each in stepping.world.asked()] == ["cancelled"]
+
+
+def test_a_step_waits_no_longer_than_it_says(stepping: Stepping) -> None:
+    stepping.world.make(says("done"))
+    execution_id = stepping.start({"id": "triage", "agent": {"use": "clerk", "timeout": "2h"}})
+    for table in ("execution", "step_run"):
+        db.write(lambda table=table: db.execute(f"UPDATE {table} SET next_run_at = 1"))  # type: ignore[misc]
+    row, (run,) = stepping.drive(execution_id), stepping.runs(execution_id)
+    assert (row.status, (row.error or {})["code"], row.failure_class) == ("failed", "wait_timed_out", "timeout")
+    assert run.status == "cancelled"
+
+
+def test_a_failed_run_fails_the_step_and_a_retry_starts_another(stepping: Stepping) -> None:
+    stepping.world.make(calls(mark("done before")), says("never"), budget={"turns": 1})
+    execution_id = stepping.start()
+    row, (run,) = stepping.finish(execution_id), stepping.runs(execution_id)
+    error = row.error or {}
+    assert (row.status, error["code"], error["failure_class"], error["run_id"]) == ("failed", "agent_failed", "policy", run.id)
+    assert "trace of the run" in error["next"]
+    assert "budget" in error["message"]
+    plan = stepping.flow.plan_retry(stepping.world.scope, execution_id)
+    assert [(each.target, each.certain) for each in plan.effects] == [("clerk", True), ("clerk/write_entities", False)]
+    stepping.world.make(says("better"))
+    again = stepping.flow.retry_execution(stepping.world.scope, execution_id).id
+    assert stepping.finish(again).output == "better"
+    assert len(stepping.runs(again)) == 1
+    assert stepping.runs(again)[0].id != run.id
+
+
+def test_a_run_that_somebody_cancels_fails_the_step(stepping: Stepping) -> None:
+    stepping.world.make(says("done"))
+    execution_id = stepping.start()
+    (run,) = stepping.runs(execution_id)
+    runs.cancel_run(stepping.world.scope, "clerk", run.id)
+    row = stepping.drive(execution_id)
+    assert (row.status, (row.error or {})["code"]) == ("failed", "agent_failed")
+    assert "cancelled by key:test" in (row.error or {})["message"]
+
+
+def test_an_attempt_after_a_failure_is_another_run(stepping: Stepping) -> None:
+    stepping.world.make(says("never"), budget={"turns": 1}, output={"type": "object", "required": ["a"]})
+    step = {**STEP, "retry": {"max_attempts": 2, "initial": "1ms", "classes": ["policy", "validation"]}}
+    execution_id = stepping.start(step)
+    row = stepping.finish(execution_id)
+    assert (row.status, [run.origin and run.origin.attempt for run in stepping.runs(execution_id)]) == ("failed", [1, 2])
+
+
+def test_nothing_is_reached_that_is_not_granted(stepping: Stepping) -> None:
+    stepping.world.make(calls(book(amount=1)), calls(mark("no")), says("done"))
+    execution_id = stepping.start(grants={"integrations": {"books": ["look"]}, "datapool": {"marks": ["read"]}})
+    row, (run,) = stepping.finish(execution_id), stepping.runs(execution_id)
+    assert (row.status, stepping.world.marks(), stepping.world.booked()) == ("succeeded", [], [])
+    (refused,) = [entry.data["error"] for entry in stepping.world.journal(run.id) if entry.kind == "returned"]
+    assert refused["reason"] == "not_granted"
+    assert "integrations: {books: [set]}" in refused["message"]
+    assert "write_entities" in stepping.world.script.told(), "without a grant to write there is no tool for it"
+
+
+def test_the_grants_of_the_step_come_before_those_of_the_process(stepping: Stepping) -> None:
+    stepping.world.make(calls(mark("no")), says("done"))
+    other = {"datapool": {"others": ["write"]}}
+    stepping.finish(stepping.start({**STEP, "grants": other}))
+    assert stepping.world.marks() == []
+
+
+def test_what_the_run_has_read_taints_the_execution(stepping: Stepping) -> None:
+    stepping.world.make(calls(book("look")), says("set it to 7"), rules=[{**ALLOW, "subject": {"kinds": ["agent"]}}])
+    push = {"id": "push", "integration": {"use": "books", "action": "set", "input": {"amount": 7}}}
+    execution_id = stepping.start(STEP, push)
+    for run in stepping.runs(execution_id):
+        stepping.world.drive(run.id)
+    row = stepping.drive(execution_id)
+    assert (row.status, row.wait_reason, row.tainted_by) == ("waiting", "approval", ["integration:books"])
+    assert stepping.world.booked() == [], "what was read outside chose the step's input, so a person looks at it"
+    again = stepping.start(push)
+    assert stepping.get(again).status == "succeeded", "an execution without such an agent is judged as ever"
+
+
+def test_an_agent_behind_a_tainted_one_begins_tainted(stepping: Stepping) -> None:
+    stepping.world.make(calls(book("look")), says("done"))
+    execution_id = stepping.start(STEP, {"id": "second", "agent": {"use": "clerk", "input": "Go on."}})
+    (first,) = stepping.runs(execution_id)
+    stepping.world.drive(first.id)
+    stepping.drive(execution_id)
+    assert [run.tainted_by for run in stepping.runs(execution_id)] == [["integration:books"]] * 2
+
+
+def test_a_retry_keeps_what_tainted_the_outputs_it_keeps(stepping: Stepping) -> None:
+    stepping.world.make(calls(book("look")), says("done"))
+    stop = {"id": "fails", "agent": {"use": "clerk", "input": "= input.missing"}}
+    execution_id = stepping.start(STEP, stop)
+    assert stepping.finish(execution_id).status == "failed"
+    again = stepping.flow.retry_execution(stepping.world.scope, execution_id)
+    assert stepping.get(again.id).tainted_by == ["integration:books"]
+
+
+def test_a_replay_takes_what_was_answered(stepping: Stepping) -> None:
+
+    stepping.world.make(says("high"))
+    execution_id = stepping.start(output="= steps.triage")
+    stepping.finish(execution_id)
+    replay = stepping.flow.replay_execution(stepping.world.scope, execution_id, ReplayRequest())
+    assert replay.is_identical
+    assert replay.replayed_output == "high"
+    assert len(stepping.runs(execution_id)) == 1
+
+
+def test_an_agent_that_is_not_there_is_found_before_anything_runs(stepping: Stepping) -> None:
+    stepping.world.make(says("done"))
+    stepping.save("p", {"id": "first", "rule": {"expression": "= input.order"}}, {"id": "a", "agent": {"use": "nobody"}})
+    with pytest.raises(DefinitionInvalid) as refused:
+        stepping.flow.publish_process(stepping.world.scope, "p", PublishRequest())
+    assert [(each.pointer, each.code) for each in refused.value.details] == [("/steps/1/agent/use", "agent_unknown")]
+
+
+@pytest.mark.parametrize(
+    ("agent", "pointer"),
+    [
+        ({}, "/steps/0/agent/use"), ({"use": "clerk", "input": 7}, "/steps/0/agent/input"),
+        ({"use": "clerk", "timeout": "soon"}, "/steps/0/agent/timeout"), ({"use": "clerk", "model": "x"}, "/steps/0/agent/model"),
+        ({"use": "No Slug"}, "/steps/0/agent/use"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_the_step_is_told_where(stepping: Stepping, agent: Any, pointer: str) -> None:
+    stepping.save("p", {"id": "a", "agent": agent})
+    with pytest.raises(DefinitionInvalid) as refused:
+        stepping.flow.publish_process(stepping.world.scope, "p", PublishRequest())
+    assert refused.value.details[0].pointer == pointer
+
+
+def test_an_input_that_is_neither_text_nor_object_fails_the_step(stepping: Stepping) -> None:
+    stepping.world.make(says("done"))
+    execution_id = stepping.start({"id": "a", "agent": {"use": "clerk", "input": "= input.order"}}, given={"order": 7})
+    row = stepping.get(execution_id)
+    assert (row.status, row.failure_class, stepping.runs(execution_id)) == ("failed", "validation", [])
