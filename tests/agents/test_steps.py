@@ -94,8 +94,8 @@ def test_a_cancelled_execution_cancels_the_run_and_what_it_asked(stepping: Stepp
 def test_a_step_waits_no_longer_than_it_says(stepping: Stepping) -> None:
     stepping.world.make(says("done"))
     execution_id = stepping.start({"id": "triage", "agent": {"use": "clerk", "timeout": "2h"}})
-    for table in ("execution", "step_run"):
-        db.write(lambda table=table: db.execute(f"UPDATE {table} SET next_run_at = 1"))  # type: ignore[misc]
+    for due in ("UPDATE execution SET next_run_at = 1", "UPDATE step_run SET next_run_at = 1"):
+        db.write(lambda due=due: db.execute(due))  # type: ignore[misc]
     row, (run,) = stepping.drive(execution_id), stepping.runs(execution_id)
     assert (row.status, (row.error or {})["code"], row.failure_class) == ("failed", "wait_timed_out", "timeout")
     assert run.status == "cancelled"

@@ -18,8 +18,9 @@ from appliance.core.errors import ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.governance.requests import ActionRequest
 from appliance.integrations.service import Spec
+from appliance.processes.agent_runs import NoAgents
 from appliance.processes.definition import parse_definition
-from appliance.processes.surroundings import look_around
+from appliance.processes.surroundings import Named, look_around
 from appliance.processes.typings import declare_process
 from tests.integrations.github_document import fetch_document
 from tests.integrations.world import World, open_world
@@ -156,9 +157,7 @@ def actions(settings: dict[str, Any], github: bytes, told: list[Any]) -> Mapping
         return {each.name: each for each in import_actions(github, settings, listening)}
 
 
-def test_it_is_read_whole_in_a_worker_of_little_memory(
-    actions: Mapping[str, Action], github: bytes, told: list[Any]
-) -> None:
+def test_it_is_read_whole_in_a_worker_of_little_memory(actions: Mapping[str, Action], github: bytes, told: list[Any]) -> None:
     paths = json.loads(github)["paths"]
     assert len(actions) == sum(method in METHODS for item in paths.values() for method in item) > 1000
     check_discovered(Installed(OpenapiConnector, "test"), list(actions.values()))
@@ -224,7 +223,9 @@ def test_types_are_of_what_a_process_is_granted(imported: World) -> None:
     def declared(granted: Any) -> str:
         steps = [{"id": "a", "code": {"language": "javascript", "source": "export default () => 1"}}]
         definition = parse_definition({"id": "p", "grants": {"integrations": {"github": granted}}, "steps": steps}, {})
-        return declare_process(definition, look_around(imported.one, imported.integrations.find_actions, ["github"], []))
+        return declare_process(
+            definition, look_around(imported.one, imported.integrations.find_actions, NoAgents().output_of, Named(["github"]))
+        )
 
     few = declared(["issues_create", "repos_get", "pulls_list"])
     assert "issues_create: { input: { " in few
