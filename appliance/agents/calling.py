@@ -84,7 +84,10 @@ class Calls:
         try:
             wanted = self._wanted(turn, number, part)
         except ApplianceError as error:
-            return self._return(turn, number, {"ok": False, "tool": part.tool_name, "error": told_error(error)})
+            returned = {"ok": False, "tool": part.tool_name, "error": told_error(error)}
+            refusal = partial(stretch.note_refusal, part.tool_name, error) if isinstance(error, PolicyDenied) else None
+            stretch.commit(Entry("returned", turn, number, returned), also=refusal)
+            return returned
         if state.waiting is not None and state.resumed is None:
             self._look(wanted, state.waiting)
         resumed = state.resumed

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from appliance.core import clock, db, ids
-from appliance.core.errors import ApplianceError
+from appliance.core.errors import ApplianceError, PolicyDenied
 from appliance.core.scope import TenantScope
 from appliance.llm.usage import NANO
 
@@ -49,6 +49,9 @@ class _Rehearsal(Stretch):
             db.write(also)
         for number, entry in enumerate(entries, self.journal.last + 1):
             self.journal.add(replace(entry, number=number))
+
+    def note_refusal(self, tool: str, error: PolicyDenied) -> None:
+        """A call of a test is in no audit trail."""
 
     def note_failure(self, turn: int, error: ApplianceError) -> None:
         """A test does not wait for a provider that wants to be asked later."""

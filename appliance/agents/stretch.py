@@ -17,6 +17,7 @@ from appliance.governance.policies.service import active_policies
 from appliance.governance.subjects import SkillUsed, Subject
 from appliance.llm.service import Generated
 from appliance.llm.usage import NANO
+from appliance.monitor import audit
 from appliance.processes.attempts import LONGEST_RETRY_AFTER_S
 from appliance.tenants.standing import refuse_departed
 
@@ -209,6 +210,13 @@ class Stretch:
             self._within("tool_calls", self.journal.tool_calls, self.definition.budget.tool_calls)
             self.claim.used.tool_calls = self.journal.tool_calls + 1
             self.commit(Entry("called", turn, call, data))
+
+    def note_refusal(self, tool: str, error: PolicyDenied) -> None:
+        """Inside a write: a call that came before no policy, as its definition or its grants refuse it, in the audit trail."""
+        claim = self.claim
+        about = {"actor": claim.scope.actor, "via": "agent", "agent": claim.agent_id, "run": claim.run_id, "tool": tool[:80]}
+        told = {**about, "verdict": "deny", "reason": error.extra.get("reason", ""), "reasons": [error.message]}
+        audit.record(claim.scope, "policy.deny", tool[:80], told)
 
     def note_skill(self, used: SkillUsed) -> None:
         """From its next step on the run follows this skill; the newest digest of a name is the one that counts."""

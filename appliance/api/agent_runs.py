@@ -51,8 +51,20 @@ class LoadedView(View):
     is_trusted: bool
 
 
+class OriginView(View):
+    """The step that started a run, and waits for it."""
+
+    execution_id: str
+    process_id: str
+    step: str
+    path: str
+    iteration: str
+    attempt: int
+
+
 class RunView(View):
-    """A run of an agent.  `tainted_by` are the sources from outside that it has read; `waiting_for` what it waits for."""
+    """A run of an agent.  `tainted_by` are the sources from outside that it has read; `waiting_for` what it waits for; `origin`
+    is the step of a process that started it."""
 
     run_id: str
     agent_id: str
@@ -66,6 +78,7 @@ class RunView(View):
     skills: list[LoadedView]
     tainted_by: list[str]
     started_by: str
+    origin: OriginView | None = None
     is_cancelling: bool
     created_at: str
     started_at: str | None = None
@@ -94,10 +107,17 @@ def run_view(run: Run) -> RunView:
             cost=run.cost,
         ),
         skills=[LoadedView(**each) for each in run.skills], tainted_by=run.tainted_by, started_by=run.started_by,
+        origin=_origin(run),
         is_cancelling=run.is_cancelling, created_at=clock.rfc3339(run.created_at),
         started_at=clock.optional_rfc3339(run.started_at), finished_at=clock.optional_rfc3339(run.finished_at),
         links={"self": own, "trace": f"{own}/trace", "events": f"{own}/events"},
     )  # fmt: skip
+
+
+def _origin(run: Run) -> OriginView | None:
+    if run.origin is None:
+        return None
+    return OriginView(**{name: getattr(run.origin, name) for name in OriginView.model_fields})
 
 
 def trace_view(entry: Entry) -> TraceView:

@@ -7,7 +7,7 @@ from typing import Any
 KIND_NAMES: Mapping[str, str] = {
     "rule": "Rule", "code": "Code", "integration": "Integration", "datapool": "DataPool", "branch": "Branch",
     "for_each": "For each", "parallel": "Parallel", "wait": "Wait", "stop": "Stop", "human": "Person", "process": "Process",
-    "llm": "Model", "file": "File", "ocr": "OCR",
+    "llm": "Model", "agent": "Agent", "file": "File", "ocr": "OCR",
 }  # fmt: skip
 _LANGUAGES = {"typescript": "TypeScript", "javascript": "JavaScript", "php": "PHP"}
 _DATA_VERBS = {
@@ -149,6 +149,11 @@ def _llm(settings: Mapping[str, Any]) -> str:
     return f"Ask the model of {settings.get('profile', '?')}"
 
 
+def _agent(settings: Mapping[str, Any]) -> str:
+    within = f", at most {settings['timeout']}" if settings.get("timeout") else ""
+    return f"Have the agent {settings.get('use', '?')} do it, and wait for its answer{within}"
+
+
 def _file_step(settings: Mapping[str, Any]) -> str:
     form = str(settings.get("format", "")).upper()
     target = settings.get("to") if isinstance(settings.get("to"), Mapping) else {}
@@ -171,7 +176,7 @@ def _unknown(settings: Mapping[str, Any]) -> str:
 _SENTENCES = {
     "rule": _rule, "code": _code, "integration": _integration, "datapool": _data, "for_each": _for_each, "wait": _wait,
     "branch": _branch, "parallel": _parallel, "stop": _stop, "human": _human, "process": _process,
-    "llm": _llm, "file": _file_step, "ocr": _ocr,
+    "llm": _llm, "agent": _agent, "file": _file_step, "ocr": _ocr,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What an execution waits for, one line each: a person, a time, an event, another execution, the next try."""
+"""What an execution waits for, one line each: a person, a time, an event, another execution, an agent, the next try."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +35,8 @@ def _wait(given: Mapping[str, Any]) -> Wait:
     if given.get("kind") == "human":
         text, what = "for a person to decide", str(given.get("title") or "the request")
         url = f"/console/approvals/{given['approval_id']}" if given.get("approval_id") else ""
+    elif given.get("kind") == "agent":
+        text, what, url = _of_agent(given)
     elif given.get("kind") == "event":
         text, what = "for the event", str(given.get("name") or "")
     elif given.get("kind") == "child":
@@ -47,6 +49,15 @@ def _wait(given: Mapping[str, Any]) -> Wait:
     elif given.get("kind") in ("timer", "retry"):
         text = "for a time to come" if given["kind"] == "timer" else "for the next try"
     return Wait(text, what, url, str(given.get("step") or ""), _moment(given.get("until")))
+
+
+def _of_agent(given: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The run; where it waits for a person, what they are asked."""
+    agent, run = str(given.get("agent_id") or ""), str(given.get("run_id") or "")
+    if given.get("approval_id"):
+        about = str(given.get("title") or "the request")
+        return f"for a person to decide what the agent {agent} asks", about, f"/console/approvals/{given['approval_id']}"
+    return "for a run of the agent", agent, f"/console/agents/{agent}/runs/{run}"
 
 
 def _moment(until: Any) -> int | None:

@@ -110,7 +110,8 @@ def _process() -> Shape:
 
 
 def _agent() -> Shape:
-    given = {"type": ["object", "string"], "description": "What the run is to do: a text, or an object that it is told as JSON."}
+    told = "What the run is to do: a text, or an object that it is told as JSON."
+    given = {"type": ["object", "string"], "minLength": 1, "description": told}
     waits = {**optional(DURATION), "description": "How long the step waits for the run's end at most."}
     return shape({"use": SLUG, "input": given, "timeout": waits}, ("use",))
 

@@ -1,5 +1,6 @@
 """The step kind `agent`: it starts a run, waits for it, and goes on with what that answers."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,9 @@ import pytest
 from appliance.agents import runs
 from appliance.core import db
 from appliance.core.errors import DefinitionInvalid
+from appliance.core.pages import PageRequest
+from appliance.monitor import audit
+from appliance.monitor.audit import AuditFilter
 from appliance.processes import executions
 from appliance.processes.replay import ReplayRequest
 from appliance.processes.versions import PublishRequest
@@ -31,6 +35,11 @@ def wait_of(stepping: Stepping, execution_id: str) -> dict[str, Any]:
     """What the execution tells of the one thing it waits for."""
     ((told),) = (stepping.get(execution_id).waiting_for or {})["waits"]
     return dict(told)
+
+
+def audited(stepping: Stepping, action: str) -> list[dict[str, Any]]:
+    found = audit.list_entries(stepping.world.scope, AuditFilter(action=action), PageRequest(500))
+    return [json.loads(each.fields) for each in found.items]
 
 
 def test_the_step_waits_for_the_run_and_its_output_is_the_runs(stepping: Stepping) -> None:
@@ -144,6 +153,8 @@ def test_nothing_is_reached_that_is_not_granted(stepping: Stepping) -> None:
     (refused,) = [entry.data["error"] for entry in stepping.world.journal(run.id) if entry.kind == "returned"]
     assert refused["reason"] == "not_granted"
     assert "integrations: {books: [set]}" in refused["message"]
+    noted = [each for each in audited(stepping, "policy.deny") if each["run"] == run.id]
+    assert [(each["tool"], each["reason"]) for each in noted] == [("execute_tenant_integration", "not_granted")]
     assert "write_entities" in stepping.world.script.told(), "without a grant to write there is no tool for it"
 
 
