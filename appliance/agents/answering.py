@@ -1,7 +1,7 @@
 """Tools that answer as a test says, so that an agent can be tried without any effect."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from appliance.connectors.schemas import compile_schema
@@ -39,10 +39,30 @@ class ToolAnswer:
 
 @dataclass(frozen=True)
 class ToolUse:
-    """A call as it was made: of an integration's action, `tool` is `integration:operation` and `input` what it was given."""
+    """A call as it was made: of an integration's action, `tool` is `integration:operation` and `input` what it was given.
+
+    `decision` (`allow`, `require_approval`, `deny`) is what policies say of it, empty where that is free or cannot be told;
+    `why` are their reasons.
+    """
 
     tool: str
     input: Mapping[str, Any]
+    decision: str = ""
+    why: tuple[str, ...] = ()
+
+    @property
+    def judged(self) -> str:
+        """The decision in words."""
+        words = {"allow": "allowed", "require_approval": "would need an approval", "deny": "denied"}
+        why = "; ".join(self.why)
+        return f"{words.get(self.decision, 'not judged')}{f': {why}' if why and self.decision != 'allow' else ''}"
+
+
+Judge = Callable[[], tuple[str, tuple[str, ...]]]
+
+
+def _unjudged() -> tuple[str, tuple[str, ...]]:
+    return "", ()
 
 
 class Unanswered(Exception):
@@ -58,17 +78,18 @@ class Answering:
     problems: list[str] = field(default_factory=list)
     _given: dict[int, int] = field(default_factory=dict)
 
-    def note(self, tool: Tool, arguments: Mapping[str, Any]) -> ToolUse:
-        """A call is made; ValidationFailed as the tool itself would say."""
+    def note(self, tool: Tool, arguments: Mapping[str, Any], judge: Judge = _unjudged) -> ToolUse:
+        """A call is made, and judged; ValidationFailed as the tool itself would say."""
         problems = compile_schema(tool.input_schema).problems(dict(arguments))
         if problems:
             raise ValidationFailed(f"the arguments of {tool.name} do not fit its input schema", details=problems)
-        self.calls.append(use_of(tool.name, arguments))
+        decision, why = judge()
+        self.calls.append(replace(use_of(tool.name, arguments), decision=decision, why=why))
         return self.calls[-1]
 
-    def answer(self, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def answer(self, tool: Tool, arguments: Mapping[str, Any], judge: Judge = _unjudged) -> dict[str, Any]:
         """What the test says that the call comes to; the coded error that it says; Unanswered."""
-        use = self.note(tool, arguments)
+        use = self.note(tool, arguments, judge)
         for place, answer in enumerate(self.answers):
             if answer.tool == use.tool and not any(find_differences(answer.when, use.input)):
                 number = self._given[place] = self._given.get(place, 0) + 1

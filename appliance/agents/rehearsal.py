@@ -1,10 +1,12 @@
 """A run of an agent that is only tried: the real instructions, model, budgets and schemas, with tools that answer from a test.
 
-Nothing is durable and nothing is judged, as nothing is done; what the model costs is booked as always.
+Nothing is durable and nothing is done.  Policies judge each call, which is then answered all the same; what the model costs is
+booked as always.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from appliance.core import clock, db, ids
@@ -68,14 +70,22 @@ class _Answered(Calls):
         tool, arguments = wanted.tool, wanted.arguments
         try:
             if tool.name not in _REAL:
-                return self._answered(wanted, self.answering.answer(tool, arguments))
-            self.answering.note(tool, arguments)
+                return self._answered(wanted, self.answering.answer(tool, arguments, partial(self._decide, wanted)))
+            self.answering.note(tool, arguments, partial(self._decide, wanted))
             result = tool.call(self.stretch.caller, arguments)
         except ApplianceError as error:
             return self._returned(wanted, {"ok": False, "error": told_error(error)})
         if isinstance(result, Waiting):
             raise Unanswered(tool.name)
         return self._answered(wanted, result)
+
+    def _decide(self, wanted: Wanted) -> tuple[str, tuple[str, ...]]:
+        """What policies say of the call, or that they cannot see it: nobody knows the action."""
+        try:
+            _, decision = self._judged(wanted)
+        except ApplianceError as error:
+            return "", (error.message,)
+        return decision.verdict, decision.reasons
 
 
 def rehearse(scope: TenantScope, definition: Definition, given: Any, answering: Answering, means: Means) -> Rehearsed:

@@ -14,7 +14,8 @@ ORDERS: tuple[Order, ...] = ("as_written", "any", "among_others")
 AGENT_STATUSES = ("succeeded", "failed")
 AGENT_CASE_MEMBERS = ("name", "agent", "input", "input_file", "mocks", "records", "expect")
 AGENT_EXPECT_MEMBERS = ("status", "error", "output", "output_schema", "output_where", "calls", "order", "never", "most_turns")
-USE_MEMBERS = ("tool", "input")
+USE_MEMBERS = ("tool", "input", "decision")
+DECISIONS = ("allow", "require_approval", "deny")
 ANSWER_MEMBERS = ("when", "output", "outputs", "error")
 
 
@@ -110,14 +111,17 @@ def _uses(reader: Noting, value: Any, pointer: str) -> tuple[ToolUse, ...] | Non
     if value is None:
         return None
     if not isinstance(value, list):
-        reader.problem(pointer, "this must be a list of calls, {tool, input}")
+        reader.problem(pointer, "this must be a list of calls, {tool, input, decision}")
         return None
     found = []
     for index, each in enumerate(value):
         given = reader.mapping(each, f"{pointer}/{index}", USE_MEMBERS)
         if not isinstance(given.get("tool"), str):
             reader.problem(f"{pointer}/{index}/tool", "name the tool, or integration:operation")
-        found.append(ToolUse(str(given.get("tool")), reader.mapping(given.get("input", {}), f"{pointer}/{index}/input")))
+        decision = given.get("decision", "")
+        if "decision" in given and decision not in DECISIONS:
+            reader.problem(f"{pointer}/{index}/decision", f"this must be one of {', '.join(DECISIONS)}")
+        found.append(ToolUse(str(given.get("tool")), reader.mapping(given.get("input", {}), f"{pointer}/{index}/input"), decision))
     return tuple(found)
 
 

@@ -47,13 +47,12 @@ def _calls(expect: AgentExpectation, made: Sequence[ToolUse]) -> Iterator[str]:
         return
     wanted = expect.calls
     if expect.order == "as_written":
-        shown = [{"tool": use.tool, "input": dict(use.input)} for use in wanted]
-        yield from differences("calls", shown, [{"tool": use.tool, "input": dict(use.input)} for use in made])
+        yield from differences("calls", [_shown(use) for use in wanted], [_shown(use) for use in made])
         return
     taken = pair(wanted, made)
     for place, use in enumerate(wanted):
         if place not in taken.values():
-            yield f"calls/{place}: {use.tool} was not called with {dict(use.input)}"
+            yield f"calls/{place}: {use.tool} was not called with {dict(use.input)}{_expected(use)}"
     if expect.order == "any":
         for place, use in enumerate(made):
             if place not in taken:
@@ -79,5 +78,14 @@ def pair(wanted: Sequence[ToolUse], made: Sequence[ToolUse]) -> dict[int, int]:
     return taken
 
 
+def _shown(use: ToolUse) -> dict[str, Any]:
+    return {"tool": use.tool, "input": dict(use.input), **({"decision": use.decision} if use.decision else {})}
+
+
+def _expected(use: ToolUse) -> str:
+    return f" and the decision {use.decision}" if use.decision else ""
+
+
 def _fits(wanted: ToolUse, use: ToolUse) -> bool:
-    return wanted.tool == use.tool and not any(find_differences(wanted.input, use.input))
+    is_judged_so = wanted.decision in ("", use.decision)
+    return is_judged_so and wanted.tool == use.tool and not any(find_differences(wanted.input, use.input))

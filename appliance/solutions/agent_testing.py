@@ -16,7 +16,7 @@ from appliance.solutions.testing import CaseOutcome, kept
 
 
 def run_agent_case(services: Services, scope: TenantScope, case: AgentCase) -> CaseOutcome:
-    """One case: the records it wants are kept while it runs, tools answer as it says."""
+    """One case: the records it wants are kept while it runs, tools answer as it says, and policies judge each call."""
     began = clock.monotonic()
     outcome = CaseOutcome("agent", case.file, case.line, case.name, "", (), agent=case.agent)
     told = Answering((*case.own_answers, *case.shared_answers))
@@ -29,7 +29,7 @@ def run_agent_case(services: Services, scope: TenantScope, case: AgentCase) -> C
     return replace(
         outcome, problems=tuple(judge(case, rehearsed, told)), duration_ms=_since(began), status=rehearsed.status,
         output=rehearsed.output, error=rehearsed.error, usage=rehearsed.usage,
-        logs=tuple(f"called {use.tool} with {dict(use.input)}" for use in told.calls),
+        logs=tuple(f"called {use.tool} with {dict(use.input)}: {use.judged}" for use in told.calls),
     )  # fmt: skip
 
 

@@ -21,6 +21,8 @@ from appliance.core import db
 from appliance.core.crypto import Sealer
 from appliance.core.migrations import migrate
 from appliance.core.scope import TenantScope
+from appliance.governance.governor import Governor
+from appliance.governance.policies.service import PolicyService
 from appliance.llm import usage
 from appliance.llm.service import LanguageModels, Profile
 from appliance.tenants import service as tenants
@@ -80,7 +82,8 @@ def stage(empty: Path, tmp_path: Path) -> Iterator[Stage]:
     toolbox.add(tool("execute_tenant_integration", never))
     toolbox.add(tool("list_tenant_integrations", lambda caller, arguments: {"items": []}))
     toolbox.add(tool("load_tenant_skill", lambda caller, arguments: SKILL, NAMED))
-    means = Means(toolbox, cast(Any, None), cast(Any, None), partial(ProfileModel, llm), lambda scope, name: f"about {name}")
+    governor = Governor(PolicyService(), cast(Any, None))
+    means = Means(toolbox, governor, cast(Any, None), partial(ProfileModel, llm), lambda scope, name: f"about {name}")
     yield Stage(server, scope, means)
     server.close()
     db.close_database()

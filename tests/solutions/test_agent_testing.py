@@ -23,6 +23,11 @@ AGENT = {
     "id": "triage", "name": "Triage", "model": "smart", "instructions": "Triage.", "tools": ["query_entities", "erp:post"],
     "output": {"type": "object", "properties": {"verdict": {"type": "string"}}, "required": ["verdict"]},
 }  # fmt: skip
+POLICY = {
+    "mode": "enforce",
+    "rules": [{"id": "look", "effect": "allow", "reason": "may look", "tools": ["query_entities"]},
+              {"id": "ask", "effect": "require_approval", "reason": "a person looks first", "integrations": ["erp"]}],
+}  # fmt: skip
 GET = {"tool": "query_entities", "input": {"collection": "things"}}
 POST = {"integration": "erp", "operation": "post", "params": {"url": "/x"}}
 CASES = {
@@ -34,6 +39,12 @@ CASES = {
         }},
         {"name": "writes", "input": {"do": "write"}, "mocks": {"erp:post": {"output": {"id": 1}}}, "expect": {
             "calls": [{"tool": "erp:post", "input": {"url": "/x"}}],
+        }},
+        {"name": "writes when asked", "input": {"do": "write"}, "mocks": {"erp:post": {"output": {"id": 1}}}, "expect": {
+            "calls": [{"tool": "erp:post", "decision": "require_approval"}], "never": [{"tool": "erp:post", "decision": "allow"}],
+        }},
+        {"name": "writes by itself", "input": {"do": "write"}, "mocks": {"erp:post": {"output": {"id": 1}}}, "expect": {
+            "calls": [{"tool": "erp:post", "decision": "allow"}],
         }},
         {"name": "must not write", "input": "write", "expect": {"never": [{"tool": "erp:post"}]}},
         {"name": "says otherwise", "input": "look", "expect": {"output_where": {"verdict": {"_eq": "b"}}}},
@@ -54,7 +65,8 @@ def turn(messages: list[Said], tools: dict[str, object]) -> Call:
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[tuple[Path, ModelServer]]:
     """A solution with cases, and beside it the data of an appliance whose tenant acme has the profile."""
-    files = make_solution(**{"agents/triage.yaml": yaml12.dump(AGENT), "tests/triage.yaml": yaml12.dump(CASES)})
+    parts = {"agents/triage.yaml": AGENT, "policies/triage.yaml": POLICY, "tests/triage.yaml": CASES}
+    files = make_solution(**{path: yaml12.dump(data) for path, data in parts.items()})
     write_folder(tmp_path / "solution", {path: text.encode() for path, text in files.items()})
     server = ModelServer(turn)
     config = load_config(environment={}, flags={"storage.data": str(tmp_path / "data")})
@@ -82,12 +94,19 @@ def test_cases_of_agents_are_tried_with_the_tenants_profile_which_is_charged(hom
     assert out, errors
     told = json.loads(out)
     cases = {case["name"]: case for case in told["cases"]}
-    assert (code, told["passed"], told["failed"], told["left_out"]) == (1, 2, 3, 0), told
+    assert (code, told["passed"], told["failed"], told["left_out"]) == (1, 3, 4, 0), told
     assert cases["asks first"]["ok"]
     assert cases["asks first"]["output"] == {"verdict": "a"}
     assert (cases["asks first"]["kind"], cases["asks first"]["agent"]) == ("agent", "triage")
     assert cases["asks first"]["usage"] == {"input_tokens": 200, "output_tokens": 40, "cost": 0.00024}
     assert cases["writes"]["ok"]
+    told_so = "called erp:post with {'url': '/x'}: would need an approval: triage/ask: a person looks first"
+    assert cases["writes"]["logs"] == [told_so]
+    assert cases["asks first"]["logs"] == ["called query_entities with {'collection': 'things'}: allowed"]
+    assert cases["writes when asked"]["ok"]
+    (wrong,) = cases["writes by itself"]["problems"]
+    assert "allow" in wrong
+    assert "require_approval" in wrong
     assert cases["must not write"]["problems"] == ["mocks: there is no answer for erp:post with {'url': '/x'}"]
     assert cases["says otherwise"]["problems"] == ["output_where: it does not hold for {'verdict': 'a'}"]
     assert "gone" in cases["nobody"]["problems"][0]
@@ -106,4 +125,4 @@ def test_without_a_tenant_no_model_is_asked_and_it_is_said_what_was_left_out(hom
     folder, server = home
     code, out, errors = gos_test(folder, server)
     assert (code, errors, server.heard) == (0, "", [])
-    assert "left out: 5 of agents" in out
+    assert "left out: 7 of agents" in out
