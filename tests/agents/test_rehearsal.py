@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -98,10 +98,11 @@ def test_a_run_is_tried_with_answers_of_the_test_and_what_it_cost_is_booked(stag
     done, told = stage.run(ToolAnswer("query_entities", {}, ({"items": ["canary"]},)), ToolAnswer("erp:get", {}, (99,)))
     assert (done.status, done.output, done.turns) == ("succeeded", "all done", 3)
     assert done.usage == {"input_tokens": 300, "output_tokens": 60, "cost": 0.00042}
-    assert told.calls == [
-        ToolUse("query_entities", {"name": "orders"}), ToolUse("erp:get", {"id": 7}),
-        ToolUse("load_tenant_skill", {"name": "rules"}),
-    ]  # fmt: skip
+    assert [replace(each, why=()) for each in told.calls] == [
+        ToolUse("query_entities", {"name": "orders"}, "deny"), ToolUse("erp:get", {"id": 7}, "deny"),
+        ToolUse("load_tenant_skill", {"name": "rules"}, "deny"),
+    ], "nothing allows this agent anything, and the test answers all the same"  # fmt: skip
+    assert "denied: no rule allows an agent" in told.calls[0].judged
     assert (told.problems, list(told.unused())) == ([], [])
     messages = stage.server.heard[-1].messages
     assert "Help." in messages[0].text
