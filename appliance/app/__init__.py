@@ -183,6 +183,12 @@ def _set_limits(config: Config) -> None:
     datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
 
 
+def _make_pool(config: Config) -> Pool:
+    sandbox = config.sandbox
+    places = PoolSettings(sandbox.processes, sandbox.slots, runtimes_folder(config), sandbox.queue_seconds)
+    return Pool(replace(places, first_user=sandbox.first_user, templates=config.data / "templates"))
+
+
 def build(config: Config) -> Appliance:
     """Wire every part; nothing runs yet."""
     sealer = open_store(config)
@@ -192,9 +198,7 @@ def build(config: Config) -> Appliance:
     apps = make_webapps(config, blobs)
     presence = open_presence(config.data / "workers")
     queue = TaskQueue(db.database.obj)
-    sandbox = config.sandbox
-    places = PoolSettings(sandbox.processes, sandbox.slots, runtimes_folder(config), sandbox.queue_seconds)
-    pool = Pool(replace(places, first_user=sandbox.first_user, templates=config.data / "templates"))
+    pool = _make_pool(config)
     integrations = make_integrations(config, sealer)
     models = make_language_models(config, sealer)
     egress = Egress.of(config.egress.allow, authorities(config))
