@@ -11,10 +11,12 @@ from appliance.solutions.services import Services
 
 from . import (
     about,
+    account,
     agents,
     alerts,
     appliance,
     approvals,
+    audit,
     certificates,
     connecting,
     datapool,
@@ -27,6 +29,7 @@ from . import (
     keys,
     kill_switches,
     logs,
+    members,
     monitor,
     policies,
     policy_decisions,
@@ -46,9 +49,9 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, agents, alerts, appliance, approvals, certificates, connecting, datapool, documents, domains, dry_runs, executions,
-    failures, integrations, keys, kill_switches, logs, monitor, policies, policy_decisions, processes, replay, retention,
-    retry_plan, shares, sign_in, skills, traffic, visiting, webapps,
+    about, account, agents, alerts, appliance, approvals, audit, certificates, connecting, datapool, documents, domains,
+    dry_runs, executions, failures, integrations, keys, kill_switches, logs, members, monitor, policies, policy_decisions,
+    processes, replay, retention, retry_plan, shares, sign_in, skills, traffic, visiting, webapps,
 )  # fmt: skip
 
 

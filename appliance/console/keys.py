@@ -9,6 +9,7 @@ from appliance.tenants.scopes import SCOPES
 from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page
 
+SOON_MS = 30 * 86_400_000
 OVERLAPS = (("0", "at once"), ("3600", "in 1 hour"), ("86400", "in 1 day"), ("604800", "in 7 days"))
 LIFETIMES = (("1", "1 day"), ("30", "30 days"), ("90", "90 days"), ("365", "1 year"), ("730", "2 years"))
 AREA_NAMES = {
@@ -32,7 +33,10 @@ def list_keys(visit: Visit) -> Answer:
     """The tenant's API keys."""
     found = keys.list_keys(visit.scope, visit.page())
     rows = [(row, state_of(row)) for row in found.items]
-    return Page("keys.html", {"rows": rows, "next_cursor": found.next_cursor, "names": Names(visit), "overlaps": OVERLAPS})
+    ending = [row for row, state in rows if state == "active" and row.expires_at < clock.now_ms() + SOON_MS]
+    return Page(
+        "keys.html", {"rows": rows, "ending": ending, "next_cursor": found.next_cursor, "names": Names(visit), "overlaps": OVERLAPS}
+    )
 
 
 @page("GET", "/keys/new", scope="keys.write")

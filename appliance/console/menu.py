@@ -47,8 +47,10 @@ MENU = (
     Group("Govern", (
         Section("policies", "Policies", "policies.read", "policy", "c"),
         Section("kill-switches", "Kill switches", "integrations.read", "switch", "x"),
+        Section("audit", "Audit", "logs.read", "audit", "r"),
     )),
     Group("Settings", (
+        Section("people", "People", "keys.read", "people", "m"),
         Section("keys", "API keys", "keys.read", "key", "k"),
         Section("about", "About", None, "about", "b"),
     )),

@@ -1,10 +1,12 @@
 """Checks passwords a few at a time: each takes 64 MiB and a good part of a second, and anybody may ask."""
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import BoundedSemaphore
 
 from appliance.core.errors import Overloaded
+from appliance.core.scope import TenantScope
 from appliance.tenants import people
 
 AT_ONCE = 2
@@ -27,10 +29,24 @@ def _check(login: str, password: str) -> Checked:
     return Checked(person.id, person.login)
 
 
+def _change(scope: TenantScope, login: str, old: str, new: str) -> Checked:
+    person = people.change_password(scope, login, old, new)
+    return Checked(person.id, person.login)
+
+
 def check(login: str, password: str) -> "Future[Checked]":
     """Who it is, or the coded error why not; Overloaded when too many wait already."""
+    return _submit(lambda: _check(login, password))
+
+
+def change(scope: TenantScope, login: str, old: str, new: str) -> "Future[Checked]":
+    """Replace one's own password, or the coded error why not; Overloaded when too many wait already."""
+    return _submit(lambda: _change(scope, login, old, new))
+
+
+def _submit(work: Callable[[], Checked]) -> "Future[Checked]":
     if not _places.acquire(blocking=False):
         raise Overloaded("too many people sign in at once; try again in a moment", headers={"Retry-After": "5"})
-    work = _threads.submit(_check, login, password)
-    work.add_done_callback(lambda _: _places.release())
-    return work
+    begun = _threads.submit(work)
+    begun.add_done_callback(lambda _: _places.release())
+    return begun

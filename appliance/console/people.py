@@ -34,4 +34,4 @@ class Names:
                 return f"API key {keys.get_key(self._visit.scope, name).name}"
             except NotFound:
                 return "a deleted API key"
-        return {"user": "a former member", "execution": "an execution"}.get(kind, actor)
+        return {"user": "a former member", "execution": "an execution", "run": "an agent's run"}.get(kind, actor)

@@ -9,7 +9,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 from appliance.core import clock, db
@@ -33,6 +34,8 @@ class AuditFilter:
     subject: str | None = None
     since: int | None = None
     until: int | None = None
+    text: str | None = None
+    """What stands in action, subject or fields, in any case."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,17 @@ def hash_of(entry: AuditEntry) -> str:
 
 def list_entries(scope: TenantScope, wanted: AuditFilter, page: PageRequest) -> Page[AuditEntry]:
     """The entries that match, newest first."""
+    return paginate(_matching(scope, wanted), page, {"seq": AuditEntry.seq, "at": AuditEntry.at}, default="-seq", tie="seq")
+
+
+def export_entries(scope: TenantScope, wanted: AuditFilter, most: int) -> list[str]:
+    """The newest `most` entries that match, oldest first, each a line of JSON with what its hash is over."""
+    rows = list(_matching(scope, wanted).order_by(AuditEntry.seq.desc()).limit(most))
+    names = ("tenant_id", "seq", "at", "actor", "action", "subject", "fields", "previous_hash", "hash")
+    return [json.dumps({name: getattr(row, name) for name in names}, ensure_ascii=False) + "\n" for row in reversed(rows)]
+
+
+def _matching(scope: TenantScope, wanted: AuditFilter) -> Any:
     query = scope.select(AuditEntry)
     for column, value in (
         (AuditEntry.actor, wanted.actor),
@@ -91,7 +105,10 @@ def list_entries(scope: TenantScope, wanted: AuditFilter, page: PageRequest) -> 
         query = query.where(AuditEntry.at >= wanted.since)
     if wanted.until is not None:
         query = query.where(AuditEntry.at < wanted.until)
-    return paginate(query, page, {"seq": AuditEntry.seq, "at": AuditEntry.at}, default="-seq", tie="seq")
+    if wanted.text:
+        places = (AuditEntry.action, AuditEntry.subject, AuditEntry.fields)
+        query = query.where(reduce(or_, (place.contains(wanted.text) for place in places)))
+    return query
 
 
 def verify(scope: TenantScope) -> Verdict:

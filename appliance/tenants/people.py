@@ -65,17 +65,34 @@ def set_password(login: str, password: str) -> Person:
     """Replace a password; every session of that user ends."""
     _check_password(password)
     hashed = _hasher.hash(password)
+    return db.write(lambda: _replace_password(login, hashed))
 
-    def replace() -> Person:
-        person = find_user(login)
-        person.password_hash, person.failed_count, person.locked_until = hashed, 0, 0
-        person.save()
-        Session.delete().where(Session.user_id == person.id).execute()
-        for forget in _on_password:
-            forget(person.id)
+
+def _replace_password(login: str, hashed: str) -> Person:
+    """Inside a write."""
+    person = find_user(login)
+    person.password_hash, person.failed_count, person.locked_until = hashed, 0, 0
+    person.save()
+    Session.delete().where(Session.user_id == person.id).execute()
+    for forget in _on_password:
+        forget(person.id)
+    return person
+
+
+def change_password(scope: TenantScope, login: str, old: str, new: str) -> Person:
+    """One's own password, by whoever knows it; every session of that user ends.  SignInFailed, ValidationFailed."""
+    check_password(login, old)
+    _check_password(new)
+    if new == old:
+        raise ValidationFailed("the new password is the old one; choose another", pointer="/password")
+    hashed = _hasher.hash(new)
+
+    def change() -> Person:
+        person = _replace_password(login, hashed)
+        audit.record(scope, "password.change", person.id, {"login": person.login})
         return person
 
-    return db.write(replace)
+    return db.write(change)
 
 
 _on_password: list[Callable[[str], None]] = []
@@ -291,6 +308,36 @@ def find_session(sealer: Sealer, token: str, tenant_id: str | None, *, lifetime_
 def _role_in(tenant_id: str, user_id: str) -> str | None:
     row = Membership.get_or_none((Membership.tenant_id == tenant_id) & (Membership.user_id == user_id))
     return None if row is None else str(row.role)
+
+
+@dataclass(frozen=True)
+class OpenSession:
+    """Where a user is signed in: on a tenant's host, or on the base host when `tenant_id` is None."""
+
+    tenant_id: str | None
+    created_at: int
+    expires_at: int
+    is_this: bool
+
+
+def list_sessions(sealer: Sealer, user_id: str, token: str) -> list[OpenSession]:
+    """A user's sessions that hold, newest first; `token` is that of the session that asks."""
+    this = sealer.digest(token.encode())
+    mine = (Session.user_id == user_id) & (Session.kind == "session") & (Session.expires_at > clock.now_ms())
+    rows = Session.select().where(mine).order_by(Session.created_at.desc())
+    return [OpenSession(row.tenant_id, row.created_at, row.expires_at, bytes(row.digest) == this) for row in rows]
+
+
+def close_other_sessions(scope: TenantScope, sealer: Sealer, user_id: str, token: str) -> int:
+    """End every session of a user but the one that asks; answers how many."""
+    this = sealer.digest(token.encode())
+
+    def close() -> int:
+        ended = int(Session.delete().where((Session.user_id == user_id) & (Session.digest != this)).execute())
+        audit.record(scope, "session.end_others", user_id, {"ended": ended})
+        return ended
+
+    return db.write(close)
 
 
 def close_session(sealer: Sealer, token: str) -> None:

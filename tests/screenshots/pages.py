@@ -8,6 +8,7 @@ from dataclasses import dataclass
 ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/": ("/console/",),
     "/console/about": ("/console/about",),
+    "/console/account": ("/console/account",),
     "/console/agents": ("/console/agents",),
     "/console/agents/<agent_id>": ("/console/agents/clerk",),
     "/console/agents/<agent_id>/runs/<run_id>": ("/console/agents/clerk/runs/{run}", "/console/agents/clerk/runs/{held_run}"),
@@ -19,6 +20,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/appliance/configuration": ("/console/appliance/configuration",),
     "/console/approvals": ("/console/approvals", "/console/approvals?state=all"),
     "/console/approvals/<approval_id>": ("/console/approvals/{approval}",),
+    "/console/audit": ("/console/audit", "/console/audit?text=key"),
     "/console/datapool": ("/console/datapool",),
     "/console/datapool/<collection>": ("/console/datapool/orders",),
     "/console/datapool/<collection>/<entity_id>": ("/console/datapool/orders/{order}",),
@@ -40,6 +42,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/kill-switches": ("/console/kill-switches",),
     "/console/logs": ("/console/logs",),
     "/console/monitor": ("/console/monitor", "/console/monitor?span=30d"),
+    "/console/people": ("/console/people",),
     "/console/policies": ("/console/policies",),
     "/console/policies/-/decide": ("/console/policies/-/decide",),
     "/console/policies/-/new": ("/console/policies/-/new",),
@@ -69,6 +72,7 @@ SIGNED_OUT: Mapping[str, tuple[str, ...]] = {"/sign-in": ("/sign-in", "/sign-in?
 # Routes that answer no page, and what they answer.
 NOT_PAGES: Mapping[str, str] = {
     "/console/appliance/backups/<name>": "a file",
+    "/console/audit/export": "a file",
     "/console/documents/<document_id>/content": "a file",
     "/console/documents/<document_id>/downloads/export": "a file",
     "/console/documents/<document_id>/preview": "a picture",

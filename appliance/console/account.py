@@ -1,0 +1,58 @@
+"""One's own account: where one is signed in, and the password."""
+
+from concurrent.futures import Future
+
+from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.tenants import people
+from appliance.tenants.people import SignInFailed
+
+from . import passwords, session
+from .passwords import Checked
+from .routing import Answer, Later, Page, Redirect, Visit, page
+
+HERE = "/console/account"
+
+
+@page("GET", "/account", scope=None)
+def show_account(visit: Visit) -> Answer:
+    """Sessions and the form for a new password."""
+    return _page(visit)
+
+
+def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
+    services, token = visit.services, visit.asked.cookies.get(session.COOKIE, "")
+    held = people.list_sessions(services.sealer, visit.person.user_id, token)
+    values = {"sessions": held, "problem": problem, "lifetime_ms": session.lifetime_ms(services.config)}
+    return Page("account.html", values, problem.status if problem else 200)
+
+
+@page("POST", "/account/password", scope=None)
+def change_password(visit: Visit) -> Answer:
+    """A new password for whoever knows the old one; every session ends, this one too."""
+    asked = visit.asked
+    new = asked.field("password")
+    if new != asked.field("again"):
+        return _page(visit, ValidationFailed("the two new passwords differ; type the same one twice", pointer="/again"))
+    try:
+        work = passwords.change(visit.scope, visit.person.login, asked.field("old"), new)
+    except ApplianceError as error:
+        return _page(visit, error)
+    return Later(work, lambda: _after_change(visit, work))
+
+
+def _after_change(visit: Visit, work: "Future[Checked]") -> Answer:
+    try:
+        work.result()
+    except SignInFailed:
+        return _page(visit, ValidationFailed("this is not your password", pointer="/old"))
+    except ApplianceError as error:
+        return _page(visit, error)
+    return Redirect(f"{visit.services.config.base_url}/sign-in", {session.COOKIE: ""})
+
+
+@page("POST", "/account/sessions/end", scope=None)
+def end_other_sessions(visit: Visit) -> Answer:
+    """Sign out everywhere but here."""
+    token = visit.asked.cookies.get(session.COOKIE, "")
+    people.close_other_sessions(visit.scope, visit.services.sealer, visit.person.user_id, token)
+    return Redirect(HERE)
