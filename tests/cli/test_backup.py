@@ -1,0 +1,65 @@
+"""`gos backup`, `gos restore` and moving tenants, as they are typed."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from appliance.cli import main
+from tests.architecture.source_tree import ROOT
+
+Gos = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def gos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gos:
+    """Runs a command on a data folder of its own with `stdin`; answers exit code, output and errors."""
+    monkeypatch.setenv("GOS_DATA", str(tmp_path / "data"))
+
+    def run(*argv: str, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        return main(list(argv)), *capsys.readouterr()
+
+    return run
+
+
+def test_a_backup_is_made_checked_and_brought_back(gos: Gos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gos("tenant", "add", "acme")[0] == 0
+    file, phrase = str(tmp_path / "whole.gosb"), "a long phrase of this test"
+    code, told, _ = gos("backup", file, "--passphrase-file", "-", "--json", stdin=f"{phrase}\n")
+    assert (code, json.loads(told)["encrypted"]) == (0, True)
+    assert "not overwritten" in gos("backup", file)[2]
+    assert "passphrase-file" in gos("restore", "--verify", file)[2]
+    monkeypatch.setenv("GOS_BACKUP_PASSPHRASE", phrase)
+    assert "is whole" in gos("restore", "--verify", file)[1]
+    assert "not empty" in gos("restore", file)[2]
+    assert "are in" in gos("--data", str(tmp_path / "restored"), "restore", file)[1]
+    assert "acme" in gos("--data", str(tmp_path / "restored"), "tenant", "list")[1]
+
+
+def test_a_backup_in_the_open_says_what_is_left_out(gos: Gos, tmp_path: Path) -> None:
+    assert "no appliance's data" in gos("backup", str(tmp_path / "whole.gosb"))[2]
+    assert gos("tenant", "add", "acme")[0] == 0
+    code, _, errors = gos("backup", str(tmp_path / "whole.gosb"))
+    assert code == 0
+    assert "left out because the file is not encrypted: key" in errors
+    (tmp_path / "other").write_text("no backup")
+    assert "is no backup" in gos("restore", "--verify", str(tmp_path / "other"))[2]
+
+
+def test_a_tenant_is_exported_imported_and_reset(gos: Gos, tmp_path: Path) -> None:
+    assert gos("tenant", "add", "acme")[0] == 0
+    assert gos("secret", "set", "erp", "--tenant", "acme", stdin="value of a test 5c1e")[0] == 0
+    file = str(tmp_path / "acme.gost")
+    assert "no secrets" in gos("tenant", "export", "acme", file)[1]
+    assert "--as NAME" in gos("tenant", "import", file)[2]
+    told = gos("tenant", "import", file, "--as", "copy")[1]
+    assert "secret erp: gos secret set erp --tenant copy" in told
+    starter = str(ROOT / "appliance" / "starter")
+    assert "nothing was deleted" in gos("tenant", "reset", "copy", "--to", starter, stdin="acme\n")[2]
+    assert "order-intake applied" in gos("tenant", "reset", "copy", "--to", starter, stdin="copy\n")[1]
+    assert "order-intake applied" in gos("tenant", "reset", "copy", "--to", starter, "--yes")[1]
+    assert "copy" in gos("tenant", "list")[1]
