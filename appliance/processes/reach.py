@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from appliance.core import clock
-from appliance.core.errors import IdempotencyInFlight, ValidationFailed
+from appliance.core import clock, db
+from appliance.core.errors import IdempotencyInFlight, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.governance import approvals
 from appliance.governance.executor import GovernedExecutor
 from appliance.governance.requests import MOST_SECONDS, ActionRequest
 from appliance.governance.subjects import Subject, subject_of
@@ -19,6 +21,8 @@ from .reached import ActionCall
 from .store import Claim
 
 ASK_AGAIN_SECONDS = 0.2
+MOST_VOIDED = 3
+"""So often an action is asked for again because the policies changed while people decided."""
 
 
 class DataPoolReach:
@@ -80,7 +84,10 @@ class ActionReach:
         self._pause = threading.Event()  # never set
 
     def execute(self, claim: Claim, call: ActionCall, seconds: float) -> Any:
-        """The action's output; the idempotency key is `<execution>.<where>`, equal for every attempt."""
+        """The action's output; the idempotency key is `<execution>.<where>`, equal for every attempt.
+
+        What was approved under policies that have changed since is judged anew, and asked for again where it needs that.
+        """
         if not isinstance(call.input, Mapping):
             raise ValidationFailed(f"the input of {call.action} must be an object")
         key = f"{claim.execution_id}.{call.where}"
@@ -89,6 +96,15 @@ class ActionReach:
             seconds=max(0.001, min(seconds, MOST_SECONDS)), documents=call.documents,
             approval_id=call.approval_id, subject=_subject(claim),
         )  # fmt: skip
+        try:
+            return self._perform(claim, request)
+        except PolicyDenied as error:
+            if not _is_out_of_date(request, error):
+                raise
+            _void(claim, request)
+        return self._perform(claim, replace(request, approval_id=None))
+
+    def _perform(self, claim: Claim, request: ActionRequest) -> Any:
         ends = clock.monotonic() + request.seconds
         while True:
             try:
@@ -109,3 +125,29 @@ class ActionReach:
 def _subject(claim: Claim) -> Subject:
     """The execution as policies see it now: tainted by what the agents had read whose answers it goes on with."""
     return tainted(subject_of(claim.scope), *tainting.sources_of(claim.scope, claim.execution_id))
+
+
+def _is_out_of_date(request: ActionRequest, error: PolicyDenied) -> bool:
+    """Whether the approval is of this very action, judged by policies that are others now."""
+    extra = error.extra
+    return request.approval_id is not None and extra.get("reason") == "digest_differs" and extra.get("changed") == ["policy"]
+
+
+def _void(claim: Claim, request: ActionRequest) -> None:
+    """The approval holds no more, and the audit trail says why; PolicyDenied when that has happened too often here."""
+    scope, old = claim.scope, approvals.get_approval(claim.scope, str(request.approval_id))
+    place = old.origin
+
+    def void() -> int:
+        approvals.withdraw_approval(scope, old.id, "policies_changed")
+        sql = (
+            "SELECT COUNT(*) FROM approval WHERE tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? "
+            "AND host_call = ? AND status = 'cancelled'"
+        )
+        ((count,),) = db.rows(sql, (scope.tenant_id, place.execution_id, place.path, place.iteration, place.call))
+        return int(count)
+
+    if db.write(void) > MOST_VOIDED:
+        told = f"the policies changed {MOST_VOIDED + 1} times while people decided about {request.action} of {request.integration}"
+        message = f"{told}; let them settle, then retry from the failed step"
+        raise PolicyDenied(message, extra={"reason": "policies_changed", "approval_id": old.id})

@@ -62,6 +62,14 @@ def add_call(claim: Claim, pending: PendingCall) -> None:
     )  # fmt: skip
 
 
+def forget_answered(claim: Claim, run_key: RunKey, call: int) -> None:
+    """A call that was answered waits anew: its former answer counts no more."""
+    db.execute(
+        f"DELETE FROM pending_call WHERE {_OF_RUN} AND call = ? AND ok IS NOT NULL",  # noqa: S608 our own names
+        (claim.scope.tenant_id, claim.execution_id, *run_key, call),
+    )
+
+
 def load_calls(scope: TenantScope, execution_id: str, run_key: RunKey) -> dict[int, PendingCall]:
     """The waiting calls of a step run, answered or not, by their number."""
     sql = f"SELECT {_COLUMNS} FROM pending_call WHERE {_OF_RUN}"  # noqa: S608 our own names

@@ -164,6 +164,7 @@ class Waits:
         origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, number, attempt)
 
         def record() -> tuple[PendingCall, None]:
+            suspension.forget_answered(self.claim, self.run_key, number)  # an approval that holds no more
             made = permit.ask(Wish(origin=origin))
             call = HostCall(number, "", [])
             return self._noted(self._pending(call, "approval", made.id, made.request.title, made.request.expires_at)), None

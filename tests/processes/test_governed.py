@@ -7,6 +7,7 @@ import pytest
 
 from appliance.core import db
 from appliance.processes import store
+from appliance.processes.reach import MOST_VOIDED
 from tests.governance.ruling import put_rules
 
 from .deciding import ASK, asked_of, ruled, vote
@@ -99,15 +100,47 @@ def test_a_retried_step_does_not_ask_again(asking: World) -> None:
     assert (rung(), len(asked_of(asking, execution)), asking.steps(execution)["ring"].attempt) == ([1, 1], 1, 2)
 
 
-def test_other_rules_in_the_meantime_end_what_was_approved(asking: World) -> None:
+def other_rules(world: World, number: int = 0) -> None:
+    put_rules(world.scope, {**ASK, "reason": f"not like that {number}"})
+
+
+@pytest.mark.parametrize("step", [RING, code("a", "return await api.integrations.execute('bell', 'ring', {n: input.n});")])
+def test_other_rules_in_the_meantime_have_it_asked_again_once_for_each_change(asking: World, step: Any) -> None:
+    execution = asking.start(asking.publish([step]), {"n": 5})
+    [first] = waiting(asking, execution)
+    other_rules(asking)
+    vote(asking, first)
+    [second] = wait_until(lambda: [each for each in waiting(asking, execution) if each != first], 30)
+    assert Bell.rung == []
+    vote(asking, second)
+    row = asking.finish(execution)
+    assert (row.status, rung()) == ("succeeded", [5]), row.error
+    assert {each.id: each.status for each in asked_of(asking, execution)} == {first: "cancelled", second: "used"}
+    told = db.rows("SELECT fields FROM audit_entry WHERE subject = ? AND action = 'approval.cancel'", (first,))
+    assert ["policies_changed" in fields for (fields,) in told] == [True]
+
+
+def test_rules_that_allow_it_in_the_meantime_are_enough(asking: World) -> None:
     execution = asking.start(asking.publish([RING]), {"n": 5})
-    [request] = waiting(asking, execution)
-    put_rules(asking.scope, {**ASK, "reason": "not like that"})
-    vote(asking, request)
+    [first] = waiting(asking, execution)
+    put_rules(asking.scope, {**ASK, "effect": "allow", "obligations": None} | {"reason": "go on"})
+    vote(asking, first)
+    assert (asking.finish(execution).status, rung()) == ("succeeded", [5])
+    assert [each.status for each in asked_of(asking, execution)] == ["cancelled"]
+
+
+def test_rules_that_never_settle_end_the_step(asking: World) -> None:
+    execution = asking.start(asking.publish([RING]), {"n": 5})
+    done: set[str] = set()
+    for number in range(MOST_VOIDED + 1):
+        [request] = wait_until(lambda: [each for each in waiting(asking, execution) if each not in done], 30)
+        done.add(request)
+        other_rules(asking, number)
+        vote(asking, request)
     row = asking.finish(execution)
     assert row.error is not None
     assert (row.status, row.error["code"], Bell.rung) == ("failed", "policy_denied", [])
-    assert "it is for another action" in row.error["message"]
+    assert "let them settle" in row.error["message"]
 
 
 def test_what_is_denied_asks_nobody(world: World) -> None:
