@@ -299,7 +299,7 @@ def delete_integration(call: Call, slug: str) -> DeletedView:
 @route("POST", "/integrations/{slug}/test", scope="integrations.write", returns=CheckView, atomic=False)
 async def test_integration(call: Call, slug: str) -> CheckView:
     """Ask the foreign system whether the settings work; a negative finding is an answer, not an error."""
-    test = partial(call.services.integrations.test_integration, call.scope, slug)
+    test = partial(call.services.executor.test_integration, call.scope, slug)
     return check_view(await asyncio.wrap_future(call.services.executor.submit(call.scope, test)))
 
 

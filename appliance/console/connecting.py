@@ -2,6 +2,8 @@
 
 from urllib.parse import urlsplit
 
+from appliance.governance import switches
+from appliance.governance.subjects import subject_of
 from appliance.integrations import connecting
 from appliance.integrations.connecting import CALLBACK, Reply
 
@@ -46,6 +48,7 @@ def disconnect(visit: Visit, slug: str) -> Answer:
 
 def _finish(visit: Visit, reply: Reply) -> Answer:
     integrations = visit.services.integrations
+    switches.refuse_switched_off(visit.scope, subject_of(visit.scope))
     work = visit.services.executor.submit(visit.scope, lambda: connecting.finish(integrations, visit.scope, reply))
     return Later(work, lambda: Redirect(f"/console/integrations/{work.result()}"))
 

@@ -72,8 +72,8 @@ def _rows(settings: Mapping[str, Any], above: str = "") -> list[tuple[str, Any, 
 @page("POST", "/integrations/<slug>/test", scope="integrations.write")
 def test_integration(visit: Visit, slug: str) -> Answer:
     """Ask the foreign system whether the settings work; the finding is kept and shown."""
-    integrations = visit.services.integrations
-    work = visit.services.executor.submit(visit.scope, lambda: integrations.test_integration(visit.scope, slug))
+    executor = visit.services.executor
+    work = executor.submit(visit.scope, lambda: executor.test_integration(visit.scope, slug))
 
     def show() -> Answer:
         work.result()

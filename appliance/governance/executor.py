@@ -15,7 +15,7 @@ from appliance.core.errors import ApplianceError, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import budgets, offers, polling
 from appliance.governance.actions import canonical_action
-from appliance.governance.describing import describe
+from appliance.governance.describing import TOOL, describe
 from appliance.governance.documents import DocumentDoor
 from appliance.governance.governor import Governor, Held, Permit, denied
 from appliance.governance.policies.decision import ToolAction
@@ -30,7 +30,7 @@ from appliance.integrations.circuit import Withheld
 from appliance.integrations.connections import Ready
 from appliance.integrations.gate import Gate
 from appliance.integrations.records import Begun, Done, Draft, Ending
-from appliance.integrations.service import Integrations
+from appliance.integrations.service import Check, Integrations
 from appliance.monitor.logs import Line
 
 TASK = "governance.call"
@@ -184,6 +184,12 @@ class GovernedExecutor:
             for tenant_id, call_id in records.waiting_in_queue(_LOST_AFTER_MS):
                 db.write(partial(enqueue, TASK, tenant_id, call_id))
         return records.close_orphans(self._is_alive)
+
+    def test_integration(self, scope: TenantScope, slug: str) -> Check:
+        """Ask the foreign system whether the settings work, and for its actions.  NotFound, PolicyDenied (switched off)."""
+        asked = ToolAction(TOOL, "read", {}, integration=self._integrations.get_integration(scope, slug).slug, operation="test")
+        self._governor.refuse_switched_off(scope, subject_of(scope), asked)
+        return self._integrations.test_integration(scope, slug)
 
     def describe_action(self, scope: TenantScope, request: ActionRequest) -> ToolAction:
         """How policies and approvals see such a call, which is not made.  Errors as `execute`, before it is judged."""

@@ -129,7 +129,9 @@ class Deliverer:
         """Send what is due as far as there are places; answers what has begun."""
         due = db.rows(
             "SELECT w.tenant_id, w.id, w.failed_in_row FROM webhook w WHERE w.state = 'active' AND EXISTS (SELECT 1 FROM "
-            "webhook_delivery d WHERE d.tenant_id = w.tenant_id AND d.webhook_id = w.id AND d.next_try_at <= ?)",
+            "webhook_delivery d WHERE d.tenant_id = w.tenant_id AND d.webhook_id = w.id AND d.next_try_at <= ?) AND "
+            # Plain SQL: who is switched off belongs to a layer above.  What is due then goes out once the tenant is on again.
+            "NOT EXISTS (SELECT 1 FROM switched_off s WHERE s.tenant_id = w.tenant_id AND s.kind = 'tenant')",
             (clock.now_ms(),),
         )
         _chance.shuffle(due)  # where places are short, nobody is always the last

@@ -16,6 +16,8 @@ from appliance.core import db
 from appliance.core.crypto import Sealer
 from appliance.core.errors import NotFound, PayloadTooLarge, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.governance import switches
+from appliance.governance.subjects import subject_of
 from appliance.llm.prompt import MEMBERS, MOST_REPAIRS, Image, check_output_schema, parse_prompt
 from appliance.llm.service import Generated, LanguageModels, Origin
 
@@ -58,6 +60,7 @@ class ModelReach:
         """
         read = self.read_document
         prompt = parse_prompt(given, *(() if read is None else [lambda document_id: read(claim.scope, document_id)]))
+        switches.refuse_switched_off(claim.scope, subject_of(claim.scope))
         return self.models.generate(claim.scope, prompt, Origin(claim.execution_id, where), ends)
 
 
