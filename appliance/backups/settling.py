@@ -69,6 +69,7 @@ _ENDINGS = (
         "AND status = 'pending'"
     ),
     "UPDATE firing SET status = 'failed', error = :why, next_try_at = NULL WHERE tenant_id = :tenant AND status = 'pending'",
+    "UPDATE alert_event SET told_at = :now WHERE tenant_id = :tenant AND told_at IS NULL",
 )
 _PAUSE = (
     "UPDATE process SET paused_at = :now WHERE tenant_id = :tenant AND paused_at IS NULL AND EXISTS "
@@ -86,7 +87,10 @@ def settle(scope: TenantScope, resealing: Resealing, *, active: bool) -> int:
     }  # fmt: skip
     for statement in _ENDINGS:
         _run(statement, values)
-    return 0 if active else _run(_PAUSE, values)
+    if active:
+        return 0
+    _run("UPDATE alert SET enabled = 0 WHERE tenant_id = :tenant", values)
+    return _run(_PAUSE, values)
 
 
 def _run(statement: str, values: Mapping[str, str | int]) -> int:
