@@ -15,6 +15,7 @@ from appliance.governance.action_approvals import ActionApprovals
 from appliance.governance.policies.decision import Decision, ToolAction
 from appliance.governance.policies.service import active_policies
 from appliance.governance.subjects import SkillUsed, Subject
+from appliance.governance.taint import source_of_skill, tainted
 from appliance.llm.service import Generated
 from appliance.llm.usage import NANO
 from appliance.monitor import audit
@@ -26,6 +27,7 @@ from .definition import Definition
 from .granting import allows_action
 from .journal import Entry, Journal
 from .model import Asker
+from .skills.trust import used_now
 from .store import Claim, RunCancelled
 from .tools.tool import Caller
 from .tools.toolbox import Toolbox
@@ -77,10 +79,11 @@ class Stretch:
 
     @property
     def subject(self) -> Subject:
-        """The run as policies see it now."""
-        skills = tuple(SkillUsed(**each) for each in self.claim.skills)
-        scope = self.claim.scope
-        return Subject(scope.actor, "agent", self.claim.agent_id, self.claim.run_id, skills, tuple(self.claim.tainted_by))
+        """The run as policies see it now: with the skills of then, and the trust that people have in them now."""
+        claim = self.claim
+        skills = tuple(used_now(claim.scope, each["name"], each["digest"]) for each in claim.skills)
+        subject = Subject(claim.scope.actor, "agent", claim.agent_id, claim.run_id, skills, tuple(claim.tainted_by))
+        return tainted(subject, *(source_of_skill(each.name) for each in skills if not each.is_trusted))
 
     @property
     def caller(self) -> Caller:

@@ -1,7 +1,7 @@
 """Who acts, by which road, and what has touched the run that acts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from appliance.core.scope import TenantScope
@@ -12,11 +12,15 @@ Kind = Literal["user", "key", "execution", "agent", "system"]
 
 @dataclass(frozen=True)
 class SkillUsed:
-    """A skill that a run has loaded; `digest` is that of its set of files, `is_trusted` whether a person granted it."""
+    """A skill that a run has loaded; `digest` is that of its set of files, `is_trusted` whether a person approves of it now.
+
+    `granted` are the tools with which a run that follows it may change something by itself, None where nobody asks that.
+    """
 
     name: str
     digest: str
     is_trusted: bool = False
+    granted: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Subject:
 def subject_from(kept: Mapping[str, Any]) -> Subject:
     """The subject of which `asdict` made this."""
     skills = tuple(SkillUsed(**each) for each in kept["skills"])
+    skills = tuple(each if each.granted is None else replace(each, granted=tuple(each.granted)) for each in skills)
     return Subject(**{**kept, "skills": skills, "tainted_by": tuple(kept["tainted_by"])})
 
 

@@ -42,7 +42,7 @@ def source_of(action: ToolAction, result: Mapping[str, Any] | None = None) -> st
         return ""
     if action.tool == "load_tenant_skill":
         trust = (result or {}).get("trust")
-        return "" if trust == "trusted" else f"skill:{_text(action.input.get('name'))}"
+        return "" if trust == "trusted" else source_of_skill(action.input.get("name"))
     if action.tool == "list_tenant_skills":
         items = (result or {}).get("items", ())
         return "skills" if any(each.get("trust") != "trusted" for each in items) else ""
@@ -51,6 +51,11 @@ def source_of(action: ToolAction, result: Mapping[str, Any] | None = None) -> st
     kind, member = _NAMED.get(action.tool, ("tool", ""))
     name = _text(action.input.get(member)) if member else ("" if kind != "tool" else action.tool)
     return f"{kind}:{name}" if name else kind
+
+
+def source_of_skill(name: Any) -> str:
+    """What a skill is called as a source, while nobody trusts it."""
+    return f"skill:{_text(name)}"
 
 
 def tainted(subject: Subject, *sources: str) -> Subject:

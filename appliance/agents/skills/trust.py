@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from appliance.core import clock, db
 from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.governance.subjects import SkillUsed
 from appliance.monitor import audit
 from appliance.tenants import keys, people, service
 from appliance.tenants.people import Member, SignedIn
@@ -59,6 +60,14 @@ def revoke_skill(scope: TenantScope, skills: Skills, person: SignedIn, name: str
         return skills.get_skill(scope, name)
 
     return db.write(revoke)
+
+
+def used_now(scope: TenantScope, name: str, digest: str) -> SkillUsed:
+    """A skill that a run has loaded by this digest, as it stands now: trusted while it is there, unchanged and approved."""
+    row = scope.find(SkillRow, name=name)
+    if row is None or row.digest != digest or row.approved_digest != digest:
+        return SkillUsed(name, digest)
+    return SkillUsed(name, digest, True, tuple(row.granted_tools or ()))
 
 
 def may_decide(scope: TenantScope, person: SignedIn, skill: Skill) -> str | None:

@@ -49,7 +49,8 @@ class SkillTools:
             Tool(
                 "load_tenant_skill", "Load a skill",
                 "Loads a skill's instructions and the list of its files, or one of its files. The tools it requests are a wish; "
-                "`granted_tools` are those that people agreed to, and policies alone decide about every call.",
+                "`granted_tools` are those with which a run that follows it may change something without asking a person, where "
+                "policies allow it.",
                 load, loaded, "read", scopes, self.load, long=("content", "instructions"),
             ),
         ]  # fmt: skip

@@ -38,6 +38,7 @@ class CompiledRule:
     duties: Duties
     is_enforced: bool
     is_for_tainted: bool
+    is_for_skills: bool
     on_action: tuple[Part, ...]
     on_subject: tuple[Part, ...]
     when: conditions.Test | None
@@ -137,7 +138,7 @@ def _read(active: Active) -> list[CompiledRule]:
     except ApplianceError as error:  # written for another release: what it forbids is not known any more
         watched = active.document.get("mode") == "observe"
         fault = f"version {active.version} of it cannot be read ({error.message}); activate another one"
-        return [CompiledRule(active.name, "deny", "", Duties(), not watched, False, (), (), None, fault)]
+        return [CompiledRule(active.name, "deny", "", Duties(), not watched, False, False, (), (), None, fault)]
     return [compile_rule(policy, rule) for rule in policy.rules]
 
 
@@ -147,7 +148,7 @@ def compile_rule(policy: Policy, rule: Rule) -> CompiledRule:
     condition = condition_of(rule)
     return CompiledRule(
         f"{policy.name}/{rule.id}", rule.effect, rule.reason, rule.obligations or Duties(), policy.mode == "enforce",
-        subject.tainted is True, tuple(_on_action(rule)), tuple(_on_subject(subject, rule.effect)),
+        subject.tainted is True, subject.skills is not None, tuple(_on_action(rule)), tuple(_on_subject(subject, rule.effect)),
         None if condition is None else conditions.make_test(condition),
     )  # fmt: skip
 

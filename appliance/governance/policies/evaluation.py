@@ -75,6 +75,8 @@ def judge(hits: Sequence[Hit], facts: Facts) -> Judged:
     judged = Judged(verdict, reasons, rules, _merged(hits), _caps(hits))
     if verdict == "allow" and not any(hit.rule.is_for_tainted for hit in deciding):
         judged = _raised(judged, facts)
+    if not any(hit.rule.is_for_skills for hit in deciding):
+        judged = _narrowed(judged, facts)
     return _approvable(judged, hits)
 
 
@@ -126,6 +128,25 @@ def _raised(judged: Judged, facts: Facts) -> Judged:
     reason = (
         f"content from outside the tenant ({sources}) may have asked for this write, so a person decides; "
         "a rule with subject: {tainted: true} allows it without"
+    )
+    return replace(judged, verdict="require_approval", reasons=(reason, *judged.reasons))
+
+
+def _narrowed(judged: Judged, facts: Facts) -> Judged:
+    """What a rule allows, as far as people have granted it to each skill that the run follows."""
+    action = facts.action
+    if judged.verdict != "allow" or action.effect == "read":
+        return judged
+    missing = [
+        each.name
+        for each in facts.subject.skills
+        if each.is_trusted and each.granted is not None and action.tool not in each.granted
+    ]
+    if not missing:
+        return judged
+    reason = (
+        f"{action.tool} is not granted to the skill {missing[0]}, which the run follows, so a person decides; "
+        "grant it on the skill's page, or have a rule with subject: {skills: …} allow it"
     )
     return replace(judged, verdict="require_approval", reasons=(reason, *judged.reasons))
 

@@ -214,3 +214,20 @@ def test_a_star_stands_for_any_characters_and_everything_else_for_itself(glob: s
 
 def test_a_pattern_costs_time_in_proportion_to_the_name_only() -> None:
     assert not names_test(["a*a*a*a*a*a*a*a*b"])("a" * 200_000)
+
+
+def test_what_a_skill_was_not_granted_asks_a_person() -> None:
+    everything, named = rule(), rule(subject={"skills": ["orders"]})
+    for granted, allowing, wanted, verdict in (
+        (("execute_tenant_integration",), everything, WRITE, "allow"),
+        (("read_logs",), everything, WRITE, "require_approval"),
+        ((), everything, WRITE, "require_approval"),
+        ((), everything, READ, "allow"),
+        ((), named, WRITE, "allow"),
+        (("execute_tenant_integration",), rule("deny"), WRITE, "deny"),
+    ):
+        decision = judged(with_skills(AGENT, replace(TRUSTED, granted=granted)), wanted, allowing)
+        assert decision.verdict == verdict, (granted, decision)
+        assert ("not granted to the skill orders" in decision.reasons[0]) == (verdict == "require_approval")
+    both = (replace(TRUSTED, granted=("execute_tenant_integration",)), SkillUsed("mail", "sha256:bb", True, ()))
+    assert judged(with_skills(AGENT, *both), WRITE, everything).verdict == "require_approval"

@@ -1,0 +1,95 @@
+"""A run that has loaded a skill: it changes by itself only what the skill was granted, and knows at once who trusts it no more."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from appliance.agents.skills.service import HOLDERS, Skills
+from appliance.agents.skills.trust import approve_skill, revoke_skill
+from appliance.agents.tools.skills import SkillTools
+from appliance.blobs.local import LocalPlaces
+from appliance.blobs.service import Blobs
+from appliance.core.scope import TenantScope
+from appliance.tenants.people import SignedIn
+from tests.agents.skills.written import skill
+from tests.agents.world import ALLOW, World, calls, mark, open_world, says
+
+LOAD = ("load_tenant_skill", {"name": "returns"})
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with open_world(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def library(world: World) -> Skills:
+    """With the skill `returns`, which requests two tools."""
+    made = Skills(Blobs(LocalPlaces(world.folder / "blobs"), HOLDERS))
+    made.put_skill(world.scope, "returns", skill(more="allowed-tools: query_entities write_entities\n"))
+    for tool in SkillTools(made).tools():
+        world.runs.runner.means.toolbox.add(tool)
+    return made
+
+
+def ann(world: World) -> tuple[TenantScope, SignedIn]:
+    person = world.town.people["ann"]
+    assert person.scope is not None
+    return person.scope, person
+
+
+def approve(world: World, library: Skills, *tools: str) -> None:
+    scope, person = ann(world)
+    digest = library.get_skill(scope, "returns").version_digest
+    approve_skill(scope, library, person, "returns", digest, tools)
+
+
+def start(world: World) -> str:
+    world.make(calls(LOAD), calls(mark("x")), says("done"), rules=[ALLOW], skills=["returns"])
+    return world.start()
+
+
+@pytest.mark.parametrize(("tools", "status"), [(["write_entities"], "succeeded"), (["query_entities"], "waiting"), ([], "waiting")])
+def test_a_run_changes_by_itself_what_its_skill_was_granted(
+    world: World, library: Skills, tools: Sequence[str], status: str
+) -> None:
+    approve(world, library, *tools)
+    run = world.drive(start(world))
+    assert (run.status, "skill:returns" in run.tainted_by) == (status, False)
+    if status == "waiting":
+        (asked,) = world.asked("pending")
+        assert "write_entities is not granted to the skill returns" in str(asked.about.policy)
+        assert world.marks() == []
+        world.decide()
+        assert world.drive(run.id).status == "succeeded"
+    assert world.marks() == ["x"]
+
+
+def revoke(world: World, library: Skills) -> None:
+    scope, person = ann(world)
+    revoke_skill(scope, library, person, "returns")
+
+
+def change(world: World, library: Skills) -> None:
+    library.put_skill(world.scope, "returns", skill(more="allowed-tools: write_entities\n"))
+
+
+def delete(world: World, library: Skills) -> None:
+    library.delete_skill(world.scope, "returns")
+
+
+@pytest.mark.parametrize("lose", [revoke, change, delete])
+def test_trust_that_is_lost_is_lost_for_the_run_that_goes_on(
+    world: World, library: Skills, lose: Callable[[World, Skills], None]
+) -> None:
+    approve(world, library, "write_entities")
+    run_id = start(world)
+    world.script.before = lambda turn: lose(world, library) if turn == 2 else None
+    assert world.drive(run_id).status == "waiting"
+    (asked,) = world.asked("pending")
+    assert "skill:returns" in str(asked.about.policy)
+    world.decide()
+    run = world.drive(run_id)
+    assert (run.status, "skill:returns" in run.tainted_by, world.marks()) == ("succeeded", True, ["x"])
