@@ -29,9 +29,10 @@ from mcp_types import (
 
 from appliance.agents.skills.format import SKILL_FILE
 from appliance.agents.skills.service import Skill, Skills
+from appliance.agents.tools.fitting import TRUNCATED
 from appliance.agents.tools.tool import Caller, Waiting
 from appliance.agents.tools.toolbox import Toolbox
-from appliance.core.errors import ApplianceError, NotFound
+from appliance.core.errors import ApplianceError, NotFound, PayloadTooLarge
 from appliance.core.pages import PageRequest
 
 from .threads import T, in_thread
@@ -41,6 +42,7 @@ EXTENSION = "io.modelcontextprotocol/skills"
 SCHEME = "skill://"
 _LIST, _LOAD = "list_tenant_skills", "load_tenant_skill"
 _PAGE = 50
+_MOST_BYTES = 2 << 20  # the longest file with the longest instructions; nothing here says that a text was cut
 _TYPES = {"md": "text/markdown", "json": "application/json", "csv": "text/csv"}
 
 
@@ -90,7 +92,7 @@ class SkillHandlers:
         return ListResourceTemplatesResult(resource_templates=[template])
 
     async def read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        """A text file of a skill."""
+        """A text file of a skill, whole; one that is too long for a model is refused (`payload_too_large`)."""
         name, path = _parts_of(params.uri)
         loaded = await self._run(ctx, lambda caller: self._call(caller, _LOAD, {"name": name, "path": path}))
         kind = _TYPES.get(path.rpartition(".")[2], "text/plain")
@@ -138,9 +140,12 @@ class SkillHandlers:
         return found
 
     def _call(self, caller: Caller, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        result = self.toolbox.begin(caller, tool, arguments)
+        result = self.toolbox.begin(caller, tool, arguments, most=_MOST_BYTES)
         if isinstance(result, Waiting):
             raise TypeError(f"{tool} answers at once")
+        if result.get(TRUNCATED):
+            told = f"this has more than {_MOST_BYTES >> 20} MiB and is not served in part; load single files of a skill"
+            raise PayloadTooLarge(told)
         return result
 
     def _shown(self, caller: Caller, skill: Skill) -> dict[str, Any]:

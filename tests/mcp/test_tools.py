@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from mcp import Client
+from mcp.shared.exceptions import MCPError
 
 from appliance.connectors.testing import LoopbackServer
 from appliance.core import clock
@@ -252,3 +253,21 @@ def test_skills_are_resources_prompts_and_an_extension(running: Running, key: st
         assert (file.text, file.mime_type) == ("At most 50 EUR.\n", "text/markdown")
         assert said.text.strip() == "Ask before you refund."
         assert (loaded["trust"], [each["path"] for each in loaded["files"]]) == ("untrusted", ["SKILL.md", "reference/limits.md"])
+
+
+def test_a_skill_is_served_whole_or_refused_never_cut(running: Running, key: str, acme: httpx.Client) -> None:
+    name = fresh("manual")
+    about = f"---\nname: {name}\ndescription: Long.\n---\n" + "Ask before you write.\n" * 4_000
+    files = {"SKILL.md": about.encode(), "long.md": b"A line.\n" * 30_000, "longer.md": b"A line.\n" * 40_000}
+    put = acme.put(f"/api/v1/skills/{name}", content=write_zip(files), headers={"Content-Type": "application/zip"})
+    assert put.status_code == 201, put.text
+
+    async def look(client: Client) -> Any:
+        with pytest.raises(MCPError) as refused:
+            await client.read_resource(f"skill://{name}/longer.md")
+        file = (await client.read_resource(f"skill://{name}/long.md")).contents[0]
+        return file.text, (await client.get_prompt(name)).messages[0].content.text, refused.value.error.data["code"]
+
+    content, said, code = talk(running, key, look)
+    assert (content.encode(), code) == (files["long.md"], "payload_too_large")
+    assert said.count("Ask before you write.") == 4_000

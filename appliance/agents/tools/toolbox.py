@@ -15,7 +15,7 @@ from appliance.governance.governor import Held
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject
 
-from .fitting import fit
+from .fitting import MOST_BYTES, fit
 from .tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Tool, Waiting
 
 POLL_SECONDS = 0.2
@@ -104,16 +104,19 @@ class Toolbox:
             _pause(begun, deadline)
         return result
 
-    def begin(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
-        """As `call`, but what takes time is answered as `Waiting`, whose looks answer the checked result."""
+    def begin(self, caller: Caller, name: str, arguments: Mapping[str, Any], *, most: int = MOST_BYTES) -> dict[str, Any] | Waiting:
+        """As `call`, but what takes time is answered as `Waiting`, whose looks answer the checked result.
+
+        An answer that is there at once may have `most` bytes.
+        """
         shelved = self._checked_call(caller, name, arguments)
         tool = shelved.tool
         if tool.describe is None:
-            return self._call_judged(caller, shelved, arguments)
+            return self._call_judged(caller, shelved, arguments, most)
         result = tool.call(caller, arguments)
         if isinstance(result, Waiting):
             return Waiting(partial(_look, shelved, result, _nothing_hidden), result.seconds, result.over)
-        return _checked(shelved, result)
+        return _checked(shelved, result, most)
 
     def action_of(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> ToolAction:
         """What policies and approvals see of such a call, which is not made.  Errors as `call`, before anything is judged."""
@@ -133,7 +136,7 @@ class Toolbox:
             raise ValidationFailed(f"the arguments of {name} do not fit its input schema", details=problems)
         return shelved
 
-    def _call_judged(self, caller: Caller, shelved: _Shelved, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
+    def _call_judged(self, caller: Caller, shelved: _Shelved, arguments: Mapping[str, Any], most: int) -> dict[str, Any] | Waiting:
         tool = shelved.tool
         before = caller.place.begun if caller.place is not None else None
         if before is not None and tool.consumes:
@@ -146,7 +149,7 @@ class Toolbox:
             begun = self._begin(caller, tool, leave, action)
         if isinstance(begun, Waiting):
             return Waiting(partial(_look, shelved, begun, leave.conceal), begun.seconds, begun.over)
-        return _concealed(_checked(shelved, begun), leave.conceal)
+        return _concealed(_checked(shelved, begun, most), leave.conceal)
 
     def _settled(self, caller: Caller, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with what they leave open: as it was approved, else as it is now."""
@@ -218,9 +221,9 @@ def _concealed(result: dict[str, Any], conceal: Callable[[Any], Any]) -> dict[st
     return shown
 
 
-def _checked(shelved: _Shelved, result: dict[str, Any]) -> dict[str, Any]:
+def _checked(shelved: _Shelved, result: dict[str, Any], most: int = MOST_BYTES) -> dict[str, Any]:
     """The result, cut to size; RuntimeError when it breaks the tool's own schema, which is a bug."""
-    fitted = fit(result, shelved.tool.long)
+    fitted = fit(result, shelved.tool.long, most)
     problem = shelved.output.first_problem(fitted)
     if problem is not None:
         raise RuntimeError(f"the tool {shelved.tool.name} answered what its output schema does not allow: {problem}")

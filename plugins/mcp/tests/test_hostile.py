@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from gos_connector_mcp import McpConnector
+from gos_connector_mcp.tools import tools_of
 
 from appliance.connectors.contract import (
     Action,
@@ -61,6 +62,8 @@ DOUBLING = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 8} for n in ran
         ({"inputSchema": {**OBJECT, "properties": {"a": {"$ref": "#/properties/b"}, "b": {"$ref": "#/properties/a"}}}}, "itself"),
         ({"inputSchema": {**OBJECT, "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": DOUBLING}}, "more than 3000 parts"),
         ({"inputSchema": {**OBJECT, "properties": {"a": {"$ref": "#/$defs/none"}}}}, "does not have"),
+        ({"description": "x" * 21_000 + "\u200b"}, "more than 20000 characters"),
+        ({"annotations": {"title": "x" * 300_000}}, "more than 256 KiB"),
         ({"inputSchema": nested(50)}, "deeper than 40"),
         ({"inputSchema": {**OBJECT, "description": "x" * 140_000}}, "more than 128 KB"),
         ({"inputSchema": {**OBJECT, "properties": {str(n): {} for n in range(4000)}}}, "more than 3000 parts"),
@@ -253,6 +256,27 @@ def test_a_list_of_tools_that_does_not_end_is_refused(liar: Liar, said: Said, to
     liar.special["tools/list"] = page
     with pytest.raises(SystemFailure, match="does not end"):
         McpConnector({"url": liar.url}).check(ctx)
+
+
+def test_a_list_of_long_pages_is_left_before_it_is_read(liar: Liar, said: Said, tool: Any, ctx: Context) -> None:
+    asked_for: list[Any] = []
+
+    def page(asked: Any) -> Answer:
+        asked_for.append(asked["params"].get("cursor"))
+        tools = [tool(f"t{len(asked_for)}", description="x" * (3 << 20))]
+        result = {"tools": tools, "nextCursor": f"page{len(asked_for)}"}
+        return said({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+
+    liar.special["tools/list"] = page
+    with pytest.raises(ConnectorError):
+        McpConnector({"url": liar.url}).check(ctx)
+    assert asked_for == [None, "page1", "page2"]
+
+
+def test_of_one_tool_the_others_are_not_looked_at(tool: Any) -> None:
+    listed = [tool("act"), tool("other"), tool("act", description="twice")]
+    assert {name: bool(each.problem) for name, each in tools_of(listed, "act").items()} == {"act": True}
+    assert set(tools_of(listed)) == {"act", "other"}
 
 
 def test_too_many_tools_are_refused(liar: Liar, tool: Any, ctx: Context) -> None:

@@ -16,11 +16,12 @@ from appliance.connectors.contract import (
 )
 from gos_connector_mcp.declaration import LIST_TOOLS, SETTINGS
 from gos_connector_mcp.results import Reader, output_schema
-from gos_connector_mcp.session import Conversation, Request, argument_headers
+from gos_connector_mcp.session import MOST_ANSWER, Conversation, Request, argument_headers
 from gos_connector_mcp.tools import Tool, action_name, changed_parts, hints_of, is_pinned, tools_of
 
 _MOST_PAGES = 50
 _MOST_TOOLS = 1000
+_MOST_LISTED = 8 << 20  # bytes of all pages of a list together
 _EMPTY: Json = {"type": "object"}
 _ACCEPT = "read what it says now (action list_tools) and, if you allow it, set its pin under allowed_tools in the settings"
 
@@ -64,7 +65,7 @@ class McpConnector(Connector):
         if not action.plan:
             return self.call(action.name, input, ctx)
         name = str(action.plan["tool"])
-        tool = self._served(ctx).get(name)
+        tool = self._served(ctx, name).get(name)
         # Also what was never allowed under this name: an action that was discovered with other settings is not performed.
         if tool is None or (problem := self._problem(name, tool)):
             raise Withdrawn(self._problem(name, None) if tool is None else problem, details={"tool": name})
@@ -77,21 +78,24 @@ class McpConnector(Connector):
 
     # -- tools
 
-    def _served(self, ctx: Context) -> dict[str, Tool]:
-        """Every tool the server lists now, by name."""
+    def _served(self, ctx: Context, only: str | None = None) -> dict[str, Tool]:
+        """Every tool the server lists now, by name; of `only` this name, the others are not looked at."""
         listed: list[Any] = []
-        cursor, seen = None, set()
+        cursor, seen, left = None, set(), _MOST_LISTED
         for _ in range(_MOST_PAGES):
-            page = self._conversation.ask(Request("tools/list", {} if cursor is None else {"cursor": cursor}), ctx)
-            tools = page.get("tools")
+            asking = Request("tools/list", {} if cursor is None else {"cursor": cursor}, max_bytes=min(MOST_ANSWER, left))
+            page, size = self._conversation.measured(asking, ctx)
+            tools, left = page.get("tools"), left - size
             if not isinstance(tools, list):
                 raise SystemFailure("The server's list of tools is none.")
-            listed += tools
-            if len(listed) > _MOST_TOOLS:
+            if len(listed) + len(tools) > _MOST_TOOLS:
                 raise SystemFailure(f"The server lists more than {_MOST_TOOLS} tools.")
+            listed += tools
             cursor = page.get("nextCursor")
             if cursor is None:
-                return tools_of(listed)
+                return tools_of(listed, only)
+            if left <= 0:
+                raise SystemFailure(f"The server's list of tools has more than {_MOST_LISTED >> 20} MiB.")
             if not isinstance(cursor, str) or len(cursor) > 4096 or cursor in seen:
                 break
             seen.add(cursor)

@@ -34,7 +34,7 @@ _CLIENT = {"name": "gos-appliance", "version": "1"}
 _META = "io.modelcontextprotocol/"
 _NAMED = {"tools/call": "name"}
 _PLAIN = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-_MOST_ANSWER = 4 << 20
+MOST_ANSWER = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Request:
     params: Mapping[str, Any]
     headers: Sequence[tuple[str, str]] = ()
     changes: bool = False
-    max_bytes: int = _MOST_ANSWER
+    max_bytes: int = MOST_ANSWER
 
 
 class Conversation:
@@ -81,6 +81,10 @@ class Conversation:
 
     def ask(self, request: Request, ctx: Context) -> Mapping[str, Any]:
         """The result of a request; an error of the contract otherwise."""
+        return self.measured(request, ctx)[0]
+
+    def measured(self, request: Request, ctx: Context) -> tuple[Mapping[str, Any], int]:
+        """The result of a request, and how many bytes its answer had."""
         server = self.meet(ctx)
         try:
             return self._ask(request, server, ctx)
@@ -94,9 +98,10 @@ class Conversation:
         except _SessionEnded as ended:
             raise ConfigError("The server ends every session at once; check `url`.") from ended
 
-    def _ask(self, request: Request, server: Server, ctx: Context) -> Mapping[str, Any]:
+    def _ask(self, request: Request, server: Server, ctx: Context) -> tuple[Mapping[str, Any], int]:
         try:
-            return self._result(request, server, ctx)
+            answer, answered = self._send(request, server, ctx)
+            return _result_of(answered), len(answer.content)
         except ProtocolError as refused:
             raise error_of(refused, changes=request.changes) from refused
 
@@ -200,7 +205,7 @@ class Conversation:
             headers.append(("Mcp-Session-Id", server.session))
         return headers
 
-    def _request(self, content: bytes, headers: Sequence[tuple[str, str]], most: int = _MOST_ANSWER) -> HttpRequest:
+    def _request(self, content: bytes, headers: Sequence[tuple[str, str]], most: int = MOST_ANSWER) -> HttpRequest:
         timeout = self._settings.get("timeout_s", 60)
         return HttpRequest("POST", self._settings["url"], headers, (), content, timeout, follow_redirects=False, max_bytes=most)
 

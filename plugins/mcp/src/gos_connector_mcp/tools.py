@@ -20,6 +20,7 @@ _PARTS = {
 }  # fmt: skip
 _LONGEST_DESCRIPTION = 20_000
 _LONGEST_SUMMARY = 300
+_LARGEST = 256 << 10
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,12 @@ class Tool:
         return shown(whole, _LONGEST_SUMMARY)
 
 
-def tools_of(listed: Sequence[Any]) -> dict[str, Tool]:
-    """The tools of a list by name; of one that is listed twice, neither can be used."""
+def tools_of(listed: Sequence[Any], only: str | None = None) -> dict[str, Tool]:
+    """The tools of a list by name, or `only` the one of this name; of one that is listed twice, neither can be used."""
     tools: dict[str, Tool] = {}
     for served in listed:
         name = served.get("name") if isinstance(served, Mapping) else None
-        if not isinstance(name, str) or not re.fullmatch(NAME, name):
+        if not isinstance(name, str) or only not in (None, name) or not re.fullmatch(NAME, name):
             continue  # it cannot be named in the settings, so nobody can allow it
         if name in tools:
             tools[name] = Tool(name, tools[name].served, tools[name].pin, "the server lists two tools of this name")
@@ -66,13 +67,15 @@ def tool_of(name: str, served: Mapping[str, Any]) -> Tool:
     """One tool, with what is wrong with it."""
     described = {part: served[part] for part in _PARTS if part in served}
     pin = pin_of(described)
-    if unseen := unseen_in(described):
-        return Tool(name, described, pin, f"its description holds a character that cannot be seen ({unseen})")
+    if len(_written(described)) > _LARGEST:
+        return Tool(name, described, pin, f"its description with its schemas has more than {_LARGEST >> 10} KiB")
     for part, kind in (("title", str), ("description", str), ("annotations", dict)):
         if not isinstance(described.get(part, kind()), kind):
             return Tool(name, described, pin, f"its {part} is of the wrong type")
     if len(_text(described.get("description"))) > _LONGEST_DESCRIPTION:
         return Tool(name, described, pin, f"its description has more than {_LONGEST_DESCRIPTION} characters")
+    if unseen := unseen_in(described):
+        return Tool(name, described, pin, f"its description holds a character that cannot be seen ({unseen})")
     part = "input schema"
     try:
         given = written_out(described.get("inputSchema", {"type": "object"}))
@@ -120,7 +123,11 @@ def action_name(name: str) -> str:
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(_written(value)).hexdigest()
+
+
+def _written(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _text(value: Any) -> str:
