@@ -266,7 +266,10 @@ def test_a_skill_is_served_whole_or_refused_never_cut(running: Running, key: str
         with pytest.raises(MCPError) as refused:
             await client.read_resource(f"skill://{name}/longer.md")
         file = (await client.read_resource(f"skill://{name}/long.md")).contents[0]
-        return file.text, (await client.get_prompt(name)).messages[0].content.text, refused.value.error.data["code"]
+        said: Any = (await client.get_prompt(name)).messages[0].content
+        told: Any = refused.value.error.data
+        whole: Any = file
+        return whole.text, said.text, told["code"]
 
     content, said, code = talk(running, key, look)
     assert (content.encode(), code) == (files["long.md"], "payload_too_large")

@@ -264,7 +264,7 @@ def test_a_list_of_long_pages_is_left_before_it_is_read(liar: Liar, said: Said, 
     def page(asked: Any) -> Answer:
         asked_for.append(asked["params"].get("cursor"))
         tools = [tool(f"t{len(asked_for)}", description="x" * (3 << 20))]
-        result = {"tools": tools, "nextCursor": f"page{len(asked_for)}"}
+        result = {"tools": tools} | ({"nextCursor": f"page{len(asked_for)}"} if len(asked_for) < 3 else {})
         return said({"jsonrpc": "2.0", "id": asked["id"], "result": result})
 
     liar.special["tools/list"] = page
