@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.core import clock, db, ids
-from appliance.core.errors import ExecutionFinished, IdempotencyMismatch, ValidationFailed
+from appliance.core.errors import BudgetExceeded, ExecutionFinished, IdempotencyMismatch, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import withdraw_approval
@@ -130,6 +130,13 @@ def list_runs(scope: TenantScope, agent_id: str, page: PageRequest, status: str 
     if status is not None:
         query = query.where(AgentRunRow.status == status)
     return paginate(query, page, {"created_at": AgentRunRow.created_at, "id": AgentRunRow.id}).map(_run)
+
+
+def list_over_budget(scope: TenantScope, since: int, most: int = 50) -> list[Run]:
+    """The runs of any agent that ended after `since` because a budget was used up, newest first."""
+    query = scope.select(AgentRunRow).where((AgentRunRow.status == "failed") & (AgentRunRow.finished_at >= since))
+    found = [_run(row) for row in query.order_by(AgentRunRow.finished_at.desc()).limit(most)]
+    return [run for run in found if run.error is not None and run.error.get("code") == BudgetExceeded.code]
 
 
 def list_entries(scope: TenantScope, agent_id: str, run_id: str, page: PageRequest) -> Page[Entry]:

@@ -58,7 +58,7 @@ def _inbox(visit: Visit, outcomes: Sequence[Outcome] = (), problem: ApplianceErr
     pending = state == "pending"
     wanted = ApprovalFilter("pending" if pending else None)
     found = approvals.list_approvals(visit.scope, wanted, visit.page(sort="created_at" if pending else None))
-    rows = [Row(each, _is_mine(visit, each), is_late(each)) for each in found.items]
+    rows = [Row(each, is_mine(visit, each), is_late(each)) for each in found.items]
     names = _process_names(visit, [row.approval for row in rows])
     values = {
         "mine": [row for row in rows if pending and row.is_mine], "state": state,
@@ -95,7 +95,8 @@ def is_late(approval: Approval) -> bool:
     return approval.status == "pending" and ends is not None and ends <= clock.now_ms()
 
 
-def _is_mine(visit: Visit, approval: Approval) -> bool:
+def is_mine(visit: Visit, approval: Approval) -> bool:
+    """Whether the visitor may decide it now."""
     return approval.status == "pending" and not is_late(approval) and _refusal(visit, approval) is None
 
 

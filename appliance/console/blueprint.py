@@ -25,6 +25,7 @@ from . import (
     dry_runs,
     executions,
     failures,
+    home,
     integrations,
     keys,
     kill_switches,
@@ -50,7 +51,7 @@ from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
     about, account, agents, alerts, appliance, approvals, audit, certificates, connecting, datapool, documents, domains,
-    dry_runs, executions, failures, integrations, keys, kill_switches, logs, members, monitor, policies, policy_decisions,
+    dry_runs, executions, failures, home, integrations, keys, kill_switches, logs, members, monitor, policies, policy_decisions,
     processes, replay, retention, retry_plan, shares, sign_in, skills, traffic, visiting, webapps,
 )  # fmt: skip
 

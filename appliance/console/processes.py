@@ -32,12 +32,6 @@ class Row:
     day: Series | None
 
 
-@page("GET", "/", scope=None)
-def show_home(visit: Visit) -> Answer:
-    """The console's first page."""
-    return Redirect("/console/processes")
-
-
 @page("GET", "/processes", scope="processflow.read")
 def list_processes(visit: Visit) -> Answer:
     """The tenant's processes by name."""

@@ -1,0 +1,159 @@
+"""The console's first page: what needs the visitor, how the last day went, and the first steps of a new tenant."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from appliance.agents import runs
+from appliance.core import clock
+from appliance.core.pages import PageRequest
+from appliance.governance import approvals
+from appliance.governance.approvals import Approval, ApprovalFilter
+from appliance.integrations import gate
+from appliance.monitor import analytics, failures
+from appliance.monitor.analytics import Series, Window
+from appliance.processes import executions, versions
+from appliance.processes.executions import ExecutionFilter
+from appliance.tenants import keys, people, service
+from appliance.webapps.certificates.service import expiring_hosts
+
+from .approvals import is_mine
+from .routing import Answer, Page, Visit, page
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+AHEAD_MS, BACK_MS, NEW_MS = 30 * DAY_MS, 7 * DAY_MS, 14 * DAY_MS
+SHOWN = 5
+READ = 50
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing to look at; `state` gives it its badge."""
+
+    text: str
+    about: str
+    url: str
+    state: str
+    at: int | None = None
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Things of one kind, the first few of `count`; `url` has them all."""
+
+    title: str
+    url: str
+    count: int
+    items: list[Need]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A first step of a new tenant, and whether it has been taken."""
+
+    text: str
+    about: str
+    url: str
+    is_done: bool
+
+
+@page("GET", "/", scope=None)
+def show_home(visit: Visit) -> Answer:
+    """What needs the visitor, as far as their role lets them see it."""
+    looks: tuple[tuple[str, Callable[[Visit], Needs]], ...] = (
+        ("approvals.read", _approvals), ("logs.read", _failures), ("integrations.read", _circuits), ("agents.read", _agents),
+        ("keys.read", _keys), ("webapps.read", _certificates),
+    )  # fmt: skip
+    needs = [look(visit) for scope, look in looks if visit.may(scope)]
+    values = {"needs": [each for each in needs if each.items], "day": _day(visit), "steps": _first_steps(visit)}
+    return Page("home.html", values)
+
+
+def _shown(title: str, url: str, items: list[Need]) -> Needs:
+    return Needs(title, url, len(items), items[:SHOWN])
+
+
+def _approvals(visit: Visit) -> Needs:
+    found = approvals.list_approvals(visit.scope, ApprovalFilter("pending"), PageRequest(READ, sort="created_at")).items
+    items = [
+        Need(_title(each), each.request.reason, f"/console/approvals/{each.id}", "waiting", each.created_at)
+        for each in found
+        if is_mine(visit, each)
+    ]  # fmt: skip
+    return _shown("Waiting for your decision", "/console/approvals", items)
+
+
+def _title(asked: Approval) -> str:
+    return asked.about.heading or asked.request.title
+
+
+def _times(count: int) -> str:
+    return f"{count} times" if count > 1 else "once"
+
+
+def _failures(visit: Visit) -> Needs:
+    found = failures.list_failures(visit.scope, PageRequest(SHOWN, count=True), state="open")
+    items = [
+        Need(f"{each.process_id}: {each.message[:160]}", _times(each.count), "/console/failures", "failed", each.first_seen)
+        for each in found.items
+    ]  # fmt: skip
+    return Needs("New failures", "/console/failures", found.total or 0, items)
+
+
+def _circuits(visit: Visit) -> Needs:
+    items = [
+        Need(slug, gate.health(visit.scope, slug).reason, f"/console/integrations/{slug}", "failing")
+        for slug in gate.failing(visit.scope)
+    ]
+    return _shown("Integrations that are left alone after failures", "/console/integrations", items)
+
+
+def _agents(visit: Visit) -> Needs:
+    items = [
+        Need(each.agent_id, str((each.error or {}).get("message", "")), f"/console/agents/{each.agent_id}/runs/{each.id}", "failed",
+             each.finished_at)
+        for each in runs.list_over_budget(visit.scope, clock.now_ms() - BACK_MS)
+    ]  # fmt: skip
+    return _shown("Agents stopped by their budget", "/console/agents", items)
+
+
+def _keys(visit: Visit) -> Needs:
+    items = [
+        Need(each.name, "ends; rotate it before", "/console/keys", "expires", each.expires_at)
+        for each in keys.expiring_keys(visit.scope, clock.now_ms() + AHEAD_MS)
+    ]
+    return _shown("API keys that end within 30 days", "/console/keys", items)
+
+
+def _certificates(visit: Visit) -> Needs:
+    hosts = expiring_hosts(visit.scope, clock.now_ms() + AHEAD_MS)
+    items = [Need(host, "its certificate ends within 30 days", "/console/webapps", "expires") for host in hosts]
+    return _shown("Certificates", "/console/webapps", items)
+
+
+def _day(visit: Visit) -> Series | None:
+    if not visit.may("logs.read"):
+        return None
+    now = clock.now_ms()
+    since = now // HOUR_MS * HOUR_MS - DAY_MS + HOUR_MS
+    return analytics.read_series(visit.scope, Window(since, now + 1, HOUR_MS))
+
+
+def _first_steps(visit: Visit) -> list[Step]:
+    """Of a tenant in its first days, until all are taken; the first of them as long as nothing was ever run."""
+    scope = visit.scope
+    if not visit.may("processflow.execute"):
+        return []
+    has_run = bool(executions.list_executions(scope, ExecutionFilter(), PageRequest(1)).items)
+    if has_run and service.get_tenant(scope.tenant_id).created_at < clock.now_ms() - NEW_MS:
+        return []
+    found = [each for each in versions.list_processes(scope, PageRequest(READ, sort="name")).items if each.published_version]
+    first = f"/console/processes/{found[0].id}?from=example" if found else "/console/processes"
+    text = f"Run {found[0].name}" if found else "Bring a process"
+    steps = [Step(text, "Its form is filled with an example. Watch each step as it happens.", first, has_run)]
+    if visit.may("keys.write"):
+        issued = bool(keys.list_keys(scope, PageRequest(1)).items)
+        steps.append(Step("Issue an API key", "A program starts processes with it.", "/console/keys/new", issued))
+        several = len(people.list_members(scope)) > 1
+        steps.append(Step("Bring somebody in", "Who decides, who builds, who only reads.", "/console/about", several))
+    return steps if not all(step.is_done for step in steps) else []

@@ -1,0 +1,58 @@
+"""The console's first page: what needs somebody, by what their role may see, and the first steps of a new tenant."""
+
+from collections.abc import Callable
+from typing import Any
+
+from appliance.core import clock
+from appliance.testing.running import Running
+from tests.api.resources import Resources, fresh
+from tests.console.browser import Browser
+from tests.console.conftest import PASSWORD
+
+BROKEN: dict[str, Any] = {"id": "broken", "name": "Broken", "steps": [{"id": "break", "rule": {"expression": "= input.no.way"}}]}
+
+
+def shown(browser: Browser, tenant: str) -> str:
+    page = browser.get(browser.at(tenant, "/console/"))
+    assert (page.status_code, browser.url) == (200, browser.at(tenant, "/console/"))
+    return page.text
+
+
+def test_a_new_tenant_is_led_through_its_first_steps(staff: Running, signed_in: Callable[[str], Browser]) -> None:
+    staff.user("owner@newcomer.test", PASSWORD, "newcomer", "owner")
+    staff.user("viewer@newcomer.test", PASSWORD, "newcomer", "viewer")
+    owner, viewer = signed_in("owner@newcomer.test"), signed_in("viewer@newcomer.test")
+    first = shown(owner, "newcomer")
+    assert "All clear" in first
+    assert "Bring a process" in first
+    assert "1 of 3 taken" in first, "somebody else is in already"
+    assert "First steps" not in shown(viewer, "newcomer")
+    with staff.api("newcomer") as api:
+        resources = Resources(staff, "newcomer", api)
+        process = resources.process()
+        assert f"/console/processes/{process}?from=example" in shown(owner, "newcomer")
+        resources.execution(process)
+    assert "First steps" not in shown(owner, "newcomer"), "a key was issued, and it has run"
+
+
+def test_what_needs_somebody_is_shown_to_those_who_may_see_it(staff: Running, signed_in: Callable[[str], Browser]) -> None:
+    staff.user("owner@needy.test", PASSWORD, "needy", "owner")
+    staff.user("operator@needy.test", PASSWORD, "needy", "operator")
+    owner, operator = signed_in("owner@needy.test"), signed_in("operator@needy.test")
+    with staff.api("needy") as api:
+        resources = Resources(staff, "needy", api)
+        api.post("/api/v1/processes", json=BROKEN).raise_for_status()
+        api.post("/api/v1/processes/broken/publish", json={}).raise_for_status()
+        resources.execution("broken")
+        asked = resources.request()
+        soon, late = fresh("soon"), fresh("late")
+        for name, days in ((soon, 29), (late, 31)):
+            ends = clock.rfc3339(clock.now_ms() + days * 86_400_000)
+            api.post("/api/v1/keys", json={"name": name, "scopes": ["logs.read"], "expires_at": ends}).raise_for_status()
+    page = shown(owner, "needy")
+    for part in ("New failures", "broken: ", f"/console/approvals/{asked}", "API keys that end within 30 days", soon):
+        assert part in page
+    assert late not in page
+    page = shown(operator, "needy")
+    assert "New failures" in page
+    assert asked not in page, "not theirs to decide"
