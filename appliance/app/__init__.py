@@ -25,6 +25,7 @@ from appliance.core import db, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import InvalidRequest, MethodNotAllowed, NotFound, PayloadTooLarge
+from appliance.core.interface import ui_folder
 from appliance.core.periodic import Periodic
 from appliance.core.presence import Presence, open_presence
 from appliance.core.queue import TaskQueue
@@ -109,7 +110,6 @@ from .parts import (
     make_request_log,
     make_webapps,
     runtimes_folder,
-    ui_folder,
 )
 from .tools import add_tools
 
@@ -317,7 +317,8 @@ def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
         quart.register_blueprint(make_demo())
     quart.register_blueprint(make_root(appliance.config))
     assets = services.assets
-    folders = {"/static/": ui_folder() / "static"} | ({"/api-docs/assets/": assets} if assets.is_dir() else {})
+    fetched = {"/api-docs/assets/": assets, "/static/editor/": assets / "editor"}
+    folders = {"/static/": ui_folder() / "static"} | {prefix: folder for prefix, folder in fetched.items() if folder.is_dir()}
     gate = make_gate(services, Egress.of(appliance.config.egress.allow, authorities(appliance.config)), ui_folder() / "templates")
     sites = make_sites(services, gate, ui_folder() / "templates" / "sites")
     services.publishing.check_through(Probing(sites, appliance.config, asyncio.get_running_loop()))

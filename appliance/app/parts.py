@@ -28,12 +28,6 @@ from appliance.webapps.traffic import noting as traffic
 from appliance.webapps.traffic.quotas import Quotas
 
 
-def ui_folder() -> Path:
-    """Templates and static files: inside the package in a wheel, beside it in a checkout."""
-    package = Path(__file__).parents[1]
-    return package / "ui" if (package / "ui").is_dir() else package.parent / "ui"
-
-
 def runtimes_folder(config: Config) -> Path | None:
     """Where the prepared runtimes lie; None means where a checkout keeps them."""
     return Path(config.sandbox.runtimes) if config.sandbox.runtimes else None

@@ -23,6 +23,7 @@ from . import (
     documents,
     domains,
     dry_runs,
+    editor,
     executions,
     failures,
     home,
@@ -51,8 +52,8 @@ from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
     about, account, agents, alerts, appliance, approvals, audit, certificates, connecting, datapool, documents, domains,
-    dry_runs, executions, failures, home, integrations, keys, kill_switches, logs, members, monitor, policies, policy_decisions,
-    processes, replay, retention, retry_plan, shares, sign_in, skills, traffic, visiting, webapps,
+    dry_runs, editor, executions, failures, home, integrations, keys, kill_switches, logs, members, monitor, policies,
+    policy_decisions, processes, replay, retention, retry_plan, shares, sign_in, skills, traffic, visiting, webapps,
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """From an HTTP request to a handler and back: host, CSRF, session, scope, one visit to a thread, headers."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -18,7 +19,7 @@ from appliance.solutions.services import Services
 
 from . import csrf, session
 from .rendering import Renderer
-from .routing import Answer, Arrival, Asked, BaseRoute, Download, File, Form, Later, Page, PageRoute, Picture, Redirect, Visit
+from .routing import Answer, Arrival, Asked, BaseRoute, Data, Download, File, Form, Later, Page, PageRoute, Picture, Redirect, Visit
 
 log = logging.getLogger(__name__)
 
@@ -111,14 +112,14 @@ class Edge:
             log.exception("unhandled error in the console")
             return self._send(_problem_page(ApplianceError(INTERNAL)), asked, visit)
 
-    def _send(self, answer: Page | Redirect | Download | File | Picture, asked: Asked, visit: Visit | None) -> Response:
+    def _send(self, answer: Page | Redirect | Download | Data | File | Picture, asked: Asked, visit: Visit | None) -> Response:
         response = self._response(answer, asked, visit)
         response.headers["Cache-Control"] = LASTING if isinstance(answer, Picture) else "no-store"
         is_foreign = isinstance(answer, File | Picture)
         response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox" if is_foreign else self._policy
         return response
 
-    def _response(self, answer: Page | Redirect | Download | File | Picture, asked: Asked, visit: Visit | None) -> Response:
+    def _response(self, answer: Page | Redirect | Download | Data | File | Picture, asked: Asked, visit: Visit | None) -> Response:
         if isinstance(answer, Redirect):
             response = Response(b"", 303, {"Location": answer.url})
             for name, value in answer.cookies.items():
@@ -134,6 +135,8 @@ class Edge:
             response = Response(answer.content, 200, content_type=answer.media)
             response.headers.set("Content-Disposition", "attachment", filename=answer.name)
             return response
+        if isinstance(answer, Data):
+            return Response(json.dumps(answer.value, ensure_ascii=False), answer.status, content_type="application/json")
         if isinstance(answer, Picture):
             return Response(answer.content, 200, content_type=answer.media)
         html = self._renderer.render(answer, asked, visit)

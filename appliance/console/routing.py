@@ -41,6 +41,14 @@ class Download:
 
 
 @dataclass(frozen=True)
+class Data:
+    """JSON for a script of ours, on a page that works without it."""
+
+    value: Any
+    status: int = 200
+
+
+@dataclass(frozen=True)
 class File:
     """A file of any size for the visitor to save, sent a piece at a time; no browser shows or runs it."""
 
@@ -66,7 +74,7 @@ class Later:
     then: "Callable[[], Answer]"
 
 
-Answer = Page | Redirect | Download | File | Picture | Later
+Answer = Page | Redirect | Download | Data | File | Picture | Later
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ class Process(TenantModel):
     name = peewee.TextField()
     definition = JsonField()
     files = JsonField()
+    source = peewee.TextField()
     draft_digest = peewee.TextField()
     published_version = peewee.IntegerField(null=True)
     created_at = peewee.BigIntegerField()

@@ -43,10 +43,14 @@ _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)
 
 @dataclass(frozen=True)
 class Draft:
-    """What a builder saves: the definition as data and its files by path."""
+    """What a builder saves: the definition as data and its files by path.
+
+    `source` is the YAML that the definition was read from, kept for its comments; empty where there is none.
+    """
 
     definition: Mapping[str, Any]
     files: Mapping[str, str]
+    source: str = ""
 
     def digest(self) -> str:
         """Identifies the content, whatever the order of its members."""
@@ -78,7 +82,10 @@ def save_draft(
     definition = {"id": process_id, **draft.definition}
     name = str(definition.get("name") or process_id)[:200]
     now = clock.now_ms()
-    values = {"name": name, "definition": definition, "files": dict(draft.files), "draft_digest": draft.digest(), "updated_at": now}
+    values = {
+        "name": name, "definition": definition, "files": dict(draft.files), "source": draft.source, "draft_digest": draft.digest(),
+        "updated_at": now,
+    }  # fmt: skip
 
     def save() -> tuple[Process, bool]:
         found = scope.find(Process, id=process_id)

@@ -355,7 +355,8 @@ class _Reader:
         prefix = f"processes/{process_id}/"
         path = prefix + PROCESS_FILE
         data, lines = self.document(path, (), ())
-        draft = Draft({"id": process_id, **data}, self.process_files(prefix))
+        source = self.files.get(path, b"").decode("utf8", "replace")
+        draft = Draft({"id": process_id, **data}, self.process_files(prefix), source)
         if not data or not self.slug(partial(check_draft, process_id, draft), path):
             return None
         try:

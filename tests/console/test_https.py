@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from appliance.app.parts import ui_folder
 from appliance.console.dispatch import content_policy
 from appliance.console.rendering import Renderer
 from appliance.console.routing import Arrival, Asked, Page
 from appliance.console.session import can_hold_cookies, safe_target
 from appliance.console.sign_in import show_sign_in, sign_in
+from appliance.core.interface import ui_folder
 from appliance.testing.running import Running, make_config
 
 

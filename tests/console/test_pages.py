@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from appliance.app.parts import ui_folder
 from appliance.console.routing import PAGES, PageRoute
+from appliance.core.interface import ui_folder
 from appliance.processes.store import FINISHED
 from appliance.testing.running import Running
 from tests.console.browser import Browser

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -22,13 +22,15 @@ import wasmtime
 from appliance.sandbox import runtimes
 from appliance.sandbox.engine import configuration
 from appliance.sandbox.php.engine import configuration as php_configuration
+from appliance.sandbox.runtimes import editor
 from appliance.sandbox.runtimes.php.template import make_template as make_php
 from appliance.sandbox.runtimes.php.translate import BINARYEN, TranslationFailed, prune, translate, translated_path
 from appliance.sandbox.runtimes.php.translate import PHP as PHP_PACKAGE
 from appliance.sandbox.runtimes.template import make_template
 from appliance.sandbox.typecheck.template import make_template as make_checker
 
-PACKAGES = ("quickjs-wasi", "@swc/wasm-typescript", "swagger-ui-dist", "typescript", PHP_PACKAGE, BINARYEN)
+SANDBOX = ("quickjs-wasi", "@swc/wasm-typescript", "swagger-ui-dist", "typescript", PHP_PACKAGE, BINARYEN)
+EDITOR = (editor.BUNDLER, *editor.PACKAGES)
 NOTICES = {"typescript": ("LICENSE.txt", "ThirdPartyNoticeText.txt")}
 ASSET_FILES = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png", "LICENSE", "NOTICE")
 LOCK = Path(__file__).resolve().parents[3] / "packaging" / "runtimes"
@@ -58,7 +60,7 @@ def fetch(out: Path, npm: str | None) -> Path:
     npm = npm or shutil.which("npm")
     if npm is None:
         raise PreparationFailed("npm is needed once to fetch the runtimes' packages; install Node.js or name it with --npm")
-    with _step("fetching npm packages " + ", ".join(PACKAGES)):
+    with _step("fetching npm packages " + ", ".join(SANDBOX + EDITOR)):
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         for name in ("package.json", "package-lock.json"):
@@ -80,9 +82,9 @@ def _swc_binary(package: Path) -> bytes:
     return base64.b64decode(found.group(1))
 
 
-def _versions(modules: Path) -> dict[str, str]:
+def _versions(modules: Path, names: Iterable[str] = SANDBOX) -> dict[str, str]:
     out = {}
-    for name in PACKAGES:
+    for name in names:
         try:
             out[name] = str(json.loads((modules / name / "package.json").read_bytes())["version"])
         except OSError:
@@ -104,7 +106,12 @@ def _copy_assets(modules: Path, out: Path) -> list[str]:
     for name in ASSET_FILES:
         files.append(f"{runtimes.ASSETS}/{name}")
         _copy(modules / "swagger-ui-dist" / name, out / files[-1])
-    for name in PACKAGES:
+    return files + _copy_notices(modules, out, SANDBOX)
+
+
+def _copy_notices(modules: Path, out: Path, names: Iterable[str]) -> list[str]:
+    files = []
+    for name in names:
         for notice in NOTICES.get(name, ("LICENSE",)):
             label = "" if notice.startswith("LICENSE") else f"-{Path(notice).stem}"
             files.append(f"licenses/{name.replace('@', '').replace('/', '-')}{label}.txt")
@@ -165,8 +172,19 @@ def prepare(modules: Path, out: Path, makers: Mapping[str, Maker] = MAKERS) -> N
     manifest["parts"] = {
         part.name: _prepare_part(modules, out, part, makers[part.name], before.get("parts", {})) for part in runtimes.PARTS
     }
+    manifest["editor"] = _prepare_editor(modules, out, before.get("editor", {}))
     if manifest != before:
         runtimes.save(out, manifest)
+
+
+def _prepare_editor(modules: Path, out: Path, known: dict[str, Any]) -> dict[str, Any]:
+    """What a page of the console loads; nothing of the sandbox depends on it."""
+    wanted = {"packages": _versions(modules, EDITOR), "sources": editor.sources()}
+    if {name: known.get(name) for name in wanted} == wanted and _are_there(out, known["files"]):
+        return dict(known)
+    with _step("bundling the editor"):
+        files = editor.bundle(modules, out) + _copy_notices(modules, out, editor.PACKAGES)
+    return {**wanted, "files": runtimes.digests_of(out, files)}
 
 
 def _prepare_part(modules: Path, out: Path, part: runtimes.Part, make: Maker, before: dict[str, Any]) -> dict[str, Any]:
@@ -197,7 +215,7 @@ def main() -> int:
     try:
         with _alone(chosen.out):
             prepare(chosen.packages or fetch(chosen.out, chosen.npm), chosen.out)
-    except (PreparationFailed, TranslationFailed) as failure:
+    except (PreparationFailed, TranslationFailed, editor.BundleFailed) as failure:
         print(f"\n{failure}", file=sys.stderr)
         return 1
     return 0

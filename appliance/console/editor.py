@@ -1,0 +1,186 @@
+"""The page on which a draft is written: its definition and its files, with what is wrong beside them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import ids, yaml12
+from appliance.core.errors import AlreadyExists, ApplianceError, NotFound, ValidationFailed
+from appliance.processes import examples, versions
+from appliance.processes.versions import Draft, Problem, Process, PublishRequest
+
+from .policies import read_yaml
+from .routing import Answer, Data, Page, Redirect, Visit, page
+
+DEFINITION = "process.yaml"
+LANGUAGES = {"yaml": "yaml", "yml": "yaml", "ts": "typescript", "js": "javascript", "json": "json", "php": "php"}
+MOST_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class Written:
+    """The draft as a form would have it: `lines` are those of the definition's pointers, where its text is known."""
+
+    draft: Draft
+    lines: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A text that came from a form; `digest` is that of the draft which it replaces."""
+
+    text: str
+    digest: str
+    problem: ApplianceError | None = None
+
+
+@page("GET", "/processes/-/new", scope="processflow.write")
+def new_process(visit: Visit) -> Answer:
+    """What a process may begin with."""
+    return _beginning(visit)
+
+
+@page("POST", "/processes/-/new", scope="processflow.write")
+def create_process(visit: Visit) -> Answer:
+    """Store the draft of a process that is not there yet, and go on in the editor."""
+    asked = visit.asked
+    process_id = asked.field("id").strip()
+    try:
+        ids.check_slug(process_id, pointer="/id")
+        draft = examples.draft_of(asked.field("template"), process_id, asked.field("name").strip()[:200])
+        versions.save_draft(visit.scope, process_id, draft, create_only=True)
+    except ApplianceError as refusal:
+        return _beginning(visit, refusal)
+    return Redirect(f"/console/processes/{process_id}/edit")
+
+
+def _beginning(visit: Visit, problem: ApplianceError | None = None) -> Page:
+    known = examples.list_examples()
+    fields = ("id", "name", "template")
+    values = {"examples": known, "problem": problem, "form": {name: visit.asked.field(name) for name in fields}}
+    return Page("process_new.html", values, problem.status if problem else 200)
+
+
+@page("GET", "/processes/<process_id>/edit", scope="processflow.write")
+def edit_process(visit: Visit, process_id: str) -> Answer:
+    """The editor with one file of the draft."""
+    row = versions.get_process(visit.scope, process_id)
+    return _editor(visit, row, _chosen(row, visit.asked.args.get("file", "")))
+
+
+@page("POST", "/processes/<process_id>/edit", scope="processflow.write")
+def save_process(visit: Visit, process_id: str) -> Answer:
+    """Store one file of the draft, or only look at it; a script of ours is told in JSON."""
+    row = versions.get_process(visit.scope, process_id)
+    asked = visit.asked
+    path, text = _chosen(row, asked.field("file")), asked.field("text").replace("\r\n", "\n")
+    wants_data, is_check = asked.field("as") == "data", asked.field("do") == "check"
+    digest = asked.field("digest") or row.draft_digest
+    try:
+        written = _written(row, path, text)
+        if not is_check:
+            row, _ = versions.save_draft(visit.scope, process_id, written.draft, if_match=digest)
+            digest = row.draft_digest
+        if asked.field("do") == "publish":
+            request = PublishRequest(asked.field("message").strip(), row.published_version or 0)
+            visit.services.processes.publish_process(visit.scope, process_id, request)
+            return Redirect(f"/console/processes/{process_id}")
+        problems = visit.services.processes.problems_of(visit.scope, written.draft)
+    except NotFound:
+        raise
+    except ApplianceError as refusal:
+        if wants_data:
+            return Data({"digest": digest, "problems": [], **_refusal(refusal, path)}, 200 if is_check else refusal.status)
+        return _editor(visit, row, path, Sent(text, digest, refusal))
+    if wants_data:
+        return Data({"digest": digest, "problems": [_told(each, written.lines) for each in problems[:MOST_SHOWN]]})
+    if is_check:
+        return _editor(visit, row, path, Sent(text, digest))
+    return Redirect(f"/console/processes/{process_id}/edit?file={path}")
+
+
+@page("POST", "/processes/<process_id>/files", scope="processflow.write")
+def change_files(visit: Visit, process_id: str) -> Answer:
+    """Add an empty file to the draft, or take one out of it."""
+    row = versions.get_process(visit.scope, process_id)
+    path = visit.asked.field("file").strip()
+    files = dict(row.files)
+    try:
+        if visit.asked.field("do") == "delete":
+            if files.pop(path, None) is None:
+                raise NotFound(f"the draft has no file {path[:80]!r}; choose one of the list")
+            path = DEFINITION
+        elif path in files or path == DEFINITION:
+            raise AlreadyExists(f"there is a file {path} already; open it, or choose another name", pointer="/file")
+        else:
+            files[path] = ""
+        versions.save_draft(visit.scope, process_id, Draft(row.definition, files, row.source), if_match=row.draft_digest)
+    except NotFound:
+        raise
+    except ApplianceError as refusal:
+        return _editor(visit, row, DEFINITION, Sent(_text_of(row, DEFINITION), row.draft_digest, refusal))
+    return Redirect(f"/console/processes/{process_id}/edit?file={path}")
+
+
+def _chosen(row: Process, path: str) -> str:
+    if path in ("", DEFINITION):
+        return DEFINITION
+    if path not in row.files:
+        raise NotFound(f"the draft of {row.id} has no file {path[:80]!r}; choose one of the list")
+    return path
+
+
+def _written(row: Process, path: str, text: str) -> Written:
+    """The draft with `text` in the place of one of its files; ValidationFailed when a definition is no YAML or no object."""
+    if path != DEFINITION:
+        source = row.source
+        lines = read_yaml(source)[1] if source else {}
+        return Written(Draft(row.definition, {**row.files, path: text}, source), lines)
+    document, lines = read_yaml(text)
+    if not isinstance(document, dict):
+        raise ValidationFailed("a definition is an object, such as `name: Order intake`", extra={"line": 1})
+    draft = Draft({"id": row.id, **document}, row.files, text)
+    versions.check_draft(row.id, draft)
+    return Written(draft, lines)
+
+
+def _text_of(row: Process, path: str) -> str:
+    if path != DEFINITION:
+        return str(row.files[path])
+    return row.source or yaml12.dump(row.definition)
+
+
+def _told(problem: Problem, lines: Mapping[str, int]) -> dict[str, Any]:
+    """A problem at its file and line; one of the definition stands in its file."""
+    return {
+        "file": problem.file or DEFINITION, "column": problem.column if problem.file else None, "message": problem.message,
+        "line": problem.line if problem.file else versions.line_of(problem.pointer, lines), "severity": problem.severity,
+        "pointer": problem.pointer, "code": problem.code,
+    }  # fmt: skip
+
+
+def _refusal(refusal: ApplianceError, path: str) -> dict[str, Any]:
+    """What a script is told when nothing was stored, or nothing could be looked at."""
+    line = refusal.extra.get("line")
+    if line is None:
+        return {"refusal": refusal.message}
+    found = {"file": path, "line": line, "column": None, "message": refusal.message, "severity": "error", "pointer": "", "code": ""}
+    return {"problems": [found], "refusal": refusal.message}
+
+
+def _editor(visit: Visit, row: Process, path: str, sent: Sent | None = None) -> Page:
+    """The page with what was sent, or with what is stored."""
+    sent = sent or Sent(_text_of(row, path), row.draft_digest)
+    problem = sent.problem
+    try:
+        written = _written(row, path, sent.text)
+        found = visit.services.processes.problems_of(visit.scope, written.draft)
+        problems = [_told(each, written.lines) for each in found[:MOST_SHOWN]]
+    except ApplianceError as refusal:
+        problem, problems = problem or refusal, _refusal(refusal, path).get("problems", [])
+    values = {
+        "process": row, "path": path, "text": sent.text, "paths": [DEFINITION, *sorted(row.files)], "problem": problem,
+        "problems": problems, "language": LANGUAGES.get(path.rpartition(".")[2], ""), "definition": DEFINITION,
+        "digest": sent.digest,
+    }  # fmt: skip
+    return Page("process_edit.html", values, problem.status if problem else 200)

@@ -1,0 +1,48 @@
+"""Processes to begin with: each is complete, can be published as it is, and shows one thing."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.core import yaml12
+from appliance.core.errors import NotFound
+from appliance.processes.versions import Draft
+
+FOLDER = Path(__file__).parent
+DEFINITION = "process.yaml"
+
+
+@dataclass(frozen=True)
+class Example:
+    """`name` stands in its address; `title` and `description` are the definition's own."""
+
+    name: str
+    title: str
+    description: str
+
+
+def list_examples() -> list[Example]:
+    """By name."""
+    return [_read(folder) for folder in sorted(FOLDER.iterdir()) if (folder / DEFINITION).is_file()]
+
+
+def draft_of(name: str, process_id: str, title: str) -> Draft:
+    """A draft like this example, under an id and a name of its own; NotFound for an unknown example."""
+    folder = FOLDER / name
+    if name not in {each.name for each in list_examples()}:
+        raise NotFound(f"there is no example {name[:40]!r}; choose one of the list")
+    source = (folder / DEFINITION).read_text("utf8")
+    lines = source.splitlines(keepends=True)
+    if title:
+        lines[0] = yaml12.dump({"name": title})
+    source = "".join(lines)
+    files = {
+        path.relative_to(folder).as_posix(): path.read_text("utf8")
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != DEFINITION
+    }
+    return Draft({"id": process_id, **yaml12.load(source)}, files, source)
+
+
+def _read(folder: Path) -> Example:
+    definition = yaml12.load((folder / DEFINITION).read_text("utf8"))
+    return Example(folder.name, definition["name"], definition["description"])

@@ -1,0 +1,201 @@
+// The editor of drafts: CodeMirror in the place of the page's textarea, which stays the form's field and works without it.
+
+import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap } from "@codemirror/autocomplete";
+import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
+import { javascript } from "@codemirror/lang-javascript";
+import { json } from "@codemirror/lang-json";
+import { php } from "@codemirror/lang-php";
+import { yaml } from "@codemirror/lang-yaml";
+import { bracketMatching, foldGutter, foldKeymap, HighlightStyle, indentOnInput, indentUnit, syntaxHighlighting } from "@codemirror/language";
+import { lintGutter, lintKeymap, setDiagnostics } from "@codemirror/lint";
+import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
+import { EditorState } from "@codemirror/state";
+import {
+  drawSelection, EditorView, highlightActiveLine, highlightActiveLineGutter, highlightSpecialChars, keymap, lineNumbers,
+} from "@codemirror/view";
+import { tags } from "@lezer/highlight";
+
+import { completeBySchema } from "./schema.js";
+
+const LANGUAGES = {
+  yaml: () => yaml(),
+  json: () => json(),
+  javascript: () => javascript(),
+  typescript: () => javascript({ typescript: true }),
+  php: () => php({ plain: false }),
+};
+const CHECK_AFTER = 700;
+
+const look = EditorView.theme({
+  "&": { color: "var(--text)", backgroundColor: "transparent", fontSize: "var(--text-s)", height: "100%" },
+  "&.cm-focused": { outline: "none" },
+  ".cm-scroller": { fontFamily: "var(--mono)", fontVariantLigatures: "none", lineHeight: "1.55", overflow: "auto" },
+  ".cm-content": { caretColor: "var(--text)", padding: "var(--s2) 0" },
+  ".cm-gutters": { backgroundColor: "transparent", color: "var(--faint)", border: "none" },
+  ".cm-activeLine, .cm-activeLineGutter": { backgroundColor: "var(--hover)" },
+  ".cm-selectionBackground, &.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground": { backgroundColor: "var(--accent-soft)" },
+  ".cm-cursor": { borderLeftColor: "var(--text)" },
+  ".cm-selectionMatch, .cm-searchMatch": { backgroundColor: "var(--wait-soft)" },
+  ".cm-searchMatch-selected": { outline: "1px solid var(--wait-solid)" },
+  "&.cm-focused .cm-matchingBracket": { backgroundColor: "var(--calm-soft)", outline: "1px solid var(--line-strong)" },
+  ".cm-panels, .cm-tooltip": { backgroundColor: "var(--surface)", color: "var(--text)", border: "1px solid var(--line-strong)", borderRadius: "var(--radius-s)" },
+  ".cm-tooltip-autocomplete ul li[aria-selected]": { backgroundColor: "var(--accent-soft)", color: "var(--text)" },
+  ".cm-completionInfo": { maxWidth: "32em", padding: "var(--s2)" },
+  ".cm-button, .cm-textfield": { backgroundImage: "none", backgroundColor: "var(--surface)", border: "1px solid var(--line-strong)", color: "var(--text)" },
+  ".cm-foldPlaceholder": { backgroundColor: "var(--calm-soft)", border: "none", color: "var(--muted)" },
+});
+
+const colours = HighlightStyle.define([
+  { tag: [tags.keyword, tags.operatorKeyword, tags.modifier], color: "var(--accent-text)" },
+  { tag: [tags.propertyName, tags.attributeName, tags.definition(tags.propertyName)], color: "var(--busy)" },
+  { tag: [tags.string, tags.special(tags.string), tags.regexp], color: "var(--good)" },
+  { tag: [tags.number, tags.bool, tags.null, tags.atom], color: "var(--wait)" },
+  { tag: [tags.comment, tags.meta], color: "var(--faint)", fontStyle: "italic" },
+  { tag: [tags.typeName, tags.className], color: "var(--busy)" },
+  { tag: tags.invalid, color: "var(--bad)" },
+]);
+
+class DraftEditor {
+  constructor(form) {
+    this.form = form;
+    this.area = form.elements.text;
+    this.file = form.elements.file.value;
+    this.state = form.querySelector("[data-state]");
+    this.problems = document.querySelector("[data-problems]");
+    this.saved = this.area.value;
+    this.asking = null;
+    const host = document.createElement("div");
+    host.className = "code-host";
+    this.area.after(host);
+    // Inside a shadow root its styles are constructed sheets, which a policy without inline styles lets through.
+    const root = host.attachShadow({ mode: "open" });
+    this.view = new EditorView({ root, parent: root, state: EditorState.create({ doc: this.area.value, extensions: this.extensions() }) });
+    this.area.hidden = true;
+    form.querySelector("label").addEventListener("click", (event) => { event.preventDefault(); this.view.focus(); });
+    form.addEventListener("submit", () => this.put(), { capture: true });
+    form.addEventListener("formdata", (event) => event.formData.set("text", this.text));
+    window.addEventListener("beforeunload", (event) => { if (this.isChanged && !this.isLeaving) event.preventDefault(); });
+    this.problems.addEventListener("click", (event) => this.jump(event));
+    document.querySelector("button[form=draft][value=save]").addEventListener("click", (event) => { event.preventDefault(); this.send("save"); });
+    this.problems.querySelector("button[value=check]").addEventListener("click", (event) => { event.preventDefault(); this.send("check"); });
+    document.addEventListener("keydown", (event) => {
+      if ((event.ctrlKey || event.metaKey) && event.key === "s") { event.preventDefault(); this.send("save"); }
+    });
+    this.show(this.given());
+    const line = Number(new URLSearchParams(location.hash.slice(1)).get("line"));
+    if (line) this.go(line);
+  }
+
+  get text() { return this.view.state.doc.toString(); }
+  get isChanged() { return this.text !== this.saved; }
+
+  extensions() {
+    const language = LANGUAGES[this.form.dataset.editor];
+    const schema = this.form.dataset.schema;
+    return [
+      lineNumbers(), highlightActiveLineGutter(), highlightSpecialChars(), history(), foldGutter(), drawSelection(), indentOnInput(),
+      bracketMatching(), closeBrackets(), highlightActiveLine(), highlightSelectionMatches(), lintGutter(), indentUnit.of("  "),
+      EditorState.tabSize.of(2), look, syntaxHighlighting(colours), language ? language() : [],
+      autocompletion(schema ? { override: [completeBySchema(schema)] } : {}),
+      keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap, indentWithTab]),
+      EditorView.contentAttributes.of({ "aria-label": this.file, "aria-multiline": "true", spellcheck: "false" }),
+      EditorView.updateListener.of((update) => { if (update.docChanged) this.changed(); }),
+    ];
+  }
+
+  // The problems that the page came with.
+  given() {
+    return [...this.problems.querySelectorAll("li")].map((item) => {
+      const link = item.querySelector("a");
+      return { file: link.dataset.file, line: Number(link.dataset.line), message: item.querySelector("span").textContent, severity: item.className };
+    });
+  }
+
+  put() {
+    this.area.value = this.text;
+    this.isLeaving = true;
+  }
+
+  changed() {
+    this.say(this.isChanged ? "not saved" : "");
+    clearTimeout(this.due);
+    this.due = setTimeout(() => this.send("check"), CHECK_AFTER);
+  }
+
+  say(text) { this.state.textContent = text; }
+
+  async send(act) {
+    clearTimeout(this.due);
+    this.asking?.abort();
+    const asking = this.asking = new AbortController();
+    const text = this.text;
+    if (act === "check") this.say(this.isChanged ? "not saved, checking…" : "checking…");
+    const body = new URLSearchParams({ file: this.file, text, digest: this.form.elements.digest.value, do: act, as: "data" });
+    try {
+      const answer = await fetch(this.form.action, { method: "POST", body, signal: asking.signal, redirect: "error" });
+      if (!answer.headers.get("Content-Type")?.startsWith("application/json")) throw new Error(`status ${answer.status}`);
+      const told = await answer.json();
+      this.show(told.problems);
+      if (act === "save" && answer.ok) {
+        this.form.elements.digest.value = told.digest;
+        this.saved = text;
+      }
+      const fresh = this.isChanged ? "not saved" : act === "save" ? "saved" : "";
+      this.say(told.refusal && act === "save" ? told.refusal : fresh);
+    } catch (error) {
+      if (error.name !== "AbortError") this.say(act === "save" ? "not saved: the appliance did not answer; try again, or reload to sign in" : "not checked");
+    }
+  }
+
+  show(problems) {
+    const title = this.problems.querySelector("h2");
+    title.textContent = problems.length ? `${problems.length} problem${problems.length > 1 ? "s" : ""}` : "No problems";
+    this.problems.querySelector("ol").replaceChildren(...problems.map((each) => this.item(each)));
+    const counts = Map.groupBy ? Map.groupBy(problems, (each) => each.file) : new Map();
+    for (const link of document.querySelectorAll(".files a[data-file]")) {
+      const count = link.querySelector(".count");
+      const found = counts.get(link.dataset.file)?.length ?? 0;
+      count.hidden = !found;
+      count.textContent = found;
+    }
+    this.view.dispatch(setDiagnostics(this.view.state, problems.filter((each) => each.file === this.file).map((each) => this.mark(each))));
+  }
+
+  item(problem) {
+    const item = document.createElement("li");
+    item.className = problem.severity;
+    const link = document.createElement("a");
+    link.textContent = problem.line ? `${problem.file}:${problem.line}` : problem.file;
+    link.dataset.file = problem.file;
+    link.dataset.line = problem.line || 1;
+    link.href = `${this.form.action}?file=${encodeURIComponent(problem.file)}#line=${problem.line || 1}`;
+    const text = document.createElement("span");
+    text.textContent = problem.message;
+    item.append(link, " ", text);
+    return item;
+  }
+
+  mark(problem) {
+    const doc = this.view.state.doc;
+    const line = doc.line(Math.min(Math.max(problem.line || 1, 1), doc.lines));
+    const start = line.from + (problem.column ? Math.min(problem.column - 1, line.length) : line.text.search(/\S|$/));
+    const word = this.view.state.wordAt(Math.min(start, line.to));
+    return { from: start, to: problem.column && word ? Math.max(word.to, start) : line.to, severity: problem.severity, message: problem.message };
+  }
+
+  jump(event) {
+    const link = event.target.closest("a[data-line]");
+    if (!link || link.dataset.file !== this.file) return;
+    event.preventDefault();
+    this.go(Number(link.dataset.line));
+  }
+
+  go(number) {
+    const line = this.view.state.doc.line(Math.min(Math.max(number, 1), this.view.state.doc.lines));
+    this.view.dispatch({ selection: { anchor: line.from }, effects: EditorView.scrollIntoView(line.from, { y: "center" }) });
+    this.view.focus();
+  }
+}
+
+const form = document.querySelector("form[data-editor]");
+if (form) new DraftEditor(form);
