@@ -51,6 +51,10 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/policies/<name>/versions/<number>": ("/console/policies/large-orders/versions/1",),
     "/console/processes": ("/console/processes",),
     "/console/processes/<process_id>": ("/console/processes/order-intake",),
+    "/console/processes/-/new": ("/console/processes/-/new",),
+    "/console/processes/<process_id>/edit": (
+        "/console/processes/order-intake/edit", "/console/processes/order-intake/edit?file=steps/check.ts",
+    ),
     "/console/processes/<process_id>/test": ("/console/processes/order-intake/test",),
     "/console/skills": ("/console/skills",),
     "/console/skills/<name>": ("/console/skills/returns",),

@@ -68,7 +68,7 @@ function wordsOf(nodes) {
   for (const node of nodes) {
     for (const each of node.enum ?? []) words.add(String(each));
     if ("const" in node) words.add(String(node.const));
-    if (node.type === "boolean") { words.add("true"); words.add("false"); }
+    if ([node.type].flat().includes("boolean")) { words.add("true"); words.add("false"); }
   }
   return [...words].map((label) => ({ label, type: "enum" }));
 }

@@ -1,0 +1,119 @@
+"""The editor of drafts as a form: what is stored, what is refused, and what a script is told."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.console.browser import Browser
+
+ADDRESS = "/api/v1/processes/edited"
+SOURCE = "# Why it is so\nname: Edited\nsteps:\n  - id: one\n    code: {language: typescript, file: steps/one.ts}\n"
+GOOD = "export default async function () { return 1; }\n"
+
+
+@pytest.fixture
+def edited(acme: httpx.Client) -> httpx.Client:
+    steps = [{"id": "one", "code": {"language": "typescript", "file": "steps/one.ts"}}]
+    draft = {"definition": {"id": "edited", "name": "Edited", "steps": steps}, "files": {"steps/one.ts": GOOD}}
+    acme.put(ADDRESS, json=draft).raise_for_status()
+    return acme
+
+
+def stored(acme: httpx.Client) -> dict[str, Any]:
+    data: dict[str, Any] = acme.get(ADDRESS).json()["data"]
+    return data
+
+
+def send(browser: Browser, acme: httpx.Client, text: str, **form: str) -> httpx.Response:
+    """A file of the draft as the page sends it."""
+    fields = {"file": "process.yaml", "digest": stored(acme)["draft_digest"], "do": "save", "text": text, **form}
+    return browser.post(browser.at("acme", "/console/processes/edited/edit"), fields)
+
+
+def test_a_definition_keeps_its_comments(owner: Browser, edited: httpx.Client) -> None:
+    text = send(owner, edited, SOURCE.replace("Edited", "Edited twice")).text
+    assert "# Why it is so" in text
+    assert "No problems" in text
+    assert stored(edited)["name"] == "Edited twice"
+    edited.put(ADDRESS, json={"definition": stored(edited)["definition"], "files": {"steps/one.ts": GOOD}}).raise_for_status()
+    assert "# Why it is so" not in owner.get(owner.at("acme", "/console/processes/edited/edit")).text
+
+
+def test_what_is_no_yaml_is_not_stored_and_not_lost(owner: Browser, edited: httpx.Client) -> None:
+    before = stored(edited)["draft_digest"]
+    answer = send(owner, edited, "name: [open\nsteps: []\n")
+    assert answer.status_code == 422
+    assert "name: [open" in answer.text
+    assert "process.yaml:2" in answer.text
+    assert stored(edited)["draft_digest"] == before
+    assert send(owner, edited, "- a list\n").status_code == 422
+    assert send(owner, edited, "id: other\nsteps: []\n").status_code == 422
+    assert stored(edited)["draft_digest"] == before
+
+
+def test_a_check_stores_nothing_and_tells_where(owner: Browser, edited: httpx.Client) -> None:
+    before = stored(edited)["draft_digest"]
+    wrong = "\nexport default async function () { const n: number = 'x'; return n; }\n"
+    told = send(owner, edited, wrong, **{"file": "steps/one.ts", "do": "check", "as": "data"}).json()
+    (found,) = told["problems"]
+    assert (found["file"], found["line"], found["severity"]) == ("steps/one.ts", 2, "error")
+    assert "not assignable" in found["message"]
+    unknown = send(owner, edited, SOURCE + "colour: red\n", **{"do": "check", "as": "data"}).json()
+    assert [(each["file"], each["line"]) for each in unknown["problems"]] == [("process.yaml", 6)]
+    assert stored(edited)["draft_digest"] == before
+
+
+def test_what_somebody_else_stored_is_not_overwritten(owner: Browser, edited: httpx.Client) -> None:
+    old = stored(edited)["draft_digest"]
+    saved = send(owner, edited, "export default () => 2;\n", **{"file": "steps/one.ts", "as": "data"}).json()
+    assert saved["digest"] == stored(edited)["draft_digest"] != old
+    answer = send(owner, edited, "export default () => 3;\n", digest=old, **{"file": "steps/one.ts", "as": "data"})
+    assert answer.status_code == 412
+    assert "read it again" in answer.json()["refusal"]
+    assert stored(edited)["files"]["steps/one.ts"] == "export default () => 2;\n"
+    assert send(owner, edited, SOURCE, digest=old).status_code == 412
+
+
+def test_publishing_stores_first_and_is_refused_while_there_are_errors(owner: Browser, edited: httpx.Client) -> None:
+    answer = send(owner, edited, SOURCE + "output: = steps.none\n", do="publish", message="with an output")
+    assert answer.status_code == 422
+    assert "process.yaml:6" in answer.text
+    assert stored(edited)["definition"]["output"] == "= steps.none"
+    assert "published_version" not in stored(edited)
+    send(owner, edited, SOURCE + "output: = steps.one\n", do="publish", message="with an output")
+    (version,) = edited.get(f"{ADDRESS}/versions").json()["data"]
+    assert version["message"] == "with an output"
+    edited.delete(ADDRESS).raise_for_status()
+
+
+def test_files_are_added_and_taken_out(owner: Browser, edited: httpx.Client) -> None:
+    at = owner.at("acme", "/console/processes/edited/files")
+    assert "rules/new.json" in owner.post(at, {"file": "rules/new.json", "do": "add"}).text
+    assert stored(edited)["files"]["rules/new.json"] == ""
+    assert owner.post(at, {"file": "rules/new.json", "do": "add"}).status_code == 409
+    assert owner.post(at, {"file": "../etc/passwd", "do": "add"}).status_code == 422
+    owner.post(at, {"file": "rules/new.json", "do": "delete"})
+    assert list(stored(edited)["files"]) == ["steps/one.ts"]
+    assert owner.post(at, {"file": "rules/new.json", "do": "delete"}).status_code == 404
+    assert owner.get(owner.at("acme", "/console/processes/edited/edit?file=none.ts")).status_code == 404
+
+
+def test_a_process_begins_from_an_example(owner: Browser, acme: httpx.Client) -> None:
+    at = owner.at("acme", "/console/processes/-/new")
+    assert "A decision table" in owner.get(at).text
+    refused = owner.post(at, {"id": "Not A Slug", "name": "x", "template": "decision"})
+    assert refused.status_code == 422
+    assert 'value="Not A Slug"' in refused.text
+    assert owner.post(at, {"id": "begun", "name": "Begun", "template": "none"}).status_code == 404
+    assert "rules/shipping.json" in owner.post(at, {"id": "begun", "name": "Be: gun", "template": "decision"}).text
+    assert acme.get("/api/v1/processes/begun").json()["data"]["name"] == "Be: gun"
+    assert owner.post(at, {"id": "begun", "name": "Begun", "template": "decision"}).status_code == 409
+    acme.delete("/api/v1/processes/begun").raise_for_status()
+
+
+def test_a_viewer_does_not_write(signed_in: Callable[[str], Browser], edited: httpx.Client) -> None:
+    viewer = signed_in("viewer@acme.test")
+    assert viewer.get(viewer.at("acme", "/console/processes/edited/edit")).status_code == 403
+    assert "edited/edit" not in viewer.get(viewer.at("acme", "/console/processes/edited")).text
