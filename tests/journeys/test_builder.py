@@ -47,7 +47,7 @@ def write(page: Page, text: str) -> None:
 
 def save(page: Page) -> None:
     page.keyboard.press("Control+s")
-    expect(page.locator("[data-state]")).to_have_text("saved")
+    expect(page.locator("[data-said]")).to_have_text("saved")
 
 
 def test_a_process_is_written_published_run_and_mended(page: Page, workshop: QaTenant) -> None:

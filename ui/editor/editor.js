@@ -60,7 +60,7 @@ class DraftEditor {
     this.form = form;
     this.area = form.elements.text;
     this.file = form.elements.file.value;
-    this.state = form.querySelector("[data-state]");
+    this.state = form.querySelector("[data-said]");
     this.problems = document.querySelector("[data-problems]");
     this.saved = this.area.value;
     this.asking = null;
