@@ -6,6 +6,7 @@
 import secrets
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 
 from appliance.app import open_store
@@ -28,11 +29,16 @@ def main() -> None:
             db.close_database()
 
 
+def insert_all(numbers: range) -> None:
+    for number in numbers:
+        insert(number, TEXT_BYTES)
+
+
 def measure(folder: Path, config: Config) -> None:
     """Writers go on without a pause; the longest of their commits is the stall."""
     service.create_tenant("alpha", "Alpha")
     for start in range(0, ROWS, 1000):
-        db.write(lambda start=start: [insert(start + n, TEXT_BYTES) for n in range(1000)])
+        db.write(partial(insert_all, range(start, start + 1000)))
     waits: list[tuple[float, float]] = []
     stopping = threading.Event()
 
