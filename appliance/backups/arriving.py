@@ -17,7 +17,6 @@ from appliance.core.loading import insert_rows, references_later
 from appliance.core.scope import TenantScope
 from appliance.datapool import tables as entity_tables
 from appliance.monitor import audit
-from appliance.monitor.models import AuditChain, AuditEntry
 from appliance.tenants import people, service
 
 from .checking import check_contents, check_parts, check_rows, refuse_newer
@@ -162,7 +161,7 @@ def _write(
             for old, new in tables.items():
                 _insert(source, old, None, {}, into=new)
     _index_words(scope)
-    _rehash(scope)
+    audit.rename_chain(scope)
     strangers = tuple(each["login"] for each in manifest["people"] if not _add(scope, each))
     paused = settle(scope, resealing, active=request.active)
     audit.record(scope, "tenant.import", scope.tenant_id, {"from": told["id"], "made_at": manifest["made_at"]})
@@ -209,20 +208,6 @@ def _index_words(scope: TenantScope) -> None:
     if db.is_sqlite():
         words = f"SELECT id, words FROM {SEARCHED} WHERE tenant_id = ? AND words IS NOT NULL"  # noqa: S608
         db.execute(f"INSERT INTO {SEARCHED}_index (rowid, words) {words}", (scope.tenant_id,))
-
-
-def _rehash(scope: TenantScope) -> None:
-    """The audit trail's hashes bind the tenant's id: under another one they are made anew."""
-    before: str | None = None
-    for entry in scope.select(AuditEntry).order_by(AuditEntry.seq):
-        if before is None and audit.hash_of(entry) == entry.hash:
-            return  # its own id, or nothing to do
-        entry.previous_hash = entry.previous_hash if before is None else before
-        before = audit.hash_of(entry)
-        changed = scope.update(AuditEntry, previous_hash=entry.previous_hash, hash=before)
-        changed.where(AuditEntry.seq == entry.seq).execute()
-    if before is not None:
-        scope.update(AuditChain, last_hash=before).execute()
 
 
 def _add(scope: TenantScope, each: Mapping[str, Any]) -> bool:

@@ -111,6 +111,20 @@ def _matching(scope: TenantScope, wanted: AuditFilter) -> Any:
     return query
 
 
+def rename_chain(scope: TenantScope) -> None:
+    """Inside a write: hashes bind the tenant's id, so a trail that was made under another one gets them anew."""
+    before: str | None = None
+    for entry in scope.select(AuditEntry).order_by(AuditEntry.seq):
+        if before is None and hash_of(entry) == entry.hash:
+            return  # its own id, or nothing to do
+        entry.previous_hash = entry.previous_hash if before is None else before
+        before = hash_of(entry)
+        changed = scope.update(AuditEntry, previous_hash=entry.previous_hash, hash=before)
+        changed.where(AuditEntry.seq == entry.seq).execute()
+    if before is not None:
+        scope.update(AuditChain, last_hash=before).execute()
+
+
 def verify(scope: TenantScope) -> Verdict:
     """Recompute the whole chain of the tenant: nothing changed, nothing missing, nothing added."""
     with db.snapshot():
