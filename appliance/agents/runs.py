@@ -39,12 +39,16 @@ class StepOrigin:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a run is given: a text or JSON; `token` makes a repeated request answer the same run, `origin` is a step's."""
+    """What a run is given: a text or JSON; `token` makes a repeated request answer the same run, `origin` is a step's.
+
+    `tainted_by` names what of it comes from outside.
+    """
 
     input: Any
     version: int | None = None
     token: str = ""
     origin: "StepOrigin | None" = None
+    tainted_by: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,8 @@ class Run:
     origin: StepOrigin | None = None
 
 
-def insert_run(scope: TenantScope, agent_id: str, request: RunRequest, tainted_by: Sequence[str] = ()) -> tuple[Run, bool]:
+def insert_run(scope: TenantScope, agent_id: str, request: RunRequest) -> tuple[Run, bool]:
     """Inside a write: a new run, and whether it is new.  It acts within the scopes of this actor, never beyond them.
-
-    `tainted_by` are the sources from outside that have steered what it is given.
 
     NotFound, ValidationFailed; IdempotencyMismatch when the token was used with another input.
     """
@@ -95,9 +97,9 @@ def insert_run(scope: TenantScope, agent_id: str, request: RunRequest, tainted_b
     run_id = ids.new("run")
     scope.insert(
         AgentRunRow, id=run_id, agent_id=agent_id, version=version, status="queued", input=request.input, turns=0, tool_calls=0,
-        input_tokens=0, output_tokens=0, cost_nano=0, skills=[], tainted_by=list(tainted_by), idempotency=request.token or None,
-        created_at=now, active_ms=0, lease_until=0, fence=0, claims=0, cancel_requested=False, actor=scope.actor,
-        scopes=sorted(scope.scopes - NEVER_OF_AGENTS), request_id=scope.request_id,
+        input_tokens=0, output_tokens=0, cost_nano=0, skills=[], tainted_by=list(request.tainted_by),
+        idempotency=request.token or None, created_at=now, active_ms=0, lease_until=0, fence=0, claims=0, cancel_requested=False,
+        actor=scope.actor, scopes=sorted(scope.scopes - NEVER_OF_AGENTS), request_id=scope.request_id,
         **({} if origin is None else vars(origin)),
     )  # fmt: skip
     place = {} if origin is None else {"execution_id": origin.execution_id, "step": origin.step, "attempt": origin.attempt}

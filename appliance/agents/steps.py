@@ -52,7 +52,9 @@ class AgentSteps:
 
         def insert() -> str:
             sources = tainting.sources_of(scope, claim.execution_id)
-            run, is_new = runs.insert_run(scope, wanted.agent_id, RunRequest(wanted.input, origin=origin), sources)
+            if not wanted.is_trusted:
+                sources.append(f"process:{claim.process_id}")
+            run, is_new = runs.insert_run(scope, wanted.agent_id, RunRequest(wanted.input, origin=origin, tainted_by=sources))
             if is_new:
                 self._enqueue(scope.tenant_id, run.id)
             return run.id

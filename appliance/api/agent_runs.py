@@ -23,10 +23,14 @@ _ONE = "/agents/{agent_id}/runs/{run_id}"
 
 
 class StartRun(Body):
-    """What the agent is to do: a text, or an object that it is told as JSON."""
+    """What the agent is to do: a text, or an object that it is told as JSON.
+
+    `tainted_by` names what of it somebody else has written, such as `mail`: the run begins tainted.
+    """
 
     input: Annotated[str, Field(min_length=1)] | dict[str, Any]
     version: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    tainted_by: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=20)] = Field(default=[])
 
 
 class RunsQuery(ListQuery):
@@ -134,7 +138,8 @@ def start_run(call: Call, agent_id: str) -> Answer:
     With an Idempotency-Key a repeated request is the same run.
     """
     body: StartRun = call.body
-    run = call.services.agents.start_run(call.scope, agent_id, RunRequest(body.input, body.version, call.token))
+    request = RunRequest(body.input, body.version, call.token, tainted_by=body.tainted_by)
+    run = call.services.agents.start_run(call.scope, agent_id, request)
     view = run_view(run)
     return Answer(view, headers={"Location": view.links["self"]})
 

@@ -16,13 +16,17 @@ RUN = "agents.run"
 
 @dataclass(frozen=True)
 class WantedRun:
-    """A run that a step wants: of which agent, with what, and all that it may reach beside what the agent's definition says."""
+    """A run that a step wants: of which agent, with what, and all that it may reach beside what the agent's definition says.
+
+    `is_trusted`: its input is written in the definition, or the builder answers for it; any other may come from outside.
+    """
 
     agent_id: str
     input: Any
     run_key: RunKey
     step: str
     grants: Grants
+    is_trusted: bool = False
 
 
 @dataclass(frozen=True)

@@ -171,13 +171,17 @@ def read_process(reader: Reader, value: Any, pointer: str) -> Parsed:
 
 
 def read_agent(reader: Reader, value: Any, pointer: str) -> Parsed:
-    given = reader.mapping(value, pointer, ("use", "input", "timeout"), ("use",))
+    given = reader.mapping(value, pointer, ("use", "input", "trusted", "timeout"), ("use",))
+    trusted = given.get("trusted", False)
+    if not isinstance(trusted, bool):
+        reader.problem(f"{pointer}/trusted", "this must be true or false")
     entered = given.get("input", {})
     if not isinstance(entered, dict | str) or entered == "":
         reader.problem(f"{pointer}/input", "this must be an object, a text or an expression")
     templates = {"input": reader.template(entered, f"{pointer}/input")} if "input" in given else {}
     use = reader.slug(given["use"], f"{pointer}/use") if "use" in given else ""
-    return {"use": use, "timeout_ms": reader.duration(given.get("timeout"), f"{pointer}/timeout", least=1)}, templates
+    timeout_ms = reader.duration(given.get("timeout"), f"{pointer}/timeout", least=1)
+    return {"use": use, "trusted": trusted, "timeout_ms": timeout_ms}, templates
 
 
 def read_stop(reader: Reader, value: Any, pointer: str) -> Parsed:

@@ -112,8 +112,9 @@ def _process() -> Shape:
 def _agent() -> Shape:
     told = "What the run is to do: a text, or an object that it is told as JSON."
     given = {"type": ["object", "string"], "minLength": 1, "description": told}
+    trusted = {**FLAG, "description": "Nothing in the input comes from outside: the run does not begin tainted."}
     waits = {**optional(DURATION), "description": "How long the step waits for the run's end at most."}
-    return shape({"use": SLUG, "input": given, "timeout": waits}, ("use",))
+    return shape({"use": SLUG, "input": given, "trusted": trusted, "timeout": waits}, ("use",))
 
 
 def _wait() -> Shape:

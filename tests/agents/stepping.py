@@ -33,7 +33,7 @@ from tests.agents.world import World, open_world
 from tests.integrations.world import Ledger
 
 GRANTS = {"integrations": {"books": "*"}, "datapool": {"marks": ["read", "write"]}, "human": True}
-STEP = {"id": "triage", "agent": {"use": "clerk", "input": {"order": "= input.order"}}}
+STEP = {"id": "triage", "agent": {"use": "clerk", "trusted": True, "input": {"order": "= input.order"}}}
 GIVEN = {"order": "10248"}
 
 

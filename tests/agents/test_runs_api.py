@@ -64,7 +64,8 @@ def events(api: httpx.Client, path: str, last: str | None = None) -> list[tuple[
 def test_a_run_is_started_followed_and_read(running: Running, api: httpx.Client, server: ModelServer) -> None:
     server.turn = script(Call("query_entities", {"collection": "nowhere"}), "done")
     agent = make_agent(running, api, server, tools=["query_entities"])
-    started = api.post(f"/api/v1/agents/{agent}/runs", json={"input": {"order": 7}})
+    started = api.post(f"/api/v1/agents/{agent}/runs", json={"input": {"order": 7}, "tainted_by": ["mail"]})
+    assert started.json()["data"]["tainted_by"] == ["mail"]
     assert started.status_code == 202
     run_id = started.json()["data"]["run_id"]
     own = f"/api/v1/agents/{agent}/runs/{run_id}"

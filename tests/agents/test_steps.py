@@ -178,6 +178,25 @@ def test_what_the_run_has_read_taints_the_execution(stepping: Stepping) -> None:
     assert stepping.get(again).status == "succeeded", "an execution without such an agent is judged as ever"
 
 
+@pytest.mark.parametrize(
+    ("given", "sources"),
+    [
+        ({"input": "Mark it."}, []),
+        ({"input": {"n": "= execution.id"}}, ["process:PROCESS"]),
+        ({"input": "Mark {{ execution.id }}."}, ["process:PROCESS"]),
+        ({}, ["process:PROCESS"]),
+        ({"input": {"n": "= execution.id"}, "trusted": True}, []),
+    ],
+)
+def test_what_a_run_is_given_may_come_from_outside(stepping: Stepping, given: dict[str, Any], sources: list[str]) -> None:
+    stepping.world.make(says("done"))
+    execution_id = stepping.start({"id": "ask", "agent": {"use": "clerk", **given}})
+    row = stepping.finish(execution_id)
+    expected = [each.replace("PROCESS", row.process_id) for each in sources]
+    assert [run.tainted_by for run in stepping.runs(execution_id)] == [expected]
+    assert list(row.tainted_by or []) == expected
+
+
 def test_an_agent_behind_a_tainted_one_begins_tainted(stepping: Stepping) -> None:
     stepping.world.make(calls(book("look")), says("done"))
     execution_id = stepping.start(STEP, {"id": "second", "agent": {"use": "clerk", "input": "Go on."}})

@@ -17,7 +17,10 @@ def perform(tools: Tools, task: Task) -> Result:
     """Start the run in the commit that has the step wait: after a crash there are both or neither."""
     settings = task.step.settings
     given = task.filled.get("input", task.input)
-    prepared = tools.agents.prepare(task.claim, WantedRun(settings["use"], given, task.run_key, task.step.id, task.grants))
+    written = task.step.templates.get("input")
+    is_trusted = settings["trusted"] or (written is not None and not written.expressions)
+    wanted = WantedRun(settings["use"], given, task.run_key, task.step.id, task.grants, is_trusted)
+    prepared = tools.agents.prepare(task.claim, wanted)
     waits = asking.waits_of(tools, task, Grants())
     due_at = None if settings["timeout_ms"] is None else clock.now_ms() + settings["timeout_ms"]
 
