@@ -55,7 +55,7 @@ class LoadedView(View):
     is_trusted: bool
 
 
-class OriginView(View):
+class StepOriginView(View):
     """The step that started a run, and waits for it."""
 
     execution_id: str
@@ -82,7 +82,7 @@ class RunView(View):
     skills: list[LoadedView]
     tainted_by: list[str]
     started_by: str
-    origin: OriginView | None = None
+    origin: StepOriginView | None = None
     is_cancelling: bool
     created_at: str
     started_at: str | None = None
@@ -118,10 +118,10 @@ def run_view(run: Run) -> RunView:
     )  # fmt: skip
 
 
-def _origin(run: Run) -> OriginView | None:
+def _origin(run: Run) -> StepOriginView | None:
     if run.origin is None:
         return None
-    return OriginView(**{name: getattr(run.origin, name) for name in OriginView.model_fields})
+    return StepOriginView(**{name: getattr(run.origin, name) for name in StepOriginView.model_fields})
 
 
 def trace_view(entry: Entry) -> TraceView:

@@ -1,7 +1,10 @@
 """The page on which a draft is written: its definition and its files, with what is wrong beside them."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from appliance.core import ids, yaml12
@@ -27,10 +30,10 @@ class Written:
 
 @dataclass(frozen=True)
 class Sent:
-    """A text that came from a form; `digest` is that of the draft which it replaces."""
+    """A text that came from a form; `stamp` is that of the draft which it replaces."""
 
     text: str
-    digest: str
+    stamp: str
     problem: ApplianceError | None = None
 
 
@@ -75,12 +78,14 @@ def save_process(visit: Visit, process_id: str) -> Answer:
     asked = visit.asked
     path, text = _chosen(row, asked.field("file")), asked.field("text").replace("\r\n", "\n")
     wants_data, is_check = asked.field("as") == "data", asked.field("do") == "check"
-    digest = asked.field("digest") or row.draft_digest
+    stamp = asked.field("stamp") or versions.stamp_of(row)
     try:
         written = _written(row, path, text)
         if not is_check:
-            row, _ = versions.save_draft(visit.scope, process_id, written.draft, if_match=digest)
-            digest = row.draft_digest
+            row, _ = versions.save_draft(visit.scope, process_id, written.draft, if_stamp=stamp)
+            stamp = versions.stamp_of(row)
+            if wants_data:
+                return Data({"stamp": stamp})  # looking takes its time: the script asks for it next
         if asked.field("do") == "publish":
             request = PublishRequest(asked.field("message").strip(), row.published_version or 0)
             visit.services.processes.publish_process(visit.scope, process_id, request)
@@ -90,12 +95,12 @@ def save_process(visit: Visit, process_id: str) -> Answer:
         raise
     except ApplianceError as refusal:
         if wants_data:
-            return Data({"digest": digest, "problems": [], **_refusal(refusal, path)}, 200 if is_check else refusal.status)
-        return _editor(visit, row, path, Sent(text, digest, refusal))
+            return Data(_refusal(refusal, path), refusal.status)
+        return _editor(visit, row, path, Sent(text, stamp, refusal))
     if wants_data:
-        return Data({"digest": digest, "problems": [_told(each, written.lines) for each in problems[:MOST_SHOWN]]})
+        return Data({"problems": [_told(each, written.lines) for each in problems[:MOST_SHOWN]]})
     if is_check:
-        return _editor(visit, row, path, Sent(text, digest))
+        return _editor(visit, row, path, Sent(text, stamp))
     return Redirect(f"/console/processes/{process_id}/edit?file={path}")
 
 
@@ -114,11 +119,11 @@ def change_files(visit: Visit, process_id: str) -> Answer:
             raise AlreadyExists(f"there is a file {path} already; open it, or choose another name", pointer="/file")
         else:
             files[path] = ""
-        versions.save_draft(visit.scope, process_id, Draft(row.definition, files, row.source), if_match=row.draft_digest)
+        versions.save_draft(visit.scope, process_id, Draft(row.definition, files, row.source), if_stamp=versions.stamp_of(row))
     except NotFound:
         raise
     except ApplianceError as refusal:
-        return _editor(visit, row, DEFINITION, Sent(_text_of(row, DEFINITION), row.draft_digest, refusal))
+        return _editor(visit, row, DEFINITION, Sent(_text_of(row, DEFINITION), versions.stamp_of(row), refusal))
     return Redirect(f"/console/processes/{process_id}/edit?file={path}")
 
 
@@ -168,9 +173,16 @@ def _refusal(refusal: ApplianceError, path: str) -> dict[str, Any]:
     return {"problems": [found], "refusal": refusal.message}
 
 
+@cache
+def _script(path: Path) -> str:
+    """Its address changes with its content, as those of `asset` do; without it the page is a form."""
+    version = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else ""
+    return f"/static/editor/editor.js?v={version}"
+
+
 def _editor(visit: Visit, row: Process, path: str, sent: Sent | None = None) -> Page:
     """The page with what was sent, or with what is stored."""
-    sent = sent or Sent(_text_of(row, path), row.draft_digest)
+    sent = sent or Sent(_text_of(row, path), versions.stamp_of(row))
     problem = sent.problem
     try:
         written = _written(row, path, sent.text)
@@ -181,6 +193,7 @@ def _editor(visit: Visit, row: Process, path: str, sent: Sent | None = None) -> 
     values = {
         "process": row, "path": path, "text": sent.text, "paths": [DEFINITION, *sorted(row.files)], "problem": problem,
         "problems": problems, "language": LANGUAGES.get(path.rpartition(".")[2], ""), "definition": DEFINITION,
-        "digest": sent.digest,
+        "stamp": sent.stamp, "is_stored": sent.text == _text_of(row, path),
+        "editor": _script(visit.services.assets / "editor" / "editor.js"),
     }  # fmt: skip
     return Page("process_edit.html", values, problem.status if problem else 200)

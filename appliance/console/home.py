@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 AHEAD_MS, BACK_MS, NEW_MS = 30 * DAY_MS, 7 * DAY_MS, 14 * DAY_MS
 SHOWN = 5
-READ = 50
+READ, MOST_PAGES = 50, 10
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,14 @@ def _shown(title: str, url: str, items: list[Need]) -> Needs:
 
 
 def _approvals(visit: Visit) -> Needs:
-    found = approvals.list_approvals(visit.scope, ApprovalFilter("pending"), PageRequest(READ, sort="created_at")).items
+    found: list[Approval] = []
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        page_of = approvals.list_approvals(visit.scope, ApprovalFilter("pending"), PageRequest(READ, cursor, "created_at"))
+        found += page_of.items
+        cursor = page_of.next_cursor
+        if cursor is None:
+            break
     items = [
         Need(_title(each), each.request.reason, f"/console/approvals/{each.id}", "waiting", each.created_at)
         for each in found
@@ -155,5 +162,5 @@ def _first_steps(visit: Visit) -> list[Step]:
         issued = bool(keys.list_keys(scope, PageRequest(1)).items)
         steps.append(Step("Issue an API key", "A program starts processes with it.", "/console/keys/new", issued))
         several = len(people.list_members(scope)) > 1
-        steps.append(Step("Bring somebody in", "Who decides, who builds, who only reads.", "/console/about", several))
+        steps.append(Step("Bring somebody in", "Who decides, who builds, who only reads.", "/console/people", several))
     return steps if not all(step.is_done for step in steps) else []

@@ -33,7 +33,7 @@ MENU = (
         Section("monitor", "Monitor", "logs.read", "chart", "m"),
         Section("failures", "Failures", "logs.read", "failure", "f"),
         Section("logs", "Logs", "logs.read", "log", "l"),
-        Section("alerts", "Alerts", "logs.read", "bell", "r"),
+        Section("alerts", "Alerts", "logs.read", "bell", "n"),
     )),
     Group("Build", (
         Section("processes", "Processes", "processflow.read", "process", "p"),
@@ -47,10 +47,10 @@ MENU = (
     Group("Govern", (
         Section("policies", "Policies", "policies.read", "policy", "c"),
         Section("kill-switches", "Kill switches", "integrations.read", "switch", "x"),
-        Section("audit", "Audit", "logs.read", "audit", "r"),
+        Section("audit", "Audit", "logs.read", "audit", "y"),
     )),
     Group("Settings", (
-        Section("people", "People", "keys.read", "people", "m"),
+        Section("people", "People", "keys.read", "people", "u"),
         Section("keys", "API keys", "keys.read", "key", "k"),
         Section("about", "About", None, "about", "b"),
     )),

@@ -46,7 +46,7 @@ def show_monitor(visit: Visit) -> Answer:
     chosen = _range(visit)
     series = analytics.read_series(visit.scope, Window(chosen.since, chosen.until))
     groups = failures.list_failures(visit.scope, PageRequest(MAX_LIMIT)).items
-    recent = [group for group in groups if chosen.since <= group.last_seen < chosen.until][:MOST_ROWS]
+    recent = [group for group in groups if group.first_seen < chosen.until and group.last_seen >= chosen.since][:MOST_ROWS]
     values = {
         "chosen": chosen, "spans": SPANS, "series": series, "lines": _lines(series), "width": WIDTH, "height": HEIGHT,
         "queue": visit.services.processes.queue_state(visit.scope), "groups": recent,

@@ -58,6 +58,11 @@ class Draft:
         return hashlib.sha256(text.encode("utf8", "surrogatepass")).hexdigest()
 
 
+def stamp_of(row: Process) -> str:
+    """Identifies a draft as it is written: its comments count, too."""
+    return hashlib.sha256(f"{row.draft_digest}\0{row.source}".encode("utf8", "surrogatepass")).hexdigest()
+
+
 def check_draft(process_id: str, draft: Draft) -> None:
     """What must hold of a draft even while it is unfinished; ValidationFailed otherwise."""
     ids.check_slug(process_id, pointer="/definition/id")
@@ -72,11 +77,13 @@ def check_draft(process_id: str, draft: Draft) -> None:
 
 
 def save_draft(
-    scope: TenantScope, process_id: str, draft: Draft, *, create_only: bool = False, if_match: str | None = None
+    scope: TenantScope, process_id: str, draft: Draft, *, create_only: bool = False, if_match: str | None = None,
+    if_stamp: str | None = None,
 ) -> tuple[Process, bool]:
     """Create or replace the draft; answers the process and whether it is new.
 
-    AlreadyExists with `create_only`; VersionConflict when the stored draft's digest is not `if_match`.
+    AlreadyExists with `create_only`; VersionConflict when the stored draft's digest is not `if_match`, or what `stamp_of` says
+    of it is not `if_stamp`.
     """
     check_draft(process_id, draft)
     definition = {"id": process_id, **draft.definition}
@@ -91,7 +98,8 @@ def save_draft(
         found = scope.find(Process, id=process_id)
         if found is not None and create_only:
             raise AlreadyExists(f"there is a process {process_id!r} already; PUT replaces its draft", pointer="/id")
-        if if_match is not None and (found is None or found.draft_digest != if_match):
+        is_other = if_match is not None and (found is None or found.draft_digest != if_match)
+        if is_other or (if_stamp is not None and (found is None or stamp_of(found) != if_stamp)):
             raise VersionConflict("the draft is not the one you read; read it again and repeat your change")
         if found is None:
             scope.insert(Process, id=process_id, created_at=now, **values)

@@ -334,6 +334,8 @@ def close_other_sessions(scope: TenantScope, sealer: Sealer, user_id: str, token
 
     def close() -> int:
         ended = int(Session.delete().where((Session.user_id == user_id) & (Session.digest != this)).execute())
+        for forget in _on_password:  # WebApps ask again, too
+            forget(user_id)
         audit.record(scope, "session.end_others", user_id, {"ended": ended})
         return ended
 

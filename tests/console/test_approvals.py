@@ -112,7 +112,7 @@ def test_an_owner_decides_once(owner: Browser, ask: Ask, acme_things: Resources,
     assert "so\nbe it &lt;!&gt;" in page
     assert (kept(acme_things, asked).status, kept(acme_things, asked).comment) == (status, "so\nbe it <!>")
     assert "decided this already" in send(owner, asked, 409, verdict="approve")
-    assert "<form" not in show(owner, asked).partition('id="content"')[2]
+    assert "<form" not in show(owner, asked).partition('id="content"')[2].partition("</main>")[0]
 
 
 def test_a_choice_is_a_button(signed_in: SignedIn, ask: Ask, acme_things: Resources) -> None:
@@ -172,7 +172,7 @@ def test_who_may_not_decide_sees_why_and_no_form(signed_in: SignedIn, ask: Ask, 
     page = show(operator, asked)
     assert "Not yours to decide" in page
     assert "decided by an approver" in page
-    assert "<form" not in page.partition('id="content"')[2]
+    assert "<form" not in page.partition('id="content"')[2].partition("</main>")[0]
     assert "decided by an approver" in send(operator, asked, 403, verdict="approve").lower()
     assert kept(acme_things, asked).status == "pending"
 
@@ -242,7 +242,7 @@ def test_what_became_of_an_approved_action_is_told(owner: Browser, ask_action: A
     db.write(lambda: db.execute(f"UPDATE approval SET {change} WHERE id = ?", (asked,)))  # noqa: S608  our own words
     page = show(owner, asked)
     assert told in page
-    assert "<form" not in page.partition('id="content"')[2]
+    assert "<form" not in page.partition('id="content"')[2].partition("</main>")[0]
 
 
 def test_several_are_decided_from_the_list(owner: Browser, ask: Ask, ask_action: Ask, acme_things: Resources) -> None:
@@ -278,7 +278,7 @@ def test_what_is_over_says_so(owner: Browser, ask: Ask) -> None:
     for asked, text in ((late, "Nobody decided in time"), (ended, "The execution that asked has ended")):
         page = show(owner, asked)
         assert text in page
-        assert "<form" not in page.partition('id="content"')[2]
+        assert "<form" not in page.partition('id="content"')[2].partition("</main>")[0]
         assert send(owner, asked, 409, verdict="approve")
 
 

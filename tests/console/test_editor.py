@@ -1,5 +1,6 @@
 """The editor of drafts as a form: what is stored, what is refused, and what a script is told."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -26,16 +27,24 @@ def stored(acme: httpx.Client) -> dict[str, Any]:
     return data
 
 
-def send(browser: Browser, acme: httpx.Client, text: str, **form: str) -> httpx.Response:
+def stamp(browser: Browser) -> str:
+    """What the page names the stored draft by."""
+    found = re.search(r'name="stamp" value="(\w+)"', browser.get(browser.at("acme", "/console/processes/edited/edit")).text)
+    assert found
+    return found[1]
+
+
+def send(browser: Browser, text: str, **form: str) -> httpx.Response:
     """A file of the draft as the page sends it."""
-    fields = {"file": "process.yaml", "digest": stored(acme)["draft_digest"], "do": "save", "text": text, **form}
+    fields = {"file": "process.yaml", "stamp": stamp(browser), "do": "save", "text": text, **form}
     return browser.post(browser.at("acme", "/console/processes/edited/edit"), fields)
 
 
 def test_a_definition_keeps_its_comments(owner: Browser, edited: httpx.Client) -> None:
-    text = send(owner, edited, SOURCE.replace("Edited", "Edited twice")).text
+    text = send(owner, SOURCE.replace("Edited", "Edited twice")).text
     assert "# Why it is so" in text
     assert "No problems" in text
+    assert "data-unsaved" not in text
     assert stored(edited)["name"] == "Edited twice"
     edited.put(ADDRESS, json={"definition": stored(edited)["definition"], "files": {"steps/one.ts": GOOD}}).raise_for_status()
     assert "# Why it is so" not in owner.get(owner.at("acme", "/console/processes/edited/edit")).text
@@ -43,46 +52,53 @@ def test_a_definition_keeps_its_comments(owner: Browser, edited: httpx.Client) -
 
 def test_what_is_no_yaml_is_not_stored_and_not_lost(owner: Browser, edited: httpx.Client) -> None:
     before = stored(edited)["draft_digest"]
-    answer = send(owner, edited, "name: [open\nsteps: []\n")
+    answer = send(owner, "name: [open\nsteps: []\n")
     assert answer.status_code == 422
     assert "name: [open" in answer.text
     assert "process.yaml:2" in answer.text
     assert stored(edited)["draft_digest"] == before
-    assert send(owner, edited, "- a list\n").status_code == 422
-    assert send(owner, edited, "id: other\nsteps: []\n").status_code == 422
+    assert send(owner, "- a list\n").status_code == 422
+    assert send(owner, "id: other\nsteps: []\n").status_code == 422
     assert stored(edited)["draft_digest"] == before
 
 
 def test_a_check_stores_nothing_and_tells_where(owner: Browser, edited: httpx.Client) -> None:
     before = stored(edited)["draft_digest"]
     wrong = "\nexport default async function () { const n: number = 'x'; return n; }\n"
-    told = send(owner, edited, wrong, **{"file": "steps/one.ts", "do": "check", "as": "data"}).json()
+    told = send(owner, wrong, **{"file": "steps/one.ts", "do": "check", "as": "data"}).json()
     (found,) = told["problems"]
     assert (found["file"], found["line"], found["severity"]) == ("steps/one.ts", 2, "error")
     assert "not assignable" in found["message"]
-    unknown = send(owner, edited, SOURCE + "colour: red\n", **{"do": "check", "as": "data"}).json()
+    unknown = send(owner, SOURCE + "colour: red\n", **{"do": "check", "as": "data"}).json()
     assert [(each["file"], each["line"]) for each in unknown["problems"]] == [("process.yaml", 6)]
     assert stored(edited)["draft_digest"] == before
 
 
 def test_what_somebody_else_stored_is_not_overwritten(owner: Browser, edited: httpx.Client) -> None:
-    old = stored(edited)["draft_digest"]
-    saved = send(owner, edited, "export default () => 2;\n", **{"file": "steps/one.ts", "as": "data"}).json()
-    assert saved["digest"] == stored(edited)["draft_digest"] != old
-    answer = send(owner, edited, "export default () => 3;\n", digest=old, **{"file": "steps/one.ts", "as": "data"})
+    old = stamp(owner)
+    saved = send(owner, "export default () => 2;\n", **{"file": "steps/one.ts", "as": "data"}).json()
+    assert saved == {"stamp": stamp(owner)} != {"stamp": old}
+    answer = send(owner, "export default () => 3;\n", stamp=old, **{"file": "steps/one.ts", "as": "data"})
     assert answer.status_code == 412
     assert "read it again" in answer.json()["refusal"]
     assert stored(edited)["files"]["steps/one.ts"] == "export default () => 2;\n"
-    assert send(owner, edited, SOURCE, digest=old).status_code == 412
+    refused = send(owner, SOURCE, stamp=old)
+    assert refused.status_code == 412
+    assert "data-unsaved" in refused.text
+    before = stamp(owner)
+    assert send(owner, SOURCE, stamp=before).status_code == 200
+    again = stamp(owner)
+    assert send(owner, SOURCE.replace("Why", "How"), stamp=again).status_code == 200
+    assert send(owner, SOURCE, stamp=again).status_code == 412, "comments of somebody else are not overwritten either"
 
 
 def test_publishing_stores_first_and_is_refused_while_there_are_errors(owner: Browser, edited: httpx.Client) -> None:
-    answer = send(owner, edited, SOURCE + "output: = steps.none\n", do="publish", message="with an output")
+    answer = send(owner, SOURCE + "output: = steps.none\n", do="publish", message="with an output")
     assert answer.status_code == 422
     assert "process.yaml:6" in answer.text
     assert stored(edited)["definition"]["output"] == "= steps.none"
     assert "published_version" not in stored(edited)
-    send(owner, edited, SOURCE + "output: = steps.one\n", do="publish", message="with an output")
+    send(owner, SOURCE + "output: = steps.one\n", do="publish", message="with an output")
     (version,) = edited.get(f"{ADDRESS}/versions").json()["data"]
     assert version["message"] == "with an output"
     edited.delete(ADDRESS).raise_for_status()

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from appliance.testing.kit import Gos
 from appliance.testing.pages import flaws_of
@@ -64,6 +64,8 @@ def test_a_process_is_written_published_run_and_mended(page: Page, workshop: QaT
     expect(problems.get_by_role("link")).to_have_text("steps/total.ts:3")
     assert flaws_of(page) == []
     write(page, CODE.replace("LIMIT", "100"))
+    page.keyboard.type("// get? a/b")
+    expect(page.get_by_test_id("save-draft")).to_be_visible()
     expect(page.get_by_role("heading", name="No problems")).to_be_visible()
     save(page)
     page.locator("summary", has_text="Publish").click()
@@ -95,6 +97,32 @@ def test_the_definition_is_completed_from_its_schema(page: Page, workshop: QaTen
     page.get_by_role("option", name="true").click()
     save(page)
     assert workshop.ask("GET", "/processes/short")["definition"]["steps"][0]["continue_on_error"] is True
+
+
+def test_a_save_is_never_taken_back(page: Page, workshop: QaTenant) -> None:
+    workshop.ask("PUT", "/processes/quick", {"id": "quick", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]})
+    page.goto(workshop.url("/console/processes/quick/edit"))
+    held: list[Route] = []
+    is_holding = [True]
+
+    def hold(route: Route) -> None:
+        if is_holding[0] and "do=save" in (route.request.post_data or ""):
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/processes/quick/edit", hold)
+    write(page, "id: quick\nname: First\nsteps: [{id: one, rule: {expression: = 1}}]\n")
+    page.keyboard.press("Control+s")
+    page.keyboard.type("# and more")
+    expect(page.get_by_role("heading", name="No problems")).to_be_visible()
+    page.keyboard.press("Control+s")
+    is_holding[0] = False
+    for route in held:
+        route.continue_()
+    expect(page.locator("[data-said]")).to_have_text("saved")
+    page.reload()
+    expect(page.locator(".cm-content")).to_contain_text("# and more")
 
 
 def test_without_scripts_it_is_a_form(gos_page_as: Callable[..., Page], page: Page, workshop: QaTenant) -> None:

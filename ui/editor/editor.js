@@ -62,8 +62,9 @@ class DraftEditor {
     this.file = form.elements.file.value;
     this.state = form.querySelector("[data-said]");
     this.problems = document.querySelector("[data-problems]");
-    this.saved = this.area.value;
-    this.asking = null;
+    this.saved = "unsaved" in form.dataset ? null : this.area.value;
+    this.asking = null; // a check under way, which another takes the place of
+    this.saving = Promise.resolve(); // saves go one after the other and are never taken back
     const host = document.createElement("div");
     host.className = "code-host";
     this.area.after(host);
@@ -76,12 +77,13 @@ class DraftEditor {
     form.addEventListener("formdata", (event) => event.formData.set("text", this.text));
     window.addEventListener("beforeunload", (event) => { if (this.isChanged && !this.isLeaving) event.preventDefault(); });
     this.problems.addEventListener("click", (event) => this.jump(event));
-    document.querySelector("button[form=draft][value=save]").addEventListener("click", (event) => { event.preventDefault(); this.send("save"); });
-    this.problems.querySelector("button[value=check]").addEventListener("click", (event) => { event.preventDefault(); this.send("check"); });
+    document.querySelector("button[form=draft][value=save]").addEventListener("click", (event) => { event.preventDefault(); this.save(); });
+    this.problems.querySelector("button[value=check]").addEventListener("click", (event) => { event.preventDefault(); this.check(); });
     document.addEventListener("keydown", (event) => {
-      if ((event.ctrlKey || event.metaKey) && event.key === "s") { event.preventDefault(); this.send("save"); }
+      if ((event.ctrlKey || event.metaKey) && event.key === "s") { event.preventDefault(); this.save(); }
     });
     this.show(this.given());
+    if (this.isChanged) this.say("not saved");
     const line = Number(new URLSearchParams(location.hash.slice(1)).get("line"));
     if (line) this.go(line);
   }
@@ -119,32 +121,58 @@ class DraftEditor {
   changed() {
     this.say(this.isChanged ? "not saved" : "");
     clearTimeout(this.due);
-    this.due = setTimeout(() => this.send("check"), CHECK_AFTER);
+    this.due = setTimeout(() => this.check(), CHECK_AFTER);
   }
 
   say(text) { this.state.textContent = text; }
 
-  async send(act) {
+  // What the appliance says to the text as it stands.
+  async ask(act, signal) {
+    const text = this.text;
+    const body = new URLSearchParams({ file: this.file, text, stamp: this.form.elements.stamp.value, do: act, as: "data" });
+    const answer = await fetch(this.form.action, { method: "POST", body, signal, redirect: "error" });
+    if (!answer.headers.get("Content-Type")?.startsWith("application/json")) throw new Error(`status ${answer.status}`);
+    return { text, ok: answer.ok, told: await answer.json() };
+  }
+
+  save() {
     clearTimeout(this.due);
     this.asking?.abort();
-    const asking = this.asking = new AbortController();
-    const text = this.text;
-    if (act === "check") this.say(this.isChanged ? "not saved, checking…" : "checking…");
-    const body = new URLSearchParams({ file: this.file, text, digest: this.form.elements.digest.value, do: act, as: "data" });
+    this.saving = this.saving.then(() => this.store());
+  }
+
+  async store() {
+    this.say("saving…");
     try {
-      const answer = await fetch(this.form.action, { method: "POST", body, signal: asking.signal, redirect: "error" });
-      if (!answer.headers.get("Content-Type")?.startsWith("application/json")) throw new Error(`status ${answer.status}`);
-      const told = await answer.json();
-      this.show(told.problems);
-      if (act === "save" && answer.ok) {
-        this.form.elements.digest.value = told.digest;
-        this.saved = text;
-      }
-      const fresh = this.isChanged ? "not saved" : act === "save" ? "saved" : "";
-      this.say(told.refusal && act === "save" ? told.refusal : fresh);
-    } catch (error) {
-      if (error.name !== "AbortError") this.say(act === "save" ? "not saved: the appliance did not answer; try again, or reload to sign in" : "not checked");
+      const { text, ok, told } = await this.ask("save");
+      if (told.stamp) this.form.elements.stamp.value = told.stamp;
+      if (ok) this.saved = text;
+      if (told.problems?.length) this.show(told.problems);
+      this.say(told.refusal ?? (this.isChanged ? "not saved" : "saved"));
+      if (ok) this.check();
+    } catch {
+      this.say("not saved: the appliance did not answer; try again, or reload to sign in");
     }
+  }
+
+  async check() {
+    clearTimeout(this.due);
+    this.asking?.abort();
+    this.asking = new AbortController();
+    this.problems.ariaBusy = "true";
+    try {
+      const { told } = await this.ask("check", this.asking.signal);
+      if (told.problems) this.show(told.problems);
+      else if (told.refusal) this.doubt(told.refusal);
+      this.problems.ariaBusy = "false";
+    } catch (error) {
+      if (error.name !== "AbortError") this.doubt("the appliance did not answer");
+    }
+  }
+
+  // Nothing was looked at: what is shown is of an earlier text.
+  doubt(why) {
+    this.problems.querySelector("h2").textContent = `Not checked: ${why}`;
   }
 
   show(problems) {

@@ -97,7 +97,8 @@ class Alerts:
         """Change, silence, enable or disable an alert.  One that fires and is disabled, or given another condition, is
         resolved.  NotFound, and the errors of `create_alert`."""
         old = self.get_alert(scope, alert_id)
-        self._check(scope, _changed(old, change))
+        if _says_more(change):  # what is only silenced or switched off may name what is gone
+            self._check(scope, _changed(old, change))
         now = clock.now_ms()
 
         def update() -> AlertRow:
@@ -163,6 +164,11 @@ class Alerts:
 def purge(before_ms: int) -> int:
     """Delete every tenant's turns of alerts from before `before_ms`; answers how many."""
     return delete_older("alert_event", "id", "at", before_ms)
+
+
+def _says_more(change: Change) -> bool:
+    given = (change.name, change.condition, change.actions, change.for_ms, change.repeat_ms)
+    return bool(change.enabled) or any(each is not None for each in given)
 
 
 def _changed(row: AlertRow, change: Change) -> Spec:

@@ -1,6 +1,5 @@
 """The editor of drafts as one file for the browser, made of `ui/editor` and the packages that it names."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -36,7 +35,7 @@ def bundle(modules: Path, out: Path) -> list[str]:
         str(programs[0]), str(ui_folder() / "editor" / "editor.js"), "--bundle", "--minify", "--format=esm", "--target=es2022",
         "--legal-comments=none", "--log-level=error", f"--outfile={out / FILE}",
     ]  # fmt: skip
-    done = subprocess.run(command, env=os.environ | {"NODE_PATH": str(modules)}, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(command, env={"NODE_PATH": str(modules)}, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         raise BundleFailed(f"the editor could not be bundled: {done.stderr.strip()[-600:]}")
     return [FILE]

@@ -176,7 +176,8 @@ document.addEventListener("keydown", (event) => {
       open.querySelector("summary").focus();
     }
   }
-  const isTyping = event.target.closest("input:not([type=checkbox], [type=radio]), textarea, select, dialog");
+  const [at] = event.composedPath(); // inside the editor, which has a tree of its own
+  const isTyping = at.isContentEditable || at.closest?.("input:not([type=checkbox], [type=radio]), textarea, select, dialog");
   if (!isTyping && !event.ctrlKey && !event.metaKey && !event.altKey && localStorage.getItem("keys") !== "off") onLetter(event);
 });
 
