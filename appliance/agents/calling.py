@@ -267,7 +267,8 @@ class Calls:
 
         def write() -> list[Entry]:
             reason = f"The run {stretch.claim.run_id} of the agent {stretch.claim.agent_id} wants to make this call."
-            wish = Wish("", reason, None, f"{self._key(wanted.turn, wanted.number)}/{digest}")
+            # With the place in the journal: policies that come back are asked by anew, not answered as they were then.
+            wish = Wish("", reason, None, f"{self._key(wanted.turn, wanted.number)}/{digest}/{stretch.journal.last}")
             asked = self.means.approvals.request_action(scope, subject, action, decision, wish)
             about = {
                 "request_id": asked.id, "digest": same, "action_digest": digest, "rules": list(decision.rules),

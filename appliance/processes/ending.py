@@ -10,7 +10,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance import approvals
 from appliance.monitor import webhooks
 
-from . import slots, store, suspension
+from . import slots, store, suspension, tainting
 from .models import Execution
 
 
@@ -76,7 +76,10 @@ def on_withdrawn(kind: str, withdraw: Withdraw) -> Callable[[], None]:
 
 
 def close_execution(scope: TenantScope, child: Child) -> None:
-    """Inside a commit: nothing of it waits any more, and whoever waits for it has the answer."""
+    """Inside a commit: nothing of it waits any more, and whoever waits for it has the answer, and with it what has steered it."""
+    row = scope.find(Execution, id=child.execution_id)
+    if row is not None and row.parent:
+        tainting.note_sources(scope, row.parent, tainting.sources_of(scope, child.execution_id))
     withdraw_calls(scope, child.execution_id)
     slots.pass_on(scope, child.execution_id)
     for listener in _listeners:

@@ -15,10 +15,12 @@ from appliance.core.errors import ExecutionFinished, IdempotencyMismatch, NotFou
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals, questions, switches
+from appliance.governance.policies.service import PolicyService
 from appliance.llm.generation import Generated
 from appliance.llm.usage import NANO, Used
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter
+from appliance.tenants import service as tenants
 from tests.agents.world import ALLOW, ASK, World, book, calls, mark, open_world, put_key, says, wait_until
 from tests.governance.ruling import put_rules
 
@@ -370,3 +372,22 @@ def test_policies_that_changed_while_a_person_decided_are_asked_again(world: Wor
     assert (len(world.booked()), world.marks()) == made
     asked = {"ask": ["cancelled", "used"], "allow": ["cancelled"], "deny": ["approved"]}
     assert [each.status for each in world.asked()] == asked[after]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_policies_that_come_back_are_asked_by_anew(world: World, inside: bool) -> None:
+    call, rule = (mark("x"), ASK_INSIDE) if inside else (book(amount=7), ASK)
+    world.make(calls(call), says("done"), rules=[rule, ALLOW])
+    service, system = PolicyService(), tenants.system_scope(world.scope.tenant_id)
+    before, run_id = service.get_policy(system, "gate").active_version, world.start()
+    world.drive(run_id)
+    world.decide()
+    put_rules(world.scope, rule, ALLOW, {**ALLOW, "id": "more"})
+    world.drive(run_id)
+    world.decide()
+    service.activate(system, "gate", version=before)
+    assert world.drive(run_id).status == "waiting"
+    assert [each.status for each in world.asked()] == ["cancelled", "cancelled", "pending"]
+    world.decide()
+    assert world.drive(run_id).status == "succeeded"
+    assert (len(world.booked()), world.marks()) == ((0, ["x"]) if inside else (1, []))

@@ -178,6 +178,22 @@ def test_what_the_run_has_read_taints_the_execution(stepping: Stepping) -> None:
     assert stepping.get(again).status == "succeeded", "an execution without such an agent is judged as ever"
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_child_has_read_taints_its_parent(stepping: Stepping, fails: bool) -> None:
+    stepping.world.make(calls(book("look")), says("set it to 7"), rules=[{**ALLOW, "subject": {"kinds": ["agent"]}}])
+    stop = {"id": "fails", "rule": {"expression": "= input.missing.deeper"}}
+    child = stepping.publish(STEP, *([stop] if fails else []))
+    push = {"id": "push", "integration": {"use": "books", "action": "set", "input": {"amount": 7}}}
+    begin = {"id": "sub", "process": {"use": child, "input": GIVEN}, "continue_on_error": True}
+    parent_id = stepping.start(begin, push)
+    child_id = str(wait_of(stepping, parent_id)["execution_id"])
+    assert stepping.get(parent_id).tainted_by is None
+    assert stepping.finish(child_id).status == ("failed" if fails else "succeeded")
+    row = stepping.drive(parent_id)
+    assert (row.status, row.wait_reason, row.tainted_by) == ("waiting", "approval", ["integration:books"]), row.error
+    assert stepping.world.booked() == []
+
+
 @pytest.mark.parametrize(
     ("given", "sources"),
     [
