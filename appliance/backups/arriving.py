@@ -27,6 +27,7 @@ from .making import CONTENTS
 from .parts import MANIFEST, Opened, Part, keep_part, parts_of, read_manifest, read_small
 from .problems import BackupInvalid, full_disks
 from .settling import Resealing, settle
+from .shapes import SHA256, check_shape
 from .snapshots import opened_snapshot, schema_number
 
 Names = Mapping[str, str]
@@ -89,6 +90,7 @@ def _unpack(request: ImportRequest, folder: Path) -> dict[str, Any]:
         arrived = {TENANT_DATABASE: keep_part(first, folder / TENANT_DATABASE)}
         with opened_snapshot(folder / TENANT_DATABASE) as file:
             refuse_newer(file)
+            check_shape(file)
             for part in parts:
                 if part.name == MANIFEST and manifest is None:
                     manifest = read_manifest(read_small(part))
@@ -106,6 +108,8 @@ def _unpack(request: ImportRequest, folder: Path) -> dict[str, Any]:
 
 def _keep_content(file: sqlite3.Connection, part: Opened, folder: Path) -> int:
     row = file.execute("SELECT sha256, size FROM blob WHERE place = ?", (part.name.removeprefix(CONTENTS),)).fetchone()
+    if row is not None and not SHA256.fullmatch(str(row[0])):  # it becomes the name of a file
+        raise BackupInvalid("the export names contents as we do not; do not use this file")
     found = Part("", 0, "") if row is None else keep_part(part, folder / "contents" / str(row[0]))
     if row is None or (found.sha256, found.size) != tuple(row):
         raise BackupInvalid(f"a content in the export is not what it was ({part.name}); use another copy of it")
@@ -120,18 +124,22 @@ def _modernise(path: Path) -> None:
 
 
 def _put_contents(places: Places, database: Path, folder: Path, tenant_id: str) -> dict[str, str]:
-    """Bytes come before their rows; what no row leads to in the end is collected.  Answers places by SHA-256."""
+    """Bytes come before their rows; what no row leads to in the end is collected.
+
+    Answers new places by old ones, also where there are no bytes: never is a place believed that the file names.
+    """
     lie_at = {}
     with opened_snapshot(database) as file:
-        for (sha256,) in file.execute("SELECT sha256 FROM blob").fetchall():
-            path = folder / sha256
+        for sha256, place in file.execute("SELECT sha256, place FROM blob").fetchall():
+            if not SHA256.fullmatch(sha256):
+                raise BackupInvalid("the export names contents as we do not; do not use this file")
+            path, lie_at[place] = folder / sha256, f"{tenant_id}/{sha256[:2]}/{sha256}.{secrets.token_hex(6)}"
             if path.is_file():
-                lie_at[sha256] = f"{tenant_id}/{sha256[:2]}/{sha256}.{secrets.token_hex(6)}"
                 receiver = places.receiver()
                 with path.open("rb") as source:
                     for piece in iter(partial(source.read, 1 << 20), b""):
                         receiver.write(piece)
-                places.adopt(receiver.finish().path, lie_at[sha256])
+                places.adopt(receiver.finish().path, lie_at[place])
     return lie_at
 
 
@@ -178,7 +186,7 @@ def _changes(table: str, tenant_id: str, tables: Names, lie_at: Names) -> dict[s
         changes |= {"table_name": lambda old: tables[old], "stamp": lambda _: secrets.token_hex(8)}
     if table == "blob":
         changes |= {
-            "place": lambda old: lie_at.get(old.rsplit("/", 1)[1].split(".")[0], old),
+            "place": lambda old: lie_at[old],
             "touched_at": lambda _: clock.now_ms(),
         }
     return changes

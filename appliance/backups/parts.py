@@ -9,6 +9,7 @@ import io
 import json
 import os
 import secrets
+import shutil
 import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO, cast
 
 import zstandard
 
-from appliance.core.errors import AlreadyExists
+from appliance.core.errors import AlreadyExists, StorageFull
 
 from .envelope import MAGIC, OpeningReader, SealingWriter
 from .problems import BackupInvalid, full_disks
@@ -26,6 +27,8 @@ from .problems import BackupInvalid, full_disks
 MANIFEST = "manifest.json"
 MOST_MANIFEST = 64 << 20
 PIECE = 1 << 20
+_AHEAD = 4 * PIECE  # what is read of a file besides its parts: headers, and what the reader takes in advance
+_SPARE = 64 << 20  # of the disk, for whoever else writes to it
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
@@ -177,20 +180,36 @@ def parts_of(path: Path, passphrase: str | None) -> Iterator[Iterator[Opened]]:
         try:
             with (
                 zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=False) as packed,
-                tarfile.open(fileobj=cast(BinaryIO, packed), mode="r|", bufsize=PIECE) as tar,
+                tarfile.open(fileobj=cast(BinaryIO, bounded := _Bounded(packed)), mode="r|", bufsize=PIECE) as tar,
             ):
-                yield _members(tar, packed)
+                yield _members(tar, bounded)
         except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
             raise BackupInvalid(f"{path} is damaged or incomplete; use another copy of it") from error
 
 
-def _members(tar: tarfile.TarFile, packed: Any) -> Iterator[Opened]:
+class _Bounded:
+    """A stream that is not read beyond what was allowed: a header says itself how much memory it wants."""
+
+    def __init__(self, source: Any) -> None:
+        self._source, self.left = source, _AHEAD
+
+    def read(self, size: int) -> bytes:
+        piece: bytes = self._source.read(size)
+        self.left -= len(piece)
+        if self.left < 0:
+            raise BackupInvalid("the file holds a header larger than any that we write; do not use this file")
+        return piece
+
+
+def _members(tar: tarfile.TarFile, packed: _Bounded) -> Iterator[Opened]:
     while (about := tar.next()) is not None:
         tar.members.clear()  # type: ignore[attr-defined]  # it would remember every part
         name = PurePosixPath(about.name)
-        if not about.isreg() or name.is_absolute() or ".." in name.parts or str(name) != about.name:
+        if not about.isreg() or about.issparse() or name.is_absolute() or ".." in name.parts or str(name) != about.name:
             raise BackupInvalid(f"the part {about.name[:80]!r} of the file is none that we write; do not use this file")
+        packed.left = about.size + _AHEAD
         yield Opened(about.name, about.size, _pieces_of(tar, about))
+        packed.left = _AHEAD
     while packed.read(PIECE):  # to the end: there is the checksum
         continue
 
@@ -219,6 +238,10 @@ def keep_part(part: Opened, target: Path) -> Part:
     """Write a part to a new file that only the owner reads; answers what arrived."""
     digest = hashlib.sha256()
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if part.size > shutil.disk_usage(target.parent).free - _SPARE:
+        raise StorageFull(
+            f"the part {part.name[:80]} of {part.size >> 20} MiB does not fit on the disk; free space. Nothing changed"
+        )
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         for piece in part.pieces:

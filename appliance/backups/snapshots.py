@@ -68,7 +68,7 @@ def schema_number(file: sqlite3.Connection) -> int:
     """The last migration of the file; ConfigInvalid when it has none."""
     if not file.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
         raise ConfigInvalid("the database has no schema yet; begin with `gos init`")
-    return int(file.execute("SELECT max(number) FROM migration").fetchone()[0])
+    return int(file.execute("SELECT coalesce(max(number), 0) FROM migration").fetchone()[0])
 
 
 def check_whole(file: sqlite3.Connection) -> None:
