@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,16 +37,27 @@ FINDINGS = """async (rules) => {
 
 @dataclass
 class Look:
-    """A page of a browser without a cache, and what one visit transferred."""
+    """A page of a browser without a cache, and what one visit transferred, the editor's script left out."""
 
     page: Page
     session: CDPSession
     sizes: list[int] = field(default_factory=list)
+    editors: set[str] = field(default_factory=set)
     expected: list[str] = field(default_factory=list)
 
     def open(self, url: str) -> Any:
         self.sizes.clear()
         return self.page.goto(url)
+
+
+def note_editor(look: Look, told: Any) -> None:
+    if "/static/editor/" in told["request"]["url"]:
+        look.editors.add(told["requestId"])
+
+
+def note_size(look: Look, told: Any) -> None:
+    if told["requestId"] not in look.editors:
+        look.sizes.append(told["encodedDataLength"])
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +78,8 @@ def looks(gos_browser: Browser, running: Running, house: Furnished) -> Iterator[
             look = found[is_signed_in] = Look(page, context.new_cdp_session(page))
             look.session.send("Network.enable")
             look.session.send("Network.setCacheDisabled", {"cacheDisabled": True})
-            look.session.on("Network.loadingFinished", lambda told, sizes=look.sizes: sizes.append(told["encodedDataLength"]))
+            look.session.on("Network.requestWillBeSent", partial(note_editor, look))
+            look.session.on("Network.loadingFinished", partial(note_size, look))
         yield found
         stranger.close()
     assert [trouble for watch in watches for trouble in watch.troubles if trouble not in found[True].expected] == []

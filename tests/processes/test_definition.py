@@ -52,11 +52,6 @@ def test_every_problem_is_told_at_once() -> None:
     assert "/steps/1" in found["/steps/2/id"], "a duplicate says where the first one is"
 
 
-@pytest.mark.parametrize("kind", ["agent"])
-def test_kinds_of_later_releases_are_refused_by_name(kind: str) -> None:
-    assert of_step({"id": "x", kind: {}}) == {f"/steps/0/{kind}": f"'{kind}' is not offered by this release"}
-
-
 @pytest.mark.parametrize(
     ("concurrency", "pointer"),
     [

@@ -50,7 +50,7 @@ const colours = HighlightStyle.define([
   { tag: [tags.propertyName, tags.attributeName, tags.definition(tags.propertyName)], color: "var(--busy)" },
   { tag: [tags.string, tags.special(tags.string), tags.regexp], color: "var(--good)" },
   { tag: [tags.number, tags.bool, tags.null, tags.atom], color: "var(--wait)" },
-  { tag: [tags.comment, tags.meta], color: "var(--faint)", fontStyle: "italic" },
+  { tag: [tags.comment, tags.meta], color: "var(--muted)", fontStyle: "italic" },
   { tag: [tags.typeName, tags.className], color: "var(--busy)" },
   { tag: tags.invalid, color: "var(--bad)" },
 ]);
@@ -100,7 +100,7 @@ class DraftEditor {
       EditorState.tabSize.of(2), look, syntaxHighlighting(colours), language ? language() : [],
       autocompletion(schema ? { override: [completeBySchema(schema)] } : {}),
       keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap, indentWithTab]),
-      EditorView.contentAttributes.of({ "aria-label": this.file, "aria-multiline": "true", spellcheck: "false" }),
+      EditorView.contentAttributes.of({ "aria-label": this.file, "aria-multiline": "true", spellcheck: "false", tabindex: "0" }),
       EditorView.updateListener.of((update) => { if (update.docChanged) this.changed(); }),
     ];
   }

@@ -1,5 +1,6 @@
 """The editor of drafts as one file for the browser, made of `ui/editor` and the packages that it names."""
 
+import gzip
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from . import digest
 
 BUNDLER = "esbuild"
 FILE = "assets/editor/editor.js"
+PACKED = f"{FILE}.gz"
 PACKAGES = (
     *(f"@codemirror/{name}" for name in ("autocomplete", "commands", "lang-javascript", "lang-json", "lang-php", "lang-yaml")),
     *(f"@codemirror/{name}" for name in ("language", "lint", "search", "state", "view")),
@@ -38,4 +40,5 @@ def bundle(modules: Path, out: Path) -> list[str]:
     done = subprocess.run(command, env={"NODE_PATH": str(modules)}, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         raise BundleFailed(f"the editor could not be bundled: {done.stderr.strip()[-600:]}")
-    return [FILE]
+    (out / PACKED).write_bytes(gzip.compress((out / FILE).read_bytes(), 9, mtime=0))
+    return [FILE, PACKED]
