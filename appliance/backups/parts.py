@@ -122,13 +122,13 @@ def new_file(path: Path, passphrase: str | None) -> Iterator[PartsWriter]:
                 sealing.finish()
             file.flush()
             os.fsync(file.fileno())
-        _name(draft, path)
+        name_file(draft, path)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def _name(draft: Path, path: Path) -> None:
-    """Give the file its name, unless another has come by it meanwhile."""
+def name_file(draft: Path, path: Path) -> None:
+    """Give the file its name durably, unless another has come by it meanwhile; the draft may keep its own too."""
     try:
         os.link(draft, path)
     except FileExistsError as error:

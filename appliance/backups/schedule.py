@@ -19,13 +19,14 @@ from appliance.core.periodic import Periodic
 
 from .checking import verify_backup
 from .making import Backup, make_backup
+from .parts import name_file
 from .problems import Stopped
 
 log = logging.getLogger(__name__)
 AGAIN_MS = 10 * 60_000  # after one that failed
 _NAME = re.compile(r"gos-(\d{8}T\d{6})Z\.gosb")
 _STATE, _LOCK = "backup.json", "backup.lock"
-_LEFT_OVER = (".gos-backup-*", ".gos-verify-*", ".gos-*.partial")
+_LEFT_OVER = (".gos-backup-*", ".gos-verify-*", ".gos-*.partial", "gos-*.partial")
 
 
 @dataclass(frozen=True)
@@ -93,23 +94,38 @@ class Schedule:
         stamp = clock.rfc3339(now)[:19].replace("-", "").replace(":", "")
         path = folder / f"gos-{stamp}Z.gosb"
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _tidy(folder)
-            passphrase = self._config.backup.passphrase or None
-            made = make_backup(self._config, self._places, path, passphrase, lambda: self._stopping)
-            verify_backup(path, passphrase, folder)
-            problem = _damage(made)
+            made = self._make_whole(path)
         except Stopped:
             raise
-        except (ApplianceError, OSError) as error:
-            reason = (
-                error.message if isinstance(error, ApplianceError) else f"{error.filename or folder}: {error.strerror or error}"
-            )
-            log.error("the backup failed", extra={"fields": {"path": str(path), "reason": reason}})  # noqa: TRY400  # it is no bug
+        except Exception as error:  # whatever it is, `gos doctor` must tell of it
+            reason = _reason(error, folder)
+            log.exception("the backup failed", extra={"fields": {"path": str(path), "reason": reason}})
             return Outcome(now, str(path), 0, 0, 0, bool(self._config.backup.passphrase), reason)
-        _forget_old(folder, self._config.backup.keep)
+        problem = _damage(made) or _forget_old(folder, self._config.backup.keep)
         log.info("backed up", extra={"fields": {"path": str(path), "bytes": made.size}})
         return Outcome(now, str(path), made.size, made.rows, made.contents, made.encrypted, problem)
+
+    def _make_whole(self, path: Path) -> Backup:
+        """Only what was read again and found whole gets the name that counts as a backup."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _tidy(path.parent)
+        passphrase = self._config.backup.passphrase or None
+        draft = path.with_name(f"{path.name}.partial")
+        try:
+            made = make_backup(self._config, self._places, draft, passphrase, lambda: self._stopping)
+            verify_backup(draft, passphrase, path.parent)
+            name_file(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+        return made
+
+
+def _reason(error: Exception, folder: Path) -> str:
+    if isinstance(error, ApplianceError):
+        return error.message
+    if isinstance(error, OSError):
+        return f"{error.filename or folder}: {error.strerror or error}"
+    return f"{type(error).__name__}: {error}"
 
 
 def _damage(made: Backup) -> str | None:
@@ -164,11 +180,16 @@ def list_kept(config: Config) -> list[Kept]:
     return sorted(found, key=lambda kept: kept.made_at, reverse=True)
 
 
-def _forget_old(folder: Path, keep: int) -> None:
-    """Delete all but the newest ones; only called when a new one is whole."""
-    names = sorted((path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
-    for name in names[keep:]:
-        (folder / name).unlink(missing_ok=True)
+def _forget_old(folder: Path, keep: int) -> str | None:
+    """Delete all but the newest ones; only called when a new one lacks nothing that the others may hold.  Answers what failed."""
+    try:
+        names = sorted((path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
+        for name in names[keep:]:
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        log.exception("old backups could not be deleted")
+        return f"it is whole, but old ones could not be deleted: {_reason(error, folder)}"
+    return None
 
 
 def last_outcome(config: Config) -> Outcome | None:

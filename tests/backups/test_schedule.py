@@ -1,6 +1,8 @@
 """The appliance backs itself up when that is due, keeps what it was told to, and says how it stands."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +13,7 @@ from appliance.backups import schedule
 from appliance.backups.checking import verify_backup
 from appliance.backups.schedule import Schedule, findings, list_kept, standing
 from appliance.blobs.service import Places
-from appliance.core import clock
+from appliance.core import clock, db
 from appliance.core.config import load_config
 from appliance.core.errors import ConfigInvalid
 from tests.backups.conftest import PASSPHRASE, World, make_world
@@ -27,7 +29,6 @@ def backed(tmp_path: Path) -> World:
 
 
 def test_one_is_made_when_it_is_due_and_old_ones_go(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = clock.now_ms()
     folder = Path(backed.config.backup.to)
     with backed.opened():
         own = Schedule(backed.config, backed.places)
@@ -38,7 +39,7 @@ def test_one_is_made_when_it_is_due_and_old_ones_go(backed: World, monkeypatch: 
         assert own.run_due() is None
         for hours in (1, 2, 3):
             (folder / f".gos-{hours}.partial").write_bytes(b"of a killed process")
-            monkeypatch.setattr(clock, "now_ms", lambda at=now + hours * HOUR + hours: at)
+            monkeypatch.setattr(clock, "now_ms", lambda at=first.at + hours * HOUR + hours: at)
             assert own.run_due() is not None
         assert len(list_kept(backed.config)) == 2
         assert len(list(folder.iterdir())) == 2
@@ -65,6 +66,61 @@ def test_one_that_fails_is_told_and_tried_again_soon(backed: World, monkeypatch:
         again = own.run_due()
     assert again is not None
     assert again.problem is None
+
+
+def later(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+    at = clock.now_ms() + hours * HOUR + 1
+    monkeypatch.setattr(clock, "now_ms", lambda: at)
+
+
+def test_one_that_cannot_be_restored_is_none(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(backed.config.backup.to)
+    with backed.opened():
+        own = Schedule(backed.config, backed.places)
+        for _ in range(2):
+            assert own.run_due() is not None
+            later(monkeypatch, 1)
+        good = {path.name for path in folder.iterdir()}
+        with closing(sqlite3.connect(backed.config.data / "gos.db")) as file, file:
+            file.execute("INSERT INTO secret (tenant_id, name, sealed, updated_at) VALUES ('nobody', 'x', x'00', 0)")
+        failed = own.run_due()
+    assert failed is not None
+    assert "refers to one that is not there" in str(failed.problem)
+    assert {path.name for path in folder.iterdir()} == good
+    assert "FAIL" in dict(findings(backed.config))
+
+
+def test_one_that_lacks_contents_takes_no_other_away(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The older ones may hold what it lacks."""
+    with backed.opened():
+        scope = backed.fill()
+        own = Schedule(backed.config, backed.places)
+        for _ in range(2):
+            assert own.run_due() is not None
+            later(monkeypatch, 1)
+        ((place,),) = db.rows("SELECT place FROM blob WHERE tenant_id = ?", (scope.tenant_id,))
+        (backed.config.data / "blobs" / place).unlink()
+        lacking = own.run_due()
+    assert lacking is not None
+    assert "1 contents are damaged" in str(lacking.problem)
+    assert len(list_kept(backed.config)) == 3
+
+
+class _BrokenPlaces:
+    """Contents that fail in a way nobody thought of."""
+
+    def read(self, place: str, start: int, end: int) -> Any:
+        raise RuntimeError(f"nobody thought of {place[:7]} {start} {end > 0}")
+
+
+def test_what_nobody_thought_of_is_told_too(backed: World) -> None:
+    with backed.opened():
+        backed.fill()
+        failed = Schedule(backed.config, cast(Places, _BrokenPlaces())).run_due()
+    assert failed is not None
+    assert "RuntimeError: nobody thought of" in str(failed.problem)
+    assert "nobody thought of" in dict(findings(backed.config))["FAIL"]
+    assert list(Path(backed.config.backup.to).iterdir()) == []
 
 
 class _StoppingPlaces:
