@@ -1,5 +1,6 @@
 """Runs that the steps of processes start, as the processes know them."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -81,15 +82,30 @@ class AgentSteps:
 
 
 def _made(state: CallState) -> MadeCall | None:
-    """What a call did, or may have done; None for one that reads, or was refused."""
-    begun, returned = state.begun or {}, state.returned
-    tool, result = str(begun.get("tool", "")), (returned or {}).get("result") or {}
-    code = ((returned or {}).get("error") or result.get("error") or {}).get("code")
-    if code in _REFUSED or str(code).startswith("approval_"):
+    """What a call did, or may have done; None for one that reads, looks ahead, or was refused before it began."""
+    begun, returned = state.begun or {}, state.returned or {}
+    tool, result, refusal = str(begun.get("tool", "")), returned.get("result") or {}, returned.get("error") or {}
+    is_action = tool == CALL_ACTION
+    if is_action and not refusal:  # of any other tool it is what came of something that the call did
+        refusal = result.get("error") or {}
+    code = str(refusal.get("code"))
+    if not refusal.get("begun") and (code in _REFUSED or code.startswith("approval_")):
         return None
-    certain = returned is not None and bool(returned.get("ok"))
-    if tool != CALL_ACTION:
+    certain = bool(returned.get("ok"))
+    if not is_action:
         return MadeCall(tool, certain) if tool in _CHANGING else None
-    if result.get("effect") == "read":
+    given = _given(begun.get("arguments"))
+    if result.get("effect") == "read" or result.get("status") == "previewed" or given.get("mode") == "preview":
         return None
-    return MadeCall(f"{result.get('integration', '?')}/{result.get('operation', '?')}", certain) if result else None
+    named = (str(result.get(name) or given.get(name) or "?")[:80] for name in ("integration", "operation"))
+    return MadeCall("/".join(named), certain)
+
+
+def _given(arguments: Any) -> dict[str, Any]:
+    """The arguments of a call as the model gave them: an object, or its text."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            return {}
+    return arguments if isinstance(arguments, dict) else {}

@@ -87,7 +87,7 @@ class Stretch:
 
     @property
     def caller(self) -> Caller:
-        return Caller(self.claim.scope, self.subject)
+        return Caller(self.claim.scope, self.subject, execution_id=self.claim.execution_id)
 
     def asker(self) -> Asker:
         """Who asks the model, as long as the budget of seconds lasts."""

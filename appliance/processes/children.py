@@ -16,6 +16,12 @@ from .waits import Child
 MAX_DEPTH = 10
 
 
+def refuse_too_deep(depth: int) -> None:
+    """Conflict for an execution that would be so many generations down."""
+    if depth > MAX_DEPTH:
+        raise Conflict(f"executions are nested at most {MAX_DEPTH} deep; does a process execute itself without end?")
+
+
 class StartedChildren:
     """Starts children in this appliance; `load` answers a version, `enqueue` sets an execution going inside a write."""
 
@@ -33,8 +39,7 @@ class StartedChildren:
         mine = (scope.tenant_id, claim.execution_id)
         ((generation, priority),) = db.rows("SELECT depth, priority FROM execution WHERE tenant_id = ? AND id = ?", mine)
         depth = generation + 1
-        if depth > MAX_DEPTH:
-            raise Conflict(f"executions are nested at most {MAX_DEPTH} deep; does a process execute itself without end?")
+        refuse_too_deep(depth)
         request = StartRequest(given, version, None, priority)
 
         def insert() -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Executions as callers see them: start, read, list, cancel, retry."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.tenants.idempotency import KEEP_MS
 
-from . import admission, ending, input_values, store, suspension
+from . import admission, ending, input_values, store, suspension, tainting
 from .admission import Wanted
 from .compiled import Compiled
 from .engine import Key
@@ -34,7 +34,8 @@ MAX_LABEL = 200
 class StartRequest:
     """How an execution shall start; `token` makes a repeated request answer the same execution.
 
-    It is not begun later than `expires_ms` after its time; None: what the definition says.
+    It is not begun later than `expires_ms` after its time; None: what the definition says.  Whoever starts it on behalf of
+    another execution says how many generations down it is, and by what it is tainted from the beginning.
     """
 
     input: Mapping[str, Any]
@@ -44,6 +45,8 @@ class StartRequest:
     label: str | None = None
     token: str = ""
     expires_ms: int | None = None
+    depth: int = 0
+    tainted_by: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,8 @@ def insert_execution(
         ),
     )  # fmt: skip
     input_values.keep_values(scope, row.id, request.input)
+    if request.tainted_by:
+        tainting.note_sources(scope, row.id, request.tainted_by)
     store.add_event(scope, row.id, status, {"status": status})
     return row, True
 

@@ -20,7 +20,7 @@ from appliance.tenants import service as tenants
 
 from . import admission, ending, executions, pausing, retrying, store, suspension, tainting, versions
 from .agent_runs import NoAgents
-from .children import StartedChildren
+from .children import StartedChildren, refuse_too_deep
 from .compiled import Compiled
 from .deadlines import Deadlines
 from .document_calls import StoredData
@@ -160,7 +160,7 @@ class ProcessFlow:
         claim: Claim | None = None
 
         def insert() -> tuple[Execution, bool]:
-            birth = Birth(self.runner.presence.instance if fast else None, self.runner.lease())
+            birth = Birth(self.runner.presence.instance if fast else None, self.runner.lease(), depth=request.depth)
             row, new = executions.insert_execution(scope, process_id, version, request, birth)
             if new and beside is not None:
                 beside()
@@ -386,6 +386,7 @@ def _check_request(request: StartRequest) -> None:
         raise ValidationFailed("priority must be between -10 and 10", pointer="/priority")
     if request.label is not None and not 1 <= len(request.label) <= MAX_LABEL:
         raise ValidationFailed(f"label must have 1 to {MAX_LABEL} characters", pointer="/label")
+    refuse_too_deep(request.depth)
 
 
 def _claim_at_birth(scope: TenantScope, row: Execution) -> Claim:

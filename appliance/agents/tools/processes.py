@@ -71,8 +71,9 @@ class ProcessTools:
         if caller.has_begun:
             return self._begun(scope, _token(scope, arguments), seconds)
         request = StartRequest(
-            arguments.get("input", {}), arguments.get("version"), label=arguments.get("label"), token=_token(scope, arguments)
-        )
+            arguments.get("input", {}), arguments.get("version"), label=arguments.get("label"), token=_token(scope, arguments),
+            depth=_depth_for(caller), tainted_by=caller.subject.tainted_by,
+        )  # fmt: skip
         over: Future[None] = Future()
         callback = (lambda: over.set_result(None)) if seconds else None
         row = self.flow.start_execution(
@@ -102,6 +103,13 @@ class ProcessTools:
     def get(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """As GET /processes/{id}/executions/{eid}."""
         return self.shape.show(executions.get_execution(caller.scope, arguments["execution_id"]))
+
+
+def _depth_for(caller: Caller) -> int:
+    """How many generations down an execution is that this caller starts: one below the run's own, where a run calls."""
+    if not caller.subject.run_id:
+        return 0
+    return 1 if caller.execution_id is None else int(executions.get_execution(caller.scope, caller.execution_id).depth) + 1
 
 
 def _token(scope: TenantScope, arguments: Mapping[str, Any]) -> str:

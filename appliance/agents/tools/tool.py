@@ -40,13 +40,14 @@ class Caller:
     """Who calls a tool: what they may reach, and as whom policies see them.
 
     `consume` uses up the approval that a call needed, inside the write that dispatches it; see `Tool.consumes`.  Whoever goes on
-    after a crash has a `place`.
+    after a crash has a `place`; a run that a step started, the `execution_id` of that step.
     """
 
     scope: TenantScope
     subject: Subject
     consume: Callable[[], None] = _nothing
     place: Place | None = None
+    execution_id: str | None = None
 
     @property
     def has_begun(self) -> bool:

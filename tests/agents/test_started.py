@@ -1,0 +1,101 @@
+"""Executions that runs start: one deeper than the run's own, and with what the run has read."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from appliance.agents.models import AgentRunRow
+from appliance.agents.tools.processes import ProcessTools
+from appliance.api.shapes import make_shapes
+from appliance.core import db
+from appliance.processes.children import MAX_DEPTH
+from appliance.processes.executions import Execution
+from tests.agents.equipped import put_process
+from tests.agents.stepping import STEP, Stepping, open_stepping
+from tests.agents.world import book, calls, says
+
+WORK = ("execute_process", {"process_id": "work", "input": {}})
+ABLE: dict[str, Any] = {"tools": ["books:*", WORK[0]]}
+
+
+@pytest.fixture(scope="module")
+def stepping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stepping]:
+    with open_stepping(tmp_path_factory.mktemp("started")) as made:
+        put_process(made.world.scope, 1)
+        for tool in ProcessTools(made.flow, make_shapes().execution).tools():
+            made.world.runs.runner.means.toolbox.add(tool)
+        yield made
+
+
+def started(stepping: Stepping, run_id: str) -> list[Execution]:
+    return [row for row in stepping.world.scope.select(Execution) if row.actor == f"run:{run_id}"]
+
+
+def returned(stepping: Stepping, run_id: str) -> list[Any]:
+    return [entry.data for entry in stepping.world.journal(run_id) if entry.kind == "returned"]
+
+
+@pytest.mark.parametrize(("read", "sources"), [([], None), ([calls(book("look"))], ["integration:books"])])
+def test_an_execution_begins_with_what_its_run_has_read(stepping: Stepping, read: list[Any], sources: Any) -> None:
+    run = stepping.world.run(*read, calls(WORK), says("done"), **ABLE)
+    assert [(row.depth, row.tainted_by) for row in started(stepping, run.id)] == [(1, sources)], returned(stepping, run.id)
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH - 1, MAX_DEPTH])
+def test_runs_and_executions_nest_no_deeper_than_children(stepping: Stepping, depth: int) -> None:
+    stepping.world.make(calls(WORK), says("done"), **ABLE)
+    execution_id = stepping.start({**STEP, "grants": {"processes": ["work"]}})
+    db.write(lambda: db.execute("UPDATE execution SET depth = ? WHERE id = ?", (depth, execution_id)))
+    (run,) = stepping.runs(execution_id)
+    assert stepping.world.drive(run.id).status == "succeeded"
+    (told,) = returned(stepping, run.id)
+    if depth < MAX_DEPTH:
+        assert [row.depth for row in started(stepping, run.id)] == [depth + 1], told
+    else:
+        assert (started(stepping, run.id), told["ok"], told["error"]["code"]) == ([], False, "conflict")
+        assert f"at most {MAX_DEPTH} deep" in told["error"]["message"]
+
+
+def made(stepping: Stepping, *turns: Any, grants: Any = None) -> list[tuple[str, bool]]:
+    """What a retry would list of a run that makes these calls and then fails."""
+    stepping.world.make(*turns, says("never"), **ABLE, budget={"turns": len(turns)})
+    execution_id = stepping.start({**STEP, "grants": grants or {"processes": ["work"], "integrations": {"books": "*"}}})
+    assert stepping.finish(execution_id).status == "failed"
+    return effects(stepping, execution_id)
+
+
+def effects(stepping: Stepping, execution_id: str) -> list[tuple[str, bool]]:
+    plan = stepping.flow.plan_retry(stepping.world.scope, execution_id)
+    return [(each.target.removeprefix("clerk/"), "may have done" not in each.sentence) for each in plan.effects[1:]]
+
+
+def latest(stepping: Stepping) -> str:
+    """The run that was started last."""
+    return max(stepping.world.scope.select(AgentRunRow), key=lambda row: (row.created_at, row.id)).id  # type: ignore[no-any-return]
+
+
+def test_a_write_whose_outcome_nobody_knows_may_happen_again(stepping: Stepping) -> None:
+    assert made(stepping, calls(book("book", do="TransientError unknown"))) == [("books/book", False)]
+
+
+def test_what_was_looked_at_ahead_of_time_did_nothing(stepping: Stepping) -> None:
+    tool, given = book("set", amount=1)
+    assert made(stepping, calls((tool, {**given, "mode": "preview"}), book("look"))) == []
+
+
+def test_a_process_that_failed_was_started(stepping: Stepping) -> None:
+    grants = {"processes": ["work", stepping.publish({"id": "end", "process": {"use": "none-such"}})]}
+    wish = ("execute_process", {"process_id": grants["processes"][1], "input": {}, "wait": 30})
+    assert made(stepping, calls(wish), grants=grants) == [("execute_process", True)]
+    (told,) = returned(stepping, latest(stepping))
+    assert told["result"]["error"]["code"] == "not_found", "which of an action would say that nothing was done"
+
+
+@pytest.mark.parametrize(("begun", "listed"), [({"begun": True}, [("execute_process", False)]), ({}, [])])
+def test_what_had_begun_before_it_was_refused_may_have_been_done(stepping: Stepping, begun: Any, listed: Any) -> None:
+    made(stepping, calls(WORK))
+    told = {"tool": WORK[0], "ok": False, "error": {"code": "policy_denied", "message": "no", **begun}}
+    change = "UPDATE agent_journal SET data = ? WHERE kind = 'returned' AND run_id = ?"
+    db.write(lambda: db.execute(change, (db.dump_json(told), latest(stepping))))
+    assert effects(stepping, stepping.world.get(latest(stepping)).origin.execution_id) == listed  # type: ignore[union-attr]
