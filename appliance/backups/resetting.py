@@ -1,9 +1,12 @@
 """Empties a tenant, so that a solution can be applied to it as to a new one."""
 
+from collections.abc import Callable
+
 from appliance.core import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.tenants import service
+from appliance.webapps.domains import holding
 
 from .copying import open_source
 from .holdings import LEFT, TAKEN
@@ -12,17 +15,21 @@ from .holdings import LEFT, TAKEN
 KEPT = frozenset({"api_key", "membership", "secret", "session", "audit_chain", "audit_entry"})
 
 
-def empty_tenant(scope: TenantScope, *, force: bool = False) -> int:
+def empty_tenant(scope: TenantScope, *, force: bool = False, check: Callable[[], object] = lambda: None) -> int:
     """Delete everything a tenant holds but people, keys, secrets and its audit trail, in one transaction; answers how many rows.
 
-    Conflict while documents must be kept, unless it is forced.
+    Conflict while documents must be kept, unless it is forced.  `check` sees the emptied tenant: what it raises keeps everything.
+    Domains are given up, and the tenant may claim them again at once.
     """
 
     def empty() -> int:
+        names = holding.names_of(scope)
         service.clear_tenant(scope, force=force)
+        holding.give_back(scope, names)
         held = (TAKEN.keys() | LEFT.keys()) - KEPT
         tables = [table for table in reversed(open_source().tables()) if table in held]
         deleted = sum(db.execute(f'DELETE FROM "{table}" WHERE tenant_id = ?', (scope.tenant_id,)) for table in tables)  # noqa: S608
+        check()
         audit.record(scope, "tenant.reset", scope.tenant_id, {"rows": deleted})
         return deleted
 

@@ -18,7 +18,7 @@ from appliance.documents import service as documents
 from appliance.solutions.definition import read_solution
 from appliance.solutions.folder import read_folder
 from appliance.solutions.planning import Tools
-from appliance.solutions.service import apply_solution
+from appliance.solutions.service import apply_solution, plan_solution, refuse_blocked
 from appliance.tenants import service
 from appliance.webapps import service as webapps
 from appliance.webapps.publishing import Publishing
@@ -105,8 +105,12 @@ def run_reset(args: argparse.Namespace) -> int:
     with opened_store(config) as sealer:
         service.get_tenant(args.id)
         scope = service.system_scope(args.id)
-        deleted = resetting.empty_tenant(scope, force=args.force)
-        apply_solution(scope, _tools(config, sealer), solution)
+        tools = _tools(config, sealer)
+        # Planned for the emptied tenant, before that is final: a solution that cannot be applied must not cost what was there.
+        deleted = resetting.empty_tenant(
+            scope, force=args.force, check=lambda: refuse_blocked(plan_solution(scope, tools, solution))
+        )
+        apply_solution(scope, tools, solution)
     say(args, f"tenant {args.id}: {deleted} rows deleted, {solution.name} applied", tenant=args.id, deleted=deleted)
     return 0
 

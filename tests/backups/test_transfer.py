@@ -24,6 +24,7 @@ from appliance.datapool import service as datapool
 from appliance.documents.models import DocumentRow
 from appliance.monitor import audit
 from appliance.tenants import people, service
+from appliance.webapps.domains import holding
 from tests.backups.conftest import CANARY, World, make_world, rows_of
 
 # What is given anew: numbers of the database, places, names of tables; the entry that tells of the import.
@@ -200,7 +201,11 @@ def test_an_emptied_tenant_keeps_who_may_come_in(world: World) -> None:
     with world.opened():
         scope = world.fill()
         other = held("hooli")
+        db.write(lambda: holding.bury("given-up.example.com", scope.tenant_id))
         assert empty_tenant(scope) > 0
+        holding.refuse_taken(scope, ["given-up.example.com"])
+        with pytest.raises(AlreadyExists):
+            holding.refuse_taken(service.system_scope("hooli"), ["given-up.example.com"])
         assert held("initech") == {}
         assert held("hooli") == other
         assert [row.name for row in service.list_secrets(scope)] == ["erp"]

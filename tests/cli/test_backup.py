@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -63,3 +64,18 @@ def test_a_tenant_is_exported_imported_and_reset(gos: Gos, tmp_path: Path) -> No
     assert "order-intake applied" in gos("tenant", "reset", "copy", "--to", starter, stdin="copy\n")[1]
     assert "order-intake applied" in gos("tenant", "reset", "copy", "--to", starter, "--yes")[1]
     assert "copy" in gos("tenant", "list")[1]
+
+
+def test_a_reset_to_what_cannot_be_applied_deletes_nothing(gos: Gos, tmp_path: Path) -> None:
+    starter, blocked = ROOT / "appliance" / "starter", tmp_path / "blocked"
+    shutil.copytree(starter, blocked)
+    text = (blocked / "solution.yaml").read_text("utf8")
+    assert "secrets: []" in text
+    (blocked / "solution.yaml").write_text(text.replace("secrets: []", "secrets: [missing_one]"), "utf8")
+    assert gos("tenant", "add", "acme")[0] == 0
+    assert "order-intake applied" in gos("tenant", "reset", "acme", "--to", str(starter), "--yes")[1]
+    held = json.loads(gos("tenant", "export", "acme", str(tmp_path / "before.gost"), "--json")[1])["tables"]
+    code, _, errors = gos("tenant", "reset", "acme", "--to", str(blocked), "--yes")
+    assert (code != 0, "missing_one" in errors) == (True, True)
+    after = json.loads(gos("tenant", "export", "acme", str(tmp_path / "after.gost"), "--json")[1])["tables"]
+    assert after == held

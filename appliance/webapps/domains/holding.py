@@ -86,6 +86,21 @@ def lift(name: str) -> bool:
     return db.execute("DELETE FROM domain_tombstone WHERE name = ?", (name,)) > 0
 
 
+def names_of(scope: TenantScope) -> list[str]:
+    """Every name that the tenant holds or gave up."""
+    held = db.rows("SELECT name FROM domain_name WHERE tenant_id = ?", (scope.tenant_id,))
+    given_up = db.rows("SELECT name FROM domain_tombstone WHERE released_by = ?", (scope.tenant_id,))
+    return [str(name) for (name,) in (*held, *given_up)]
+
+
+def give_back(scope: TenantScope, names: Iterable[str]) -> None:
+    """Inside the emptying of a tenant that stays, after `forget_tenant`: its names are its own to take back."""
+    for name in names:
+        db.execute(
+            "UPDATE domain_tombstone SET released_by = ? WHERE name = ? AND released_by = ?", (scope.tenant_id, name, NOBODY)
+        )
+
+
 def forget_tenant(scope: TenantScope) -> None:
     """Inside the deletion of a tenant: its names rest like any other, and are nobody's to take back early."""
     for (name,) in db.rows("SELECT name FROM domain_name WHERE tenant_id = ?", (scope.tenant_id,)):
