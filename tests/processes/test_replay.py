@@ -80,7 +80,7 @@ def test_a_failed_step_fails_in_the_same_way(world: World, body: str) -> None:
     row = world.finish(execution)
     Bell.go_on.set()
     assert row.status == "failed"
-    wait_until(calls_are_over)
+    wait_until(lambda: calls_are_over(world))
     told = replay(world, row)
     assert (results(told), told.is_identical) == ({"a": "identical"}, True), told.first
 
@@ -123,7 +123,7 @@ def test_a_cancelled_execution_replays_as_far_as_it_came(world: World) -> None:
     row = world.finish(execution)
     Bell.go_on.set()
     assert row.status == "cancelled"
-    wait_until(calls_are_over)
+    wait_until(lambda: calls_are_over(world))
     assert replay(world, row).is_identical
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from appliance.sandbox import Pool, Settings, runtimes
+from appliance.sandbox.runtimes import editor
 from appliance.sandbox.runtimes.prepare import prepare
 from appliance.sandbox.runtimes.wasmfile import MalformedWasm, read_sections, read_unsigned, signed, unsigned
 
@@ -120,7 +122,15 @@ def test_the_explorer_and_the_licences_are_there(prepared: None) -> None:
         "swagger-ui-dist.txt",
         "typescript.txt",
         "typescript-ThirdPartyNoticeText.txt",
+        *(f"{name.replace('@', '').replace('/', '-')}.txt" for name in editor.PACKAGES),
     }
+
+
+def test_the_editor_is_there_packed_and_unpacked(prepared: None) -> None:
+    folder = runtimes.default_folder()
+    content = (folder / editor.FILE).read_bytes()
+    assert b"cm-editor" in content
+    assert gzip.decompress((folder / editor.PACKED).read_bytes()) == content
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 65_536, 2**32 - 1])
