@@ -169,10 +169,10 @@ def _write(
             for old, new in tables.items():
                 _insert(source, old, None, {}, into=new)
     _index_words(scope)
-    audit.rename_chain(scope)
+    trail = audit.rename_chain(scope, told["id"])
     strangers = tuple(each["login"] for each in manifest["people"] if not _add(scope, each))
     paused = settle(scope, resealing, active=request.active)
-    audit.record(scope, "tenant.import", scope.tenant_id, {"from": told["id"], "made_at": manifest["made_at"]})
+    audit.record(scope, "tenant.import", scope.tenant_id, {"from": told["id"], "made_at": manifest["made_at"], **_broken(trail)})
     return paused, strangers
 
 
@@ -216,6 +216,11 @@ def _index_words(scope: TenantScope) -> None:
     if db.is_sqlite():
         words = f"SELECT id, words FROM {SEARCHED} WHERE tenant_id = ? AND words IS NOT NULL"  # noqa: S608
         db.execute(f"INSERT INTO {SEARCHED}_index (rowid, words) {words}", (scope.tenant_id,))
+
+
+def _broken(trail: audit.Verdict) -> dict[str, Any]:
+    """What the new trail has to say of the one that came: the hashes of a broken one fit afterwards."""
+    return {} if trail.intact else {"trail_broken_at": trail.broken_seq, "trail_broken": trail.reason}
 
 
 def _add(scope: TenantScope, each: Mapping[str, Any]) -> bool:

@@ -111,26 +111,38 @@ def _matching(scope: TenantScope, wanted: AuditFilter) -> Any:
     return query
 
 
-def rename_chain(scope: TenantScope) -> None:
-    """Inside a write: hashes bind the tenant's id, so a trail that was made under another one gets them anew."""
-    before: str | None = None
-    for entry in scope.select(AuditEntry).order_by(AuditEntry.seq):
-        if before is None and hash_of(entry) == entry.hash:
-            return  # its own id, or nothing to do
-        entry.previous_hash = entry.previous_hash if before is None else before
-        before = hash_of(entry)
-        changed = scope.update(AuditEntry, previous_hash=entry.previous_hash, hash=before)
-        changed.where(AuditEntry.seq == entry.seq).execute()
-    if before is not None:
+def rename_chain(scope: TenantScope, old: str) -> Verdict:
+    """Inside a write: a trail that came from the tenant `old` gets the hashes of this one; answers how it verified before.
+
+    Hashes bind the tenant's id.  One that was broken is whole afterwards, so whoever calls notes the verdict in it.
+    """
+
+    def of_old(entry: AuditEntry) -> AuditEntry:
+        entry.tenant_id = old
+        return entry
+
+    chain = scope.find(AuditChain)
+    found = _walk(chain, (of_old(entry) for entry in _in_order(scope)))
+    if old != scope.tenant_id and chain is not None:
+        before = chain.base_hash
+        for entry in _in_order(scope):
+            entry.previous_hash = before
+            before = hash_of(entry)
+            changed = scope.update(AuditEntry, previous_hash=entry.previous_hash, hash=before)
+            changed.where(AuditEntry.seq == entry.seq).execute()
         scope.update(AuditChain, last_hash=before).execute()
+    return found
 
 
 def verify(scope: TenantScope) -> Verdict:
     """Recompute the whole chain of the tenant: nothing changed, nothing missing, nothing added."""
     with db.snapshot():
         chain = scope.find(AuditChain)
-        entries = scope.select(AuditEntry).order_by(AuditEntry.seq).iterator()
-        return _walk(chain, entries)
+        return _walk(chain, _in_order(scope))
+
+
+def _in_order(scope: TenantScope) -> Any:
+    return scope.select(AuditEntry).order_by(AuditEntry.seq).iterator()
 
 
 def _walk(chain: AuditChain | None, entries: Any) -> Verdict:

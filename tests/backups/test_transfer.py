@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,20 @@ def test_a_tenant_arrives_as_it_left(from_kind: str, to_kind: str, tmp_path: Pat
         new = datapool.create_entity(arrived, "orders", {"number": "another", "total": "1.00"})
         datapool.create_entity(arrived, "lines", {"order": new["id"]})
         assert audit.verify(arrived).intact
+
+
+def test_a_trail_that_was_broken_is_said_to_have_been(world: World, tmp_path: Path) -> None:
+    with world.opened() as sealer:
+        scope = world.fill()
+        for number in range(3):
+            db.write(partial(audit.record, scope, "test.done", "something", {"n": number}))
+        db.write(lambda: db.execute("UPDATE audit_entry SET actor = 'nobody' WHERE tenant_id = ? AND seq = 2", ("initech",)))
+        imported(world, sealer, exported(world, scope, tmp_path / "initech.gost"), "copy")
+        copy = service.system_scope("copy")
+        (noted,) = audit.list_entries(copy, audit.AuditFilter(action="tenant.import"), PageRequest(10)).items
+        told = json.loads(noted.fields)
+        assert (told["trail_broken_at"], told["trail_broken"]) == (2, "its content was changed")
+        assert audit.verify(copy).intact
 
 
 def test_another_name_and_the_same_appliance(world: World, tmp_path: Path) -> None:
