@@ -329,7 +329,7 @@ def _(tenant: Resources) -> Example:
 @example("retry_call")
 def _(tenant: Resources) -> Example:
     slug = _integration(tenant)
-    return Example({"slug": slug, "call_id": tenant.failed_call(slug)})
+    return Example({"slug": slug, "call_id": tenant.failed_call(slug)}, {})
 
 
 PROFILE = {"kind": "openai", "model": "small", "base_url": "http://127.0.0.1:11434/v1", "api_key": "a key"}
