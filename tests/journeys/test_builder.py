@@ -65,7 +65,7 @@ def test_a_process_is_written_published_run_and_mended(page: Page, workshop: QaT
     assert flaws_of(page) == []
     write(page, CODE.replace("LIMIT", "100"))
     page.keyboard.type("// get? a/b")
-    expect(page.get_by_test_id("save-draft")).to_be_visible()
+    expect(page.locator(".cm-content")).to_contain_text("// get? a/b")
     expect(page.get_by_role("heading", name="No problems")).to_be_visible()
     save(page)
     page.locator("summary", has_text="Publish").click()
