@@ -109,6 +109,8 @@ prepare_runtimes() {
 prepare_everything() {
     prepare_environment "$1"
     prepare_runtimes
+    # Where Python writes no compiled files by itself, as PYTHONDONTWRITEBYTECODE says and as in a folder of another user, every start would compile 800 modules.
+    .venv/bin/python -m compileall -q appliance plugins
 }
 
 # alone FUNCTION... : one set-up at a time; a second start in the same folder waits for the first.

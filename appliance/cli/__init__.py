@@ -4,8 +4,9 @@ import argparse
 import sys
 import tempfile
 import traceback
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 from peewee import DatabaseError
 
@@ -14,42 +15,33 @@ from appliance.core import logs
 from appliance.core.config import Config, environment, load_config
 from appliance.core.errors import ApplianceError
 
-from . import (
-    applying,
-    backup,
-    config,
-    connector,
-    deploying,
-    doctor,
-    domains,
-    keys,
-    people,
-    replay,
-    serve,
-    setup,
-    solution,
-    tenant,
-    testing,
-)
 from .output import tell_error
 
-NOUNS: tuple[ModuleType, ...] = (
-    serve,
-    setup,
-    config,
-    doctor,
-    tenant,
-    people,
-    keys,
-    applying,
-    deploying,
-    domains,
-    solution,
-    testing,
-    replay,
-    backup,
-    connector,
-)
+# Each command and the module that registers it; only the module of the command at hand is loaded.
+MODULES: Mapping[str, str] = {
+    "apply": "applying",
+    "backup": "backup",
+    "check": "solution",
+    "config": "config",
+    "connector": "connector",
+    "deploy": "deploying",
+    "doctor": "doctor",
+    "domain": "domains",
+    "execute": "solution",
+    "init": "setup",
+    "key": "keys",
+    "logs": "solution",
+    "migrate": "config",
+    "pull": "solution",
+    "replay": "replay",
+    "restore": "backup",
+    "secret": "tenant",
+    "serve": "serve",
+    "tenant": "tenant",
+    "test": "testing",
+    "user": "people",
+    "worker": "serve",
+}
 
 
 class Usage(argparse.ArgumentParser):
@@ -59,15 +51,18 @@ class Usage(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Every command of this release."""
-    parser = Usage(prog="gos", description="The Governed Operations Service.")
+def make_parser(argv: list[str]) -> argparse.ArgumentParser:
+    """The command that `argv` names; every command of this release where it names none, for the help and the error."""
+    common = Usage(prog="gos", add_help=False, allow_abbrev=False)
+    common.add_argument("--config", type=Path, default=environment("GOS_CONFIG"), help="config.yaml (default: <data>/config.yaml)")
+    common.add_argument("--data", help="data folder (default: GOS_DATA or ./data)")
+    first = next(iter(common.parse_known_args(argv)[1]), "")
+    named = {MODULES[first]} if first in MODULES else {*MODULES.values()}
+    parser = Usage(prog="gos", description="The Governed Operations Service.", parents=[common])
     parser.add_argument("--version", action="version", version=f"gos {__version__}")
-    parser.add_argument("--config", type=Path, default=environment("GOS_CONFIG"), help="config.yaml (default: <data>/config.yaml)")
-    parser.add_argument("--data", help="data folder (default: GOS_DATA or ./data)")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Usage)
-    for noun in NOUNS:
-        noun.add_commands(commands)
+    for module in () if first == "--version" else sorted(named):
+        import_module(f".{module}", __name__).add_commands(commands)
     return parser
 
 
@@ -83,7 +78,8 @@ def read_config(args: argparse.Namespace) -> Config:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; a coded error is a sentence on standard error, never a traceback."""
-    args = make_parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    args = make_parser(given).parse_args(given)
     try:
         args.load = lambda: read_config(args)
         return int(args.run(args) or 0)

@@ -52,7 +52,7 @@ def opened_store(config: Config, *, create: bool = False) -> Iterator[Sealer]:
 
     ConfigInvalid when the folder holds no data yet, unless the command is one that may begin it (`create`).
     """
-    from appliance.app import open_store
+    from appliance.app.store import open_store
 
     if not create and not (config.data / "key").exists():
         raise ConfigInvalid(f"there is no appliance's data in {config.data}; name the folder with --data, or begin with `gos init`")

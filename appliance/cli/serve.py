@@ -22,7 +22,7 @@ def add_commands(commands: Any) -> None:
 
 
 def run_serve(args: argparse.Namespace) -> int:
-    from appliance import app
+    from appliance.app import composition as app
 
     args.flags = {"server.host": args.host, "server.port": args.port}
     config: Config = args.load()
@@ -58,7 +58,7 @@ def announce(config: Config) -> None:
 
 
 def run_worker(args: argparse.Namespace) -> int:
-    from appliance import app
+    from appliance.app import composition as app
 
     config: Config = args.load()
     logs.configure_logs(config.logs.level, config.logs.format)

@@ -50,7 +50,7 @@ def run_init(args: argparse.Namespace) -> int:
 
 def make_demo(config: Config, sealer: Sealer) -> dict[str, str]:
     """The demo tenant with the starter, an owner and a key that expires after 24 hours; answers what first-run.json holds."""
-    from appliance.app import apply_starter
+    from appliance.app.composition import apply_starter
 
     service.create_tenant(TENANT, "Demo")
     scope = service.system_scope(TENANT)

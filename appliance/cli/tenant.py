@@ -2,12 +2,15 @@
 
 import argparse
 import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from appliance.core import clock
 from appliance.tenants import service
 
-from . import transfer
+from .backup import add_passphrase
 from .output import add_json, opened_store, say, show
 
 
@@ -28,7 +31,7 @@ def add_commands(commands: Any) -> None:
     delete.add_argument("--force", action="store_true", help="also when documents are retained or under a legal hold")
     add_json(delete)
     delete.set_defaults(run=run_delete)
-    transfer.add_verbs(what)
+    _add_transfer(what)
     secret = commands.add_parser("secret", help="set, list or delete a tenant's secrets")
     parts = secret.add_subparsers(dest="what", required=True)
     for name, help_text, run in (("set", "read the value from standard input", run_set), ("delete", "delete one", run_unset)):
@@ -41,6 +44,33 @@ def add_commands(commands: Any) -> None:
     names.add_argument("--tenant", required=True)
     add_json(names)
     names.set_defaults(run=run_secrets)
+
+
+def _add_transfer(tenant: Any) -> None:
+    export = tenant.add_parser("export", help="write a tenant to one file, its secrets left out")
+    export.add_argument("id")
+    export.add_argument("file", type=Path)
+    export.set_defaults(run=_transfer("run_export"))
+    arrive = tenant.add_parser("import", help="make a tenant of an export")
+    arrive.add_argument("file", type=Path)
+    arrive.add_argument("--as", dest="name", metavar="NAME", help="its id here (default: the one it had)")
+    arrive.add_argument("--active", action="store_true", help="its triggers fire from now on; else its processes pause")
+    arrive.set_defaults(run=_transfer("run_import"))
+    for parser in (export, arrive):
+        add_passphrase(parser)
+        add_json(parser)
+    reset = tenant.add_parser("reset", help="empty a tenant, people, keys and secrets aside, and apply a solution")
+    reset.add_argument("id")
+    reset.add_argument("--to", type=Path, required=True, metavar="DIR", help="the solution folder")
+    reset.add_argument("--yes", action="store_true", help="do not ask")
+    reset.add_argument("--force", action="store_true", help="also when documents are retained or under a legal hold")
+    add_json(reset)
+    reset.set_defaults(run=_transfer("run_reset"))
+
+
+def _transfer(name: str) -> Callable[[argparse.Namespace], int]:
+    """A command whose module loads half the appliance: only when it runs."""
+    return lambda args: int(getattr(import_module(".transfer", __package__), name)(args))
 
 
 def run_add(args: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ from appliance.tenants import service as tenants
 from .output import add_json, opened_store
 
 if TYPE_CHECKING:
-    from appliance.app import Appliance
+    from appliance.app.composition import Appliance
 
 TENANT = "tests"
 
@@ -109,7 +109,7 @@ def _lent(args: argparse.Namespace, solution: Solution, cases: Sequence[AgentCas
 @contextmanager
 def _place(args: argparse.Namespace) -> Iterator["Appliance"]:
     """An appliance with a data folder of its own that nobody else sees and that is gone afterwards."""
-    from appliance.app import build
+    from appliance.app.composition import build
 
     own: Config = args.load()
     with tempfile.TemporaryDirectory(prefix="gos-test-") as folder:

@@ -1,9 +1,7 @@
-"""`gos tenant export`, `gos tenant import` and `gos tenant reset`."""
+"""What `gos tenant export`, `gos tenant import` and `gos tenant reset` do."""
 
 import argparse
 import sys
-from pathlib import Path
-from typing import Any
 
 from appliance.agents.skills import service as skills
 from appliance.app.parts import make_integrations, make_places, make_webapps
@@ -23,31 +21,8 @@ from appliance.tenants import service
 from appliance.webapps import service as webapps
 from appliance.webapps.publishing import Publishing
 
-from .backup import add_passphrase, passphrase_of
-from .output import add_json, opened_store, say
-
-
-def add_verbs(tenant: Any) -> None:
-    """Below `gos tenant`."""
-    export = tenant.add_parser("export", help="write a tenant to one file, its secrets left out")
-    export.add_argument("id")
-    export.add_argument("file", type=Path)
-    export.set_defaults(run=run_export)
-    arrive = tenant.add_parser("import", help="make a tenant of an export")
-    arrive.add_argument("file", type=Path)
-    arrive.add_argument("--as", dest="name", metavar="NAME", help="its id here (default: the one it had)")
-    arrive.add_argument("--active", action="store_true", help="its triggers fire from now on; else its processes pause")
-    arrive.set_defaults(run=run_import)
-    for parser in (export, arrive):
-        add_passphrase(parser)
-        add_json(parser)
-    reset = tenant.add_parser("reset", help="empty a tenant, people, keys and secrets aside, and apply a solution")
-    reset.add_argument("id")
-    reset.add_argument("--to", type=Path, required=True, metavar="DIR", help="the solution folder")
-    reset.add_argument("--yes", action="store_true", help="do not ask")
-    reset.add_argument("--force", action="store_true", help="also when documents are retained or under a legal hold")
-    add_json(reset)
-    reset.set_defaults(run=run_reset)
+from .backup import passphrase_of
+from .output import opened_store, say
 
 
 def run_export(args: argparse.Namespace) -> int:

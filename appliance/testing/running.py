@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from appliance import app
+from appliance.app import composition as app
 from appliance.connectors.testing import free_port
 from appliance.core import clock
 from appliance.core.config import Config, load_config

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from appliance.app import open_store
 from appliance.app.parts import make_places
+from appliance.app.store import open_store
 from appliance.backups.copying import Source, open_source
 from appliance.backups.making import Backup, make_backup
 from appliance.backups.restoring import Restored, RestoreRequest, restore_backup

@@ -9,8 +9,8 @@ import threading
 from functools import partial
 from pathlib import Path
 
-from appliance.app import open_store
 from appliance.app.parts import make_places
+from appliance.app.store import open_store
 from appliance.backups.making import make_backup
 from appliance.core import clock, db
 from appliance.core.config import Config, load_config

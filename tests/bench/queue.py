@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from appliance.app import open_store
+from appliance.app.store import open_store
 from appliance.connectors.testing import free_port
 from appliance.core import db
 from appliance.core.config import load_config

@@ -179,7 +179,7 @@ class Chaos:
 
     def prepare(self) -> None:
         """Tenant, key, collection and process; the appliance must not run yet."""
-        from appliance.app import open_store
+        from appliance.app.store import open_store
         from appliance.core import db
         from appliance.datapool import service as datapool
         from appliance.tenants import keys, service

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from appliance.app import open_store
+from appliance.app.store import open_store
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
 from appliance.cli import doctor, main

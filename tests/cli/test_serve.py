@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.app import serve_forever
+from appliance.app.composition import serve_forever
 from appliance.core import db
 from appliance.testing.running import make_config
 

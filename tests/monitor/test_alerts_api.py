@@ -7,7 +7,7 @@ import pytest
 from quart import Quart
 
 from appliance.api import make_blueprint
-from appliance.app import Appliance, build
+from appliance.app.composition import Appliance, build
 from appliance.core import clock, db
 from appliance.core.config import load_config
 from appliance.core.scope import TenantScope

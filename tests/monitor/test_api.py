@@ -13,7 +13,7 @@ from quart import Quart
 from appliance.api import logs as api_logs
 from appliance.api import make_blueprint
 from appliance.api.routing import PREFIX, Call, Events
-from appliance.app import Appliance, build
+from appliance.app.composition import Appliance, build
 from appliance.core import db
 from appliance.core.config import load_config
 from appliance.core.scope import TenantScope

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.app import open_store
 from appliance.app.parts import make_language_models
+from appliance.app.store import open_store
 from appliance.core import db, yaml12
 from appliance.core.config import load_config
 from appliance.llm.service import Profile

@@ -1,0 +1,358 @@
+"""The running appliance: configuration -> database, sandbox, domains, edges."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from hypercorn.asyncio import serve
+from quart import Quart, Response, request
+from werkzeug.exceptions import HTTPException
+
+from appliance import api, console
+from appliance.agents.skills import service as skills
+from appliance.agents.tools.toolbox import Toolbox
+from appliance.api.errors import error_body
+from appliance.backups.schedule import BackupUpkeep
+from appliance.blobs.ownership import installation_id
+from appliance.blobs.service import Blobs
+from appliance.connectors.egress import Egress
+from appliance.connectors.registry import CONNECTORS
+from appliance.connectors.reloading import Watch
+from appliance.core import db
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer
+from appliance.core.errors import InvalidRequest, MethodNotAllowed, NotFound, PayloadTooLarge
+from appliance.core.interface import ui_folder
+from appliance.core.periodic import Periodic
+from appliance.core.presence import Presence, open_presence
+from appliance.core.queue import TaskQueue
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+from appliance.documents import reviews
+from appliance.documents import service as documents
+from appliance.documents.leaving import Exits
+from appliance.documents.previews import Previews
+from appliance.documents.publications import Publications
+from appliance.documents.reading import Reading, TextReader
+from appliance.documents.scanning import incoming_blobs
+from appliance.documents.shares import Shares
+from appliance.documents.upkeep import delete_overdue
+from appliance.documents.uploads import Uploads, forget_expired
+from appliance.governance import approvals, budgets, crowding
+from appliance.governance.action_approvals import ActionApprovals
+from appliance.governance.documents import DocumentDoor
+from appliance.governance.executor import TASK as CALL_TASK
+from appliance.governance.executor import GovernedExecutor, Instance
+from appliance.governance.expiry import expire_due
+from appliance.governance.governor import Governor
+from appliance.governance.links import on_console
+from appliance.governance.notices import Notices
+from appliance.governance.policies.service import PolicyService
+from appliance.governance.threads import REPLAYS, TenantThreads
+from appliance.hooks import make_hooks
+from appliance.integrations import gate
+from appliance.llm.service import on_profile_stored
+from appliance.mcp import McpEdge, make_edge
+from appliance.monitor import metrics, rollup, webhooks
+from appliance.monitor.alerts.turning import tell_due, watch_all
+from appliance.monitor.deliveries import Deliverer
+from appliance.monitor.sandbox import SandboxMetrics
+from appliance.processes import caching, suspension
+from appliance.processes.model_calls import ModelReach
+from appliance.processes.model_documents import DocumentReading
+from appliance.processes.ports import Ports
+from appliance.processes.reach import ActionReach, DataPoolReach
+from appliance.processes.service import ProcessFlow
+from appliance.sandbox import Pool
+from appliance.sandbox import Settings as PoolSettings
+from appliance.sandbox.runtimes import default_folder
+from appliance.sites.access import make_gate
+from appliance.sites.answers import App
+from appliance.sites.bodies import PacedConnection, PacedRequest
+from appliance.sites.demo import make_demo
+from appliance.sites.domains import Permission, custom_hosts
+from appliance.sites.front import Front
+from appliance.sites.hosts import make_sites
+from appliance.sites.probing import Probing
+from appliance.sites.root import make_root
+from appliance.sites.static import StaticFiles
+from appliance.sites.tls import make_server_config
+from appliance.sites.transport import Transport
+from appliance.solutions.expiry import delete_expired
+from appliance.solutions.planning import Tools as SolutionTools
+from appliance.solutions.service import apply_solution
+from appliance.solutions.services import Services
+from appliance.solutions.starter import order_system_url, starter_solution
+from appliance.tenants import service as tenants
+from appliance.tenants.hosts import on_other_host
+from appliance.tenants.keys import RateLimiter
+from appliance.webapps import service as webapps
+from appliance.webapps.certificates.assembly import certificate_upkeep
+from appliance.webapps.certificates.issuing import Worker
+from appliance.webapps.certificates.service import Certificates
+from appliance.webapps.domains import service as domains
+from appliance.webapps.publishing import Publishing
+from appliance.webapps.visits import Visits
+
+from .agents import Grounds, make_agents
+from .alerting import Reached, make_alerts
+from .parts import (
+    authorities,
+    make_formats,
+    make_integrations,
+    make_language_models,
+    make_places,
+    make_request_log,
+    make_webapps,
+    runtimes_folder,
+)
+from .store import open_store
+from .tools import add_tools
+
+API_THREADS = 32
+
+
+@dataclass
+class Appliance:
+    """One running appliance; `start` and `stop` bracket its life."""
+
+    config: Config
+    services: Services
+    presence: Presence
+    upkeep: list[Periodic]
+    deliverer: Deliverer
+    withdraw: tuple[Callable[[], None], ...]
+    ready: bool = False
+
+    def start(self) -> None:
+        """Start the sandbox, then the workers."""
+        self.services.pool.start()
+        self.services.processes.start()
+        self.services.agents.start()
+        for each in self.upkeep:
+            each.start()
+        self.deliverer.start()
+        self.ready = True
+
+    def is_ready(self) -> bool:
+        """Whether requests can be served: between start and stop, unless no sandbox process is left."""
+        return self.ready and self.services.pool.is_alive()
+
+    def stop(self) -> None:
+        """Let work in progress finish within the configured time, then give everything back."""
+        self.ready = False
+        for each in self.upkeep:
+            each.stop()
+        self.deliverer.stop()
+        self.services.publishing.stop()  # its checks run processes, and judge a version by them
+        self.services.agents.stop(self.config.server.shutdown_seconds / 2)
+        self.services.processes.stop(self.config.server.shutdown_seconds)
+        self.services.executor.stop()
+        self.services.replays.stop(wait=True)
+        self.services.requests.flush()
+        self.services.threads.shutdown(wait=True, cancel_futures=True)
+        self.services.pool.stop()
+        self.services.publications.deliveries.write_down()
+        for withdraw in self.withdraw:
+            withdraw()
+        self.presence.close()
+        db.close_database()
+
+
+def _set_limits(config: Config) -> None:
+    """Bounds that hold in the whole process."""
+    crowding.configure(of_tenant=config.approvals.open_per_tenant, of_requester=config.approvals.open_per_requester)
+    datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
+
+
+def _make_pool(config: Config) -> Pool:
+    sandbox = config.sandbox
+    places = PoolSettings(sandbox.processes, sandbox.slots, runtimes_folder(config), sandbox.queue_seconds)
+    return Pool(replace(places, first_user=sandbox.first_user, templates=config.data / "templates"))
+
+
+def build(config: Config) -> Appliance:
+    """Wire every part; nothing runs yet."""
+    sealer = open_store(config)
+    _set_limits(config)
+    stored = make_places(config, installation_id(sealer)), [*documents.HOLDERS, *webapps.HOLDERS, *skills.HOLDERS]
+    blobs, incoming = Blobs(*stored), incoming_blobs(config.scan, *stored)
+    apps = make_webapps(config, blobs)
+    presence = open_presence(config.data / "workers")
+    queue = TaskQueue(db.database.obj)
+    pool = _make_pool(config)
+    integrations = make_integrations(config, sealer)
+    models = make_language_models(config, sealer)
+    egress = Egress.of(config.egress.allow, authorities(config))
+    files = documents.Documents(incoming)
+    door = DocumentDoor(files, config.limits.upload_mb << 20)
+    policies, actions = PolicyService(), ActionApprovals(sealer)
+    governor = Governor(policies, actions)
+    executor = GovernedExecutor(integrations, governor, Instance(presence.instance, queue.enqueue, presence.is_alive), door)
+    queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
+    formats = make_formats(config)
+    reach = ModelReach(models, DocumentReading(files, formats).read)
+    toolbox, library, told = Toolbox(governor), skills.Skills(blobs), webhooks.Webhooks(sealer, egress)
+    agents = make_agents(config, presence, queue, models, Grounds(toolbox, governor, actions, library))
+    ports = Ports(
+        DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach, agents.steps
+    )  # fmt: skip
+    flow = ProcessFlow(config, presence, pool, queue, ports)
+    own_domains, visits = domains.of_config(config, egress), Visits(sealer)
+    exits = Exits(blobs, reviews)
+    withdraw = (
+        approvals.on_decided(flow.answer_approval), on_console(lambda tenant, path: config.tenant_url(tenant) + path),
+        on_profile_stored(flow.answer_profile), own_domains.table.watch(),
+        on_other_host(custom_hosts(own_domains.table)),
+    )  # fmt: skip
+    services = Services(
+        config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
+        executor=executor, policies=policies, governor=governor, rate_limiter=RateLimiter(),
+        threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), instance=presence.instance,
+        assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files,
+        uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files),
+        publications=Publications(exits), shares=Shares(exits, sealer),
+        webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
+        webhooks=told, alerts=make_alerts(config, flow, executor, Reached(integrations, told)),
+        certificates=Certificates(sealer), domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
+        replays=TenantThreads(REPLAYS, "replay"),
+    )  # fmt: skip
+    add_tools(services, governor, actions)
+    _gauges(services)
+    upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats)), BackupUpkeep(config, stored[0])]
+    return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), (*withdraw, agents.listen()))
+
+
+def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:
+    """Give a new tenant the starter solution, its order system being this appliance's demo endpoint."""
+    solution = starter_solution(order_system_url(config))
+    apply_solution(scope, SolutionTools(None, make_integrations(config, sealer)), solution)
+
+
+def _upkeep(services: Services) -> list[Periodic]:
+    """What every process does again and again: close calls of dead processes, delete what is past its time."""
+    queue, executor, templates = services.queue, services.executor, services.pool.templates
+    told = services.config.approvals
+    notices = Notices(executor, services.integrations, told.email_integration, told.letter_seconds)
+    return [
+        *_reloading(services),
+        Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
+        Periodic("public-deliveries", 1.0, services.publications.deliveries.write_down),
+        Periodic("domains", 2.0, services.domains.checker.check_due),
+        Periodic("step-cache", 60.0, caching.purge),
+        Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
+        Periodic("overdue-documents", 3600.0, lambda: delete_overdue(services.documents)),
+        Periodic("quarantine", 300.0, lambda: services.documents.scan_again(services.config.data)),
+        Periodic("uploads", 3600.0, forget_expired),
+        Periodic("reviews", 60.0, reviews.expire_reviews),
+        Periodic("governed-use", 3600.0, budgets.purge),
+        Periodic("approvals", 10.0, expire_due),
+        Periodic("approval-notices", 2.0, notices.send_due),
+        Periodic("sums", 60.0, rollup.roll_up),
+        Periodic("alerts", 10.0, lambda: watch_all(services.alerts.facts)),
+        Periodic("alert-notices", 2.0, lambda: tell_due(services.alerts.reach)),
+        Periodic("publishing", 2.0, services.publishing.resume),
+        Periodic("blobs", 3600.0, services.blobs.collect),
+        Periodic("requests", 2.0, services.requests.flush),
+        Periodic("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use())),
+    ]
+
+
+def _reloading(services: Services) -> list[Periodic]:
+    """In development: connectors whose files have changed are loaded anew."""
+    if not services.config.connectors.reload:
+        return []
+    watch = Watch(services.config.data / CONNECTORS)
+
+    def look() -> None:
+        if (registry := watch.changed()) is not None:
+            services.integrations.registry = registry
+
+    return [Periodic("connectors", 1.0, look)]
+
+
+def _gauges(services: Services) -> None:
+    SandboxMetrics(metrics.registry).watch(services.pool)
+    metrics.registry.gauge("gos_queue_messages", "Wake-ups nobody has taken yet.", lambda: float(services.queue.depth()))
+    circuits = "Integrations whose foreign system is left alone after failures."
+    metrics.registry.gauge("gos_integration_circuits_open", circuits, lambda: float(gate.open_circuits()))
+    metrics.registry.gauge("gos_db_writer_waiting", "Functions waiting for the writer.", lambda: float(db.writer_depth()))
+    metrics.registry.gauge(
+        "gos_executions_active", "Executions driven by this process.", lambda: float(len(services.processes.runner.active))
+    )
+
+
+def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
+    """The ASGI application of this event loop: front, static files, then Quart with the edges."""
+    services = appliance.services
+    quart = Quart(__name__, template_folder=str(ui_folder() / "templates"), static_folder=None)
+    quart.request_class, quart.asgi_http_class = PacedRequest, PacedConnection
+    # How long a body and an answer may take says the front, by their sizes.
+    unbounded = dict.fromkeys(("MAX_CONTENT_LENGTH", "BODY_TIMEOUT", "RESPONSE_TIMEOUT"))
+    quart.config.update({**unbounded, "PROVIDE_AUTOMATIC_OPTIONS": False})
+    quart.register_error_handler(Exception, _refuse)
+    quart.register_blueprint(api.make_blueprint(services))
+    quart.register_blueprint(api.make_docs(services, ui_folder() / "templates" / "docs" / "explorer.html"))
+    quart.register_blueprint(make_hooks(services))
+    console.register(quart, services)
+    if appliance.config.demo.order_system:
+        quart.register_blueprint(make_demo())
+    quart.register_blueprint(make_root(appliance.config))
+    assets = services.assets
+    fetched = {"/api-docs/assets/": assets, "/static/editor/": assets / "editor"}
+    folders = {"/static/": ui_folder() / "static"} | {prefix: folder for prefix, folder in fetched.items() if folder.is_dir()}
+    gate = make_gate(services, Egress.of(appliance.config.egress.allow, authorities(appliance.config)), ui_folder() / "templates")
+    sites = make_sites(services, gate, ui_folder() / "templates" / "sites")
+    services.publishing.check_through(Probing(sites, appliance.config, asyncio.get_running_loop()))
+    front = Front(StaticFiles(mcp.around(cast(App, quart)), folders), sites, appliance.config, appliance.is_ready)
+    return Permission(front, appliance.config, services.webapps, services.threads)
+
+
+async def _refuse(error: Exception) -> Response:
+    """Whatever no edge has answered, as a coded error."""
+    if isinstance(error, HTTPException):
+        known = {404: NotFound, 405: MethodNotAllowed, 413: PayloadTooLarge}.get(error.code or 0, InvalidRequest)
+        error = known(f"{request.method} {request.path[:100]} is not possible here: {error.name.lower()}")
+    status, body, headers = error_body(error, request.scope["gos.request_id"], request.headers.get("Accept", ""))  # type: ignore[typeddict-item]
+    return Response(body, status, headers)
+
+
+async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
+    """Serve until `shutdown` (an awaitable function) returns."""
+    config = make_server_config(appliance.config, appliance.services.certificates)
+    mcp = make_edge(appliance.services)
+    asgi = Transport(make_asgi(appliance, mcp), appliance.config, config)
+    worker = Worker(appliance.presence.instance, appliance.presence.is_alive)
+
+    async def stop() -> None:
+        await shutdown()
+        worker.stopping.set()  # now, so that an order comes to rest while the last requests are answered
+
+    with config.following(certificate_upkeep(appliance.config, appliance.services.certificates, worker)):
+        try:
+            async with mcp.running():
+                await serve(cast(Any, asgi), config, shutdown_trigger=stop)
+        finally:  # its checks are asked on this loop
+            await asyncio.to_thread(appliance.services.publishing.stop)
+
+
+def serve_forever(config: Config, announce: Callable[[], None]) -> None:
+    """`gos serve`: start, answer until SIGTERM or SIGINT, stop cleanly.  `announce` is called when it is ready."""
+    appliance = build(config)
+    try:
+        asyncio.run(_serve(appliance, announce))
+    finally:
+        appliance.stop()
+
+
+async def _serve(appliance: Appliance, announce: Callable[[], None]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await loop.run_in_executor(None, appliance.start)
+    announce()
+    await run_server(appliance, stop.wait)

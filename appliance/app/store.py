@@ -1,0 +1,26 @@
+"""What every command and the appliance itself begin with: the data folder, its key and its database."""
+
+from appliance.core import db, migrations
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.datapool import service as datapool
+from appliance.documents import service as documents
+from appliance.documents.keeping import refuse_tenant_with_kept
+from appliance.tenants import people
+from appliance.tenants import service as tenants
+from appliance.webapps.domains import service as domains
+from appliance.webapps.visits import forget_person
+
+
+def open_store(config: Config) -> Sealer:
+    """Data folder, key file and database, migrated."""
+    config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    sealer = Sealer(load_or_make_key(config.data / "key"))
+    db.open_database(config.database_url)
+    migrations.migrate()
+    tenants.on_tenant_delete(datapool.forget_tenant)
+    tenants.on_tenant_delete(documents.forget_tenant)
+    tenants.before_tenant_delete(refuse_tenant_with_kept)
+    tenants.on_tenant_delete(domains.forget_tenant)
+    people.on_new_password(forget_person)
+    return sealer

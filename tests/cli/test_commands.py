@@ -1,0 +1,48 @@
+"""Each command is found by its name, and the light ones load little."""
+
+import argparse
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from appliance import cli
+
+# Half a second and more of every call, were they loaded.
+HEAVY = {"appliance.app.composition", "appliance.solutions.service", "pydantic_ai", "mcp", "quart"}
+LOADED = """
+import json, sys
+from appliance.cli import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as ended:
+    code = ended.code
+print(json.dumps([code, [name for name in sys.modules if name in %r]]))
+"""
+
+
+def test_every_command_is_listed_with_the_module_that_registers_it() -> None:
+    registered = {}
+    for module in set(cli.MODULES.values()):
+        commands = argparse.ArgumentParser().add_subparsers()
+        import_module(f"appliance.cli.{module}").add_commands(commands)
+        registered.update(dict.fromkeys(commands.choices, module))
+    assert registered == dict(cli.MODULES)
+
+
+@pytest.mark.parametrize("line", ["--version", "key list --help", "--data test tenant add acme", "tenant reset --help"])
+def test_a_command_on_the_store_loads_neither_edges_nor_models(tmp_path: Path, line: str) -> None:
+    command = [sys.executable, "-c", LOADED % HEAVY, *line.split()]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(ran.stdout.splitlines()[-1]) == [0, []], ran.stderr
+
+
+def test_what_is_no_command_is_told_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["frobnicate"])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert all(f"'{name}'" in told for name in cli.MODULES), told
