@@ -4,9 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.architecture.source_tree import name_of, product_files, python_files, tree_of
+from tests.architecture.source_tree import name_of, offences_in, product_files, python_files, tree_of
 
 FUNCTION_LINES = 50
 FILE_LINES = 400
@@ -51,25 +49,24 @@ def find_long_signatures(tree: ast.AST) -> list[str]:
     return offences
 
 
-@pytest.mark.parametrize("path", python_files("appliance", "plugins", "packaging", "tests"), ids=name_of)
-def test_functions_and_files_are_short(path: Path) -> None:
+def find_length(path: Path) -> list[str]:
     tree = tree_of(path)
-    offences = find_long_functions(tree)
     lines = len(path.read_text("utf-8").splitlines())
-    if lines > FILE_LINES and not is_excused(tree):
-        offences.append(f"the file: {lines} lines")
-    assert offences == []
+    too_long = lines > FILE_LINES and not is_excused(tree)
+    return find_long_functions(tree) + ([f"the file: {lines} lines"] if too_long else [])
 
 
-@pytest.mark.parametrize("path", product_files(), ids=name_of)
-def test_signatures_are_short(path: Path) -> None:
-    assert find_long_signatures(tree_of(path)) == []
+def test_functions_and_files_are_short() -> None:
+    assert offences_in(python_files("appliance", "plugins", "packaging", "tests"), find_length) == {}
 
 
-@pytest.mark.parametrize("path", product_files(), ids=name_of)
-def test_every_module_says_its_purpose(path: Path) -> None:
-    tree = tree_of(path)
-    assert not tree.body or ast.get_docstring(tree), "a module starts with a docstring of one sentence: what it is for"
+def test_signatures_are_short() -> None:
+    assert offences_in(product_files(), lambda path: find_long_signatures(tree_of(path))) == {}
+
+
+def test_every_module_says_its_purpose() -> None:
+    silent = [name_of(path) for path in product_files() if (tree := tree_of(path)).body and not ast.get_docstring(tree)]
+    assert silent == [], "a module starts with a docstring of one sentence: what it is for"
 
 
 def test_no_folder_or_module_has_an_empty_name() -> None:

@@ -1,13 +1,14 @@
 """One word per thing: identifiers and pages use the words of the glossary, never their synonyms."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.architecture.source_tree import ROOT, name_of, product_files, project_files, tree_of
+from tests.architecture.source_tree import ROOT, name_of, offences_in, product_files, project_files, tree_of
 
 # synonym (words in sequence, singular) -> the word of this project
 SYNONYMS: dict[tuple[str, ...], str] = {
@@ -50,6 +51,7 @@ def words_of(identifier: str) -> list[str]:
     return [word.removesuffix("s") if len(word) > 3 and not word.endswith("ss") else word for word in words]
 
 
+@functools.cache
 def find_synonyms(text: str) -> list[str]:
     """`found: say …` for every banned word, or sequence of words, in an identifier."""
     words = words_of(text)
@@ -76,11 +78,15 @@ def identifiers_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.value.lineno, node.arg
 
 
-@pytest.mark.parametrize("path", product_files(), ids=name_of)
-def test_identifiers_use_the_words_of_the_glossary(path: Path) -> None:
-    offences = [f"line {line}: {found}" for line, name in identifiers_of(tree_of(path)) for found in find_synonyms(name)]
-    offences += [found for part in path.relative_to(ROOT).parts for found in find_synonyms(part.removesuffix(".py"))]
-    assert offences == []
+def find_other_words(path: Path) -> Iterator[str]:
+    for line, name in identifiers_of(tree_of(path)):
+        yield from (f"line {line}: {found}" for found in find_synonyms(name))
+    for part in path.relative_to(ROOT).parts:
+        yield from find_synonyms(part.removesuffix(".py"))
+
+
+def test_identifiers_use_the_words_of_the_glossary() -> None:
+    assert offences_in(product_files(), find_other_words) == {}
 
 
 def test_pages_use_the_words_of_the_glossary() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source_tree import imported_modules, name_of, python_files, tree_of
+from tests.architecture.source_tree import imported_modules, name_of, offences_in, python_files, tree_of
 
 OPENERS = {
     "socket",
@@ -30,11 +30,13 @@ MAY = {
 }
 
 
-@pytest.mark.parametrize("path", python_files("appliance"), ids=name_of)
-def test_no_other_module_opens_connections(path: Path) -> None:
-    if not name_of(path).startswith(tuple(MAY)):
-        found = [name for _, name in imported_modules(tree_of(path)) if is_opener(name)]
-        assert found == []
+def find_openers(path: Path) -> list[str]:
+    return [name for _, name in imported_modules(tree_of(path)) if is_opener(name)]
+
+
+def test_no_other_module_opens_connections() -> None:
+    others = [path for path in python_files("appliance") if not name_of(path).startswith(tuple(MAY))]
+    assert offences_in(others, find_openers) == {}
 
 
 def is_opener(name: str) -> bool:
