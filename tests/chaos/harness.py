@@ -109,12 +109,16 @@ TRUST = ssl.create_default_context()
 
 
 class Chaos:
-    """One data folder, and a database beside it or on a server, started and killed again and again."""
+    """One data folder, and a database beside it or on a server, started and killed again and again.
 
-    def __init__(self, folder: Path, control: str, seed: int, database: str = "") -> None:
+    With `worker` a further process without edges works the queue off beside the server.
+    """
+
+    def __init__(self, folder: Path, control: str, seed: int, database: str = "", *, worker: bool = True) -> None:
         self.folder = folder
         self.database = database
         self.control = control
+        self.commands = ("serve", "worker") if worker else ("serve",)
         self.random = random.Random(seed)  # noqa: S311
         self.port = free_port()
         self.report = Report()
@@ -129,9 +133,9 @@ class Chaos:
     # -- life and death
 
     def start(self) -> None:
-        """Start server and worker, each in a process group of its own, and wait until the port answers."""
+        """Start server and worker, if there is one, each in a process group of its own, and wait until the port answers."""
         began = time.monotonic()
-        self._processes = [self._spawn("serve"), self._spawn("worker")]
+        self._processes = [self._spawn(each) for each in self.commands]
         self._wait_ready()
         self.report.slowest_start_s = max(self.report.slowest_start_s, time.monotonic() - began)
 
@@ -153,7 +157,7 @@ class Chaos:
         return subprocess.Popen(line, cwd=ROOT, env=environment, stderr=self._log, start_new_session=True)
 
     def kill(self) -> None:
-        """kill -9 of both process groups."""
+        """kill -9 of every process group."""
         for process in self._processes:
             os.killpg(process.pid, signal.SIGKILL)
         for process in self._processes:

@@ -43,7 +43,7 @@ EACH = 'export default async (input, api) => { const n = input.n; return n + (aw
 
 @pytest.fixture
 def chaos(tmp_path: Path) -> Iterator[Chaos]:
-    made = Chaos(tmp_path, "none", 1)
+    made = Chaos(tmp_path, "none", 1, worker=False)
     made.prepare()
     try:
         made.start()
