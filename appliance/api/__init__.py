@@ -17,6 +17,7 @@ from . import (
     dry_runs,
     executions,
     integrations,
+    invitations,
     keys,
     kill_switches,
     llm,
@@ -48,8 +49,8 @@ from .routing import ROUTES
 
 DOMAINS = (
     actions, agent_runs, agents, alerts, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents,
-    domains, dry_runs, executions, integrations, keys, kill_switches, llm, logs, oauth, policies, policy_replay, previews,
-    processes, publishing, replay, retention, retry_plan, reviews, shares, skills, solutions, tenants, traffic, triggers,
+    domains, dry_runs, executions, integrations, invitations, keys, kill_switches, llm, logs, oauth, policies, policy_replay,
+    previews, processes, publishing, replay, retention, retry_plan, reviews, shares, skills, solutions, tenants, traffic, triggers,
     version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 

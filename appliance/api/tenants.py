@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from appliance.core import clock
+from appliance.core.errors import NotFound
 from appliance.core.pages import Page
 from appliance.tenants import people, service
 from appliance.tenants.people import Member
@@ -79,7 +80,10 @@ def list_members(call: Call) -> Page[MemberView]:
 def add_member(call: Call) -> MemberView:
     """Give an existing user a role in this tenant, or change it."""
     body: AddMember = call.body
-    return member_view(people.add_member(call.scope, body.login, body.role, approver=body.approver))
+    try:
+        return member_view(people.add_member(call.scope, body.login, body.role, approver=body.approver))
+    except NotFound as error:
+        raise NotFound(f"{error}; invite them by POST /api/v1/invitations", pointer="/login") from error
 
 
 @route("DELETE", "/members/{user_id}", scope="keys.write", returns=DeletedView)

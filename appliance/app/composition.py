@@ -21,7 +21,7 @@ from appliance.blobs.service import Blobs
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import CONNECTORS
 from appliance.connectors.reloading import Watch
-from appliance.core import db
+from appliance.core import clock, db
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.errors import InvalidRequest, MethodNotAllowed, NotFound, PayloadTooLarge
@@ -48,6 +48,7 @@ from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.executor import GovernedExecutor, Instance
 from appliance.governance.expiry import expire_due
 from appliance.governance.governor import Governor
+from appliance.governance.invitations import Invitations
 from appliance.governance.links import on_console
 from appliance.governance.notices import Notices
 from appliance.governance.policies.service import PolicyService
@@ -145,7 +146,10 @@ class Appliance:
         """Let work in progress finish within the configured time, then give everything back."""
         self.ready = False
         for each in self.upkeep:
-            each.stop()
+            each.signal()
+        ends = clock.monotonic() + self.config.server.shutdown_seconds
+        for each in self.upkeep:  # all of them are told first: together they take as long as the slowest, and no longer than that
+            each.stop(max(0.0, ends - clock.monotonic()))
         self.deliverer.stop()
         self.services.publishing.stop()  # its checks run processes, and judge a version by them
         self.services.agents.stop(self.config.server.shutdown_seconds / 2)
@@ -210,19 +214,19 @@ def build(config: Config) -> Appliance:
     )  # fmt: skip
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
-        executor=executor, policies=policies, governor=governor, rate_limiter=RateLimiter(),
-        threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), instance=presence.instance,
+        executor=executor, invitations=Invitations(config, sealer, executor, integrations), policies=policies,
+        governor=governor, rate_limiter=RateLimiter(), instance=presence.instance,
+        threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), replays=TenantThreads(REPLAYS, "replay"),
         assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files,
         uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files),
-        publications=Publications(exits), shares=Shares(exits, sealer),
+        publications=Publications(exits), shares=Shares(exits, sealer), backups=BackupUpkeep(config, stored[0]),
         webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
         webhooks=told, alerts=make_alerts(config, flow, executor, Reached(integrations, told)),
         certificates=Certificates(sealer), domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
-        replays=TenantThreads(REPLAYS, "replay"),
     )  # fmt: skip
     add_tools(services, governor, actions)
     _gauges(services)
-    upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats)), BackupUpkeep(config, stored[0])]
+    upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats)), services.backups]
     return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), (*withdraw, agents.listen()))
 
 

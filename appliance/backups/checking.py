@@ -2,7 +2,8 @@
 
 import sqlite3
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from appliance.core import migrations
 
 from .making import CONTENTS, DATABASE, FILES, FORMAT
 from .parts import MANIFEST, Opened, Part, digest_of, keep_part, parts_of, read_manifest, read_small
-from .problems import BackupInvalid
+from .problems import UNWATCHED, BackupInvalid, Course
 from .snapshots import check_whole, count_rows, opened_snapshot, schema_number
 
 _UNLIKE = "use another copy of the backup"
@@ -28,26 +29,29 @@ class Checked:
         return sum(self.manifest["tables"].values())
 
 
-def verify_backup(path: Path, passphrase: str | None, room: Path | None = None) -> dict[str, Any]:
+def verify_backup(path: Path, passphrase: str | None, room: Path | None = None, course: Course = UNWATCHED) -> dict[str, Any]:
     """The manifest of a backup that could be restored now; BackupInvalid says what is wrong with any other.
 
     Needs room for the database, in the folder `room` or among the temporary files.
     """
     with tempfile.TemporaryDirectory(prefix=".gos-verify-", dir=room) as folder:
-        return read_backup(path, passphrase, Path(folder), keep_contents=False).manifest
+        return read_backup(path, passphrase, Path(folder), keep_contents=False, course=course).manifest
 
 
-def read_backup(path: Path, passphrase: str | None, folder: Path, *, keep_contents: bool) -> Checked:
+def read_backup(
+    path: Path, passphrase: str | None, folder: Path, *, keep_contents: bool, course: Course = UNWATCHED
+) -> Checked:  # fmt: skip
     """Unpack a backup into an empty folder and check all of it; its contents are only checked when they are not kept."""
     arrived: dict[str, Part] = {}
     contents = count = 0
     manifest: dict[str, Any] | None = None
-    with parts_of(path, passphrase) as parts:
+    with parts_of(path, passphrase) as found:
+        parts = _stoppable(found, course)
         first = next(parts, None)
         if first is None or first.name != DATABASE:
             raise BackupInvalid(f"{path} is no backup of a whole appliance; `gos tenant import` reads the export of a tenant")
         arrived[DATABASE] = keep_part(first, folder / DATABASE)
-        with opened_snapshot(folder / DATABASE) as file:
+        with opened_snapshot(folder / DATABASE, course.should_stop) as file:
             refuse_newer(file)
             for part in parts:
                 if manifest is not None:
@@ -57,6 +61,7 @@ def read_backup(path: Path, passphrase: str | None, folder: Path, *, keep_conten
                 elif part.name.startswith(CONTENTS):
                     contents += _take_content(file, part, folder if keep_contents else None)
                     count += 1
+                    course.tell("checking", count, 0)
                 elif part.name.startswith(FILES):
                     arrived[part.name] = keep_part(part, folder / FILES / part.name.removeprefix(FILES))
                 else:
@@ -67,6 +72,19 @@ def read_backup(path: Path, passphrase: str | None, folder: Path, *, keep_conten
             check_contents(manifest, count, contents)
             check_rows(manifest, file, count)
     return Checked(manifest, folder)
+
+
+def _stoppable(parts: Iterator[Opened], course: Course) -> Iterator[Opened]:
+    """The parts, whose reading ends when the appliance is about to."""
+
+    def pieces(part: Opened) -> Iterator[bytes]:
+        for piece in part.pieces:
+            course.refuse_stopping()
+            yield piece
+
+    for part in parts:
+        course.refuse_stopping()
+        yield replace(part, pieces=pieces(part))
 
 
 def refuse_newer(file: sqlite3.Connection) -> None:

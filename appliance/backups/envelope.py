@@ -27,7 +27,8 @@ _MOST = {"memory_kib": 1 << 20, "rounds": 16, "lanes": 16}  # what a file may de
 def check_passphrase(passphrase: str) -> None:
     """BackupInvalid when it is too short to protect what a backup holds."""
     if len(passphrase) < SHORTEST_PASSPHRASE:
-        raise BackupInvalid(f"a passphrase of a backup has at least {SHORTEST_PASSPHRASE} characters; choose a longer one")
+        told = f"a passphrase of a backup has at least {SHORTEST_PASSPHRASE} characters; choose a longer one"
+        raise BackupInvalid(told, pointer="/passphrase")
 
 
 class SealingWriter:

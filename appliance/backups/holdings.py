@@ -30,7 +30,7 @@ LEFT: Mapping[str, str] = {
     "membership": "people belong to the appliance; their logins and roles are told",
     "domain": "a domain is proven anew wherever it is to lead; its name is told",
     **dict.fromkeys(("domain_name", "certificate", "certificate_order"), "belongs to a domain"),
-    **dict.fromkeys(("api_key", "document_share"), "lets somebody in; issued anew"),
+    **dict.fromkeys(("api_key", "document_share", "invitation"), "lets somebody in; issued anew"),
     **dict.fromkeys(("session", "email_code", "webapp_sign_in", "webapp_visit"), "lets somebody in, for a while"),
     **dict.fromkeys(("integration_token", "integration_consent"), "holds what is sealed; connect again"),
     **dict.fromkeys(

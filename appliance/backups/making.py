@@ -19,7 +19,7 @@ from appliance.core.errors import ConfigInvalid, NotFound
 
 from .envelope import check_passphrase
 from .parts import PartsWriter, new_file
-from .problems import ShouldStop, never, refuse_stopping
+from .problems import UNWATCHED, Course
 from .snapshots import count_rows, opened_snapshot, schema_number, take_snapshot
 
 FORMAT = 1
@@ -70,15 +70,15 @@ class Stoppable:
     """Contents that are read until the appliance is about to stop."""
 
     places: Places
-    should_stop: ShouldStop = never
+    course: Course = UNWATCHED
 
     def read(self, place: str, size: int) -> Iterator[bytes]:
         for piece in self.places.read(place, 0, size):
-            refuse_stopping(self.should_stop)
+            self.course.refuse_stopping()
             yield piece
 
 
-def make_backup(config: Config, places: Places, target: Path, passphrase: str | None, should_stop: ShouldStop = never) -> Backup:
+def make_backup(config: Config, places: Places, target: Path, passphrase: str | None, course: Course = UNWATCHED) -> Backup:
     """Write a backup of the open database, the contents in `places` and the data folder's files; nothing waits for it.
 
     The file appears whole or not at all.  AlreadyExists, StorageFull, BackupInvalid when the passphrase is too short.
@@ -92,8 +92,9 @@ def make_backup(config: Config, places: Places, target: Path, passphrase: str | 
         made_at = clock.now_ms()
         with tempfile.TemporaryDirectory(prefix=".gos-backup-", dir=target.parent) as folder:
             snapshot = Path(folder, DATABASE)
-            take_snapshot(config.database_url, snapshot, should_stop)
-            stoppable = Stoppable(places, should_stop)
+            course.tell("database", 0, 0)
+            take_snapshot(config.database_url, snapshot, course.should_stop)
+            stoppable = Stoppable(places, course)
             manifest = _write_parts(config, stoppable, parts, snapshot, encrypted=passphrase is not None)
         manifest = {"format": FORMAT, "kind": "backup", "version": __version__, "made_at": clock.rfc3339(made_at), **manifest}
         parts.finish(manifest)
@@ -158,7 +159,7 @@ def _hold_some(now: int, tenant_id: str | None) -> int:
 
 def write_contents(places: Stoppable, parts: PartsWriter, file: sqlite3.Connection, folder: Path) -> Contents:
     """Every content by its place; one that is not what was put is left out and named."""
-    contents = Contents()
+    contents, ((total,),) = Contents(), file.execute("SELECT count(*) FROM blob").fetchall()
     for tenant_id, sha256, size, place in file.execute("SELECT tenant_id, sha256, size, place FROM blob ORDER BY place"):
         # Into a file first: the part must not be begun before the bytes are known to be right.
         with tempfile.SpooledTemporaryFile(max_size=8 << 20, dir=str(folder)) as spool:
@@ -177,6 +178,7 @@ def write_contents(places: Stoppable, parts: PartsWriter, file: sqlite3.Connecti
             parts.add(f"{CONTENTS}{place}", size, iter(partial(spool.read, 1 << 20), b""))
         contents.count += 1
         contents.bytes += size
+        places.course.tell("contents", contents.count, total)
     return contents
 
 

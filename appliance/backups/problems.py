@@ -4,6 +4,7 @@ import errno
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from appliance.core.errors import ApplianceError, StorageFull
 
@@ -25,6 +26,25 @@ def refuse_stopping(should_stop: ShouldStop) -> None:
     """Stopped when the appliance is about to."""
     if should_stop():
         raise Stopped("the appliance stops; the backup is made when it runs again")
+
+
+def _nobody_listens(stage: str, done: int, of: int) -> None:
+    """Nobody wants to know how far it is."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a backup goes on: asked at every piece whether to stop, and told how far it is: the stage, and so many of so many."""
+
+    should_stop: ShouldStop = never
+    tell: Callable[[str, int, int], None] = _nobody_listens
+
+    def refuse_stopping(self) -> None:
+        """Stopped when the appliance is about to."""
+        refuse_stopping(self.should_stop)
+
+
+UNWATCHED = Course()
 
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

@@ -12,7 +12,7 @@ from .copying import open_source
 from .holdings import LEFT, TAKEN
 
 # Who may come in, what they need for it, and who did what.
-KEPT = frozenset({"api_key", "membership", "secret", "session", "audit_chain", "audit_entry"})
+KEPT = frozenset({"api_key", "invitation", "membership", "secret", "session", "audit_chain", "audit_entry"})
 
 
 def empty_tenant(scope: TenantScope, *, force: bool = False, check: Callable[[], object] = lambda: None) -> int:

@@ -8,19 +8,21 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from threading import Lock
 
 from appliance.blobs.service import Places
 from appliance.core import clock
 from appliance.core.config import Config
-from appliance.core.errors import ApplianceError
+from appliance.core.errors import ApplianceError, Conflict
 from appliance.core.periodic import Periodic
 
 from .checking import verify_backup
+from .envelope import check_passphrase
 from .making import Backup, make_backup
-from .parts import name_file
-from .problems import Stopped
+from .parts import is_sealed, name_file
+from .problems import BackupInvalid, Course, Stopped
 
 log = logging.getLogger(__name__)
 AGAIN_MS = 10 * 60_000  # after one that failed
@@ -44,11 +46,22 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Kept:
-    """A backup that lies in the folder."""
+    """A backup that lies in the folder; only a sealed one may leave by the console."""
 
     name: str
     made_at: int
     size: int
+    is_sealed: bool
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the backup is that is being made: `asked`, `database`, `contents`, `checking`; `of` is 0 where nobody knows."""
+
+    since: int
+    stage: str = "asked"
+    done: int = 0
+    of: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,59 +78,98 @@ class Standing:
     overdue: bool
 
 
+@dataclass(frozen=True)
+class _Wish:
+    """A backup that somebody wants now, under this passphrase."""
+
+    passphrase: str | None
+
+
 class Schedule:
-    """Makes a backup whenever one is due; several processes of an appliance make one between them."""
+    """Makes a backup whenever one is due or wanted; several processes of an appliance make one between them."""
 
     def __init__(self, config: Config, places: Places) -> None:
         self._config, self._places = config, places
         self._stopping = False
+        self._lock = Lock()
+        self._wish: _Wish | None = None
+        self._progress: Progress | None = None
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far this process is with one; None when it makes none."""
+        return self._progress
 
     def stop(self) -> None:
         """Give up what is being made; it is due again at once."""
         self._stopping = True
 
+    def ask(self, passphrase: str | None) -> None:
+        """Want one at the next turn, whatever is due; Conflict while one is being made, BackupInvalid for a short passphrase."""
+        if passphrase is not None:
+            check_passphrase(passphrase)
+        with self._lock:
+            if self._progress is not None:
+                raise Conflict("a backup is being made already; wait until it is listed, then ask again")
+            self._wish, self._progress = _Wish(passphrase), Progress(clock.now_ms())
+
     def run_due(self) -> Outcome | None:
-        """Make, check and record a backup if one is due; answers what became of it."""
+        """Make, check and record a backup if one is due or wanted; answers what became of it."""
         with _alone(self._config) as alone:
             due = next_due(self._config)
-            if not alone or due is None or due > clock.now_ms() or self._stopping:
+            is_due = due is not None and due <= clock.now_ms()
+            if not alone or self._stopping or not (is_due or self._wish):
                 return None
+            with self._lock:
+                wish = self._wish or _Wish(self._config.backup.passphrase or None)
+                self._wish, self._progress = None, self._progress or Progress(clock.now_ms())
             try:
-                outcome = self._make()
+                outcome = self._make(wish.passphrase)
+                _remember(self._config, outcome)
             except Stopped:
                 return None
-            _remember(self._config, outcome)
+            finally:
+                self._progress = None
         return outcome
 
-    def _make(self) -> Outcome:
-        folder, now = Path(self._config.backup.to), clock.now_ms()
+    def _tell(self, stage: str, done: int, of: int) -> None:
+        if (before := self._progress) is not None:
+            self._progress = replace(before, stage=stage, done=done, of=of or (before.of if before.of >= done else 0))
+
+    def _make(self, passphrase: str | None) -> Outcome:
+        folder, now = folder_of(self._config), clock.now_ms()
         stamp = clock.rfc3339(now)[:19].replace("-", "").replace(":", "")
         path = folder / f"gos-{stamp}Z.gosb"
         try:
-            made = self._make_whole(path)
+            made = self._make_whole(path, passphrase)
         except Stopped:
             raise
         except Exception as error:  # whatever it is, `gos doctor` must tell of it
             reason = _reason(error, folder)
             log.exception("the backup failed", extra={"fields": {"path": str(path), "reason": reason}})
-            return Outcome(now, str(path), 0, 0, 0, bool(self._config.backup.passphrase), reason)
+            return Outcome(now, str(path), 0, 0, 0, bool(passphrase), reason)
         problem = _damage(made) or _forget_old(folder, self._config.backup.keep)
         log.info("backed up", extra={"fields": {"path": str(path), "bytes": made.size}})
         return Outcome(now, str(path), made.size, made.rows, made.contents, made.encrypted, problem)
 
-    def _make_whole(self, path: Path) -> Backup:
+    def _make_whole(self, path: Path, passphrase: str | None) -> Backup:
         """Only what was read again and found whole gets the name that counts as a backup."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _tidy(path.parent)
-        passphrase = self._config.backup.passphrase or None
+        course = Course(lambda: self._stopping, self._tell)
         draft = path.with_name(f"{path.name}.partial")
         try:
-            made = make_backup(self._config, self._places, draft, passphrase, lambda: self._stopping)
-            verify_backup(draft, passphrase, path.parent)
+            made = make_backup(self._config, self._places, draft, passphrase, course)
+            verify_backup(draft, passphrase, path.parent, course)
             name_file(draft, path)
         finally:
             draft.unlink(missing_ok=True)
         return made
+
+
+def folder_of(config: Config) -> Path:
+    """Where backups lie: in the configured folder, and those that were only asked for in the data folder without one."""
+    return Path(config.backup.to) if config.backup.to else config.data / "backups"
 
 
 def _reason(error: Exception, folder: Path) -> str:
@@ -141,9 +193,14 @@ class BackupUpkeep(Periodic):
         self.schedule = Schedule(config, places)
         super().__init__("backups", seconds, self.schedule.run_due)
 
-    def stop(self) -> None:
+    def make_now(self, passphrase: str | None) -> None:
+        """Begin one now; errors as `Schedule.ask`."""
+        self.schedule.ask(passphrase)
+        self.hasten()
+
+    def signal(self) -> None:
         self.schedule.stop()
-        super().stop()
+        super().signal()
 
 
 @contextmanager
@@ -171,13 +228,20 @@ def _tidy(folder: Path) -> None:
 
 def list_kept(config: Config) -> list[Kept]:
     """The backups in the folder, newest first."""
-    folder, found = Path(config.backup.to), []
-    for path in folder.iterdir() if config.backup.to and folder.is_dir() else ():
+    folder, found = folder_of(config), []
+    for path in folder.iterdir() if folder.is_dir() else ():
         if match := _NAME.fullmatch(path.name):
             day, time = match[1][:8], match[1][9:]
             text = f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}Z"
-            found.append(Kept(path.name, clock.parse_rfc3339(text), path.stat().st_size))
+            found.append(Kept(path.name, clock.parse_rfc3339(text), path.stat().st_size, _is_sealed(path)))
     return sorted(found, key=lambda kept: kept.made_at, reverse=True)
+
+
+def _is_sealed(path: Path) -> bool:
+    try:
+        return is_sealed(path)
+    except BackupInvalid:  # whatever it is, it does not leave
+        return False
 
 
 def _forget_old(folder: Path, keep: int) -> str | None:

@@ -49,12 +49,14 @@ def _copy_all(file: sqlite3.Connection, should_stop: ShouldStop) -> None:
 
 
 @contextmanager
-def opened_snapshot(path: Path) -> Iterator[sqlite3.Connection]:
-    """The file for reading; BackupInvalid when it is not whole."""
+def opened_snapshot(path: Path, should_stop: ShouldStop = never) -> Iterator[sqlite3.Connection]:
+    """The file for reading, which ends when the appliance is about to stop; BackupInvalid when it is not whole."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
+        file.set_progress_handler(lambda: int(should_stop()), 100_000)
         try:
             yield file
         except sqlite3.DatabaseError as error:
+            refuse_stopping(should_stop)
             raise BackupInvalid(f"the database in the backup is damaged ({error}); use another copy of it") from error
 
 

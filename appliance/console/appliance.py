@@ -1,21 +1,17 @@
-"""The appliance itself: what it runs on, and for those who run it its configuration and its backups."""
+"""The appliance itself: what it runs on, and for those who run it its configuration."""
 
 import importlib.metadata
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-from appliance.backups.parts import is_sealed
-from appliance.backups.schedule import list_kept, standing
 from appliance.core import clock, db, migrations
 from appliance.core.config import shown_settings
-from appliance.core.errors import NotFound, ScopeMissing
-from appliance.monitor import audit
+from appliance.core.errors import ScopeMissing
 
 from .about import DISTRIBUTION
-from .routing import Answer, File, Page, Visit, page
+from .routing import Answer, Page, Visit, page
 
 _STARTED = clock.now_ms()
 _AT = "/appliance"
@@ -35,7 +31,8 @@ def is_administrator(visit: Visit) -> bool:
     return visit.person.login in visit.services.config.console.administrators
 
 
-def _require_administrator(visit: Visit) -> None:
+def require_administrator(visit: Visit) -> None:
+    """ScopeMissing for whoever does not run the appliance."""
     if not is_administrator(visit):
         raise ScopeMissing(
             "this page is for those who run the appliance; whoever does may name your login in console.administrators of its "
@@ -84,32 +81,8 @@ def _licences(package: importlib.metadata.Distribution) -> Iterator[str]:
 @page("GET", f"{_AT}/configuration", scope=None)
 def show_configuration(visit: Visit) -> Answer:
     """Every setting in effect and where it is from, secrets hidden."""
-    _require_administrator(visit)
+    require_administrator(visit)
     shown = shown_settings(visit.services.config)
     changed = visit.asked.args.get("show") != "all"
     kept = {section: [each for each in settings if not changed or each.origin != "default"] for section, settings in shown.items()}
     return Page("configuration.html", {"sections": {name: rows for name, rows in kept.items() if rows}, "changed": changed})
-
-
-@page("GET", f"{_AT}/backups", scope=None)
-def show_backups(visit: Visit) -> Answer:
-    """How it stands with backups, and how one is brought back."""
-    _require_administrator(visit)
-    return Page("backups.html", {"now": standing(visit.services.config)})
-
-
-@page("GET", f"{_AT}/backups/<name>", scope=None)
-def download_backup(visit: Visit, name: str) -> Answer:
-    """A backup as a file; only an encrypted one, because it holds every tenant."""
-    _require_administrator(visit)
-    config = visit.services.config
-    kept = next((each for each in list_kept(config) if each.name == name), None)
-    if kept is None or not is_sealed(Path(config.backup.to, kept.name)):
-        raise NotFound(f"there is no encrypted backup {name[:80]!r} here")
-    db.write(lambda: audit.record(visit.scope, "backup.download", kept.name))
-    return File(kept.name, "application/octet-stream", _pieces(Path(config.backup.to, kept.name)), kept.size)
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        yield from iter(lambda: file.read(1 << 20), b"")

@@ -17,6 +17,7 @@ from . import (
     appliance,
     approvals,
     audit,
+    backups,
     certificates,
     connecting,
     datapool,
@@ -28,6 +29,7 @@ from . import (
     failures,
     home,
     integrations,
+    invitations,
     keys,
     kill_switches,
     logs,
@@ -51,8 +53,8 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, account, agents, alerts, appliance, approvals, audit, certificates, connecting, datapool, documents, domains,
-    dry_runs, editor, executions, failures, home, integrations, keys, kill_switches, logs, members, monitor, policies,
+    about, account, agents, alerts, appliance, approvals, audit, backups, certificates, connecting, datapool, documents, domains,
+    dry_runs, editor, executions, failures, home, integrations, invitations, keys, kill_switches, logs, members, monitor, policies,
     policy_decisions, processes, replay, retention, retry_plan, shares, sign_in, skills, traffic, visiting, webapps,
 )  # fmt: skip
 

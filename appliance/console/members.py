@@ -1,9 +1,11 @@
-"""The page of people: who belongs to the tenant with which role, added, changed and removed."""
+"""The page of people: who belongs to the tenant with which role, added, invited, changed and removed."""
 
-from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
-from appliance.tenants import people
+from appliance.core.errors import ApplianceError, NotFound, ScopeMissing, ValidationFailed
+from appliance.tenants import invitations, people
+from appliance.tenants.invitations import InvitationSpec
 from appliance.tenants.scopes import ROLES
 
+from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page
 
 HERE = "/console/people"
@@ -13,37 +15,60 @@ MEANINGS = {
     "operator": "runs processes and changes data",
     "viewer": "reads",
 }
+LASTING = {"1": "a day", "7": "a week", "30": "30 days"}
 
 
 @page("GET", "/people", scope="keys.read")
 def list_members(visit: Visit) -> Answer:
-    """Everybody with a role in this tenant."""
+    """Everybody with a role in this tenant, and who is invited."""
     return _page(visit)
 
 
 def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
-    form = {name: visit.asked.field(name) for name in ("login", "role", "approver")}
+    form = {name: visit.asked.field(name) for name in ("login", "role", "approver", "days", "way")}
+    inviting = visit.services.invitations
     values = {
-        "members": people.list_members(visit.scope), "meanings": MEANINGS, "roles": list(reversed(ROLES)), "problem": problem,
-        "form": form, "may": visit.may("keys.write"), "me": visit.person.user_id,
+        "members": people.list_members(visit.scope), "invited": invitations.list_invitations(visit.scope),
+        "name_of": Names(visit).of, "meanings": MEANINGS, "roles": list(reversed(ROLES)), "problem": problem, "form": form,
+        "may": visit.may("keys.write"), "me": visit.person.user_id, "can_invite": inviting.are_offered,
+        "can_write": inviting.can_write(visit.scope), "lasting": LASTING, "told": visit.asked.args.get("told", ""),
     }  # fmt: skip
     return Page("people.html", values, problem.status if problem else 200)
 
 
 @page("POST", "/people", scope="keys.write")
 def add_member(visit: Visit) -> Answer:
-    """Give somebody with an account a role, or change it."""
+    """Give somebody with an account a role, or change it; invite whoever has none."""
     asked = visit.asked
+    login, is_approver = asked.field("login").strip(), asked.field("approver") == "yes"
     try:
-        if not (login := asked.field("login").strip()):
-            raise ValidationFailed("say whom: the login of somebody with an account on this appliance", pointer="/login")
-        people.add_member(visit.scope, login, asked.field("role"), approver=asked.field("approver") == "yes")
+        if not login:
+            raise ValidationFailed("say whom: their login, most often an e-mail address", pointer="/login")
+        people.add_member(visit.scope, login, asked.field("role"), approver=is_approver)
     except NotFound as error:
-        told = f"{error}; whoever runs this appliance makes an account with `gos user add LOGIN`"
-        return _page(visit, ValidationFailed(told, pointer="/login"))
+        return _invite(visit, InvitationSpec(login, asked.field("role"), is_approver, _days(visit)), error)
     except ApplianceError as error:
         return _page(visit, error)
     return Redirect(HERE)
+
+
+def _days(visit: Visit) -> int:
+    chosen = visit.asked.field("days") or "7"
+    return int(chosen) if chosen in LASTING else 0
+
+
+def _invite(visit: Visit, spec: InvitationSpec, unknown: NotFound) -> Answer:
+    way = {"letter": True, "link": False}.get(visit.asked.field("way"))
+    try:
+        made = visit.services.invitations.invite(visit.scope, spec, by_email=way)
+    except ScopeMissing as error:
+        told = f"{unknown}; whoever runs this appliance makes an account with `gos user add LOGIN`"
+        return _page(visit, error if visit.services.invitations.are_offered else ValidationFailed(told, pointer="/login"))
+    except ApplianceError as error:
+        return _page(visit, error)
+    if made.link:
+        return Page("invited.html", {"row": made.invitation, "link": made.link}, 201)
+    return Redirect(f"{HERE}?told=letter")
 
 
 @page("POST", "/people/<user_id>/remove", scope="keys.write")

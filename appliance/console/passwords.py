@@ -4,10 +4,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import BoundedSemaphore
+from typing import TypeVar
 
+from appliance.core.crypto import Sealer
 from appliance.core.errors import Overloaded
 from appliance.core.scope import TenantScope
-from appliance.tenants import people
+from appliance.tenants import invitations, people
+
+T = TypeVar("T")
 
 AT_ONCE = 2
 MOST_WAITING = 40
@@ -24,6 +28,14 @@ class Checked:
     login: str
 
 
+@dataclass(frozen=True)
+class Joined:
+    """A user who accepted an invitation, and the tenant they belong to now."""
+
+    user_id: str
+    tenant_id: str
+
+
 def _check(login: str, password: str) -> Checked:
     person = people.check_password(login, password)
     return Checked(person.id, person.login)
@@ -32,6 +44,11 @@ def _check(login: str, password: str) -> Checked:
 def _change(scope: TenantScope, login: str, old: str, new: str) -> Checked:
     person = people.change_password(scope, login, old, new)
     return Checked(person.id, person.login)
+
+
+def _accept(sealer: Sealer, token: str, password: str) -> Joined:
+    person, tenant_id = invitations.accept(sealer, token, password)
+    return Joined(person.id, tenant_id)
 
 
 def check(login: str, password: str) -> "Future[Checked]":
@@ -44,7 +61,12 @@ def change(scope: TenantScope, login: str, old: str, new: str) -> "Future[Checke
     return _submit(lambda: _change(scope, login, old, new))
 
 
-def _submit(work: Callable[[], Checked]) -> "Future[Checked]":
+def accept_invitation(sealer: Sealer, token: str, password: str) -> "Future[Joined]":
+    """Use an invitation up with this password, or the coded error why not; Overloaded when too many wait already."""
+    return _submit(lambda: _accept(sealer, token, password))
+
+
+def _submit(work: Callable[[], T]) -> "Future[T]":
     if not _places.acquire(blocking=False):
         raise Overloaded("too many people sign in at once; try again in a moment", headers={"Retry-After": "5"})
     begun = _threads.submit(work)

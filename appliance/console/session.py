@@ -44,6 +44,13 @@ def open_on(services: Services, user_id: str, tenant: str | None) -> str:
     return people.open_session(services.sealer, user_id, tenant, kind="session", lifetime_ms=lifetime_ms(services.config))
 
 
+def replace_on_base(services: Services, asked: Asked, user_id: str) -> dict[str, str]:
+    """The cookies of a new session of the base host, whose earlier one ends."""
+    if old := asked.cookies.get(COOKIE):
+        people.close_session(services.sealer, old)
+    return {COOKIE: open_on(services, user_id, None)}
+
+
 def safe_target(target: str) -> str:
     """A path of the console to go to after sign-in; anything else becomes its first page."""
     plain = target.startswith("/console/") and target.isascii() and target.isprintable() and not {"\\", " "} & set(target)

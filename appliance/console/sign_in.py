@@ -74,11 +74,9 @@ def _after_check(arrival: Arrival, work: "Future[passwords.Checked]") -> Answer:
         person = work.result()
     except ApplianceError as error:
         return _form(arrival, asked.field("login").strip(), error)
-    if old := asked.cookies.get(session.COOKIE):
-        people.close_session(services.sealer, old)
+    cookies = session.replace_on_base(services, asked, person.user_id)
     if provision.is_offered(services):
         provision.provide_tenant(services, person.user_id, person.login)
-    cookies = {session.COOKIE: session.open_on(services, person.user_id, None)}
     onward = _onward(arrival)
     if "host" in onward:
         return Redirect(f"{visiting.SIGNED_IN}?{urlencode(onward)}", cookies)

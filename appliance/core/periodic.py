@@ -8,8 +8,8 @@ log = logging.getLogger(__name__)
 
 
 class Periodic:
-    """Calls `work` every `seconds`, the first time after `seconds`, and whenever it is hastened; `stop` waits for a call in
-    progress."""
+    """Calls `work` every `seconds`, the first time after `seconds`, and whenever it is hastened; `signal` has no other begin,
+    `stop` waits for a call in progress, so long as it is given."""
 
     def __init__(self, name: str, seconds: float, work: Callable[[], object]) -> None:
         self._seconds = seconds
@@ -25,11 +25,19 @@ class Periodic:
         """Have it called now, beside its turn; several wishes that come before it begins are one."""
         self._due.set()
 
-    def stop(self) -> None:
+    def signal(self) -> None:
+        """Have no further call begin, without waiting for one in progress."""
         self._stopped = True
         self._due.set()
+
+    def stop(self, seconds: float | None = None) -> bool:
+        """Answers whether it has come to rest; what has not is left to end with the process."""
+        self.signal()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(seconds)
+        if self._thread.is_alive():
+            log.warning("%s is still at work and is left to end with the process", self._thread.name)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:

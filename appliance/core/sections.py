@@ -203,6 +203,9 @@ class Console:
     provision: Literal["sandbox", "off"] = setting(
         "sandbox", "What a signed-in person without a membership gets: a sandbox tenant of their own, or nothing."
     )
+    invitations: Literal["on", "off"] = setting(
+        "on", "Whether owners of tenants invite people who have no account yet; off: accounts are made by `gos user add` alone."
+    )
     session_hours: int = setting(12, "How long a session lasts without use.")
     administrators: tuple[str, ...] = setting(
         [], "Logins of those who run the appliance: in whatever tenant, they alone see its configuration and its backups."
@@ -214,7 +217,8 @@ class Approvals:
     """What is asked of people."""
 
     email_integration: str = setting(
-        "", "Slug of the e-mail integration by which a tenant that has one tells whoever may decide; empty tells nobody."
+        "", "Slug of the e-mail integration by which a tenant that has one tells whoever may decide, and sends invitations; empty "
+        "tells nobody.",
     )
     letter_seconds: int = setting(
         600, "A person gets one letter in so many seconds at most; what was asked meanwhile is in the next one, with its number."

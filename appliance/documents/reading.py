@@ -141,9 +141,9 @@ class Reading(Periodic):
         super().__init__("document-texts", 1.0, reader.read_all)
         self._reader = reader
 
-    def stop(self) -> None:
+    def signal(self) -> None:
         self._reader.stop()
-        super().stop()
+        super().signal()
 
 
 def _claim() -> Wish | None:

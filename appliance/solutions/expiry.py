@@ -13,7 +13,7 @@ from appliance.monitor import logs as log_lines
 from appliance.monitor.alerts import service as alerts
 from appliance.processes import executions
 from appliance.processes.triggers import service as triggers
-from appliance.tenants import email_codes, idempotency
+from appliance.tenants import email_codes, idempotency, invitations
 from appliance.webapps import visits as webapp_visits
 from appliance.webapps.traffic import noting as traffic
 
@@ -25,6 +25,7 @@ def delete_expired(config: Config) -> None:
     db.write(idempotency.purge)
     webapp_visits.purge(now)
     email_codes.purge(now)
+    invitations.purge(now)
     executions.purge(now - keep.executions_days * day)
     runs.purge(now - keep.executions_days * day)
     triggers.purge(now - keep.executions_days * day)

@@ -7,6 +7,7 @@ from pathlib import Path
 from appliance.agents.service import AgentRuns
 from appliance.agents.skills.service import Skills
 from appliance.agents.tools.toolbox import Toolbox
+from appliance.backups.schedule import BackupUpkeep
 from appliance.blobs.service import Blobs
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
@@ -18,6 +19,7 @@ from appliance.documents.shares import Shares
 from appliance.documents.uploads import Uploads
 from appliance.governance.executor import GovernedExecutor
 from appliance.governance.governor import Governor
+from appliance.governance.invitations import Invitations
 from appliance.governance.policies.service import PolicyService
 from appliance.governance.threads import TenantThreads
 from appliance.integrations.service import Integrations
@@ -51,6 +53,7 @@ class Services:
     integrations: Integrations
     llm: LanguageModels
     executor: GovernedExecutor
+    invitations: Invitations
     policies: PolicyService
     governor: Governor
     rate_limiter: RateLimiter
@@ -74,4 +77,5 @@ class Services:
     skills: Skills
     tools: Toolbox
     replays: TenantThreads
+    backups: BackupUpkeep
     agents: AgentRuns

@@ -32,6 +32,25 @@ class Membership(PlatformModel):
         primary_key = peewee.CompositeKey("tenant_id", "user_id")
 
 
+class InvitationRow(PlatformModel):
+    """Found by its digest before the tenant is known; every other access filters by tenant."""
+
+    id = peewee.TextField(primary_key=True)
+    tenant_id = peewee.TextField()
+    login = peewee.TextField()
+    role = peewee.TextField()
+    approver = peewee.BooleanField()
+    digest = peewee.BlobField()
+    state = peewee.TextField()  # link | sending | sent | failed
+    problem = peewee.TextField()
+    invited_by = peewee.TextField()
+    created_at = peewee.BigIntegerField()
+    expires_at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "invitation"
+
+
 class Session(PlatformModel):
     """A browser's session on one host (`kind` session) or a one-time code on the way to a tenant host (`code`)."""
 

@@ -33,23 +33,30 @@ class SignInFailed(ApplianceError):
 
 def create_user(login: str, password: str) -> Person:
     """A new local account; AlreadyExists when the login is taken."""
-    login = _check_login(login)
+    person = prepare_user(login, password)
+    return db.write(lambda: insert_user(person))
+
+
+def prepare_user(login: str, password: str) -> Person:
+    """An account that is not stored yet, its password hashed, which takes its time; ValidationFailed."""
+    login = check_login(login)
     _check_password(password)
-    person = Person(
+    return Person(
         id=ids.new("usr"), login=login, password_hash=_hasher.hash(password), created_at=clock.now_ms(),
         failed_count=0, locked_until=0,
     )  # fmt: skip
 
-    def insert() -> Person:
-        if Person.select().where(Person.login == login).exists():
-            raise AlreadyExists(f"there is a user {login!r} already", pointer="/login")
-        person.save(force_insert=True)
-        return person
 
-    return db.write(insert)
+def insert_user(person: Person) -> Person:
+    """Inside a write: store a prepared account; AlreadyExists when the login is taken."""
+    if Person.select().where(Person.login == person.login).exists():
+        raise AlreadyExists(f"there is a user {person.login!r} already", pointer="/login")
+    person.save(force_insert=True)
+    return person
 
 
-def _check_login(login: str) -> str:
+def check_login(login: str) -> str:
+    """A login as it is kept; ValidationFailed."""
     login = login.strip().lower()
     if not 1 <= len(login) <= 254 or any(c.isspace() or not c.isprintable() for c in login):
         raise ValidationFailed("a login has 1 to 254 characters without spaces; use the e-mail address", pointer="/login")
@@ -161,9 +168,7 @@ class Member:
 
 def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = False) -> Member:
     """Give an existing user a role, or change it; neither the new nor the old one may more than the one who gives it."""
-    if role not in ROLES:
-        raise ValidationFailed(f"{role!r} is not a role; known are {', '.join(ROLES)}", pointer="/role")
-    _refuse_wider(scope, role, f"make somebody {role}")
+    check_role(scope, role)
     tenant_id = scope.tenant_id
 
     def add() -> Member:
@@ -180,6 +185,13 @@ def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = Fa
         return Member(person.id, person.login, role, approver, now)
 
     return db.write(add)
+
+
+def check_role(scope: TenantScope, role: str) -> None:
+    """ValidationFailed unless there is such a role; ScopeMissing when it may more than the one who would give it."""
+    if role not in ROLES:
+        raise ValidationFailed(f"{role!r} is not a role; known are {', '.join(ROLES)}", pointer="/role")
+    _refuse_wider(scope, role, f"make somebody {role}")
 
 
 def list_members(scope: TenantScope) -> list[Member]:

@@ -79,10 +79,11 @@ _plain(
     "get_tenant", "list_members", "list_secrets", "list_keys", "list_processes", "search_executions", "list_collections",
     "list_llm_profiles", "list_connectors", "list_integrations", "search_calls", "list_webhooks", "list_kill_switches",
     "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit", "list_alerts",
-    "verify_audit", "export_solution", "list_approvals",
+    "verify_audit", "export_solution", "list_approvals", "list_invitations",
 )  # fmt: skip
 
 _about("remove_member", user_id=Resources.member)
+_about("get_invitation revoke_invitation", invitation_id=Resources.invitation)
 _about("delete_secret", name=Resources.secret)
 _about("get_key revoke_key", key_id=Resources.key)
 _about("get_process list_versions list_executions", process_id=_process)
@@ -168,6 +169,12 @@ def _(tenant: Resources) -> Example:
 @example("get_retry_plan")
 def _(tenant: Resources) -> Example:
     return Example({"process_id": _process(tenant), "execution_id": _execution(tenant)}, query={"from": "start"})
+
+
+@example("make_invitation")
+def _(tenant: Resources) -> Example:
+    login = f"{fresh('guest')}@example.com"
+    return Example(body={"login": login, "role": "viewer", "approver": False, "days": 3, "by_email": False})
 
 
 @example("add_member")

@@ -218,6 +218,9 @@ class Resources:
     def member(self) -> str:
         return str(self.ask("POST", "/members", {"login": self.login(), "role": "viewer"})["user_id"])
 
+    def invitation(self) -> str:
+        return str(self.ask("POST", "/invitations", {"login": f"{fresh('guest')}@example.com", "role": "viewer"})["id"])
+
     def webhook(self) -> str:
         """A webhook whose receiver is not there."""
         body = {"url": "http://127.0.0.1:9/hook", "events": ["approval.requested"]}

@@ -11,11 +11,13 @@ import pytest
 
 from appliance.backups import schedule
 from appliance.backups.checking import verify_backup
+from appliance.backups.problems import BackupInvalid, Stopped
 from appliance.backups.schedule import Schedule, findings, list_kept, standing
+from appliance.backups.snapshots import opened_snapshot
 from appliance.blobs.service import Places
 from appliance.core import clock, db
 from appliance.core.config import load_config
-from appliance.core.errors import ConfigInvalid
+from appliance.core.errors import ConfigInvalid, Conflict
 from tests.backups.conftest import PASSPHRASE, World, make_world
 
 HOUR = 3_600_000
@@ -144,6 +146,68 @@ def test_a_stop_gives_up_and_leaves_nothing(backed: World) -> None:
         assert own.run_due() is None
     assert list(Path(backed.config.backup.to).iterdir()) == []
     assert standing(backed.config).last is None
+
+
+@pytest.mark.parametrize("stage", ["checking", "database"])
+def test_a_stop_gives_up_what_is_being_read_again_too(backed: World, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    with backed.opened():
+        backed.fill()
+        own = Schedule(backed.config, backed.places)
+        tell = own._tell
+
+        def stop_then(at: str, done: int, of: int) -> None:
+            tell(at, done, of)
+            if at == stage:
+                own.stop()
+
+        monkeypatch.setattr(own, "_tell", stop_then)
+        assert own.run_due() is None
+        assert own.progress is None
+    assert list(Path(backed.config.backup.to).iterdir()) == []
+    assert standing(backed.config).last is None
+
+
+def test_a_long_look_at_the_database_is_given_up(backed: World, tmp_path: Path) -> None:
+    """Whether it is whole is one statement, which may take minutes."""
+    path = tmp_path / "long.db"
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("CREATE TABLE t (n)")
+    counting = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT count(*) FROM n"
+    with pytest.raises(Stopped), opened_snapshot(path, lambda: True) as file:
+        file.execute(counting)
+
+
+def test_one_is_made_when_it_is_asked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the data folder where no other is configured, sealed with the passphrase that was given."""
+    stages = []
+    with world.opened():
+        world.fill()
+        own = Schedule(world.config, world.places)
+        with pytest.raises(BackupInvalid, match="at least 12 characters"):
+            own.ask("short")
+        assert own.run_due() is None
+        own.ask(PASSPHRASE)
+        with pytest.raises(Conflict, match="being made already"):
+            own.ask(PASSPHRASE)
+        assert "stage='asked'" in repr(own.progress)
+        tell = own._tell
+
+        def listen(stage: str, done: int, of: int) -> None:
+            tell(stage, done, of)
+            if (now := own.progress) is not None:
+                stages.append((now.stage, now.done, now.of))
+
+        monkeypatch.setattr(own, "_tell", listen)
+        made = own.run_due()
+        assert made is not None
+        assert made.problem is None
+        assert own.progress is None
+        assert own.run_due() is None
+    assert stages == [("database", 0, 0), ("contents", 1, 2), ("contents", 2, 2), ("checking", 1, 2), ("checking", 2, 2)]
+    (kept,) = list_kept(world.config)
+    assert kept.is_sealed
+    assert Path(made.path) == world.config.data / "backups" / kept.name
+    assert verify_backup(Path(made.path), PASSPHRASE)["contents"]["count"] == 2
 
 
 def test_without_a_folder_none_is_made(world: World) -> None:

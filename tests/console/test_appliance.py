@@ -1,15 +1,18 @@
 """Pages about the appliance: what it runs on for who may read, its configuration and backups for those who run it."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from appliance.backups.checking import verify_backup
 from appliance.backups.schedule import Schedule
 from appliance.blobs.local import LocalPlaces
-from appliance.console.appliance import download_backup, show_backups
+from appliance.console.backups import download_backup, show_backups
 from appliance.console.routing import Asked, File, Page, Visit
+from appliance.core import clock
 from appliance.core.config import Config, load_config, shown_settings
 from appliance.core.errors import NotFound, ScopeMissing
 from appliance.tenants.people import SignedIn
@@ -51,6 +54,36 @@ def test_secrets_are_not_shown() -> None:
     assert shown["storage.database"].value == "postgresql://gos:hidden@db/gos"
     assert shown["blobs.secret_key"].value == ""
     assert not [each for each in shown.values() if HIDDEN in each.value or "hush81f3" in each.value]
+
+
+def test_one_is_made_now_watched_and_downloaded(signed_in: Callable[[str], Browser], running: Running) -> None:
+    browser, page = signed_in("owner@acme.test"), "/console/appliance/backups"
+    here = browser.at("acme", page)
+    refused = browser.post(here, {"passphrase": HIDDEN, "again": "another"})
+    assert (refused.status_code, "type the same one twice" in refused.text) == (422, True)
+    assert browser.post(here, {"passphrase": "short", "again": "short"}).status_code == 422
+    assert browser.post(here, {"passphrase": HIDDEN, "again": HIDDEN}).status_code == 200
+    ends = clock.monotonic() + 60
+    while "being made" in (part := browser.get(f"{here}?part=live").text):
+        assert clock.monotonic() < ends
+    assert "read again, whole" in part
+    (link,) = re.findall(rf'href="({page}/gos-\w+\.gosb)"', part)
+    found = browser.get(browser.at("acme", link))
+    kept = running.config.data / "backups" / link.rpartition("/")[2]
+    assert found.content == kept.read_bytes()
+    assert verify_backup(kept, HIDDEN)["tables"]["tenant"] >= 2
+    with running.api("acme") as api:
+        actions = [each["action"] for each in api.get("/api/v1/logs/audit").json()["data"]]
+    assert {"backup.make", "backup.download"} <= set(actions)
+    kept.unlink()
+
+
+@pytest.mark.parametrize("person", ["builder@acme.test", "owner@globex.test"])
+def test_only_those_who_run_it_make_one(signed_in: Callable[[str], Browser], running: Running, person: str) -> None:
+    browser = signed_in(person)
+    path = browser.at(person.partition("@")[2].removesuffix(".test"), "/console/appliance/backups")
+    assert browser.post(path, {"passphrase": HIDDEN, "again": HIDDEN}).status_code == 403
+    assert running.services.backups.schedule.progress is None
 
 
 def visit(running: Running, config: Config, login: str) -> Visit:

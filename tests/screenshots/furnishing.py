@@ -76,6 +76,8 @@ def furnish(running: Running) -> Furnished:
         _add_governance(house)
         _add_agent(house)
         _add_keys(house)
+        made = house.ask("POST", "/invitations", {"login": "iris@northgate.test", "role": "operator", "approver": True})
+        house.things["invitation"] = made["link"].partition("token=")[2]
     return house
 
 

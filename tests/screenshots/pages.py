@@ -71,7 +71,10 @@ BASE_ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/hand-over": ("/hand-over?tenant=nobody",),
     "/visit": ("/visit?host=nobody",),
 }
-SIGNED_OUT: Mapping[str, tuple[str, ...]] = {"/sign-in": ("/sign-in", "/sign-in?tenant={tenant}")}
+SIGNED_OUT: Mapping[str, tuple[str, ...]] = {
+    "/invitation": ("/invitation?token={invitation}", "/invitation?token=nobody"),
+    "/sign-in": ("/sign-in", "/sign-in?tenant={tenant}"),
+}
 
 # Routes that answer no page, and what they answer.
 NOT_PAGES: Mapping[str, str] = {

@@ -1,0 +1,104 @@
+"""Sends the links of invitations: by the tenant's e-mail integration, or handed to the one who invites."""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+from appliance.core import clock
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer
+from appliance.core.errors import ApplianceError, NotFound, ScopeMissing, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.governance.executor import GovernedExecutor
+from appliance.governance.requests import ActionRequest
+from appliance.integrations.service import Integrations
+from appliance.tenants import invitations
+from appliance.tenants import service as tenants
+from appliance.tenants.email_addresses import as_email
+from appliance.tenants.invitations import Invitation, InvitationSpec
+
+log = logging.getLogger(__name__)
+SEND_SECONDS = 30.0
+PATH = "/invitation"
+
+
+@dataclass(frozen=True)
+class Invited:
+    """A new invitation; `link` is empty when an e-mail brings it, and is shown this once otherwise."""
+
+    invitation: Invitation
+    link: str
+
+
+class Invitations:
+    """Makes invitations of every tenant and brings their links on the way."""
+
+    def __init__(self, config: Config, sealer: Sealer, executor: GovernedExecutor, integrations: Integrations) -> None:
+        self._config, self._sealer = config, sealer
+        self._executor, self._integrations = executor, integrations
+
+    @property
+    def are_offered(self) -> bool:
+        """Whether this appliance lets owners invite."""
+        return self._config.console.invitations == "on"
+
+    def can_write(self, scope: TenantScope) -> bool:
+        """Whether the tenant has the integration that letters go by."""
+        slug = self._config.approvals.email_integration
+        try:
+            return bool(slug) and bool(self._integrations.get_integration(scope, slug))
+        except NotFound:
+            return False
+
+    def invite(self, scope: TenantScope, spec: InvitationSpec, *, by_email: bool | None = None) -> Invited:
+        """Invite somebody; `by_email` None sends a letter where that is possible and answers the link elsewhere.
+
+        Errors as `invitations.invite`; ScopeMissing where the appliance's operator makes every account; ValidationFailed for a
+        letter that cannot be sent.
+        """
+        if not self.are_offered:
+            raise ScopeMissing("invitations are off here; whoever runs this appliance makes an account with `gos user add LOGIN`")
+        possible = bool(as_email(spec.login)) and self.can_write(scope)
+        if by_email and not possible:
+            told = "no letter can go there: the login must be an e-mail address, and the tenant needs the integration "
+            told += f"{self._config.approvals.email_integration!r}" if self._config.approvals.email_integration else "for letters"
+            raise ValidationFailed(f"{told}; hand the link over yourself", pointer="/by_email")
+        send = possible if by_email is None else by_email
+        invitation, token = invitations.invite(scope, self._sealer, spec, "sending" if send else "link")
+        link = f"{self._config.base_url}{PATH}?{urlencode({'token': token})}"
+        if not send:
+            return Invited(invitation, link)
+        own = tenants.system_scope(scope.tenant_id)
+        try:
+            self._executor.submit(own, partial(self._send, own, invitation, link, token))
+        except ApplianceError as error:
+            invitations.note_sending(own, invitation.id, "failed", error.message)
+        return Invited(invitations.get_invitation(scope, invitation.id), "")
+
+    def _send(self, scope: TenantScope, invitation: Invitation, link: str, token: str) -> None:
+        given = letter(tenants.get_tenant(scope.tenant_id).name, invitation, link)
+        slug = self._config.approvals.email_integration
+        request = ActionRequest(
+            slug, "send", given, idempotency_key=f"invitation/{invitation.id}", seconds=SEND_SECONDS, hidden=(token,)
+        )  # fmt: skip
+        try:
+            self._executor.execute(scope, request)
+        except ApplianceError as error:
+            invitations.note_sending(scope, invitation.id, "failed", error.message)
+        except Exception:
+            log.exception("the letter of an invitation could not be sent")
+            invitations.note_sending(scope, invitation.id, "failed", "something went wrong in the appliance; its log has the rest")
+        else:
+            invitations.note_sending(scope, invitation.id, "sent")
+
+
+def letter(tenant: str, invitation: Invitation, link: str) -> dict[str, Any]:
+    """The e-mail; it names no person, whose words nobody has checked."""
+    text = (
+        f"You are invited to {tenant} as {invitation.role}.\n\nChoose a password and begin at\n\n    {link}\n\n"
+        f"The link works once, until {clock.rfc3339(invitation.expires_at)}. Whoever has it can use it: do not pass it on.\n"
+        "If you expected no invitation, do nothing.\n"
+    )
+    return {"to": [invitation.login], "subject": f"Your invitation to {tenant}", "text": text}

@@ -1,0 +1,146 @@
+"""People without an account are invited on the page of people, by letter or by link, and join on the base host."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from appliance.core.errors import Gone, ScopeMissing
+from appliance.governance.invitations import Invitations
+from appliance.tenants import invitations
+from appliance.tenants.invitations import InvitationSpec
+from appliance.testing.outside import Mailbox
+from appliance.testing.running import Running
+from tests.console.browser import Browser
+from tests.console.conftest import PASSWORD
+
+CLUB, PAGE = "club", "/console/people"
+LINK = re.compile(r'id="link">([^<]+)<')
+
+
+@pytest.fixture(scope="module")
+def club(running: Running) -> Running:
+    running.user("olga@club.test", PASSWORD, CLUB, "owner")
+    running.user("vera@club.test", PASSWORD, CLUB, "viewer")
+    return running
+
+
+@pytest.fixture(scope="module")
+def olga(club: Running) -> Browser:
+    return signed_in(club, "olga")
+
+
+def signed_in(club: Running, name: str) -> Browser:
+    browser = Browser(club)
+    assert browser.sign_in(f"{name}@club.test", PASSWORD, CLUB).status_code == 200
+    return browser
+
+
+def invite(browser: Browser, name: str, role: str = "builder", **more: str) -> httpx.Response:
+    return browser.post(browser.at(CLUB, PAGE), {"login": f"{name}@club.test", "role": role, **more})
+
+
+def link_in(page: httpx.Response) -> str:
+    assert page.status_code == 201
+    (link,) = LINK.findall(page.text)
+    return str(link)
+
+
+def test_a_link_is_shown_once_and_leads_in(club: Running, olga: Browser) -> None:
+    link = link_in(invite(olga, "nina", approver="yes"))
+    listed = olga.get(olga.at(CLUB, PAGE)).text
+    assert "nina@club.test" in listed
+    assert "link handed over" in listed
+    assert link.partition("token=")[2] not in listed
+    nina = Browser(club)
+    page = nina.get(link).text
+    assert "To <strong>Club</strong> as builder and approver" in page
+    token = link.partition("token=")[2]
+    form = {"token": token, "password": PASSWORD, "again": "something else"}
+    assert "type the same one twice" in nina.post(nina.at("", "/invitation"), form).text
+    assert nina.post(nina.at("", "/invitation"), form | {"again": PASSWORD}).status_code == 200
+    assert nina.url == nina.at(CLUB, "/console/")
+    again = Browser(club).get(link)
+    assert (again.status_code, "This invitation is over" in again.text) == (410, True)
+
+
+def test_somebody_signed_in_as_another_is_told_so(club: Running, olga: Browser) -> None:
+    link = link_in(invite(olga, "otto"))
+    page = olga.get(link).text
+    assert "You are signed in as olga@club.test" in page
+    assert "otto@club.test" in page
+
+
+def test_one_taken_back_opens_nothing(club: Running, olga: Browser) -> None:
+    link = link_in(invite(olga, "pia"))
+    page = olga.get(olga.at(CLUB, PAGE)).text
+    section = page[page.index("pia@club.test") :]
+    path = re.search(rf"{PAGE}/invitations/inv_\w+/revoke", section)
+    assert path is not None
+    assert olga.post(olga.at(CLUB, path[0]), {}).status_code == 200
+    assert Browser(club).get(link).status_code == 410
+
+
+def test_only_owners_invite(club: Running) -> None:
+    vera = signed_in(club, "vera")
+    assert invite(vera, "quentin").status_code == 403
+    assert "Change the invitation of" not in vera.get(vera.at(CLUB, PAGE)).text
+
+
+def test_a_form_of_another_site_accepts_nothing(club: Running, olga: Browser) -> None:
+    link = link_in(invite(olga, "rita"))
+    form = {"token": link.partition("token=")[2], "password": PASSWORD, "again": PASSWORD}
+    answer = Browser(club).post(olga.at("", "/invitation"), form, **{"Sec-Fetch-Site": "cross-site"})
+    assert answer.status_code == 403
+    assert invitations.read_offer(club.services.sealer, form["token"]).login == "rita@club.test"
+
+
+def test_the_api_invites_as_the_page_does(club: Running) -> None:
+    with club.api(CLUB) as api:
+        refused = api.post("/api/v1/members", json={"login": "sven@club.test", "role": "viewer"})
+        assert (refused.status_code, "POST /api/v1/invitations" in refused.text) == (404, True)
+        asked = {"login": "sven@club.test", "role": "viewer"}
+        made = api.post("/api/v1/invitations", json=asked, headers={"Idempotency-Key": "sven"}).json()["data"]
+        again = api.post("/api/v1/invitations", json=asked, headers={"Idempotency-Key": "sven"}).json()["data"]
+        assert urlsplit(made["link"]).path == "/invitation"
+        assert "link" not in again or again["link"] is None
+        assert again["id"] == made["id"]
+        refused = api.post("/api/v1/invitations", json={**asked, "by_email": True})
+        assert refused.json()["error"]["details"][0]["pointer"] == "/by_email"
+        api.delete(f"/api/v1/invitations/{made['id']}").raise_for_status()
+    with pytest.raises(Gone):
+        invitations.read_offer(club.services.sealer, made["link"].partition("token=")[2])
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    box = Mailbox()
+    yield box
+    box.close()
+
+
+def test_a_letter_brings_the_link_where_the_tenant_can_write(club: Running, mailbox: Mailbox) -> None:
+    services, scope, tom = club.services, club.tenant(CLUB), InvitationSpec("tom@club.test", "viewer")
+    config = replace(club.config, approvals=replace(club.config.approvals, email_integration="letters"))
+    inviting = Invitations(config, services.sealer, services.executor, services.integrations)
+    assert inviting.invite(scope, tom).link
+    with club.api(CLUB) as api:
+        body = {"slug": "letters", "connector": "email", "settings": mailbox.settings}
+        api.post("/api/v1/integrations", json=body).raise_for_status()
+        assert inviting.invite(scope, tom).link == ""
+        (link,) = mailbox.wait_for(to="tom@club.test").links
+        token = link.partition("token=")[2]
+        assert token not in api.get("/api/v1/integrations/letters/executions").text
+    person, joined = invitations.accept(services.sealer, token, PASSWORD)
+    assert (person.login, joined) == ("tom@club.test", CLUB)
+
+
+def test_where_invitations_are_off_accounts_are_the_operators(club: Running) -> None:
+    services = club.services
+    config = replace(club.config, console=replace(club.config.console, invitations="off"))
+    inviting = Invitations(config, services.sealer, services.executor, services.integrations)
+    with pytest.raises(ScopeMissing, match="gos user add LOGIN"):
+        inviting.invite(club.tenant(CLUB), InvitationSpec("ute@club.test", "viewer"))

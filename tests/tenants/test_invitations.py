@@ -1,0 +1,121 @@
+"""An invitation opens a tenant once, to whoever holds its link, as long as whoever invited still may."""
+
+import pytest
+
+from appliance.core import clock, db
+from appliance.core.crypto import Sealer
+from appliance.core.errors import AlreadyExists, Gone, NotFound, ScopeMissing, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.tenants import invitations, people
+from appliance.tenants.invitations import InvitationSpec
+from appliance.tenants.people import SignInFailed
+from appliance.tenants.scopes import scopes_of_role
+
+PASSWORD = "a long enough password"
+NEW = InvitationSpec(" New@Example.com ", "operator", approver=True)
+
+
+@pytest.fixture
+def owner(one: TenantScope) -> TenantScope:
+    """An owner of tenant one, acting."""
+    person = people.create_user("ann@example.com", PASSWORD)
+    people.add_member(one, person.login, "owner")
+    return TenantScope("one", f"user:{person.id}", scopes_of_role("owner"))
+
+
+def roles(scope: TenantScope) -> dict[str, tuple[str, ...]]:
+    return {member.login: member.roles for member in people.list_members(scope)}
+
+
+def test_somebody_new_chooses_a_password_and_belongs(owner: TenantScope, sealer: Sealer) -> None:
+    made, token = invitations.invite(owner, sealer, NEW)
+    assert (made.login, made.state, made.sending) == ("new@example.com", "open", "link")
+    offer = invitations.read_offer(sealer, token)
+    assert (offer.tenant, offer.login, offer.role, offer.has_account) == ("One", "new@example.com", "operator", False)
+    with pytest.raises(ValidationFailed, match="12 to 1000"):
+        invitations.accept(sealer, token, "short")
+    person, tenant_id = invitations.accept(sealer, token, PASSWORD)
+    assert (person.login, tenant_id) == ("new@example.com", "one")
+    assert roles(owner)["new@example.com"] == ("operator", "approver")
+    assert people.check_password("new@example.com", PASSWORD).id == person.id
+    assert invitations.list_invitations(owner) == []
+    with pytest.raises(Gone):
+        invitations.accept(sealer, token, PASSWORD)
+    trail = [row[0] for row in db.rows("SELECT action FROM audit_entry ORDER BY seq")]
+    assert trail[-3:] == ["invitation.make", "invitation.accept", "member.add"]
+
+
+def test_nothing_readable_of_a_link_is_stored(owner: TenantScope, sealer: Sealer) -> None:
+    _, token = invitations.invite(owner, sealer, NEW)
+    stored = [repr(row) for table in ("invitation", "audit_entry") for row in db.rows(f"SELECT * FROM {table}")]  # noqa: S608
+    assert stored
+    assert not [each for each in stored if token in each]
+
+
+def test_an_account_that_there_is_keeps_its_password(owner: TenantScope, sealer: Sealer) -> None:
+    _, token = invitations.invite(owner, sealer, NEW)
+    people.create_user("new@example.com", PASSWORD)
+    assert invitations.read_offer(sealer, token).has_account
+    with pytest.raises(SignInFailed):
+        invitations.accept(sealer, token, "another long password")
+    assert "new@example.com" not in roles(owner)
+    invitations.accept(sealer, token, PASSWORD)
+    assert "new@example.com" in roles(owner)
+
+
+def test_a_role_that_was_given_meanwhile_stays(owner: TenantScope, sealer: Sealer) -> None:
+    _, token = invitations.invite(owner, sealer, NEW)
+    people.create_user("new@example.com", PASSWORD)
+    people.add_member(owner, "new@example.com", "owner")
+    invitations.accept(sealer, token, PASSWORD)
+    assert roles(owner)["new@example.com"] == ("owner",)
+
+
+@pytest.mark.parametrize("end", ["revoked", "replaced", "too old", "the inviter left", "the inviter may less"])
+def test_one_that_is_over_opens_nothing(owner: TenantScope, sealer: Sealer, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, token = invitations.invite(owner, sealer, NEW)
+    people.create_user("bob@example.com", PASSWORD)
+    people.add_member(owner, "bob@example.com", "owner")
+    if end == "revoked":
+        invitations.revoke_invitation(owner, made.id)
+    elif end == "replaced":
+        invitations.invite(owner, sealer, NEW)
+    elif end == "too old":
+        later = clock.now_ms() + 7 * invitations.DAY_MS
+        monkeypatch.setattr(clock, "now_ms", lambda: later)
+        assert [each.state for each in invitations.list_invitations(owner)] == ["expired"]
+    elif end == "the inviter left":
+        people.remove_member(owner, owner.actor.removeprefix("user:"))
+    else:
+        people.add_member(owner, "ann@example.com", "viewer")
+    for look in (invitations.read_offer, lambda sealer, token: invitations.accept(sealer, token, PASSWORD)):
+        with pytest.raises(Gone, match="this invitation is over"):
+            look(sealer, token)
+    with pytest.raises(NotFound):
+        people.find_user("new@example.com")
+
+
+def test_nobody_invites_to_more_than_they_may(owner: TenantScope, sealer: Sealer) -> None:
+    builder = TenantScope("one", "user:usr_b", scopes_of_role("builder"))
+    with pytest.raises(ScopeMissing, match="you cannot make somebody owner"):
+        invitations.invite(builder, sealer, InvitationSpec("new@example.com", "owner"))
+    with pytest.raises(AlreadyExists, match="member already"):
+        invitations.invite(owner, sealer, InvitationSpec("ann@example.com", "viewer"))
+    with pytest.raises(ValidationFailed, match="1 to 30 days"):
+        invitations.invite(owner, sealer, InvitationSpec("new@example.com", "viewer", days=0))
+
+
+def test_those_of_another_tenant_are_not_there(owner: TenantScope, two: TenantScope, sealer: Sealer) -> None:
+    made, _ = invitations.invite(owner, sealer, NEW)
+    assert invitations.list_invitations(two) == []
+    for verb in (invitations.get_invitation, invitations.revoke_invitation):
+        with pytest.raises(NotFound):
+            verb(two, made.id)
+    invitations.note_sending(two, made.id, "failed")
+    assert invitations.get_invitation(owner, made.id).sending == "link"
+
+
+def test_what_was_over_long_ago_is_forgotten(owner: TenantScope, sealer: Sealer) -> None:
+    made, _ = invitations.invite(owner, sealer, NEW)
+    assert invitations.purge(made.expires_at + invitations.KEPT_MS - 1) == 0
+    assert invitations.purge(made.expires_at + invitations.KEPT_MS) == 1
