@@ -11,13 +11,12 @@ from appliance.core.errors import InvalidRequest, ValidationFailed
 from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
 from appliance.monitor import analytics, audit, failures, logs
-from appliance.monitor.logs import Line, LineFilter
+from appliance.monitor.logs import Line, LineFilter, Tail
 from appliance.tenants import keys
 
 from .routing import Answer, Body, Call, Events, ListQuery, Query, View, route
 
 POLL_SECONDS = 0.5
-FOLLOW_AT_ONCE = 500
 
 Level = Literal["debug", "info", "warn", "error"]
 FailureState = Literal["open", "acknowledged", "resolved"]
@@ -37,7 +36,7 @@ def moment(text: str | None, name: str) -> int | None:
 
 
 class LogQuery(ListQuery):
-    text: Annotated[str, Field(max_length=500, description="Found in message or fields.")] | None = None
+    text: Annotated[str, Field(max_length=500, description="Words that each begin one of message, fields or ids.")] | None = None
     level: Annotated[Level, Field(description="This level and above.")] | None = None
     source: Name | None = None
     execution: Name | None = None
@@ -99,16 +98,15 @@ def _starting_point(call: Call, query: LogQuery) -> int:
 
 async def _follow(call: Call, wanted: LineFilter, number: int) -> AsyncIterator[tuple[int | None, str, Any]]:
     """Matching lines as they are kept, until the caller leaves or the key ends."""
-    loop = asyncio.get_running_loop()
-    scope = call.scope
+    loop, scope, tail = asyncio.get_running_loop(), call.scope, Tail(call.scope, wanted, number)
 
-    def look(after: int) -> list[tuple[int, Line]] | None:
-        return logs.list_lines_after(scope, wanted, after, FOLLOW_AT_ONCE) if _key_is_good(scope) else None
+    def look() -> list[Line] | None:
+        return tail.look() if _key_is_good(scope) else None
 
-    while (lines := await loop.run_in_executor(call.services.threads, look, number)) is not None:
-        for number, line in lines:  # the last number is where the next look begins
-            yield number, "line", line_view(line).model_dump(exclude_none=True)
-        if len(lines) < FOLLOW_AT_ONCE:
+    while (lines := await loop.run_in_executor(call.services.threads, look)) is not None:
+        for line in lines:  # whoever reads slowly has us wait here
+            yield line.number, "line", line_view(line).model_dump(exclude_none=True)
+        if not tail.is_behind:
             await asyncio.sleep(POLL_SECONDS)
 
 

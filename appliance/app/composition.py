@@ -57,6 +57,7 @@ from appliance.hooks import make_hooks
 from appliance.integrations import gate
 from appliance.llm.service import on_profile_stored
 from appliance.mcp import McpEdge, make_edge
+from appliance.monitor import logs as log_lines
 from appliance.monitor import metrics, rollup, webhooks
 from appliance.monitor.alerts.turning import tell_due, watch_all
 from appliance.monitor.deliveries import Deliverer
@@ -256,6 +257,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("approvals", 10.0, expire_due),
         Periodic("approval-notices", 2.0, notices.send_due),
         Periodic("sums", 60.0, rollup.roll_up),
+        Periodic("log-words", 60.0, log_lines.read_older),
         Periodic("alerts", 10.0, lambda: watch_all(services.alerts.facts)),
         Periodic("alert-notices", 2.0, lambda: tell_due(services.alerts.reach)),
         Periodic("publishing", 2.0, services.publishing.resume),

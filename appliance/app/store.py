@@ -6,6 +6,7 @@ from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.datapool import service as datapool
 from appliance.documents import service as documents
 from appliance.documents.keeping import refuse_tenant_with_kept
+from appliance.monitor import logs as log_lines
 from appliance.tenants import people
 from appliance.tenants import service as tenants
 from appliance.webapps.domains import service as domains
@@ -20,6 +21,7 @@ def open_store(config: Config) -> Sealer:
     migrations.migrate()
     tenants.on_tenant_delete(datapool.forget_tenant)
     tenants.on_tenant_delete(documents.forget_tenant)
+    tenants.on_tenant_delete(log_lines.forget_words)
     tenants.before_tenant_delete(refuse_tenant_with_kept)
     tenants.on_tenant_delete(domains.forget_tenant)
     people.on_new_password(forget_person)

@@ -214,8 +214,9 @@ def _renamed(statement: str, tables: Names) -> str:
 
 def _index_words(scope: TenantScope) -> None:
     if db.is_sqlite():
-        words = f"SELECT id, words FROM {SEARCHED} WHERE tenant_id = ? AND words IS NOT NULL"  # noqa: S608
-        db.execute(f"INSERT INTO {SEARCHED}_index (rowid, words) {words}", (scope.tenant_id,))
+        for table in SEARCHED:
+            words = f"SELECT id, words FROM {table} WHERE tenant_id = ? AND words IS NOT NULL"  # noqa: S608
+            db.execute(f"INSERT INTO {table}_index (rowid, words) {words}", (scope.tenant_id,))
 
 
 def _broken(trail: audit.Verdict) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from appliance.datapool import tables as entity_tables
 from appliance.datapool.definition import from_stored
 
 BATCH = 500
-SEARCHED = "document_text"
+SEARCHED = ("document_text", "log_line")
 ENTITIES = re.compile(r"dp_[0-9a-f]{16}")
 # What SQLite keeps beside a full-text index.
 _SHADOWS = ("_config", "_content", "_data", "_docsize", "_idx")
@@ -148,8 +148,8 @@ def copy_rows(source: Source, file: sqlite3.Connection, table: str, of: Of | Non
 
 
 def index_words(file: sqlite3.Connection) -> None:
-    """Make the full-text index of a file whose rows were copied."""
-    if file.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{SEARCHED}_index",)).fetchone():
-        file.execute(
-            f"INSERT INTO {SEARCHED}_index (rowid, words) SELECT id, words FROM {SEARCHED} WHERE words IS NOT NULL"  # noqa: S608
-        )
+    """Make the full-text indexes of a file whose rows were copied."""
+    for table in SEARCHED:
+        if file.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{table}_index",)).fetchone():
+            words = f"SELECT id, words FROM {table} WHERE words IS NOT NULL"  # noqa: S608
+            file.execute(f"INSERT INTO {table}_index (rowid, words) {words}")

@@ -6,8 +6,8 @@ from typing import Any
 # Everything that leaves; columns that are replaced on the way out, because they hold what is sealed.
 TAKEN: Mapping[str, Mapping[str, Any]] = {
     **{table: {} for table in (
-        "agent", "agent_journal", "agent_run", "agent_version", "alert", "alert_event", "approval_told", "tally_mark", "tally_wide",
-        "approval_vote", "audit_chain", "audit_entry", "blob", "collection",
+        "agent", "agent_journal", "agent_run", "agent_version", "alert", "alert_event", "approval_told",
+        "approval_vote", "audit_chain", "audit_entry", "blob", "collection", "tally_late", "tally_mark", "tally_wide",
         "document", "document_download", "document_keeping", "document_key_check", "document_metadata", "document_preview",
         "document_publication", "document_review", "document_revision", "document_scan", "document_tag", "document_text",
         "document_vote", "entity_change", "execution", "execution_event", "execution_input", "failure", "failure_occurrence",

@@ -12,18 +12,36 @@ from urllib.parse import parse_qs
 
 from quart import Response, request
 
-from appliance.core import logs
+from appliance.core import clock, logs
 from appliance.core.config import Config
 from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, PayloadTooLarge, PolicyDenied, http_status
 from appliance.solutions.services import Services
 
 from . import csrf, session
 from .rendering import Renderer
-from .routing import Answer, Arrival, Asked, BaseRoute, Data, Download, File, Form, Later, Page, PageRoute, Picture, Redirect, Visit
+from .routing import (
+    Answer,
+    Arrival,
+    Asked,
+    BaseRoute,
+    Data,
+    Download,
+    File,
+    Form,
+    Later,
+    Page,
+    PageRoute,
+    Picture,
+    Redirect,
+    Stream,
+    Visit,
+)
 
 log = logging.getLogger(__name__)
 
 MAX_FIELDS = 5000
+HEARTBEAT_SECONDS = 15.0
+LOOK_SECONDS = 0.5
 LASTING = "private, max-age=86400, immutable"
 INTERNAL = "something went wrong in the appliance; tell its operator the request id, the log has the rest"
 FOREIGN = "this form was sent from another site or by a program; open the page here and send it again"
@@ -112,14 +130,14 @@ class Edge:
             log.exception("unhandled error in the console")
             return self._send(_problem_page(ApplianceError(INTERNAL)), asked, visit)
 
-    def _send(self, answer: Page | Redirect | Download | Data | File | Picture, asked: Asked, visit: Visit | None) -> Response:
+    def _send(self, answer: "Now", asked: Asked, visit: Visit | None) -> Response:
         response = self._response(answer, asked, visit)
         response.headers["Cache-Control"] = LASTING if isinstance(answer, Picture) else "no-store"
         is_foreign = isinstance(answer, File | Picture)
         response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox" if is_foreign else self._policy
         return response
 
-    def _response(self, answer: Page | Redirect | Download | Data | File | Picture, asked: Asked, visit: Visit | None) -> Response:
+    def _response(self, answer: "Now", asked: Asked, visit: Visit | None) -> Response:
         if isinstance(answer, Redirect):
             response = Response(b"", 303, {"Location": answer.url})
             for name, value in answer.cookies.items():
@@ -137,16 +155,44 @@ class Edge:
             return response
         if isinstance(answer, Data):
             return Response(json.dumps(answer.value, ensure_ascii=False), answer.status, content_type="application/json")
+        if isinstance(answer, Stream) and visit is not None:
+            response = Response(self._events(answer, asked, visit), 200, content_type="text/event-stream")
+            response.headers["X-Accel-Buffering"] = "no"
+            response.timeout = None
+            return response
         if isinstance(answer, Picture):
             return Response(answer.content, 200, content_type=answer.media)
-        html = self._renderer.render(answer, asked, visit)
-        return Response(html, answer.status, content_type="text/html; charset=utf-8")
+        shown = cast(Page, answer)
+        html = self._renderer.render(shown, asked, visit)
+        return Response(html, shown.status, content_type="text/html; charset=utf-8")
 
     async def _pieces(self, source: Iterator[bytes]) -> AsyncIterator[bytes]:
         """Each piece read in a thread; the reader of the answer sets the pace."""
         loop = asyncio.get_running_loop()
         while piece := await loop.run_in_executor(self._services.threads, next, source, b""):
             yield piece
+
+    async def _events(self, stream: Stream, asked: Asked, visit: Visit) -> AsyncIterator[bytes]:
+        """What every look finds, until the visitor leaves or may no longer look; a reader who is slow keeps us from looking."""
+        loop, said = asyncio.get_running_loop(), clock.monotonic()
+        yield b"retry: 2000\n: connected\n\n"
+        while (events := await loop.run_in_executor(self._services.threads, self._look, stream, asked, visit)) is not None:
+            for event in events:
+                yield event
+            if events or clock.monotonic() - said > HEARTBEAT_SECONDS:
+                said = clock.monotonic()
+                yield b": still here\n\n"  # keeps proxies from closing what is idle
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _look(self, stream: Stream, asked: Asked, visit: Visit) -> list[bytes] | None:
+        """None once the session is over, or is one of less than it was."""
+        person = session.find_person(self._services, asked)
+        if person is None or person.scope is None or not set(visit.scope.scopes) <= set(person.scope.scopes):
+            return None
+        return [
+            f"id: {number}\ndata: {json.dumps(self._renderer.render(Page(stream.template, values), asked, visit))}\n\n".encode()
+            for number, values in stream.look()
+        ]
 
 
 @dataclass(frozen=True)
@@ -157,6 +203,7 @@ class _Pending:
     finish: "Work"
 
 
+Now = Page | Redirect | Download | Data | File | Picture | Stream
 Work = Callable[[Asked], Response | _Pending]
 
 
@@ -176,7 +223,7 @@ def _asked(method: str, form: Form | None = None) -> Asked:
     return Asked(
         "GET" if method == "HEAD" else method, request.path, request.query_string.decode("latin1"),
         {name: request.args[name] for name in request.args}, form or {}, dict(request.cookies), request.host, request.scheme,
-        front["gos.host"].tenant, front["gos.request_id"],
+        front["gos.host"].tenant, front["gos.request_id"], request.headers.get("Last-Event-ID", ""),
     )  # fmt: skip
 
 

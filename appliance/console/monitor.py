@@ -3,32 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from appliance.core import clock
-from appliance.core.errors import InvalidRequest, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.monitor import analytics, failures
 from appliance.monitor.analytics import Series, Summary, Window
 from appliance.tenants import keys
 
 from .routing import Answer, Page, Visit, page
+from .spans import SPANS, Range, range_of
 
-MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
-# By their names in the address: what they are called, and how far back they reach.
-SPANS = {
-    "15m": ("15 minutes", 15 * MINUTE), "1h": ("hour", HOUR), "24h": ("24 hours", DAY), "7d": ("7 days", 7 * DAY),
-    "30d": ("30 days", 30 * DAY),
-}  # fmt: skip
 WIDTH, HEIGHT = 640, 120
 MOST_ROWS = 10
-
-
-@dataclass(frozen=True)
-class Range:
-    """What is shown: [since, until) in epoch ms; `span` is empty when somebody chose the times."""
-
-    span: str
-    since: int
-    until: int
 
 
 @dataclass(frozen=True)
@@ -43,7 +27,7 @@ class Lines:
 @page("GET", "/monitor", scope="logs.read")
 def show_monitor(visit: Visit) -> Answer:
     """Executions, their durations, the queue, failures, integrations and keys."""
-    chosen = _range(visit)
+    chosen = range_of(visit, "24h")
     series = analytics.read_series(visit.scope, Window(chosen.since, chosen.until))
     groups = failures.list_failures(visit.scope, PageRequest(MAX_LIMIT)).items
     recent = [group for group in groups if group.first_seen < chosen.until and group.last_seen >= chosen.since][:MOST_ROWS]
@@ -54,25 +38,6 @@ def show_monitor(visit: Visit) -> Answer:
         "keys": list(_keys(visit, chosen)), "sandbox": visit.services.pool.health(),
     }  # fmt: skip
     return Page("monitor.html", values)
-
-
-def _range(visit: Visit) -> Range:
-    args, now = visit.asked.args, clock.now_ms()
-    if args.get("since"):
-        since, until = _time(args["since"]), _time(args["until"]) if args.get("until") else now + 1
-        return Range("", since, until)
-    span = args.get("span") or "24h"
-    if span not in SPANS:
-        raise InvalidRequest("choose the time on the page")
-    return Range(span, now - SPANS[span][1], now + 1)
-
-
-def _time(text: str) -> int:
-    """A time as a field for it sends one, in UTC."""
-    try:
-        return max(0, clock.parse_rfc3339(f"{text[:16]}:00Z"))
-    except ValidationFailed as error:
-        raise InvalidRequest(f"{text[:40]!r} is not a time; write it like 2027-01-31T14:00") from error
 
 
 def _lines(series: Series) -> Lines | None:

@@ -1,6 +1,6 @@
 """Pages declared once: method, path, host and scope; handlers take a visit and answer a page, a redirect or a file."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -67,6 +67,14 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Stream:
+    """Server-sent events, one for each of `look`'s (number, values of `template`); nobody holds a thread between two looks."""
+
+    template: str
+    look: Callable[[], Iterable[tuple[int, Mapping[str, Any]]]]
+
+
+@dataclass(frozen=True)
 class Later:
     """What `then` answers once `work` is done, well or badly; nobody holds a thread meanwhile."""
 
@@ -74,7 +82,7 @@ class Later:
     then: "Callable[[], Answer]"
 
 
-Answer = Page | Redirect | Download | Data | File | Picture | Later
+Answer = Page | Redirect | Download | Data | File | Picture | Stream | Later
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,7 @@ class Asked:
     scheme: str
     tenant: str | None
     request_id: str
+    last_event_id: str = ""
 
     @property
     def is_fragment(self) -> bool:

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 from . import db
 from .errors import InvalidRequest
@@ -16,6 +17,7 @@ from .errors import InvalidRequest
 LONGEST_WORD = 60
 MOST_WORDS = 10  # of a search
 _WORD = re.compile(r"[^\W_]+")
+_PLAIN_WORD = re.compile(r"[a-z0-9]+")
 
 
 def statements(table: str) -> tuple[list[str], list[str]]:
@@ -50,31 +52,60 @@ def fold(word: str) -> str:
     return (kept or "".join(letter for letter in word if letter.isalnum()))[:LONGEST_WORD]
 
 
-def search_words(search: str) -> list[str]:
+def distinct_words(text: str) -> str:
+    """What `words` holds of a text in which only the words count, each once."""
+    if text.isascii():  # what most machines say, and ten times as fast
+        return " ".join(dict.fromkeys(word[:LONGEST_WORD] for word in _PLAIN_WORD.findall(text.lower())))
+    return " ".join(dict.fromkeys(word for _, _, word in words_in(text)))
+
+
+def search_words(search: str, pointer: str = "/search") -> list[str]:
     """The words that are looked for, as they are compared; InvalidRequest when there are none or too many."""
     words = list(dict.fromkeys(word for _, _, word in words_in(search[:2000])))
     if not words or len(words) > MOST_WORDS:
-        raise InvalidRequest(f"search takes 1 to {MOST_WORDS} words of letters and digits", pointer="/search")
+        raise InvalidRequest(f"search takes 1 to {MOST_WORDS} words of letters and digits", pointer=pointer)
     return words
 
 
 def condition(table: str, words: Sequence[str]) -> tuple[str, str]:
     """SQL and its one parameter: the row has, for each of these words, one that begins so.  Only folded words are safe."""
+    if db.is_sqlite():
+        inside, wanted = matching_ids(table, words)
+        return f"{table}.id IN {inside}", wanted
+    return f"{_VECTORS.format(table=table)} @@ CAST(? AS tsquery)", _wanted(words)
+
+
+def matching_ids(table: str, words: Sequence[str], after: int = 0) -> tuple[str, str]:
+    """SQL and its one parameter: the ids above `after` of the rows that fulfil `condition`, in brackets."""
+    if db.is_sqlite():
+        inside = f"SELECT rowid FROM {table}_index WHERE {table}_index MATCH ? AND rowid > {after:d}"  # noqa: S608  ours
+    else:
+        vectors = _VECTORS.format(table=table)
+        inside = f"SELECT id FROM {table} WHERE {vectors} @@ CAST(? AS tsquery) AND id > {after:d}"  # noqa: S608
+    return f"({inside})", _wanted(words)
+
+
+def _wanted(words: Sequence[str]) -> str:
     if any(not word.isalnum() for word in words):
         raise ValueError("a word that was not folded")
     if db.is_sqlite():
-        inside = f"SELECT rowid FROM {table}_index WHERE {table}_index MATCH ?"  # noqa: S608  a table of our own
-        return f"{table}.id IN ({inside})", " ".join(f'"{word}"*' for word in words)
-    return f"{_VECTORS.format(table=table)} @@ CAST(? AS tsquery)", " & ".join(f"'{word}':*" for word in words)
+        return " ".join(f'"{word}"*' for word in words)
+    return " & ".join(f"'{word}':*" for word in words)
 
 
 def add(table: str, row_id: int) -> None:
     """Inside the write that has given the row its words."""
+    add_range(table, row_id, row_id)
+
+
+def add_range(table: str, first: int, last: int) -> None:
+    """Inside the write that has given words to all rows with these ids and to those between."""
     if db.is_sqlite():
-        db.execute(f"INSERT INTO {table}_index (rowid, words) SELECT id, words FROM {table} WHERE id = ?", (row_id,))  # noqa: S608
+        of_them = f"SELECT id, words FROM {table} WHERE id BETWEEN ? AND ?"  # noqa: S608  a table of our own
+        db.execute(f"INSERT INTO {table}_index (rowid, words) {of_them}", (first, last))
 
 
-def remove(table: str, where: str, params: tuple[str, ...]) -> None:
+def remove(table: str, where: str, params: tuple[Any, ...]) -> None:
     """Inside the write that deletes these rows, before it does."""
     if db.is_sqlite():
         db.execute(

@@ -81,7 +81,7 @@ class Series:
 def read_series(scope: TenantScope, window: Window) -> Series:
     """The counters of a window; InvalidRequest for an empty or too finely divided one.
 
-    Counters older than two days are kept by the hour, older than 90 days by the day: the bucket is at least that wide.
+    Counters older than two days are kept by the hour, older than 90 days by the day: the bucket is a whole number of those.
     """
     if window.since >= window.until:
         raise InvalidRequest("since must lie before until", pointer="/since")
@@ -115,8 +115,13 @@ def _read_names(scope: TenantScope, kind: Kind, since: int, until: int) -> dict[
 
 
 def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> Summary:
-    """Everything of a kind, or of one name of it, counted from `since` (epoch ms, a whole minute) on."""
+    """Everything of a kind, or of one name of it, counted from `since` (epoch ms, a whole minute) on.
+
+    Where counters are kept by the hour or the day, from the beginning of that on.
+    """
     until, total = clock.now_ms() // MINUTE * MINUTE + MINUTE, Summary()
+    kept = _kept_by(since)
+    since = since // kept * kept
     for piece in rollup.pieces(scope, kind, since, until, DAY):
         for _, outcome, slot, count, sum_ms in rollup.read(scope, kind, name, piece, (since, until - since)):
             total.add(str(outcome), int(slot), int(count), float(sum_ms))
@@ -124,11 +129,16 @@ def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> 
 
 
 def _choose_bucket(window: Window) -> int:
-    now = clock.now_ms()
-    kept = max((width for age, width in RESOLUTIONS if window.since < now - age), default=MINUTE)
+    kept = _kept_by(window.since)
     if window.bucket is not None:
         if not MINUTE <= window.bucket <= WIDEST or window.bucket % MINUTE:
             raise InvalidRequest("bucket must be whole minutes, such as 5m, 1h or 1d, and a year at most", pointer="/bucket")
-        return max(window.bucket, kept)
+        return -(-window.bucket // kept) * kept
     span = window.until - window.since
     return max(kept, next((width for width in _BUCKETS if span <= width * _NICE_POINTS), DAY))
+
+
+def _kept_by(since: int) -> int:
+    """How wide the counters of the oldest time of a window are."""
+    now = clock.now_ms()
+    return max((width for age, width in RESOLUTIONS if since < now - age), default=MINUTE)

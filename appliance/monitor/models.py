@@ -17,6 +17,7 @@ class LogLine(TenantModel):
     process_id = peewee.TextField(null=True)
     step = peewee.TextField(null=True)
     request_id = peewee.TextField(null=True)
+    words = peewee.TextField(null=True)  # see core.full_text; None until somebody has read the line
 
 
 class FailureGroup(TenantModel):

@@ -2,23 +2,28 @@
 
 from functools import partial
 
-from appliance.core import db
+from appliance.core import db, full_text
 
 CHUNK = 2_000
 
 
-def delete_older(table: str, key: str, column: str, before_ms: int) -> int:
+def delete_older(table: str, key: str, column: str, before_ms: int, *, is_searched: bool = False) -> int:
     """Delete every tenant's rows of `table` whose `column` lies before `before_ms`; answers how many.
 
-    `key` is what names a row beside the tenant.  The names are our own, never a caller's.
+    `key` is what names a row beside the tenant, `is_searched` says that the table has a full-text index.  The names are our
+    own, never a caller's.
     """
-    statement = (
-        f"DELETE FROM {table} WHERE tenant_id = ? AND {key} IN "  # noqa: S608  # names of our own tables
-        f"(SELECT {key} FROM {table} WHERE tenant_id = ? AND {column} < ? ORDER BY {column} LIMIT {CHUNK})"
-    )
+    oldest = f"SELECT {key} FROM {table} WHERE tenant_id = ? AND {column} < ? ORDER BY {column} LIMIT {CHUNK}"  # noqa: S608
+    where = f"tenant_id = ? AND {key} IN ({oldest})"
+
+    def delete(params: tuple[object, ...]) -> int:
+        if is_searched:
+            full_text.remove(table, where, params)
+        return db.execute(f"DELETE FROM {table} WHERE {where}", params)  # noqa: S608
+
     deleted = 0
     for tenant_id in tenant_ids():
-        while count := db.write(partial(db.execute, statement, (tenant_id, tenant_id, before_ms))):
+        while count := db.write(partial(delete, (tenant_id, tenant_id, before_ms))):
             deleted += count
     return deleted
 

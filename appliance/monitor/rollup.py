@@ -1,6 +1,8 @@
 """Counters summed up over wider times, each name by itself and all together, behind the counters of minutes.
 
-What is summed up is over: a mark says until when, and what lies behind it is read from the counters themselves.
+What is summed up is over: a mark says until when, and what lies behind it is read from the counters themselves.  Should
+something be counted for a time before the mark all the same, because a clock ran ahead or behind, its day is late: it is read
+from the counters until, once it is over, its sums are made anew.
 """
 
 from collections.abc import Iterator
@@ -19,6 +21,9 @@ ALL = ""
 SETTLED_MS = 5 * MINUTE
 """After so long nothing is counted for a minute any more, whatever process counted it."""
 AT_ONCE = 4 * DAY
+NARROW_KEPT = 3 * DAY
+POINTS_AT_ONCE = 50
+"""How many points of one name a write of `purge` deletes; each has a row per outcome and slot."""
 
 Piece = tuple[int, int, int]  # width (0: the counters themselves), from, to
 
@@ -39,19 +44,33 @@ def roll_up() -> int:
         for index, width in enumerate(WIDTHS):
             while db.write(partial(_advance, scope, str(kind), index, settled // width * width)):
                 done += 1
+        for day in _late_days(scope, str(kind), 0, settled - DAY + 1):
+            db.write(partial(_sum_up_anew, scope, str(kind), day))
+            done += 1
     return done
+
+
+def note_late(scope: TenantScope, kind: str, minute: int) -> None:
+    """Inside the write that counts something for `minute`: remember its day if that is summed up already."""
+    db.execute(
+        "INSERT INTO tally_late (tenant_id, kind, at) SELECT tenant_id, kind, CAST(? AS BIGINT) FROM tally_mark "
+        "WHERE tenant_id = ? AND kind = ? AND width = ? AND until > ? ON CONFLICT (tenant_id, kind, at) DO NOTHING",
+        (minute // DAY * DAY, scope.tenant_id, kind, WIDTHS[0], minute),
+    )
 
 
 def _advance(scope: TenantScope, kind: str, index: int, until: int) -> bool:
     """Inside a write: sum up the next span of one width; whether there was one."""
     width, narrower = WIDTHS[index], WIDTHS[index - 1] if index else 0
     mark = _mark(scope, kind, width)
+    told = (scope.tenant_id, kind, mark or 0)
+    ((first,),) = db.rows("SELECT MIN(at) FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ?", told)
     if mark is None:
-        ((first,),) = db.rows("SELECT MIN(at) FROM tally WHERE tenant_id = ? AND kind = ?", (scope.tenant_id, kind))
         if first is None:
             return False
         mark = int(first) // DAY * DAY
-    reached = min(until, mark + AT_ONCE)
+    # A time in which nothing was counted, be it years, is passed at once.
+    reached = until if first is None else min(until, max(mark, int(first) // DAY * DAY) + AT_ONCE)
     if narrower:
         reached = min(reached, (_mark(scope, kind, narrower) or mark) // width * width)
     if reached <= mark:
@@ -73,6 +92,38 @@ def _advance(scope: TenantScope, kind: str, index: int, until: int) -> bool:
     return True
 
 
+def _late_days(scope: TenantScope, kind: str, since: int, until: int) -> list[int]:
+    """The late days that begin in [since, until), in order."""
+    found = db.rows(
+        "SELECT at FROM tally_late WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? ORDER BY at",
+        (scope.tenant_id, kind, since, until),
+    )
+    return [int(at) for (at,) in found]
+
+
+def _sum_up_anew(scope: TenantScope, kind: str, day: int) -> None:
+    """Inside a write: the sums of a late day, all from the counters, whose totals of a day stay when they are merged."""
+    span = (scope.tenant_id, kind, day, day + DAY)
+    widths = ", ".join(map(str, WIDTHS))
+    names = "SELECT name FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ?"
+    db.execute(
+        f"DELETE FROM tally_wide WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? AND width IN ({widths}) "  # noqa: S608
+        f"AND name IN (SELECT '{ALL}' UNION {names})",
+        (*span, *span),
+    )
+    for width, (kept, until) in _marks(scope, kind).items():
+        of_width = (scope.tenant_id, kind, max(day, kept), min(day + DAY, until))
+        for name in ("name", f"'{ALL}'"):
+            db.execute(_INSERT.format(name=name, source="tally", narrower=""), (width, width, *of_width))
+    db.execute("DELETE FROM tally_late WHERE tenant_id = ? AND kind = ? AND at = ?", (scope.tenant_id, kind, day))
+
+
+def _marks(scope: TenantScope, kind: str) -> dict[int, tuple[int, int]]:
+    """By width from when to when its sums are there."""
+    sql = "SELECT width, since, until FROM tally_mark WHERE tenant_id = ? AND kind = ?"
+    return {int(width): (int(since), int(until)) for width, since, until in db.rows(sql, (scope.tenant_id, kind))}
+
+
 def _mark(scope: TenantScope, kind: str, width: int) -> int | None:
     found = db.rows(
         "SELECT until FROM tally_mark WHERE tenant_id = ? AND kind = ? AND width = ?", (scope.tenant_id, kind, width)
@@ -82,22 +133,24 @@ def _mark(scope: TenantScope, kind: str, width: int) -> int | None:
 
 def pieces(scope: TenantScope, kind: str, since: int, until: int, widest: int) -> Iterator[Piece]:
     """How [since, until) is read: from the sums of at most `widest` where they are made, else from the counters."""
-    marks = {
-        int(width): int(at)
-        for width, at in db.rows("SELECT width, until FROM tally_mark WHERE tenant_id = ? AND kind = ?", (scope.tenant_id, kind))
-    }
+    marks = _marks(scope, kind)
     widths = [width for width in WIDTHS if width <= widest and widest % width == 0 and width in marks]
+    for day in _late_days(scope, kind, since - DAY + 1, until):
+        yield from _split(marks, widths, since, day)
+        yield 0, max(since, day), min(until, day + DAY)
+        since = day + DAY
     yield from _split(marks, widths, since, until)
 
 
-def _split(marks: dict[int, int], widths: list[int], since: int, until: int) -> Iterator[Piece]:
+def _split(marks: dict[int, tuple[int, int]], widths: list[int], since: int, until: int) -> Iterator[Piece]:
     if since >= until:
         return
     if not widths:
         yield 0, since, until
         return
     *narrower, width = widths
-    begins, ends = -(-since // width) * width, min(until, marks[width]) // width * width
+    kept, mark = marks[width]
+    begins, ends = -(-max(since, kept) // width) * width, min(until, mark) // width * width
     if begins >= ends:
         yield from _split(marks, narrower, since, until)
         return
@@ -135,7 +188,31 @@ def read_names(scope: TenantScope, kind: str, piece: Piece) -> list[tuple[Any, .
     )
 
 
-def purge(before_ms: int) -> None:
-    """Delete every tenant's sums of before `before_ms`, and narrow ones three days after they were summed up further."""
-    oldest = clock.now_ms() - 3 * DAY
-    db.write(partial(db.execute, "DELETE FROM tally_wide WHERE at < ? OR (width = ? AND at < ?)", (before_ms, WIDTHS[0], oldest)))
+def purge(before_ms: int) -> int:
+    """Delete every tenant's sums of before `before_ms`, and narrow ones three days after they were summed up further.
+
+    Answers how many rows; a few points of one name are one write, so that nobody waits for it.
+    """
+    narrow = (clock.now_ms() - NARROW_KEPT) // DAY * DAY
+    # First nobody reads them any more, then they go.
+    forget = "UPDATE tally_mark SET since = ? WHERE width = ? AND since < ?"
+    db.write(partial(db.execute, forget, (narrow, WIDTHS[0], narrow)))
+    db.write(partial(db.execute, "DELETE FROM tally_late WHERE at < ?", (before_ms - DAY,)))
+    deleted, last = 0, ("", "", 0, "")
+    while series := db.rows(
+        "SELECT tenant_id, kind, width, name FROM tally_wide WHERE (tenant_id, kind, width, name) > (?, ?, ?, ?) "
+        "ORDER BY tenant_id, kind, width, name LIMIT 1", last
+    ):  # fmt: skip
+        last = series[0]
+        deleted += _purge_one(last, max(before_ms, narrow) if last[2] == WIDTHS[0] else before_ms)
+    return deleted
+
+
+def _purge_one(series: tuple[Any, ...], before_ms: int) -> int:
+    of_it, deleted = "tenant_id = ? AND kind = ? AND width = ? AND name = ?", 0
+    while True:
+        ((first,),) = db.rows(f"SELECT MIN(at) FROM tally_wide WHERE {of_it}", series)  # noqa: S608
+        if first is None or first >= before_ms:
+            return deleted
+        until = min(before_ms, int(first) + POINTS_AT_ONCE * int(series[2]))
+        deleted += db.write(partial(db.execute, f"DELETE FROM tally_wide WHERE {of_it} AND at < ?", (*series, until)))  # noqa: S608

@@ -11,6 +11,7 @@ from functools import partial
 from appliance.core import clock, db
 from appliance.core.scope import TenantScope
 
+from . import rollup
 from .retention import delete_older, tenant_ids
 
 MINUTE = 60_000
@@ -44,6 +45,7 @@ def add(scope: TenantScope, kind: str, name: str, duration_ms: float) -> None:
     what, _, outcome = name.rpartition(":")
     minute = clock.now_ms() // MINUTE * MINUTE
     db.execute(_ADD, (scope.tenant_id, kind, minute, what, outcome, slot_of(duration_ms), duration_ms))
+    rollup.note_late(scope, kind, minute)
 
 
 def slot_of(duration_ms: float) -> int:

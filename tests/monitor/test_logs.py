@@ -1,14 +1,16 @@
 """Log lines: kept whole and safe, found again, and never by another tenant."""
 
+from functools import partial
+
 import pytest
 
 from appliance.core import db
 from appliance.core import logs as process_log
-from appliance.core.errors import ValidationFailed
+from appliance.core.errors import InvalidRequest, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs
-from appliance.monitor.logs import Line, LineFilter
+from appliance.monitor.logs import Line, LineFilter, Tail
 
 
 def keep(scope: TenantScope, *lines: Line) -> None:
@@ -29,7 +31,7 @@ def test_another_tenant_sees_nothing(acme: TenantScope, other: TenantScope) -> N
     keep(acme, Line(1, "info", "step", "ours", execution_id="exe_1"))
     keep(other, Line(2, "info", "step", "theirs", execution_id="exe_1"))
     assert messages(other, LineFilter(execution_id="exe_1")) == ["theirs"]
-    assert [line.message for _, line in logs.list_lines_after(other, LineFilter(), 0)] == ["theirs"]
+    assert [line.message for line in Tail(other, LineFilter(), 0).look()] == ["theirs"]
     assert messages(acme) == ["ours"]
 
 
@@ -37,9 +39,17 @@ def test_another_tenant_sees_nothing(acme: TenantScope, other: TenantScope) -> N
     ("wanted", "found"),
     [
         (LineFilter(level="warn"), ["c", "b 100%"]),
-        (LineFilter(text="00%"), ["b 100%"]),
-        (LineFilter(text="0_"), []),
-        (LineFilter(text="needle"), ["a"]),
+        (LineFilter(text="100%"), ["b 100%"]),
+        (LineFilter(text="00"), []),
+        (LineFilter(text="NEED"), ["a"]),
+        (LineFilter(text="needle hay"), ["a"]),
+        (LineFilter(text="needle b"), []),
+        (LineFilter(text="grüße"), ["a"]),
+        (LineFilter(text="GRUSSE"), ["a"]),
+        (LineFilter(text="zoë"), ["c"]),
+        (LineFilter(text="exe_77"), ["c"]),
+        (LineFilter(text="nline"), []),
+        (LineFilter(text="in", level="error"), ["c"]),
         (LineFilter(source="engine"), ["c"]),
         (LineFilter(process_id="intake"), ["b 100%"]),
         (LineFilter(since=20), ["c", "b 100%"]),
@@ -47,13 +57,14 @@ def test_another_tenant_sees_nothing(acme: TenantScope, other: TenantScope) -> N
         (LineFilter(level="error", until=30), []),
     ],
 )
-def test_lines_are_found_by_filter(acme: TenantScope, wanted: LineFilter, found: list[str]) -> None:
+def test_lines_are_found_by_filter(acme: TenantScope, other: TenantScope, wanted: LineFilter, found: list[str]) -> None:
     keep(
         acme,
-        Line(10, "info", "step", "a", {"hay": "needle"}),
+        Line(10, "info", "step", "a", {"hay": "needle\nline", "said": ["Grüße"]}),
         Line(20, "warn", "step", "b 100%", process_id="intake"),
-        Line(30, "error", "engine", "c"),
+        Line(30, "error", "engine", "c", {"by": "ZOE"}, "exe_77", "in"),
     )
+    keep(other, Line(40, "error", "step", "needle hay", execution_id="exe_77"))
     assert messages(acme, wanted) == found
 
 
@@ -116,9 +127,68 @@ def test_following_begins_after_a_line_and_sees_new_ones_in_order(acme: TenantSc
     start = logs.last_number()
     keep(other, Line(10, "info", "step", "theirs"))
     keep(acme, Line(5, "info", "step", "first"), Line(4, "debug", "step", "quiet"), Line(6, "error", "step", "second"))
-    found = logs.list_lines_after(acme, LineFilter(level="info"), start)
-    assert [line.message for _, line in found] == ["first", "second"]
-    assert logs.list_lines_after(acme, LineFilter(), found[-1][0]) == []
+    tail = Tail(acme, LineFilter(level="info"), start)
+    assert [line.message for line in tail.look()] == ["first", "second"]
+    assert tail.look() == []
+    keep(acme, Line(1, "warn", "step", "third"))
+    assert [line.message for line in tail.look()] == ["third"]
+
+
+def test_an_interrupted_follower_goes_on_after_any_line(
+    acme: TenantScope, other: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "AT_ONCE", 3)
+    for number in range(10):
+        keep(acme, Line(5, "warn" if number % 2 else "info", "step", f"word {number}"), Line(6, "warn", "step", "other"))
+        keep(other, Line(5, "warn", "step", f"word {number}"))
+    wanted = LineFilter(level="warn", text="word")
+    tail, seen = Tail(acme, wanted, 0), []
+    while lines := tail.look():
+        seen += lines
+    assert [line.message for line in seen] == [f"word {number}" for number in (1, 3, 5, 7, 9)]
+    for index, line in enumerate(seen):
+        again = Tail(acme, wanted, line.number)
+        assert [each.number for each in (*again.look(), *again.look())] == [each.number for each in seen[index + 1 :]]
+
+
+def test_a_follower_who_keeps_only_the_newest_is_never_behind(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "AT_ONCE", 3)
+    tail = Tail(acme, LineFilter(), logs.last_number())
+    keep(acme, *[Line(5, "info", "step", str(number)) for number in range(10)])
+    assert [line.message for line in tail.look(only_newest=True)] == ["7", "8", "9"]
+    assert (tail.look(only_newest=True), tail.is_behind) == ([], False)
+
+
+def test_lines_from_before_there_was_a_search_are_read_later(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "READ_AT_ONCE", 2)
+    old = "INSERT INTO log_line (tenant_id, at, level, source, message, fields) VALUES ('acme', ?, 20, 'step', ?, ?)"
+    for number in range(5):
+        db.write(partial(db.execute, old, (number, f"old {number}", '{"n":"Ärger"}')))
+    keep(acme, Line(9, "info", "step", "ärger"))
+    assert messages(acme, LineFilter(text="ärger")) == ["ärger"]
+    assert logs.read_older() == 5
+    assert logs.read_older() == 0
+    assert messages(acme, LineFilter(text="ärger")) == ["ärger", "old 4", "old 3", "old 2", "old 1", "old 0"]
+
+
+def test_what_is_deleted_is_not_found_in_whatever_way_it_went(acme: TenantScope, other: TenantScope) -> None:
+    keep(acme, Line(1, "info", "step", "needle one"), Line(5, "info", "step", "needle two"))
+    keep(other, Line(5, "info", "step", "needle theirs"))
+    logs.purge(3)
+    assert messages(acme, LineFilter(text="needle")) == ["needle two"]
+    db.write(partial(logs.forget_words, other))
+    assert messages(other, LineFilter(text="needle")) == ([] if db.is_sqlite() else ["needle theirs"])
+    db.write(partial(db.execute, "DELETE FROM tenant WHERE id = 'other'"))
+    if db.is_sqlite():
+        assert db.rows("SELECT count(*) FROM log_line_index WHERE log_line_index MATCH 'needle'") == [(1,)]
+        db.write(partial(db.execute, "INSERT INTO log_line_index (log_line_index, rank) VALUES ('integrity-check', 1)"))
+
+
+@pytest.mark.parametrize("text", ["%", " ".join("abcdefghijk")])
+def test_a_search_without_words_or_of_too_many_is_refused(acme: TenantScope, text: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        messages(acme, LineFilter(text=text))
+    assert refused.value.details[0].pointer == "/text"
 
 
 def test_retention_deletes_old_lines_of_every_tenant(acme: TenantScope, other: TenantScope) -> None:

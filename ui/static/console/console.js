@@ -206,6 +206,9 @@ function openDialog(id) {
   dialog.showModal();
 }
 
+// What another script has made and is about to add.
+document.addEventListener("gos:added", (event) => showTimes(event.detail));
+
 prepare(document);
 document.querySelector("[aria-invalid=true]")?.focus();
 for (const part of document.querySelectorAll("[data-live]")) follow(part);
