@@ -125,11 +125,10 @@ def _field(pointer: str, name: str, schema: Mapping[str, Any], required: bool, d
     label = str(schema.get("title") or name)
     found = Field(pointer, label, "json", required, str(schema.get("description") or ""), schema=schema)
     kind = "object" if depth == 0 else _type_of(schema)
-    options = schema.get("enum")
+    options = _options(schema)
     properties = schema.get("properties")
-    if isinstance(options, list) and 0 < len(options) <= MAX_OPTIONS:
-        found.kind = "select"
-        found.options = [(json.dumps(value), value if isinstance(value, str) else json.dumps(value)) for value in options]
+    if 0 < len(options) <= MAX_OPTIONS:
+        found.kind, found.options = "select", options
     elif kind == "object" and isinstance(properties, Mapping) and properties and depth < MAX_DEPTH:
         found.kind = "group"
         needed = schema.get("required")
@@ -141,6 +140,17 @@ def _field(pointer: str, name: str, schema: Mapping[str, Any], required: bool, d
     elif kind in _KINDS and not any(name in schema for name in ("oneOf", "anyOf", "allOf", "$ref")):
         _plain_field(found, kind, name)
     return found
+
+
+def _options(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What can be chosen, as JSON and as it is called: an `enum`, or a `oneOf` of constants with titles."""
+    listed = schema.get("enum")
+    if isinstance(listed, list):
+        return [(json.dumps(value), value if isinstance(value, str) else json.dumps(value)) for value in listed]
+    named = schema.get("oneOf")
+    if isinstance(named, list) and all(isinstance(each, Mapping) and "const" in each for each in named):
+        return [(json.dumps(each["const"]), str(each.get("title", each["const"]))) for each in named]
+    return []
 
 
 def _plain_field(found: Field, kind: str, name: str) -> None:

@@ -82,6 +82,13 @@ def moment(ms: int | None) -> Markup:
     return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(exact, exact[:19].replace("T", " "), ago(ms))
 
 
+def local_moment(exact: str) -> Markup:
+    """A time element of an RFC 3339 time: day and minute in UTC, which the browser turns into local time of the same length."""
+    return Markup('<time datetime="{}" title="{} UTC" data-local>{}</time>').format(
+        exact, exact[:19].replace("T", " "), exact[:16].replace("T", " ")
+    )
+
+
 def day(ms: int) -> str:
     """`2027-01-31`, the day of a time in UTC."""
     return clock.rfc3339(ms)[:10]
@@ -181,5 +188,5 @@ def tone(state: str) -> str:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "duration": duration, "moment": moment, "clock_time": clock_time, "number": number, "count_of": count, "pretty": pretty,
     "compact": compact, "cell": cell, "members": members, "size": size, "state_name": state_name, "sentence": sentence,
-    "tone": tone, "file_mark": file_mark, "day": day, "hour": hour,
+    "tone": tone, "file_mark": file_mark, "day": day, "hour": hour, "local_moment": local_moment,
 }  # fmt: skip

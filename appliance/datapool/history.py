@@ -69,6 +69,13 @@ def list_changes(collection: CompiledCollection, entity_id: str, request: PageRe
     return Page(_changes(rows), encode_cursor([rows[-1][0]], _ORDER) if more else None)
 
 
+def find_version(collection: CompiledCollection, entity_id: str, version: int) -> Change | None:
+    """The change that made this version of an entity, if it is still known."""
+    sql = f"SELECT {_COLUMNS} FROM entity_change WHERE tenant_id = ? AND collection = ? AND entity_id = ? AND version = ?"  # noqa: S608
+    found = _changes(db.rows(f"{sql} ORDER BY number LIMIT 1", (collection.tenant_id, collection.table_name, entity_id, version)))
+    return found[0] if found else None
+
+
 def changes_after(collection: CompiledCollection, number: int, most: int) -> list[Change]:
     """The collection's next changes, oldest first."""
     sql = (

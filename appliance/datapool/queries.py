@@ -98,18 +98,26 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class SortKey:
-    """One column of the order: nulls are smaller than every value, on every database."""
+    """One column of the order: nulls are smaller than every value, on every database.
+
+    What is never null is compared without looking for nulls, so that its index serves every page.
+    """
 
     name: str
     node: Any
     storage: str
     descending: bool = False
+    is_nullable: bool = True
 
     def ordering(self) -> Any:
+        if not self.is_nullable:
+            return self.node.desc() if self.descending else self.node.asc()
         return NodeList((self.node, SQL("DESC NULLS LAST" if self.descending else "ASC NULLS FIRST")))
 
     def beyond(self, value: Any) -> Any:
         """What comes strictly after `value` in this order."""
+        if not self.is_nullable:
+            return self.node < value if self.descending else self.node > value
         if value is None:
             return SQL("1 = 0") if self.descending else self.node.is_null(False)
         return (self.node < value) | self.node.is_null() if self.descending else self.node > value
@@ -137,6 +145,13 @@ def find_page(
     positions = _positions(collection)
     cursor = encode_cursor([rows[-1][positions[key.name]] for key in keys], order) if more else None
     return Page(present(collection, [collection.show(row) for row in rows], query, reader), cursor, total)
+
+
+def count_up_to(scope: TenantScope, collection: CompiledCollection, query: Query, most: int) -> int:
+    """How many entities the query finds; `most` + 1 when there are more, and then no more than that are looked at."""
+    source = collection.source()
+    where = conditions.compile_condition(whole_condition(scope, collection, query), collection.query_columns(source))
+    return count_rows(Select([source], [SQL("1")]).where(where).limit(most + 1))
 
 
 def count_rows(statement: Any) -> int:
@@ -193,9 +208,9 @@ def _sort_keys(collection: CompiledCollection, columns: Mapping[str, Any], sort:
         if name not in known:
             raise InvalidRequest(f"sort: {name[:60]!r} is not one of {', '.join(sorted(known))[:500]}", pointer="/sort")
         if name not in [key.name for key in keys]:
-            keys.append(SortKey(name, columns[name].node, known[name], part.startswith("-")))
+            keys.append(SortKey(name, columns[name].node, known[name], part.startswith("-"), is_nullable=name in collection.fields))
     if "id" not in [key.name for key in keys]:
-        keys.append(SortKey("id", columns["id"].node, "TEXT", keys[0].descending))
+        keys.append(SortKey("id", columns["id"].node, "TEXT", keys[0].descending, is_nullable=False))
     return keys
 
 

@@ -4,7 +4,7 @@ Every verb may be called inside an outer `db.write` and is then part of it: what
 """
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, TypeAlias
 
 from appliance import conditions
@@ -12,7 +12,7 @@ from appliance.core import clock, db
 from appliance.core.errors import AlreadyExists, Conflict, ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
-from appliance.datapool import access_rules, batch, changes, entities, exports, history, imports, queries, tables
+from appliance.datapool import access_rules, batch, changes, entities, exports, history, imports, queries, tables, titles
 from appliance.datapool.aggregation import aggregate_page
 from appliance.datapool.compiled import CompiledCollection, load, load_for_tenant
 from appliance.datapool.definition import CollectionDefinition, Findings, from_stored, read_definition
@@ -217,6 +217,24 @@ def query_entities(scope: TenantScope, collection: str, query: Any) -> Page[dict
         return aggregate_page(scope, known, wanted) if wanted.grouped else queries.find_page(scope, known, wanted)
 
 
+def count_entities(scope: TenantScope, collection: str, query: Query, most: int) -> int:
+    """How many entities the query finds; `most` + 1 when there are more, and then no more than that are looked at."""
+    with db.snapshot():
+        return queries.count_up_to(scope, load(scope, collection), query, most)
+
+
+def get_title_field(scope: TenantScope, collection: str) -> str | None:
+    """The name of the field that names an entity of the collection where another leads to it."""
+    field = titles.title_field(load(scope, collection).definition)
+    return field.name if field else None
+
+
+def name_entities(scope: TenantScope, collection: str, entity_ids: Iterable[str]) -> dict[str, str]:
+    """The titles of those entities that are there and have one, by id."""
+    with db.snapshot():
+        return titles.titles_of(load(scope, collection), entity_ids)
+
+
 def fulfils(scope: TenantScope, collection: str, chosen: Any, entity: Mapping[str, Any]) -> bool:
     """Whether an entity, as it is shown, fulfils a filter over its own fields; InvalidFilter."""
     fields = load(scope, collection).condition_fields
@@ -315,6 +333,11 @@ def list_entity_history(scope: TenantScope, collection: str, entity_id: str, req
     if not page.items and not request.cursor:
         entities.get_row(known, entity_id)
     return page
+
+
+def find_entity_version(scope: TenantScope, collection: str, entity_id: str, version: int) -> Change | None:
+    """The change that made this version of an entity, if it is still known."""
+    return history.find_version(load(scope, collection), entity_id, version)
 
 
 def list_changes_after(scope: TenantScope, collection: str, number: int, most: int = 100) -> list[Change]:

@@ -24,6 +24,8 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/datapool": ("/console/datapool",),
     "/console/datapool/<collection>": ("/console/datapool/orders",),
     "/console/datapool/<collection>/<entity_id>": ("/console/datapool/orders/{order}",),
+    "/console/datapool/<collection>/<entity_id>/edit": ("/console/datapool/orders/{order}/edit",),
+    "/console/datapool/<collection>/new": ("/console/datapool/orders/new",),
     "/console/documents": ("/console/documents",),
     "/console/documents/<document_id>": ("/console/documents/{document}",),
     "/console/documents/<document_id>/downloads": ("/console/documents/{document}/downloads",),
@@ -80,6 +82,7 @@ SIGNED_OUT: Mapping[str, tuple[str, ...]] = {
 NOT_PAGES: Mapping[str, str] = {
     "/console/appliance/backups/<name>": "a file",
     "/console/audit/export": "a file",
+    "/console/datapool/<collection>/export": "a file",
     "/console/documents/<document_id>/content": "a file",
     "/console/documents/<document_id>/downloads/export": "a file",
     "/console/documents/<document_id>/preview": "a picture",

@@ -20,6 +20,9 @@ function showTimes(root) {
     if ("clock" in element.dataset) {
       const time = when.toLocaleTimeString(undefined, { hour12: false });
       element.textContent = `${time}.${String(when.getMilliseconds()).padStart(3, "0")}`;
+    } else if ("local" in element.dataset) {
+      const local = new Date(when.getTime() - when.getTimezoneOffset() * 60e3);
+      element.textContent = local.toISOString().slice(0, 16).replace("T", " ");
     } else {
       element.textContent = ago(when.getTime());
     }

@@ -1,0 +1,149 @@
+"""Filters of entities as rows of field, operator and value: from a form to the JSON of a filter, and back again."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from appliance.core.errors import ApplianceError
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+
+MOST_ROWS = 8
+# Operators as people read them; `_filled` is ours and means `_null: false`.
+WORDS: Mapping[str, str] = {
+    "_eq": "is", "_neq": "is not", "_icontains": "contains", "_starts_with": "begins with", "_gt": "is more than",
+    "_gte": "is at least", "_lt": "is less than", "_lte": "is at most", "_between": "is between", "_in": "is one of",
+    "_nin": "is none of", "_null": "is empty", "_filled": "is filled", "_contains": "contains exactly",
+}  # fmt: skip
+WITHOUT_VALUE = ("_null", "_filled")
+LISTS = ("_in", "_nin", "_between")
+_OPERATOR = re.compile(r"\b_[a-z]+\b|(?<=[ ,])_[a-z]+")
+_WHOLE = re.compile(r"[+-]?\d{1,20}")
+_WITHOUT_ZONE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(:\d{2}(?:\.\d{1,9})?)?)?")
+_BOOLEANS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison as it stands in the form; `error` says what is wrong with it."""
+
+    field: str = ""
+    operator: str = "_eq"
+    value: str = ""
+    error: str = ""
+
+    @property
+    def words(self) -> str:
+        """The comparison as people say it."""
+        told = f"{self.field} {WORDS.get(self.operator, self.operator)}"
+        return told if self.operator in WITHOUT_VALUE else f"{told} {self.value}"
+
+
+def with_zone(text: str) -> str:
+    """A time as it is stored: one that names no zone is taken for UTC; anything else stays."""
+    found = _WITHOUT_ZONE.fullmatch(text.strip())
+    return f"{found[1]}T{found[2] or '00:00'}{found[3] or ':00'}Z" if found else text.strip()
+
+
+def rows_sent(args: Mapping[str, str]) -> list[Row]:
+    """The rows of the form; those without a field are left out."""
+    found = [Row(args.get(f"f{n}", ""), args.get(f"o{n}", "_eq"), args.get(f"v{n}", "").strip()) for n in range(MOST_ROWS)]
+    return [row for row in found if row.field]
+
+
+def checked(scope: TenantScope, collection: Mapping[str, Any], rows: list[Row]) -> list[Row]:
+    """The rows, each with what is wrong with it."""
+    return [replace(row, error=_fault(scope, collection, row)) for row in rows]
+
+
+def _fault(scope: TenantScope, collection: Mapping[str, Any], row: Row) -> str:
+    if row.operator not in WORDS:
+        return "choose how to compare"
+    if row.value == "" and row.operator not in WITHOUT_VALUE:
+        return f"write what to compare {row.field!r} with, or choose “is empty”"
+    try:
+        datapool.check_filter(scope, collection["name"], filter_of(collection, [row]), "")
+    except ApplianceError as error:
+        message = _OPERATOR.sub(lambda found: WORDS.get(found[0], found[0]), error.message)
+        return message if f"{row.field!r}" in message else f"the field {row.field!r}: {message}"
+    return ""
+
+
+def filter_of(collection: Mapping[str, Any], rows: list[Row]) -> dict[str, Any]:
+    """The filter that all rows make together."""
+    kinds = {field["name"]: field["type"] for field in collection["fields"]}
+    parts = [{row.field: _comparison(kinds.get(row.field, ""), row)} for row in rows]
+    names = [row.field for row in rows]
+    if len(set(names)) == len(names):
+        return {name: value for part in parts for name, value in part.items()}
+    return {"_and": parts}
+
+
+def _comparison(kind: str, row: Row) -> dict[str, Any]:
+    if row.operator in WITHOUT_VALUE:
+        return {"_null": row.operator == "_null"}
+    if row.operator in LISTS:
+        return {row.operator: [_value(kind, part.strip()) for part in row.value.split(",")]}
+    is_text = row.operator in ("_icontains", "_contains", "_starts_with")
+    return {row.operator: row.value if is_text else _value(kind, row.value)}
+
+
+def _value(kind: str, text: str) -> Any:
+    """What is written as the value that a field of this type is compared with; what does not fit stays a text."""
+    if kind == "integer" or (kind == "" and _WHOLE.fullmatch(text)):
+        return int(text) if _WHOLE.fullmatch(text) else text
+    if kind == "number":
+        try:
+            return int(text) if _WHOLE.fullmatch(text) else float(text)
+        except ValueError:
+            return text
+    if kind == "boolean":
+        return _BOOLEANS.get(text.lower(), text)
+    if kind in ("datetime", ""):
+        return with_zone(text)
+    if kind == "json":
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    return text
+
+
+def rows_of(chosen: Any) -> list[Row] | None:
+    """The rows that make this filter; None when it says more than rows can."""
+    if not isinstance(chosen, Mapping):
+        return None
+    if list(chosen) == ["_and"]:
+        parts = chosen["_and"]
+        found = [rows_of(part) for part in parts] if isinstance(parts, list) else [None]
+        together = [row for rows in found if rows is not None for row in rows]
+        return None if None in found or len(together) > MOST_ROWS else together
+    rows: list[Row] = []
+    for name, value in chosen.items():
+        if name.startswith("_") and name != "_version":
+            return None
+        for operator, operand in (value if isinstance(value, Mapping) else {"_eq": value}).items():
+            row = _row(name, operator, operand)
+            if row is None:
+                return None
+            rows.append(row)
+    return rows if len(rows) <= MOST_ROWS else None
+
+
+def _row(name: str, operator: str, operand: Any) -> Row | None:
+    if operator not in WORDS or operator == "_filled":
+        return None
+    if operator == "_null" or operand is None:
+        is_null = operand is None and operator == "_eq"
+        return Row(name, "_null" if operand is True or is_null else "_filled", "")
+    if operator in LISTS:
+        if not isinstance(operand, list) or any(isinstance(each, Mapping | list) or "," in _text(each) for each in operand):
+            return None
+        return Row(name, operator, ", ".join(map(_text, operand)))
+    return None if isinstance(operand, Mapping | list) else Row(name, operator, _text(operand))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
