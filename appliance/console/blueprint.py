@@ -54,9 +54,10 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, account, agents, alerts, appliance, approvals, audit, backups, certificates, connecting, datapool, documents, domains,
-    dry_runs, editor, entities, executions, failures, home, integrations, invitations, keys, kill_switches, logs, members, monitor, policies,
-    policy_decisions, processes, replay, retention, retry_plan, shares, sign_in, skills, traffic, visiting, webapps,
+    about, account, agents, alerts, appliance, approvals, audit, backups, certificates, connecting, datapool, documents,
+    domains, dry_runs, editor, entities, executions, failures, home, integrations, invitations, keys, kill_switches, logs,
+    members, monitor, policies, policy_decisions, processes, replay, retention, retry_plan, shares, sign_in, skills, traffic,
+    visiting, webapps,
 )  # fmt: skip
 
 
