@@ -303,6 +303,34 @@ async def test_integration(call: Call, slug: str) -> CheckView:
     return check_view(await asyncio.wrap_future(call.services.executor.submit(call.scope, test)))
 
 
+@route("POST", "/integrations/{slug}/circuit/close", scope="integrations.write", returns=CircuitView)
+def close_circuit(call: Call, slug: str) -> CircuitView:
+    """Have a foreign system that is left alone after failures asked again at once."""
+    integrations = call.services.integrations
+    integrations.close_circuit(call.scope, slug)
+    return circuit_view(integrations.health(call.scope, slug))
+
+
+class TrySettings(Body):
+    """Settings of a connector; of the `integration`, secrets may be sent as they were read back."""
+
+    settings: dict[str, Any] = Field(default_factory=dict)
+    integration: str | None = None
+
+
+@route(
+    "POST", "/integrations/connectors/{connector}/test", scope="integrations.write", body=TrySettings, returns=CheckView,
+    atomic=False,
+)  # fmt: skip
+async def try_settings(call: Call, connector: str) -> CheckView:
+    """Ask the foreign system whether settings would work, before they are saved; nothing of it is kept."""
+    body: TrySettings = call.body
+    executor = call.services.executor
+    call.services.integrations.get_connector(connector)
+    ask = partial(executor.try_settings, call.scope, Spec(connector, body.settings), body.integration)
+    return check_view(await asyncio.wrap_future(executor.submit(call.scope, ask)))
+
+
 @route(
     "POST", "/integrations/{slug}/execute", scope="integrations.execute", body=ExecuteAction, query=ExecuteActionQuery,
     returns=ResultView | CallView, also={202: CallView}, atomic=False,

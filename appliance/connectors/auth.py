@@ -101,10 +101,12 @@ def auth_settings(
     """
     members: dict[str, Any] = {"kind": {"enum": list(kinds), "title": "Kind"}}
     for kind in kinds:
-        members.update(_members(kind))
+        for name, member in _members(kind).items():
+            of_kinds = members.get(name, {}).get("only_for", {}).get("kind", [])
+            members[name] = {**member, "only_for": {"kind": [*of_kinds, kind]}}
     rules = [_when({"kind": kind}, required=list(_NEEDS[kind])) for kind in kinds if kind in _NEEDS]
     if "oauth2" in kinds:
-        members.update(_oauth_members(grants, endpoints))
+        members.update(_only_oauth(_oauth_members(grants, endpoints)))
         rules += _oauth_rules(grants, endpoints)
     return {
         "type": "object",
@@ -151,6 +153,14 @@ def _oauth_members(grants: Sequence[Grant], endpoints: bool) -> dict[str, Any]:
             "token_url": _text("Address that gives tokens", pattern=_ADDRESS, secret_target=True),
         }
     return members
+
+
+def _only_oauth(members: Mapping[str, Any]) -> dict[str, Any]:
+    further = {
+        "authorize_url": {"grant": ["authorization_code"]}, "authorize_params": {"grant": ["authorization_code"]},
+        "directory": {"profile": ["microsoft"]},
+    }  # fmt: skip
+    return {name: {**member, "only_for": {"kind": ["oauth2"], **further.get(name, {})}} for name, member in members.items()}
 
 
 def _oauth_rules(grants: Sequence[Grant], endpoints: bool) -> list[dict[str, Any]]:

@@ -285,6 +285,7 @@ class Connector(ABC):
 
     A text with `"secret": true` is sealed at rest and never read back.  A property with `"secret_target": true`, at the
     top level or in an object, decides whom secrets are sent to: who changes it must give the secrets again.
+    A member with `"only_for": {"kind": ["basic"]}` is offered by the console while its neighbour `kind` is one of these.
     """
     actions: ClassVar[tuple[Action, ...]]
     triggers: ClassVar[tuple[Trigger, ...]] = ()

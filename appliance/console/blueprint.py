@@ -29,6 +29,8 @@ from . import (
     executions,
     failures,
     home,
+    integration_calls,
+    integration_edit,
     integrations,
     invitations,
     keys,
@@ -46,6 +48,7 @@ from . import (
     sign_in,
     skills,
     traffic,
+    trying,
     visiting,
     webapps,
 )
@@ -55,9 +58,9 @@ from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
     about, account, agents, alerts, appliance, approvals, audit, backups, certificates, connecting, datapool, documents,
-    domains, dry_runs, editor, entities, executions, failures, home, integrations, invitations, keys, kill_switches, logs,
-    members, monitor, policies, policy_decisions, processes, replay, retention, retry_plan, shares, sign_in, skills, traffic,
-    visiting, webapps,
+    domains, dry_runs, editor, entities, executions, failures, home, integration_calls, integration_edit, integrations,
+    invitations, keys, kill_switches, logs, members, monitor, policies, policy_decisions, processes, replay, retention,
+    retry_plan, shares, sign_in, skills, traffic, trying, visiting, webapps,
 )  # fmt: skip
 
 

@@ -82,7 +82,10 @@ class Edge:
         loop = asyncio.get_running_loop()
         result = await loop.run_in_executor(self._services.threads, partial(self._logged, work, asked))
         while isinstance(result, _Pending):
-            await asyncio.wait([asyncio.wrap_future(result.work)])
+            waited = asyncio.wrap_future(result.work)
+            await asyncio.wait([waited])
+            if not waited.cancelled():
+                waited.exception()  # looked at here, so that nobody warns of it; `finish` meets it again
             result = await loop.run_in_executor(self._services.threads, partial(self._logged, result.finish, asked))
         return result
 

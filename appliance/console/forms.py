@@ -35,10 +35,24 @@ class Field:
     schema: Mapping[str, Any] = field(default_factory=dict)
     value: str = ""
     error: str = ""
+    kept: str = ""
 
     @property
     def name(self) -> str:
         return f"{PREFIX}{self.pointer}"
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether it holds a text that is sealed at rest; `kept` then says how one that is not shown is known."""
+        return self.schema.get("secret") is True
+
+    @property
+    def only_for(self) -> str:
+        """The neighbours this one is for, as `name=value,value;…`; empty when it is for all of them."""
+        wanted = self.schema.get("only_for")
+        above = self.pointer.rpartition("/")[0]
+        pairs = wanted.items() if isinstance(wanted, Mapping) else ()
+        return ";".join(f"{PREFIX}{above}/{_token(name)}={','.join(map(json.dumps, values))}" for name, values in pairs)
 
     @property
     def rows(self) -> int:
@@ -139,6 +153,8 @@ def _field(pointer: str, name: str, schema: Mapping[str, Any], required: bool, d
         ]
     elif kind in _KINDS and not any(name in schema for name in ("oneOf", "anyOf", "allOf", "$ref")):
         _plain_field(found, kind, name)
+    elif kind == "object" and not properties and _is_of_texts(schema.get("additionalProperties")):
+        found.kind, found.help = "pairs", f"{found.help} One to a line, as name: value.".strip()
     return found
 
 
@@ -153,12 +169,18 @@ def _options(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
     return []
 
 
+def _is_of_texts(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") == "string" and not schema.get("secret")
+
+
 def _plain_field(found: Field, kind: str, name: str) -> None:
     schema = found.schema
     found.kind = _KINDS[kind]
     if kind == "boolean" and not found.required and "default" not in schema:
         found.kind, found.options = "select", [("true", "yes"), ("false", "no")]
-    if kind == "string":
+    if kind == "string" and found.is_secret:
+        found.kind = "secret_text" if _is_key_text(found.schema, name) else "password"
+    elif kind == "string":
         found.kind = "textarea" if _is_long(schema, name) else _FORMATS.get(str(schema.get("format")), "text")
     if kind in ("number", "integer"):
         # Not type=number: a browser sends nothing for what it cannot read, and the mistake would pass for an empty field.
@@ -167,7 +189,14 @@ def _plain_field(found: Field, kind: str, name: str) -> None:
         found.attributes = {"maxlength": str(schema["maxLength"])}
 
 
+def _is_key_text(schema: Mapping[str, Any], name: str) -> bool:
+    """Whether a secret has several lines, which a password field would lose."""
+    return "PEM" in str(schema.get("description", "")) or "private_key" in name
+
+
 def _is_long(schema: Mapping[str, Any], name: str) -> bool:
+    if "PEM" in str(schema.get("description", "")):
+        return True
     if "contentMediaType" in schema or schema.get("format") in ("csv", "textarea", "multiline"):
         return True
     longest = schema.get("maxLength")
@@ -181,8 +210,14 @@ def _token(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def _member(pointer: str) -> str:
-    return pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+def pointer_parts(pointer: str) -> list[str]:
+    """The names of a pointer, outermost first."""
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
+def member_of(pointer: str) -> str:
+    """The last name of a pointer."""
+    return pointer_parts(pointer)[-1]
 
 
 def _defaults(schema: Mapping[str, Any], depth: int) -> Any:
@@ -208,9 +243,15 @@ def _fill(target: Field, value: Any) -> None:
     if target.kind == "group":
         members = value if isinstance(value, Mapping) else {}
         for child in target.children:
-            _fill(child, members.get(_member(child.pointer)))
+            _fill(child, members.get(member_of(child.pointer)))
     elif value is None:
         target.value = "{}" if target.pointer == "" else ""
+    elif target.is_secret and isinstance(value, Mapping):
+        target.value = ""
+    elif target.kind == "pairs" and isinstance(value, Mapping):
+        target.value = "\n".join(f"{name}: {text}" for name, text in value.items())
+    elif target.kind == "json" and isinstance(value, str) and _takes_text(target.schema) and not _is_json(value):
+        target.value = value
     elif target.kind == "json":
         target.value = json.dumps(value, ensure_ascii=False, indent=2)
     elif target.kind == "select" or not isinstance(value, str):
@@ -228,7 +269,7 @@ def read_form(form: InputForm, sent: Form) -> Any:
 
 def _read(form: InputForm, target: Field, sent: Form) -> Any:
     if target.kind == "group":
-        values = {_member(child.pointer): _read(form, child, sent) for child in target.children}
+        values = {member_of(child.pointer): _read(form, child, sent) for child in target.children}
         members = {name: value for name, value in values.items() if value is not None}
         return members if members or target.required else None
     text = (sent.get(target.name) or [""])[0].replace("\r\n", "\n")
@@ -253,9 +294,38 @@ def _parse(target: Field, text: str) -> Any:
         return int(text)
     if target.kind == "number":
         return _number(text.strip())
+    if target.kind == "pairs":
+        return _json(text) if text.lstrip().startswith("{") else _pairs(text)
+    if target.kind == "json" and _takes_text(target.schema) and not _is_json(text):
+        return text
     if target.kind in ("json", "select"):
         return _json(text)
     return text
+
+
+def _takes_text(schema: Mapping[str, Any]) -> bool:
+    """Whether the value may be a text beside something else."""
+    choices = [each for name in ("anyOf", "oneOf") for each in schema.get(name, ()) if isinstance(each, Mapping)]
+    return any(each.get("type") == "string" for each in choices)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _pairs(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        name, colon, value = line.partition(":")
+        if line.strip() and (not colon or not name.strip()):
+            raise ValueError(f"Line {number} is not name: value")
+        if line.strip():
+            found[name.strip()] = value.strip()
+    return found
 
 
 def _number(text: str) -> int | float:

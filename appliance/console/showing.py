@@ -17,6 +17,7 @@ TONES: Mapping[str, str] = {
     "retrying": "wait", "failed": "bad", "timed_out": "bad", "expired": "bad", "cancelled": "off", "skipped": "off",
     "pending": "off", "open": "bad", "acknowledged": "wait", "resolved": "good", "read": "calm",
     "idempotent": "wait", "write": "bad",
+    "closed": "good", "half_open": "wait", "done": "good", "not_done": "off", "unknown": "wait",
     "identical": "good", "output_differs": "wait", "diverged": "bad", "not_recorded": "calm",
     "approved": "good", "rejected": "bad", "answered": "good",
     "error": "bad", "warn": "wait", "info": "calm", "debug": "off", "active": "good", "revoked": "off", "replaced": "wait",

@@ -30,7 +30,7 @@ from appliance.integrations.circuit import Withheld
 from appliance.integrations.connections import Ready
 from appliance.integrations.gate import Gate
 from appliance.integrations.records import Begun, Done, Draft, Ending
-from appliance.integrations.service import Check, Integrations
+from appliance.integrations.service import Check, Integrations, Spec
 from appliance.monitor.logs import Line
 
 TASK = "governance.call"
@@ -190,6 +190,12 @@ class GovernedExecutor:
         asked = ToolAction(TOOL, "read", {}, integration=self._integrations.get_integration(scope, slug).slug, operation="test")
         self._governor.refuse_switched_off(scope, subject_of(scope), asked)
         return self._integrations.test_integration(scope, slug)
+
+    def try_settings(self, scope: TenantScope, spec: Spec, slug: str | None = None) -> Check:
+        """As `Integrations.try_settings`; PolicyDenied (switched off)."""
+        asked = ToolAction(TOOL, "read", {}, integration=slug or spec.connector, operation="test")
+        self._governor.refuse_switched_off(scope, subject_of(scope), asked)
+        return self._integrations.try_settings(scope, spec, slug)
 
     def describe_action(self, scope: TenantScope, request: ActionRequest) -> ToolAction:
         """How policies and approvals see such a call, which is not made.  Errors as `execute`, before it is judged."""

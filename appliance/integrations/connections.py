@@ -38,6 +38,8 @@ class Ready:
     concurrency: int = USUAL_AT_ONCE
     version: int = 0
     """How often its settings were given."""
+    is_trial: bool = False
+    """Whether these settings are only tried: nothing is kept of it."""
 
     @property
     def connector_label(self) -> str:
@@ -94,7 +96,14 @@ class Connections:
 
     @contextmanager
     def use(self, ready: Ready) -> Iterator[Live]:
-        """The integration's connector, made when there is none for these settings."""
+        """The integration's connector, made when there is none for these settings; on trial it is one of its own."""
+        if ready.is_trial:
+            tried = Live(ready.fingerprint, ready.installed.connector(ready.settings), EgressClient(self.egress))
+            try:
+                yield tried
+            finally:
+                tried.close()
+            return
         stale: list[Live] = []
         try:
             live = self._take((ready.tenant_id, ready.slug), ready, stale)

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Health:
-    """How a foreign system fares: `retry_at` is when it is asked again, in epoch ms; `failures` in a row, `reason` the last."""
+    """How a foreign system fares: `open_until` is when it is asked again, in epoch ms; `failures` in a row, `reason` the last."""
 
     state: State = "closed"
     failures: int = 0

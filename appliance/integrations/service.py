@@ -26,7 +26,8 @@ from appliance.integrations.connections import Ready
 from appliance.integrations.discovery import Listed, StoredActions, Turns
 from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE, Health
 from appliance.integrations.models import CallRow, IntegrationRow
-from appliance.integrations.settings import Opened, Sealed, open_settings, secret_targets, show, take_secrets, value_at
+from appliance.integrations.settings import Opened, Sealed, Taken, open_settings, secret_targets, show, take_secrets, value_at
+from appliance.monitor import audit
 
 DISCOVERY_SECONDS = 60.0
 OpenSecret = Callable[[TenantScope, str], str]
@@ -208,6 +209,37 @@ class Integrations:
         db.write(keep)
         return found
 
+    def try_settings(self, scope: TenantScope, spec: Spec, slug: str | None = None) -> Check:
+        """Ask the foreign system whether settings would work that nobody has saved; nothing of it is kept.
+
+        With `slug` its secrets may stand behind markers.  NotFound; ValidationFailed as `create_integration`; ConnectorFailed
+        when a secret they refer to is not set.
+        """
+        ready = self._ready_on_trial(scope, spec, slug)
+        try:
+            return Check(clock.now_ms(), True, self.calls.check(ready))
+        except ConnectorError as error:
+            return Check(clock.now_ms(), False, error.message, _class_of(error))
+
+    def _ready_on_trial(self, scope: TenantScope, spec: Spec, slug: str | None) -> Ready:
+        kept = self._kept_secrets(scope, scope.get(IntegrationRow, id=slug), spec) if slug else {}
+        called = slug or spec.connector
+        found, _, opened = self._checked(scope, spec, kept)
+        _refuse_unresolved(called, opened)
+        for secret in opened.secrets:
+            logs.remember_secret(secret)
+        return Ready(scope.tenant_id, called, found, opened.settings, tuple(opened.secrets), is_trial=True)
+
+    def close_circuit(self, scope: TenantScope, slug: str) -> None:
+        """Have the foreign system asked again at once, whatever was learnt before; NotFound."""
+
+        def close() -> None:
+            scope.get(IntegrationRow, id=slug)
+            gate.forget(scope, slug)
+            audit.record(scope, "integration.close-circuit", slug)
+
+        db.write(close)
+
     # -- for calls
 
     def ready(self, scope: TenantScope, slug: str, hidden: tuple[str, ...] = ()) -> Ready:
@@ -220,9 +252,7 @@ class Integrations:
         if found is None:
             raise _not_ready(f"the connector {row.connector!r} of {slug} is not installed; install it again")
         opened = self._open(scope, row.settings, self._secrets(scope, row))
-        if opened.unresolved:
-            pointer, name = next(iter(opened.unresolved.items()))
-            raise _not_ready(f"{slug} refers to the secret {name!r}, which is not set: PUT /api/v1/secrets/{name}", pointer)
+        _refuse_unresolved(slug, opened)
         problems = found.settings.problems(opened.settings, under="/settings")
         if problems:
             raise _not_ready(f"the settings of {slug} do not suit {found.name}: {problems[0].message}", problems[0].pointer)
@@ -288,6 +318,18 @@ class Integrations:
 
     def _stored(self, scope: TenantScope, slug: str, spec: Spec, kept: Mapping[str, Sealed]) -> dict[str, Any]:
         """Column values for `spec`; ValidationFailed with every problem of its settings."""
+        _, taken, _ = self._checked(scope, spec, kept)
+        text = db.dump_json({pointer: [secret.value, secret.updated_at] for pointer, secret in taken.secrets.items()})
+        return {
+            "name": spec.name or slug,
+            "connector": spec.connector,
+            "settings": taken.settings,
+            "concurrency": spec.concurrency,
+            "sealed": self.sealer.seal(text.encode(), self._context(scope, slug)),
+        }
+
+    def _checked(self, scope: TenantScope, spec: Spec, kept: Mapping[str, Sealed]) -> tuple[Installed, Taken, Opened]:
+        """The connector of `spec` with its settings, taken apart and opened; ValidationFailed with every problem of them."""
         installed = self.registry.find(spec.connector)
         if installed is None:
             known = ", ".join(sorted(self.registry.installed)) or "none"
@@ -303,14 +345,7 @@ class Integrations:
         ]
         if problems:
             raise ValidationFailed(f"the settings do not suit the connector {spec.connector}", details=problems)
-        text = db.dump_json({pointer: [secret.value, secret.updated_at] for pointer, secret in taken.secrets.items()})
-        return {
-            "name": spec.name or slug,
-            "connector": spec.connector,
-            "settings": taken.settings,
-            "concurrency": spec.concurrency,
-            "sealed": self.sealer.seal(text.encode(), self._context(scope, slug)),
-        }
+        return installed, taken, opened
 
     def _view(self, scope: TenantScope, row: IntegrationRow) -> Integration:
         check = None if row.checked_at is None else Check(row.checked_at, bool(row.check_ok), row.check_message or "")
@@ -350,6 +385,12 @@ def _values(secrets: bytes) -> dict[str, str]:
 
 def _class_of(error: ConnectorError) -> str:
     return "address_not_allowed" if isinstance(error, AddressNotAllowed) else error.error_class
+
+
+def _refuse_unresolved(slug: str, opened: Opened) -> None:
+    if opened.unresolved:
+        pointer, name = next(iter(opened.unresolved.items()))
+        raise _not_ready(f"{slug} refers to the secret {name!r}, which is not set: PUT /api/v1/secrets/{name}", pointer)
 
 
 def _not_ready(message: str, pointer: str = "") -> ConnectorFailed:

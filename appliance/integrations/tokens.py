@@ -73,7 +73,9 @@ class TokenKeeper:
     def tokens_of(self, ready: Ready, client: EgressClient) -> Tokens | None:
         """The tokens of one call; None when the integration's credentials are not of the kind oauth2."""
         oauth = oauth_of(ready.auth)
-        return None if oauth is None else CallTokens(self, ready, oauth, client)
+        if oauth is None:
+            return None
+        return TrialTokens(ready, oauth, client) if ready.is_trial else CallTokens(self, ready, oauth, client)
 
     def audience(self, ready: Ready) -> str:
         """Digest of whom the tokens are for."""
@@ -249,6 +251,25 @@ class CallTokens:
         # Not cut short by the call's deadline: an answer that nobody reads may hold the only refresh token there is.
         http = BoundHttp(self.client, clock.monotonic() + ASK_SECONDS)
         return by_refresh(http, self.oauth, before.refresh) if before.refresh else by_client(http, self.oauth)
+
+
+@dataclass
+class TrialTokens:
+    """The tokens of settings that are only tried: asked for once, kept nowhere."""
+
+    ready: Ready
+    oauth: OAuth
+    client: EgressClient
+    held: str = field(default="", repr=False)
+
+    def access_token(self, refused: str, until: float) -> str:
+        """See `Tokens`; AuthError when a person has to allow access first, which takes settings that are kept."""
+        if self.oauth.grant == "authorization_code":
+            raise AuthError("A person has to allow access first: save these settings, connect, and test then.")
+        if self.held in ("", refused):
+            self.held = by_client(BoundHttp(self.client, until), self.oauth).access_token
+            self.ready.redactor.learn(self.held)
+        return self.held
 
 
 def _wait_for_others(ready: Ready, until: float) -> None:

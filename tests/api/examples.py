@@ -96,7 +96,7 @@ _about("get_sample", process_id=_process, name=lambda tenant: tenant.once("sampl
 _about("delete_sample", process_id=_process, name=lambda tenant: tenant.sample(_process(tenant)))
 _about("get_collection list_entities export_entities", collection=_collection)
 _about("delete_collection", collection=Resources.collection)
-_about("get_integration test_integration list_calls list_actions", slug=_integration)
+_about("get_integration test_integration close_circuit list_calls list_actions", slug=_integration)
 _about("get_action", slug=_integration, action=lambda tenant: "get")
 _about("delete_integration disconnect_oauth", slug=Resources.integration)
 _about("start_oauth", slug=Resources.consented_integration)
@@ -304,6 +304,12 @@ def _(tenant: Resources) -> Example:
 @example("follow_collection")
 def _(tenant: Resources) -> Example:
     return Example({"collection": _collection(tenant)}, stream=True)
+
+
+@example("try_settings")
+def _(tenant: Resources) -> Example:
+    settings = {"base_url": f"http://127.0.0.1:{tenant.running.config.server.port}/demo"}
+    return Example({"connector": "http"}, {"settings": settings})
 
 
 @example("create_integration")

@@ -118,6 +118,7 @@ def _add_executions(house: Furnished) -> None:
     cancelled = house.execute("nightly-close", {}, wait=0)
     house.ask("POST", f"/processes/nightly-close/executions/{cancelled}/cancel", {})
     _add_alerts(house)
+    things["call"] = house.ask("GET", "/integrations/order-system/executions")[0]["execution_id"]
     things["order"] = house.ask("GET", "/datapool/orders/entities")[0]["id"]
 
 

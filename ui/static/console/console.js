@@ -132,8 +132,22 @@ async function askAgain() {
   if (unserved.length) askAgain();
 }
 
+// Fields that are only for another choice than the one that was made are hidden, and not sent.
+function showChosen(root) {
+  for (const part of root.querySelectorAll("[data-only-for]")) {
+    const wanted = part.dataset.onlyFor.split(";").every((rule) => {
+      const [name, values] = [rule.slice(0, rule.indexOf("=")), rule.slice(rule.indexOf("=") + 1)];
+      const choice = document.getElementById(name);
+      return !choice || values.split(",").includes(choice.value || choice.dataset.usual || "");
+    });
+    part.hidden = !wanted;
+    for (const field of part.querySelectorAll("input, select, textarea")) field.disabled = !wanted;
+  }
+}
+
 function prepare(root) {
   showTimes(root);
+  showChosen(root);
   for (const picture of root.querySelectorAll("img[data-patient]")) {
     picture.addEventListener("load", () => { picture.hidden = false; });
     picture.addEventListener("error", () => bePatient(picture));
@@ -155,6 +169,7 @@ document.addEventListener("click", (event) => {
 
 document.addEventListener("change", (event) => {
   if (event.target.matches("input[type=file][data-into]")) loadFile(event.target);
+  if (event.target.matches("select")) showChosen(document);
   if (event.target.matches("[data-keys]")) localStorage.setItem("keys", event.target.checked ? "on" : "off");
   if (event.target.matches("[data-submits]")) event.target.form.requestSubmit();
 });

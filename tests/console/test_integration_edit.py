@@ -1,0 +1,135 @@
+"""Connecting a system in the console: tested before it is saved, secrets never shown, changed with care, deleted knowingly."""
+
+import re
+from collections.abc import Callable
+from html import unescape
+
+import httpx
+import pytest
+
+from appliance.testing.running import Running
+from tests.api.resources import fresh
+from tests.console.browser import Browser
+
+TOKEN = "canary-of-the-form"
+NEW = "/console/integrations/-/new"
+
+
+@pytest.fixture
+def demo(running: Running) -> str:
+    """A foreign system that answers."""
+    return f"http://127.0.0.1:{running.config.server.port}/demo"
+
+
+def fields(demo: str, **more: str) -> dict[str, str]:
+    return {"connector": "http", "name": "Orders", "slug": fresh("orders"), "in/base_url": demo, "in/check": "orders", **more}
+
+
+def draft_of(page: str) -> str:
+    return unescape(re.findall(r'name="draft" value="([^"]*)"', page)[0])
+
+
+def settings(acme: httpx.Client, slug: str) -> dict[str, object]:
+    found: dict[str, object] = acme.get(f"/api/v1/integrations/{slug}").json()["data"]["settings"]
+    return found
+
+
+def test_settings_are_tested_before_they_are_saved(owner: Browser, acme: httpx.Client, demo: str) -> None:
+    catalogue = owner.get(owner.at("acme", "/console/integrations/catalogue?q=http")).text
+    assert "/console/integrations/-/new?connector=http" in catalogue
+    assert "Calls reach only addresses below it." in owner.get(owner.at("acme", f"{NEW}?connector=http")).text
+    sent = fields(demo, **{"in/auth/kind": '"bearer"', "in/auth/token": TOKEN})
+    tested = owner.post(owner.at("acme", NEW), {**sent, "do": "test"})
+    assert (tested.status_code, "These settings work." in tested.text) == (200, True)
+    assert acme.get(f"/api/v1/integrations/{sent['slug']}").status_code == 404
+    assert TOKEN not in tested.text
+    saved = owner.post(owner.at("acme", NEW), {**sent, "in/auth/token": "", "draft": draft_of(tested.text), "do": "save"})
+    assert owner.url.endswith(f"/console/integrations/{sent['slug']}")
+    assert "The settings work." in saved.text
+    assert TOKEN not in saved.text
+    auth = settings(acme, sent["slug"])["auth"]
+    assert isinstance(auth, dict)
+    assert (auth["kind"], auth["token"]["sealed"]) == ("bearer", True)
+
+
+def test_what_does_not_work_is_told_in_words(owner: Browser, acme: httpx.Client, demo: str) -> None:
+    tested = owner.post(owner.at("acme", NEW), {**fields("http://127.0.0.1:9"), "do": "test"})
+    assert "These settings do not work." in tested.text
+    wrong = owner.post(owner.at("acme", NEW), {**fields("no address"), "do": "test"})
+    assert wrong.status_code == 422
+    assert re.search(r'id="in/base_url"[^>]*aria-invalid="true"', wrong.text)
+    taken = fields(demo, slug="Not A Slug")
+    assert 'id="slug-error"' in owner.post(owner.at("acme", NEW), {**taken, "do": "save"}).text
+    assert acme.get("/api/v1/integrations/Not A Slug").status_code == 404
+
+
+def test_only_what_belongs_to_the_chosen_credentials_is_kept(owner: Browser, acme: httpx.Client, demo: str) -> None:
+    leftover = {"in/auth/kind": '"bearer"', "in/auth/token": TOKEN, "in/auth/username": "ann", "in/auth/password": "pw"}
+    sent = fields(demo, **leftover, **{"in/headers": "X-Shop: north\nAccept: application/json"})
+    owner.post(owner.at("acme", NEW), {**sent, "do": "save"})
+    kept = settings(acme, sent["slug"])
+    assert isinstance(kept["auth"], dict)
+    assert set(kept["auth"]) == {"kind", "token"}
+    assert kept["headers"] == {"X-Shop": "north", "Accept": "application/json"}
+
+
+def test_a_draft_opens_for_whoever_typed_it_alone(
+    owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client, demo: str
+) -> None:
+    sent = fields(demo, **{"in/auth/kind": '"bearer"', "in/auth/token": TOKEN})
+    draft = draft_of(owner.post(owner.at("acme", NEW), {**sent, "do": "test"}).text)
+    builder = signed_in("builder@acme.test")
+    for stolen in (draft, "garbage"):
+        refused = builder.post(builder.at("acme", NEW), {**sent, "in/auth/token": "", "draft": stolen, "do": "save"})
+        assert (refused.status_code, "type them again" in refused.text) == (422, True)
+    assert acme.get(f"/api/v1/integrations/{sent['slug']}").status_code == 404
+
+
+def test_changed_settings_keep_their_secrets_unless_they_would_go_elsewhere(owner: Browser, acme: httpx.Client, demo: str) -> None:
+    sent = fields(demo, **{"in/auth/kind": '"bearer"', "in/auth/token": TOKEN})
+    owner.post(owner.at("acme", NEW), {**sent, "do": "save"})
+    at = owner.at("acme", f"/console/integrations/{sent['slug']}/settings")
+    page = owner.get(at).text
+    assert "A value is sealed" in page
+    assert TOKEN not in page
+    change = {"name": "Renamed", "version": "1", "in/base_url": demo, "in/auth/kind": '"bearer"', "do": "save"}
+    assert "Renamed" in owner.post(at, change).text
+    auth = settings(acme, sent["slug"])["auth"]
+    assert isinstance(auth, dict)
+    assert auth["token"]["sealed"] is True
+    assert owner.post(at, change).status_code == 412
+    elsewhere = {**change, "version": "2", "in/base_url": f"{demo}/x"}
+    refused = owner.post(at, elsewhere)
+    assert refused.status_code == 422
+    assert re.search(r'id="in/auth/token"[^>]*aria-invalid="true"', refused.text)
+
+
+def test_what_names_an_integration_is_told_before_it_is_deleted(owner: Browser, acme: httpx.Client, demo: str) -> None:
+    sent, process = fields(demo), fresh("asks")
+    owner.post(owner.at("acme", NEW), {**sent, "do": "save"})
+    step = {"id": "ask", "integration": {"use": sent["slug"], "action": "get", "input": {"url": "orders"}}}
+    draft = {"id": process, "name": f"The asking {process}", "steps": [step]}
+    acme.post("/api/v1/processes", json=draft).raise_for_status()
+    at = f"/console/integrations/{sent['slug']}"
+    assert f"The asking {process}" in owner.get(owner.at("acme", f"{at}/settings")).text
+    owner.post(owner.at("acme", f"{at}/delete"), {})
+    assert acme.get(f"/api/v1/integrations/{sent['slug']}").status_code == 404
+    acme.delete(f"/api/v1/processes/{process}").raise_for_status()
+
+
+def test_who_may_not_change_integrations_is_not_asked_to(
+    owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client, demo: str
+) -> None:
+    sent = fields(demo)
+    owner.post(owner.at("acme", NEW), {**sent, "do": "save"})
+    viewer, stranger = signed_in("viewer@acme.test"), signed_in("owner@globex.test")
+    at = f"/console/integrations/{sent['slug']}"
+    page = viewer.get(viewer.at("acme", at)).text
+    assert f"{at}/settings" not in page
+    assert viewer.get(viewer.at("acme", f"{at}/settings")).status_code == 403
+    assert viewer.post(viewer.at("acme", f"{at}/delete"), {}).status_code == 403
+    assert viewer.post(viewer.at("acme", NEW), {**fields(demo), "do": "test"}).status_code == 403
+    assert "/-/new" not in viewer.get(viewer.at("acme", "/console/integrations/catalogue")).text
+    assert stranger.get(stranger.at("globex", f"{at}/settings")).status_code == 404
+    assert stranger.post(stranger.at("globex", f"{at}/delete"), {}).status_code == 404
+    assert acme.get(f"/api/v1/integrations/{sent['slug']}").status_code == 200
