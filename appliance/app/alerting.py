@@ -18,7 +18,7 @@ from appliance.governance.executor import GovernedExecutor
 from appliance.governance.requests import ActionRequest
 from appliance.integrations import gate
 from appliance.integrations.service import Integrations
-from appliance.monitor.alerts.actions import OWNERS, Action, Notice, Reach
+from appliance.monitor.alerts.actions import OWNERS, Action, Letters, Notice, Reach
 from appliance.monitor.alerts.measuring import Facts
 from appliance.monitor.alerts.service import Alerts
 from appliance.monitor.webhooks import Webhooks
@@ -88,17 +88,17 @@ class _Telling:
             if "send" not in (self._reached.integrations.find_actions(scope, slug) or ()):
                 raise NotFound(f"there is no integration {slug[:80]!r} with an action send; make one of the connector email")
 
-    def send_letters(self, scope: TenantScope, action: Action, notice: Notice) -> list[str]:
+    def send_letters(self, scope: TenantScope, action: Action, notice: Notice) -> Letters:
         """Queue a letter to every member meant; a letter that was queued before is not queued again."""
-        scope, problems = tenants.system_scope(scope.tenant_id), []
+        scope, problems = tenants.system_scope(scope.tenant_id), list[str]()
         found = [each for each in people.list_members(scope) if _is_meant(each, action.members or OWNERS)]
-        readers = [(each.user_id, email) for each in found if (email := as_email(each.login))][:MOST_READERS]
+        readers = [(each, email) for each in found if (email := as_email(each.login))][:MOST_READERS]
         if not readers:
             problems.append("nobody was written to: no member who is meant signs in with an e-mail address")
-        for user_id, email in readers:
+        for member, email in readers:
             request = ActionRequest(
                 action.integration or "", "send", self._letter(scope, notice, email),
-                idempotency_key=f"{notice.key}/{action.integration}/{user_id}", seconds=SECONDS,
+                idempotency_key=f"{notice.key}/{action.integration}/{member.user_id}", seconds=SECONDS,
             )  # fmt: skip
             try:
                 self._executor.enqueue(scope, request)
@@ -106,7 +106,7 @@ class _Telling:
                 raise
             except ApplianceError as error:
                 problems.append(f"a letter could not be sent by {action.integration}: {error.message}")
-        return problems
+        return Letters([member.login for member, _ in readers], problems)
 
     def start_process(self, scope: TenantScope, action: Action, notice: Notice) -> list[str]:
         """Start the published version, once for a notice."""

@@ -1,12 +1,13 @@
 """Pages of alerts: what is looked at and how it stands, and the forms that make, change, silence and delete one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
-from appliance.monitor.alerts.actions import Action
+from appliance.monitor.alerts.actions import OWNERS, Action
 from appliance.monitor.alerts.conditions import KINDS, MEMBERS, WRITTEN, Condition, Kind, describe, shown_duration
 from appliance.monitor.alerts.service import AlertRow, Change, Spec
 from appliance.monitor.alerts.turning import actions_of, condition_of
@@ -87,6 +88,55 @@ def _said(visit: Visit, action: Action) -> str:
     return f"the webhook {action.webhook}" if action.webhook else "every webhook that asked for alerts"
 
 
+@page("GET", "/alerts/<alert_id>/edit", scope="processflow.write")
+def edit_alert(visit: Visit, alert_id: str) -> Answer:
+    """The form of an alert that is there: its name, its condition, and who is told."""
+    row = visit.services.alerts.get_alert(visit.scope, alert_id)
+    return _form(visit, _given(row), editing=row)
+
+
+@page("POST", "/alerts/<alert_id>/edit", scope="processflow.write")
+def save_alert(visit: Visit, alert_id: str) -> Answer:
+    """Change what the form says differently; another condition begins anew."""
+    alerts = visit.services.alerts
+    row = alerts.get_alert(visit.scope, alert_id)
+    try:
+        spec = _spec(visit)
+        actions = spec.actions if _fits(actions_of(row)) else actions_of(row)
+        change = Change(
+            name=spec.name, condition=spec.condition if spec.condition != condition_of(row) else None,
+            actions=actions if list(actions) != actions_of(row) else None, for_ms=spec.for_ms, repeat_ms=spec.repeat_ms,
+        )  # fmt: skip
+        alerts.change_alert(visit.scope, alert_id, change)
+    except ApplianceError as problem:
+        given = {name: visit.asked.field(name) for name in visit.asked.form} | {"kind": condition_of(row).kind}
+        return _form(visit, given, problem, editing=row)
+    return Redirect(f"{HERE}/{alert_id}")
+
+
+def _given(row: AlertRow) -> dict[str, str]:
+    """An alert as its form would have made it."""
+    given = {"name": row.name}
+    for name, value in condition_of(row).members().items():
+        given[WRITTEN.get(name, name)] = shown_duration(value) if name in _DURATIONS else str(value)
+    given |= {name: shown_duration(ms) for name, ms in (("for", row.for_ms), ("repeat", row.repeat_ms)) if ms}
+    for action in actions_of(row):
+        if action.kind == "email":
+            given |= {"mailer": action.integration or "", "role": (action.members or OWNERS)[0].removeprefix("role:")}
+        elif action.kind == "webhook":
+            given["webhook"] = action.webhook or "all"
+        else:
+            given["starts"] = action.process or ""
+    return given
+
+
+def _fits(actions: Sequence[Action]) -> bool:
+    """Whether the form can say who is told: by letters to a role, one webhook or all, one process."""
+    kinds = [each.kind for each in actions]
+    letters = [each.members or OWNERS for each in actions if each.kind == "email"]
+    return len(kinds) == len(set(kinds)) and all(len(to) == 1 and to[0].removeprefix("role:") in ROLES for to in letters)
+
+
 @page("POST", "/alerts/<alert_id>/change", scope="processflow.write")
 def change_alert(visit: Visit, alert_id: str) -> Answer:
     """Silence it, end its silence, switch it off or on, or try out who is told."""
@@ -118,7 +168,9 @@ def delete_alert(visit: Visit, alert_id: str) -> Answer:
     return Redirect(HERE)
 
 
-def _form(visit: Visit, given: dict[str, str], problem: ApplianceError | None = None) -> Page:
+def _form(
+    visit: Visit, given: dict[str, str], problem: ApplianceError | None = None, editing: AlertRow | None = None
+) -> Page:
     kind = next((each for each in KINDS if each == given.get("kind")), None)
     processes = versions.list_processes(visit.scope, PageRequest(MAX_LIMIT, sort="name")).items
     hooks = visit.services.webhooks.list_webhooks(visit.scope, PageRequest(100)).items if visit.may("integrations.write") else []
@@ -129,7 +181,8 @@ def _form(visit: Visit, given: dict[str, str], problem: ApplianceError | None = 
         "needed": [WRITTEN.get(name, name) for name in MEMBERS[kind][0]] if kind else [], "given": given, "problem": problem,
         "processes": processes, "webhooks": [each for each in hooks if each.state == "active"],
         "mailers": [slug for slug in slugs if visit.may("integrations.execute") and _sends(visit, slug)], "integrations": slugs,
-        "roles": ROLES,
+        "roles": ROLES, "editing": editing,
+        "kept": [] if editing is None or _fits(actions_of(editing)) else [_said(visit, each) for each in actions_of(editing)],
     }  # fmt: skip
     return Page("alert_new.html", values, problem.status if problem else 200)
 

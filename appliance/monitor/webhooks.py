@@ -3,7 +3,7 @@
 import base64
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -73,18 +73,24 @@ class Change:
     enabled: bool | None = None
 
 
-def emit(scope: TenantScope, event: str, describe: Callable[[], Mapping[str, Any]], *, only: str | None = None) -> None:
-    """Inside the write of an event: put it in the outbox of every webhook that asked for it, or of that one alone, asked or not.
+def emit(
+    scope: TenantScope, event: str, describe: Callable[[], Mapping[str, Any]], *, only: str | None = None,
+    among: Collection[str] | None = None,
+) -> list[str]:  # fmt: skip
+    """Inside the write of an event: put it in the outbox of every webhook that asked for it (`among` these, if they are given),
+    or of that one alone, asked or not; answers which.
 
     `describe` gives its `data` and is called only when somebody asked; secrets in it are redacted.
     """
     active = db.rows("SELECT id, events FROM webhook WHERE tenant_id = ? AND state = 'active'", (scope.tenant_id,))
     wanted = [str(each) for each, events in active if (event in json.loads(events) if only is None else each == only)]
+    wanted = [each for each in wanted if among is None or each in among]
     if not wanted:
-        return
+        return []
     data = describe()
     for webhook_id in wanted:
         _enqueue(scope, webhook_id, event, data)
+    return wanted
 
 
 def _enqueue(scope: TenantScope, webhook_id: str, event: str, data: Mapping[str, Any]) -> str:

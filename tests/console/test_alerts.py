@@ -38,6 +38,29 @@ def test_an_alert_is_made_silenced_tried_and_deleted_by_forms(owner: Browser, ac
     assert acme.get(f"/api/v1/logs/alerts/{alert_id}").status_code == 404
 
 
+def test_an_alert_is_changed_by_its_form_and_what_the_form_cannot_say_stays(
+    owner: Browser, acme: httpx.Client, greeting: str
+) -> None:
+    owner.post(owner.at("acme", "/console/alerts"), {**FORM, "name": "To be changed", "starts": greeting})
+    address = owner.url
+    at = f"/api/v1/logs/alerts/{address.rpartition('/')[2]}"
+    form = owner.get(f"{address}/edit").text
+    for shown in ('value="To be changed"', 'name="above" value="3"', 'value="15m"', 'value="greeting" selected', "save-alert"):
+        assert shown in form, shown
+    changed = {**FORM, "name": "Changed", "above": "7.5", "window": "1h", "for": "", "repeat": "4h", "starts": ""}
+    assert "Fires when more than 7.5 failures of greeting within 1h." in owner.post(f"{address}/edit", changed).text
+    told = acme.get(at).json()["data"]
+    assert (told["name"], told["for"], told["repeat"], told["actions"]) == ("Changed", "0s", "4h", [])
+    refused = owner.post(f"{address}/edit", {**changed, "window": "soon", "name": "Kept"})
+    assert (refused.status_code, 'id="window-error"' in refused.text, 'value="Kept"' in refused.text) == (422, True, True)
+    both = [{"kind": "process", "process": greeting}, {"kind": "process", "process": greeting}]
+    acme.patch(at, json={"actions": both}).raise_for_status()
+    assert "More than this form can say" in owner.get(f"{address}/edit").text
+    owner.post(f"{address}/edit", {**changed, "name": "Again"})
+    told = acme.get(at).json()["data"]
+    assert (told["name"], told["actions"]) == ("Again", both)
+
+
 def test_what_is_wrong_stands_at_its_field_and_nothing_is_lost(owner: Browser, greeting: str) -> None:
     for field, text in (("above", "many"), ("window", "soon"), ("for", "long")):
         refused = owner.post(owner.at("acme", "/console/alerts"), {**FORM, "name": "Kept <name>", field: text})
@@ -55,7 +78,8 @@ def test_who_may_not_write_processes_reads_alerts_only(signed_in: SignedIn, acme
     assert page.status_code == 200
     assert 'method="post"' not in page.text.partition("<main")[2]
     assert show(operator, "/alerts/new").status_code == 403
-    for path in ("", f"/{made}/change", f"/{made}/delete"):
+    assert show(operator, f"/alerts/{made}/edit").status_code == 403
+    for path in ("", f"/{made}/change", f"/{made}/delete", f"/{made}/edit"):
         assert operator.post(operator.at("acme", f"/console/alerts{path}"), {"to": "off"}).status_code == 403
     stranger = signed_in("owner@globex.test")
     assert stranger.get(stranger.at("globex", f"/console/alerts/{made}")).status_code == 404

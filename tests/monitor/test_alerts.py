@@ -14,7 +14,7 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit, failures, tally
 from appliance.monitor import logs as log_lines
 from appliance.monitor.alerts import turning
-from appliance.monitor.alerts.actions import Action, Notice, Reach
+from appliance.monitor.alerts.actions import Action, Letters, Notice, Reach
 from appliance.monitor.alerts.conditions import Condition, describe
 from appliance.monitor.alerts.judging import Standing, Timing, judge
 from appliance.monitor.alerts.measuring import Facts
@@ -39,6 +39,8 @@ class World:
         self.ending: list[str] = []
         self.told: list[tuple[str, str]] = []
         self.problems: list[str] = []
+        self.owners: tuple[str, ...] = ("ada",)
+        self.letters: list[tuple[str, str]] = []
         self.is_draining = False
         facts = Facts(
             queue_age_ms=lambda scope: self.age, last_execution=lambda scope, process: self.last or None,
@@ -46,9 +48,11 @@ class World:
         )  # fmt: skip
         self.alerts = Alerts(facts, Reach(lambda scope, action: None, self._send, self._start))
 
-    def _send(self, scope: TenantScope, action: Action, notice: Notice) -> list[str]:
+    def _send(self, scope: TenantScope, action: Action, notice: Notice) -> Letters:
         self.told.append(("email", f"{scope.tenant_id} {notice.turn}"))
-        return self.problems
+        readers = self.owners if action.members == ("role:owner",) else action.members
+        self.letters += [(notice.turn, each) for each in readers]
+        return Letters(readers, self.problems)
 
     def _start(self, scope: TenantScope, action: Action, notice: Notice) -> list[str]:
         if self.is_draining:
@@ -175,6 +179,41 @@ def test_webhooks_hear_of_a_turn_from_its_own_transaction(world: World, acme: Te
     ]
     assert heard == [["alert.firing"], ["alert.firing", "alert.resolved"]]
     assert world.tell() == 0
+
+
+@BOTH
+def test_of_the_end_hears_who_heard_of_the_beginning_and_nobody_else(world: World, acme: TenantScope) -> None:
+    everything = replace(acme, scopes=frozenset({"integrations.execute", "integrations.write", "processflow.execute"}))
+    hooks = Webhooks(Sealer(b"k" * 32), Egress.of(["127.0.0.0/8"]))
+    both = ["alert.firing", "alert.resolved"]
+    early, _ = hooks.create_webhook(acme, WebhookSpec("http://127.0.0.1:9/a", both))
+    waits = Condition("queue_age", longer_than_ms=1000)
+    made = world.alerts.create_alert(everything, Spec("Waits", waits, [LETTER, Action("webhook")]))
+    world.age = 5000
+    assert (world.watch(), world.tell()) == (1, 1)
+    world.owners = ("ada", "grace")
+    late, _ = hooks.create_webhook(acme, WebhookSpec("http://127.0.0.1:9/b", both))
+    world.alerts.change_alert(everything, made.id, Change(actions=[LETTER, PROCESS, Action("webhook", webhook=late.id)]))
+    world.age = 0
+    assert (world.watch(), world.tell()) == (1, 1)
+    assert world.letters == [("firing", "ada"), ("resolved", "ada")]
+    assert [kind for kind, _ in world.told] == ["email", "email"]
+    told = [hooks.list_deliveries(acme, each.id, None, PageRequest(sort="id")).items for each in (early, late)]
+    heard = [[row.event for row in rows] for rows in told]
+    assert heard == [both, []]
+    world.age = 5000
+    assert (world.watch(), world.tell()) == (1, 1)
+    assert world.letters[2:] == [("firing", "ada"), ("firing", "grace")]
+
+
+def test_nobody_hears_of_an_end_who_could_not_be_told_of_the_beginning(world: World, acme: TenantScope) -> None:
+    everything = replace(acme, scopes=frozenset({"integrations.execute"}))
+    world.alerts.create_alert(everything, Spec("Waits", Condition("queue_age", longer_than_ms=1000), [LETTER]))
+    world.age, world.owners, world.problems = 5000, (), ["nobody signs in with an e-mail address"]
+    assert (world.watch(), world.tell()) == (1, 1)
+    world.age, world.owners = 0, ("ada",)
+    assert (world.watch(), world.tell()) == (1, 0)
+    assert world.letters == []
 
 
 def test_nobody_is_told_in_a_silence_and_everybody_after_it(world: World, acme: TenantScope, ahead: list[int]) -> None:

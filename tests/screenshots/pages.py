@@ -14,6 +14,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/agents/<agent_id>/runs/<run_id>": ("/console/agents/clerk/runs/{run}", "/console/agents/clerk/runs/{held_run}"),
     "/console/alerts": ("/console/alerts",),
     "/console/alerts/<alert_id>": ("/console/alerts/{alert}",),
+    "/console/alerts/<alert_id>/edit": ("/console/alerts/{alert}/edit",),
     "/console/alerts/new": ("/console/alerts/new", "/console/alerts/new?kind=failures"),
     "/console/appliance": ("/console/appliance",),
     "/console/appliance/backups": ("/console/appliance/backups",),

@@ -66,15 +66,23 @@ class Notice:
 
 
 @dataclass(frozen=True)
+class Letters:
+    """What became of letters: the sign-in names they are for, and what went wrong."""
+
+    readers: Sequence[str]
+    problems: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Reach:
     """How the rest of the appliance is reached.
 
-    `check` raises ValidationFailed for an action that cannot work; `send_letters` and `start_process` answer what went wrong,
-    and do nothing twice for the same key of a notice.
+    `check` raises ValidationFailed for an action that cannot work; `start_process` answers what went wrong, and neither it nor
+    `send_letters` does anything twice for the same key of a notice.
     """
 
     check: Callable[[TenantScope, Action], None]
-    send_letters: Callable[[TenantScope, Action, Notice], list[str]]
+    send_letters: Callable[[TenantScope, Action, Notice], Letters]
     start_process: Callable[[TenantScope, Action, Notice], list[str]]
 
 

@@ -50,6 +50,7 @@ class AlertEventRow(TenantModel):
     silenced = peewee.BooleanField()
     told_at = peewee.BigIntegerField(null=True)
     problems = JsonField()
+    told_to = JsonField(null=True)  # see hearers; members become sign-in names once they were written to
 
     class Meta:
         table_name = "alert_event"

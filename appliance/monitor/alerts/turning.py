@@ -5,7 +5,9 @@ members and processes from the event that was kept with it, under its id, until 
 """
 
 import logging
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from appliance.core import clock, db, ids
 from appliance.core.errors import ApplianceError, Draining, Overloaded, StorageFull
@@ -14,8 +16,10 @@ from appliance.monitor import webhooks
 from appliance.monitor.logs import Line, write_lines
 from appliance.monitor.storable import storable_text
 
+from . import hearers as hearing
 from .actions import Action, Notice, Reach, read_action
 from .conditions import Condition, describe
+from .hearers import Hearers
 from .judging import Standing, Timing, Turn, Verdict, judge
 from .measuring import Facts, measure
 from .models import AlertEventRow, AlertRow
@@ -88,22 +92,29 @@ def _note_problem(scope: TenantScope, row: AlertRow, message: str) -> None:
 def add_event(scope: TenantScope, row: AlertRow, turn: Turn, text: str, *, silenced: bool) -> str:
     """Inside a write: keep the next turn of an alert, and let webhooks hear of it; answers the event's id."""
     now, event_id = clock.now_ms(), ids.new("ale")
-    actions = actions_of(row)
-    is_told = silenced or not any(each.kind != "webhook" for each in actions)
+    hearers = hearing.who_heard(scope, row) if turn == "resolved" else hearing.named_by(row)
     text = storable_text(text, _TEXT_BYTES)
+    if not silenced:
+        hearers = _tell_webhooks(scope, hearers, _notice(row, event_id, turn, text, now))
     scope.insert(
         AlertEventRow, id=event_id, alert_id=row.id, turn=row.turn + 1, kind=turn, at=now, text=text, silenced=silenced,
-        told_at=now if is_told else None, problems=[],
+        told_at=now if silenced or not hearers.needs_telling else None, problems=[], told_to=None if silenced else hearers.stored(),
     )  # fmt: skip
     if turn != "test":
         level = "info" if turn == "resolved" else "warn"
         fields = {"alert_id": row.id, "turn": turn, "silenced": silenced}
         write_lines(scope, [Line(now, level, "alert", f"{row.name}: {turn}: {text}", fields)])
-    if not silenced:
-        notice = _notice(row, event_id, turn, text, now)
-        for only in {each.webhook for each in actions if each.kind == "webhook"}:
-            webhooks.emit(scope, "alert.resolved" if turn == "resolved" else "alert.firing", notice.data, only=only)
     return event_id
+
+
+def _tell_webhooks(scope: TenantScope, hearers: Hearers, notice: Notice) -> Hearers:
+    """Inside a write: whoever hears, those who asked by their ids."""
+    event = "alert.resolved" if notice.turn == "resolved" else "alert.firing"
+    for only in {each.webhook for each in hearers.actions if each.kind == "webhook"}:
+        webhooks.emit(scope, event, notice.data, only=only)
+    if hearers.asked is not None and not hearers.asked:
+        return hearers
+    return replace(hearers, asked=frozenset(webhooks.emit(scope, event, notice.data, among=hearers.asked)))
 
 
 def _notice(row: AlertRow, event_id: str, turn: Turn, text: str, at: int) -> Notice:
@@ -129,19 +140,27 @@ def _tell(scope: TenantScope, event_id: str, reach: Reach) -> int:
     if event is None or row is None or event.told_at is not None:
         return 0
     notice = _notice(row, event.id, event.kind, event.text, event.at)
+    hearers = hearing.named_by(row) if event.told_to is None else hearing.read_hearers(event.told_to)
     problems: list[str] = []
-    for action in actions_of(row):
+    reached: list[Action] = []
+    for action in hearers.actions:
         if action.kind == "email":
-            problems += reach.send_letters(scope, action, notice)
-        elif action.kind == "process":
+            letters = reach.send_letters(scope, action, notice)
+            problems += letters.problems
+            reached += [replace(action, members=tuple(letters.readers))] if letters.readers else []
+            continue
+        reached.append(action)
+        if action.kind == "process":
             problems += reach.start_process(scope, action, notice)
-    db.write(partial(_note_told, scope, row, event.id, [storable_text(each, _TEXT_BYTES) for each in problems]))
+    told_to = replace(hearers, actions=tuple(reached)).stored()
+    db.write(partial(_note_told, scope, row, event.id, told_to, [storable_text(each, _TEXT_BYTES) for each in problems]))
     return 1
 
 
-def _note_told(scope: TenantScope, row: AlertRow, event_id: str, problems: list[str]) -> None:
+def _note_told(scope: TenantScope, row: AlertRow, event_id: str, told_to: dict[str, Any], problems: list[str]) -> None:
     untold = (AlertEventRow.id == event_id) & AlertEventRow.told_at.is_null()
-    changed = scope.update(AlertEventRow, told_at=clock.now_ms(), problems=problems).where(untold).execute()
+    changes = {"told_at": clock.now_ms(), "problems": problems, "told_to": told_to}
+    changed = scope.update(AlertEventRow, **changes).where(untold).execute()
     if changed and problems:
         lines = [Line(clock.now_ms(), "error", "alert", f"{row.name}: {each}", {"alert_id": row.id}) for each in problems]
         write_lines(scope, lines)
