@@ -18,6 +18,7 @@ from . import (
     approvals,
     audit,
     backups,
+    bulk,
     certificates,
     connecting,
     datapool,
@@ -47,6 +48,7 @@ from . import (
     shares,
     sign_in,
     skills,
+    step_runs,
     traffic,
     trying,
     visiting,
@@ -57,10 +59,10 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, account, agents, alerts, appliance, approvals, audit, backups, certificates, connecting, datapool, documents,
+    about, account, agents, alerts, appliance, approvals, audit, backups, bulk, certificates, connecting, datapool, documents,
     domains, dry_runs, editor, entities, executions, failures, home, integration_calls, integration_edit, integrations,
     invitations, keys, kill_switches, logs, members, monitor, policies, policy_decisions, processes, replay, retention,
-    retry_plan, shares, sign_in, skills, traffic, trying, visiting, webapps,
+    retry_plan, shares, sign_in, skills, step_runs, traffic, trying, visiting, webapps,
 )  # fmt: skip
 
 

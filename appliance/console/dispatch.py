@@ -66,11 +66,18 @@ class Edge:
 
     async def base(self, routes: Mapping[str, BaseRoute]) -> Response:
         """A page of the base host."""
-        return await self._serve(partial(self._on_base, routes))
+        return await self._timed(partial(self._on_base, routes))
 
     async def tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str]) -> Response:
         """A page of a tenant's host."""
-        return await self._serve(partial(self._on_tenant, routes, path_args))
+        return await self._timed(partial(self._on_tenant, routes, path_args))
+
+    async def _timed(self, work: "Work") -> Response:
+        """The answer with what it took and how much of that was work, which browsers show among their own figures."""
+        began = clock.monotonic()
+        response = await self._serve(work)
+        response.headers.add("Server-Timing", f"app;dur={(clock.monotonic() - began) * 1000:.1f}")
+        return response
 
     async def _serve(self, work: "Work") -> Response:
         asked = _asked(request.method)
@@ -92,8 +99,12 @@ class Edge:
     # -- in a thread
 
     def _logged(self, work: "Work", asked: Asked) -> "Response | _Pending":
+        began = clock.worked()
         with logs.log_context(request_id=asked.request_id):
-            return work(asked)
+            result = work(asked)
+        if isinstance(result, Response):
+            result.headers.add("Server-Timing", f"cpu;dur={(clock.worked() - began) * 1000:.1f}")
+        return result
 
     def _on_base(self, routes: Mapping[str, BaseRoute], asked: Asked) -> "Response | _Pending":
         if asked.tenant is not None:

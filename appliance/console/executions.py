@@ -1,52 +1,57 @@
-"""Pages of executions: the list, one execution with its timeline, retry and cancel."""
+"""Pages of executions: the list with its search, one execution with its timeline, retry and cancel."""
 
 import json
 import secrets
+from typing import Any
 from urllib.parse import urlencode
 
+from appliance.core import db
 from appliance.core.errors import ApplianceError, InvalidRequest, NotFound
 from appliance.core.pages import PageRequest
+from appliance.llm.usage import NANO, used_by_execution
 from appliance.monitor import logs
 from appliance.monitor.logs import LineFilter
-from appliance.processes import executions, versions
-from appliance.processes.executions import Execution, ExecutionFilter
+from appliance.processes import executions, overview, versions
+from appliance.processes.executions import Execution, Resumption
 from appliance.processes.store import FINISHED
 
 from . import outline
+from .excerpts import excerpt_of
 from .people import Names
 from .routing import Answer, Download, Page, Redirect, Visit, page, token_of
-from .timeline import make_timeline
+from .searching import BYS, DURATIONS, SPANS, STATES, Search, read_search
+from .timeline import Ran, StepEntry, make_timeline
 from .waiting import waits_of
 
-STATES = ("running", "queued", "waiting", "scheduled", "succeeded", "failed", "cancelled", "timed_out", "expired")
-LOG_LINES = 300
+LOG_LINES, STEP_LINES = 100, 10
 # How often (ms) a page asks for its changing part: while something moves, and while it waits for a time to come.
 BUSY_MS, CALM_MS = 700, 3000
 MANY_STEPS = 300
+# Of loops: with up to so many runs all are shown, of others so many that need somebody.
+FEW_RUNS, TROUBLED_RUNS = 8, 40
+# How much of a page may be inputs and outputs of steps; each shows at most and at least so much of one.
+VALUE_BYTES, MOST_OF_ONE, LEAST_OF_ONE = 60_000, 2048, 160
+RELATED = 20
 
 
 @page("GET", "/executions", scope="processflow.read")
 def list_executions(visit: Visit) -> Answer:
-    """The tenant's executions, newest first, by state and process."""
-    args = visit.asked.args
-    state, process_id = args.get("state", ""), args.get("process", "")
-    if state and state not in STATES:
-        raise InvalidRequest(f"{state[:40]!r} is not a state; choose one of the list")
-    wanted = ExecutionFilter(process_id or None, state or None)
-    found = executions.list_executions(visit.scope, wanted, visit.page())
-    names = versions.list_processes(visit.scope, PageRequest(100, sort="name")).items
-    moving = any(row.status not in FINISHED for row in found.items) and not args.get("cursor")
-    kept = {name: args[name] for name in ("state", "process") if args.get(name)}
+    """The tenant's executions, newest first, as far as they fit the search."""
+    search, problem = read_search(visit.asked.args)
+    return list_page(visit, search, problem)
+
+
+def list_page(visit: Visit, search: Search, problem: ApplianceError | None = None) -> Page:
+    found = executions.list_briefs(visit.scope, search.wanted, visit.page())
+    moving = any(row.status not in FINISHED for row in found.items) and not visit.asked.args.get("cursor")
     values = {
-        "rows": found.items, "next_cursor": found.next_cursor, "state": state, "process_id": process_id, "states": STATES,
-        "processes": names, "every": BUSY_MS * 2 if moving else 0, "live_url": _live_url("/console/executions", kept),
-        "kept": urlencode(kept),
+        "rows": found.items, "next_cursor": found.next_cursor, "search": search, "args": search.args, "states": STATES,
+        "spans": SPANS, "durations": DURATIONS, "bys": BYS, "problem": problem, "names": Names(visit),
+        "processes": versions.list_names(visit.scope),
+        "every": BUSY_MS * 2 if moving else 0, "live_url": search.address(part="live"), "kept": urlencode(search.kept),
     }  # fmt: skip
-    return Page("executions_live.html" if visit.asked.is_fragment else "executions.html", values)
-
-
-def _live_url(path: str, kept: dict[str, str]) -> str:
-    return f"{path}?{urlencode({**kept, 'part': 'live'})}"
+    template = "executions_live.html" if visit.asked.is_fragment else "executions.html"
+    return Page(template, values, problem.status if problem else 200)
 
 
 @page("GET", "/executions/<execution_id>", scope="processflow.read")
@@ -56,22 +61,56 @@ def show_execution(visit: Visit, execution_id: str) -> Answer:
 
 
 def execution_page(visit: Visit, row: Execution, problem: ApplianceError | None = None) -> Page:
-    definition = versions.get_version(visit.scope, row.process_id, row.version).definition
-    steps = executions.list_steps(visit.scope, row)
-    lines = logs.list_lines(visit.scope, LineFilter(execution_id=row.id), PageRequest(LOG_LINES, sort="at"))
-    process = versions.get_process(visit.scope, row.process_id)
-    is_open = row.status not in FINISHED
-    is_calm = row.status in ("waiting", "scheduled") or len(steps) > MANY_STEPS
-    every = 0 if not is_open else CALM_MS if is_calm else BUSY_MS
-    values = {
-        "row": row, "process": process, "timeline": make_timeline(row, steps, outline.outline(definition)), "lines": lines.items,
-        "more_lines": lines.next_cursor is not None, "is_open": is_open, "every": every, "problem": problem,
-        "live_url": f"/console/executions/{row.id}?part=live", "queue": executions.queue_place(row),
-        "names": Names(visit), "token": secrets.token_urlsafe(16), "step_count": len(steps), "newest": process.published_version,
-        "waits": waits_of(row) if row.status == "waiting" else [],
-    }  # fmt: skip
+    with db.snapshot():
+        values = {**_particulars(visit, row), **_steps(visit, row)}
+    values |= {"problem": problem, "token": secrets.token_urlsafe(16)}
     template = "execution_live.html" if visit.asked.is_fragment else "execution.html"
     return Page(template, values, problem.status if problem else 200)
+
+
+def _particulars(visit: Visit, row: Execution) -> dict[str, Any]:
+    """What stands around the steps: what it is, what it waits for, what belongs to it, and its log."""
+    process = versions.get_process(visit.scope, row.process_id)
+    cursor = visit.asked.args.get("log") or None
+    lines = logs.list_lines(visit.scope, LineFilter(execution_id=row.id), PageRequest(LOG_LINES, cursor, sort="at"))
+    parent = executions.ExecutionFilter(id=row.parent or "")
+    used = used_by_execution(visit.scope, row.id)
+    return {
+        "row": row, "process": process, "newest": process.published_version, "names": Names(visit),
+        "queue": executions.queue_place(row), "waits": waits_of(row) if row.status == "waiting" else [],
+        "retries": executions.retries_of(visit.scope, row.id, RELATED), "lines": lines.items, "next_lines": lines.next_cursor,
+        "children": executions.children_of(visit.scope, row.id, RELATED), "log_cursor": cursor, "related": RELATED,
+        "parents": executions.list_briefs(visit.scope, parent, PageRequest(1)).items if row.parent else [],
+        "used": used, "cost": used.cost_nano / NANO,
+    }  # fmt: skip
+
+
+def _steps(visit: Visit, row: Execution) -> dict[str, Any]:
+    """The steps as a timeline, and how often they are looked at again."""
+    version = versions.get_version(visit.scope, row.process_id, row.version)
+    counts = overview.count_steps(visit.scope, row)
+    few = [each.path for each in counts if each.is_loop and each.total <= FEW_RUNS]
+    runs = overview.runs_outside_loops(visit.scope, row)
+    tries = overview.tries_of(visit.scope, row) if any(run.attempt > 1 for run in runs.values()) else {}
+    ran = Ran(counts, runs, overview.runs_in_loops(visit.scope, row, few, TROUBLED_RUNS), tries)
+    timeline = make_timeline(row, ran, outline.outline(version.definition))
+    total, is_open = sum(each.total for each in counts), row.status not in FINISHED
+    is_calm = row.status in ("waiting", "scheduled") or total > MANY_STEPS
+    return {
+        "timeline": timeline, "step_count": total, "is_open": is_open,
+        "every": 0 if not is_open else CALM_MS if is_calm else BUSY_MS, "live_url": f"/console/executions/{row.id}?part=live",
+        "most": _share_of_values(timeline), "step_lines": STEP_LINES,
+        "excerpt": excerpt_of(version, row.error, str((row.error or {}).get("step", ""))),
+        "excerpts": {entry.path: excerpt_of(version, entry.run.error, entry.step) for entry in timeline if entry.run},
+    }  # fmt: skip
+
+
+def _share_of_values(timeline: list[StepEntry]) -> int:
+    """How much (bytes) of each input and output is shown, so that many steps make no heavy page; 0: nothing of those that went
+    well."""
+    shown = 2 * sum(1 for entry in timeline if entry.run is not None)
+    share = min(MOST_OF_ONE, VALUE_BYTES // max(1, shown))
+    return share if share >= LEAST_OF_ONE else 0
 
 
 @page("GET", "/executions/<execution_id>/value", scope="processflow.read")
@@ -85,10 +124,8 @@ def download_value(visit: Visit, execution_id: str) -> Answer:
     path = args.get("path", "")
     if not path:
         return _file(f"{row.id}-{part}", getattr(row, part))
-    for run in executions.list_steps(visit.scope, row):
-        if (run.path, run.iteration) == (path, args.get("iteration", "")):
-            return _file(f"{row.id}-{run.step}-{part}", getattr(run, part))
-    raise NotFound("there is no such step in this execution")
+    run = overview.get_run(visit.scope, row, path, args.get("iteration", ""))
+    return _file(f"{row.id}-{run.step}-{part}", getattr(run, part))
 
 
 def _file(name: str, value: object) -> Download:
@@ -120,3 +157,28 @@ def retry_execution(visit: Visit, execution_id: str) -> Answer:
     except ApplianceError as error:
         return execution_page(visit, executions.get_execution(visit.scope, execution_id), error)
     return Redirect(f"/console/executions/{new.id}")
+
+
+@page("POST", "/executions/<execution_id>/resume", scope="processflow.execute")
+def deliver_event(visit: Visit, execution_id: str) -> Answer:
+    """Tell an execution that the event it waits for has come, with the data that was written."""
+    row = executions.get_execution(visit.scope, execution_id)
+    try:
+        data = _json_of(visit.asked.field("data").strip())
+        answer = Resumption(visit.asked.field("token")[:100], data)
+        visit.services.processes.resume_execution(visit.scope, execution_id, row.process_id, answer)
+    except ApplianceError as error:
+        return execution_page(visit, executions.get_execution(visit.scope, execution_id), error)
+    return Redirect(f"/console/executions/{execution_id}")
+
+
+def _json_of(text: str) -> Any:
+    """The event's data; nothing is none."""
+    try:
+        return json.loads(text, parse_constant=_refuse) if text else None
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest("the event's data is JSON, such as {\"paid\": true}; leave it empty for none") from error
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.core import clock
-from appliance.core.errors import ApplianceError, InvalidRequest, NotFound
-from appliance.processes import executions, versions
+from appliance.core.errors import ApplianceError, InvalidRequest
+from appliance.processes import executions, overview, versions
 from appliance.processes.executions import Execution, JournalRow
 from appliance.processes.replay import ReplayRequest
 from appliance.processes.store import CLOSING
@@ -48,9 +48,7 @@ def show_journal(visit: Visit, execution_id: str) -> Answer:
     """What the code of one step run asked and was answered, and the clock and dice it had."""
     row = executions.get_execution(visit.scope, execution_id)
     path, iteration = visit.asked.args.get("path", ""), visit.asked.args.get("iteration", "")
-    run = next((run for run in executions.list_steps(visit.scope, row) if (run.path, run.iteration) == (path, iteration)), None)
-    if run is None:
-        raise NotFound("there is no such step in this execution")
+    run = overview.get_run(visit.scope, row, path, iteration)
     found = executions.list_journal(visit.scope, row, visit.page(), (path, iteration))
     lines = sorted(map(_line, found.items), key=lambda line: (line.attempt, line.is_closing))
     values = {
@@ -74,7 +72,7 @@ def replay_execution(visit: Visit, execution_id: str) -> Answer:
     values = {
         "row": row, "replay": replay, "request": request, "differing": differing[:SHOWN_STEPS], "count": len(differing),
         "process": versions.get_process(visit.scope, row.process_id), "choices": _choices(visit, row),
-        "paths": sorted({run.path for run in executions.list_steps(visit.scope, row)}),
+        "paths": overview.paths_of(visit.scope, row),
     }  # fmt: skip
     return Page("replay.html", values)
 

@@ -3,7 +3,7 @@
 import secrets
 
 from appliance.core.errors import ApplianceError, NotFound
-from appliance.processes import executions, versions
+from appliance.processes import executions, overview, versions
 
 from .routing import Answer, Page, Visit, page
 
@@ -29,7 +29,7 @@ def show_retry_plan(visit: Visit, execution_id: str) -> Answer:
         problem = error
     values = {
         "row": row, "process": process, "plan": plan, "problem": problem, "start_from": start_from, "version": version,
-        "paths": sorted({run.path for run in executions.list_steps(visit.scope, row)}), "most": SHOWN_STEPS,
+        "paths": overview.paths_of(visit.scope, row), "most": SHOWN_STEPS,
         "newest": process.published_version, "token": secrets.token_urlsafe(16),
     }  # fmt: skip
     return Page("retry_plan.html", values, problem.status if problem else 200)

@@ -1,30 +1,31 @@
-"""An execution as a timeline: its steps in order, the runs of a loop together, each with its place in time."""
+"""An execution as a timeline: its steps in order, the runs of a loop counted together, each with its place in time."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.core import clock
 from appliance.processes.executions import Execution, StepRunRow
+from appliance.processes.overview import StepCount, Try
 
 from .outline import KIND_NAMES, StepLine
 
-SHOWN_RUNS = 25
-TROUBLE = ("failed", "retrying", "timed_out", "cancelled", "running", "waiting")
 LEAST_WIDTH = 0.6
+# The state that stands for all runs of a step: trouble before progress before success.
+_FIRST = ("failed", "timed_out", "running", "retrying", "waiting", "queued", "pending", "cancelled", "succeeded")
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Where something lies in the execution's time, in percent."""
+    """Where something lies in the execution's time, in percent; `ticks` are where attempts ended."""
 
     start: float
     width: float
+    ticks: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class StepEntry:
-    """One step: its only run, or the `runs` of a loop's step that are shown out of `total`."""
+    """One step: its only `run`, or a loop's `runs` that are shown out of `total`."""
 
     path: str
     step: str
@@ -33,26 +34,40 @@ class StepEntry:
     text: str
     depth: int
     status: str
-    bar: Bar | None
-    duration_ms: int | None
-    runs: list[StepRunRow]
-    total: int
-    counts: list[tuple[str, int]]
-    is_loop: bool
-    key: str
+    bar: Bar | None = None
+    duration_ms: int | None = None
+    run: StepRunRow | None = None
+    runs: Sequence[StepRunRow] = ()
+    total: int = 0
+    counts: Sequence[tuple[str, int]] = ()
+    is_loop: bool = False
+    tries: Sequence[Try] = ()
+
+    @property
+    def key(self) -> str:
+        """Names its elements on the page."""
+        return self.path.replace("/", "-")
 
 
-def make_timeline(execution: Execution, runs: Sequence[StepRunRow], steps: Sequence[StepLine]) -> list[StepEntry]:
-    """The steps that have run, those of loops grouped, then those still to come."""
+@dataclass(frozen=True)
+class Ran:
+    """What has run: counted by step, the runs outside of loops, those in loops that are shown, and attempts by path and item."""
+
+    counts: Sequence[StepCount]
+    runs: Mapping[str, StepRunRow]
+    in_loops: Mapping[str, Sequence[StepRunRow]]
+    tries: Mapping[tuple[str, str], Sequence[Try]]
+
+
+def make_timeline(execution: Execution, ran: Ran, steps: Sequence[StepLine]) -> list[StepEntry]:
+    """The steps that have run in the order of the definition, then those still to come."""
     texts = dict(_texts(steps, ""))
-    by_path: dict[str, list[StepRunRow]] = {}
-    for run in runs:
-        by_path.setdefault(run.path, []).append(run)
-    span = _Span(execution, runs)
+    span = _Span(execution, ran.counts)
     order = {path: index for index, path in enumerate(texts)}
-    paths = sorted(by_path, key=lambda path: order.get(path, len(order)))
-    entries = [_entry(path, by_path[path], texts.get(path, ""), span) for path in paths]
-    return entries + [_pending(line) for line in steps if line.id not in by_path]
+    counts = sorted(ran.counts, key=lambda each: order.get(each.path, len(order)))
+    entries = [_entry(each, ran, texts.get(each.path, ""), span) for each in counts]
+    known = {each.path for each in ran.counts}
+    return entries + [_pending(line) for line in steps if line.id not in known]
 
 
 def _texts(steps: Iterable[StepLine], above: str) -> Iterable[tuple[str, str]]:
@@ -66,46 +81,34 @@ def _texts(steps: Iterable[StepLine], above: str) -> Iterable[tuple[str, str]]:
 class _Span:
     """The time from the execution's beginning to its end, or to now."""
 
-    def __init__(self, execution: Execution, runs: Sequence[StepRunRow]) -> None:
-        begins = [run.started_at for run in runs if run.started_at is not None]
+    def __init__(self, execution: Execution, counts: Sequence[StepCount]) -> None:
+        begins = [each.began for each in counts if each.began is not None]
         self.start = min([execution.started_at or execution.created_at, *begins])
         self.end = max(execution.finished_at or clock.now_ms(), self.start + 1)
 
-    def bar(self, begin: int, end: int) -> Bar:
-        whole = self.end - self.start
-        width = max(LEAST_WIDTH, 100 * (end - begin) / whole)
-        return Bar(round(min(100 * (begin - self.start) / whole, 100 - LEAST_WIDTH), 2), round(min(width, 100), 2))
+    def bar(self, begin: int, end: int, tries: Sequence[Try] = ()) -> Bar:
+        width = max(LEAST_WIDTH, self._share(begin, end))
+        ticks = tuple(round(min(self._share(self.start, each.at), 100), 2) for each in tries[:-1])
+        return Bar(round(min(self._share(self.start, begin), 100 - LEAST_WIDTH), 2), round(min(width, 100), 2), ticks)
+
+    def _share(self, begin: int, end: int) -> float:
+        whole: int = self.end - self.start
+        return 100 * (end - begin) / whole
 
 
-def _entry(path: str, runs: list[StepRunRow], text: str, span: _Span) -> StepEntry:
-    first = runs[0]
-    counts = Counter(run.status for run in runs)
-    begins = [run.started_at for run in runs if run.started_at is not None]
-    ends = [run.finished_at or span.end for run in runs if run.started_at is not None]
-    bar = span.bar(min(begins), max(ends)) if begins else None
-    finished = all(run.finished_at is not None for run in runs)
-    # The runs that need attention first; of those that went well, the earliest.
-    shown = sorted(runs, key=lambda run: (run.status not in TROUBLE, _order(run.iteration)))[:SHOWN_RUNS]
+def _entry(count: StepCount, ran: Ran, text: str, span: _Span) -> StepEntry:
+    run = None if count.is_loop else ran.runs.get(count.path)
+    tries = ran.tries.get((count.path, ""), ()) if run is not None else ()
+    end = span.end if count.ended is None else count.ended
+    bar = span.bar(count.began, end, tries) if count.began is not None else None
+    took = count.ended - count.began if count.began is not None and count.ended is not None else None
+    most = sorted(count.by_status.items(), key=lambda each: -each[1])
     return StepEntry(
-        path, first.step, first.kind, KIND_NAMES.get(first.kind, first.kind), text, path.count("/"), _status(counts), bar,
-        max(ends) - min(begins) if begins and finished else None, shown, len(runs), counts.most_common(),
-        len(runs) > 1 or bool(first.iteration), path.replace("/", "-"),
+        count.path, count.step, count.kind, KIND_NAMES.get(count.kind, count.kind), text, count.path.count("/"),
+        next((each for each in _FIRST if count.by_status.get(each)), "skipped"), bar, took, run,
+        ran.in_loops.get(count.path, ()) if count.is_loop else (), count.total, most, count.is_loop, tries,
     )  # fmt: skip
-
-
-def _order(iteration: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in iteration.replace("/", ".").split(".") if part.isdigit())
-
-
-def _status(counts: "Counter[str]") -> str:
-    """The state that stands for all runs of a step: trouble before progress before success."""
-    for status in ("failed", "timed_out", "running", "retrying", "waiting", "queued", "pending", "cancelled", "succeeded"):
-        if counts[status]:
-            return status
-    return "skipped"
 
 
 def _pending(line: StepLine) -> StepEntry:
-    return StepEntry(
-        line.id, line.id, line.kind, line.kind_name, line.name or line.text, 0, "pending", None, None, [], 0, [], False, line.id
-    )  # fmt: skip
+    return StepEntry(line.id, line.id, line.kind, line.kind_name, line.name or line.text, 0, "pending")

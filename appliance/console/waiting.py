@@ -10,13 +10,26 @@ from appliance.processes.executions import Execution
 
 @dataclass(frozen=True)
 class Wait:
-    """One thing waited for; `url` leads to it, `until` is when it ends at the latest, in epoch milliseconds."""
+    """One thing waited for; `url` leads to it, `until` is when it ends at the latest, in epoch milliseconds.
+
+    `next` says what somebody can do about it; by `token` an event is delivered.
+    """
 
     text: str
     what: str = ""
     url: str = ""
     step: str = ""
     until: int | None = None
+    next: str = ""
+    token: str = ""
+
+
+_NEXT = {
+    "human": "It goes on when somebody who may decide has decided.",
+    "event": "A program delivers it by POST …/resume with the token of this wait.",
+    "llm_profile": "It goes on when the profile is there, or when somebody answers in its place.",
+    "retry": "The last try failed; the step's entry below says how.",
+}
 
 
 def waits_of(row: Execution) -> list[Wait]:
@@ -48,7 +61,9 @@ def _wait(given: Mapping[str, Any]) -> Wait:
         url = f"/console/approvals/{given['approval_id']}" if given.get("approval_id") else ""
     elif given.get("kind") in ("timer", "retry"):
         text = "for a time to come" if given["kind"] == "timer" else "for the next try"
-    return Wait(text, what, url, str(given.get("step") or ""), _moment(given.get("until")))
+    kind = str(given.get("kind") or "")
+    token = str(given.get("token") or "") if kind == "event" else ""
+    return Wait(text, what, url, str(given.get("step") or ""), _moment(given.get("until")), _NEXT.get(kind, ""), token)
 
 
 def _of_agent(given: Mapping[str, Any]) -> tuple[str, str, str]:

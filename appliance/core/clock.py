@@ -27,6 +27,11 @@ def move(ms: int) -> None:
     _ahead_ms += ms
 
 
+def worked() -> float:
+    """Seconds this thread has computed, waiting left out."""
+    return time.thread_time()
+
+
 def monotonic() -> float:
     """Seconds on a clock that never goes back; for deadlines and durations."""
     return time.monotonic()

@@ -5,7 +5,7 @@ something be counted for a time before the mark all the same, because a clock ra
 from the counters until, once it is over, its sums are made anew.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -174,6 +174,21 @@ def read(scope: TenantScope, kind: str, name: str | None, piece: Piece, bucket: 
         "SELECT (at - ?) / ?, outcome, slot, SUM(count), SUM(sum_ms) FROM tally "  # noqa: S608
         f"WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? {only}GROUP BY 1, 2, 3",
         (start, wide, scope.tenant_id, kind, since, until, *named),
+    )
+
+
+def read_counts(
+    scope: TenantScope, kind: str, names: Sequence[str], piece: Piece, bucket: tuple[int, int]
+) -> list[tuple[Any, ...]]:
+    """Rows of (name, index of the bucket, outcome, count, sum in ms) of these names; durations are not told apart."""
+    width, since, until = piece
+    start, wide = bucket
+    source, narrower = ("tally_wide", "AND width = ? ") if width else ("tally", "")
+    return db.rows(
+        f"SELECT name, (at - ?) / ?, outcome, SUM(count), SUM(sum_ms) FROM {source} "  # noqa: S608
+        f"WHERE tenant_id = ? AND kind = ? {narrower}AND name IN ({', '.join('?' * len(names))}) AND at >= ? AND at < ? "
+        "GROUP BY 1, 2, 3",
+        (start, wide, scope.tenant_id, kind, *((width,) if width else ()), *names, since, until),
     )
 
 

@@ -143,9 +143,9 @@ def expire(tenant_id: str, execution_id: str, now: int) -> bool:
     error = make_error("expired", "timeout", "its turn did not come before it expired, so it has not run") | {"next": _EXPIRED_NEXT}
     changed = db.execute(
         "UPDATE execution SET status = 'expired', finished_at = ?, next_run_at = NULL, wait_reason = NULL, waiting_for = NULL, "
-        "error = ?, failure_class = ?, fence = fence + 1 WHERE tenant_id = ? AND id = ? AND started_at IS NULL "
+        "error = ?, failure_class = ?, failure_code = ?, fence = fence + 1 WHERE tenant_id = ? AND id = ? AND started_at IS NULL "
         "AND finished_at IS NULL AND expires_at <= ?",
-        (now, db.dump_json(error), error["failure_class"], tenant_id, execution_id, now),
+        (now, db.dump_json(error), error["failure_class"], error["code"], tenant_id, execution_id, now),
     )
     if changed != 1:
         return False

@@ -22,10 +22,14 @@ from . import admission, ending, input_values, store, suspension, tainting
 from .admission import Wanted
 from .compiled import Compiled
 from .engine import Key
+from .finding import Brief, ExecutionFilter, children_of, list_briefs, list_executions, matching, newest_of, retries_of
 from .models import EventRow, Execution, JournalRow, StepRunRow
 from .slots import SLOT
 
-__all__ = ["EventRow", "Execution", "JournalRow", "StepRunRow"]
+__all__ = [
+    "Brief", "EventRow", "Execution", "ExecutionFilter", "JournalRow", "StepRunRow", "children_of", "list_briefs",
+    "list_executions", "matching", "newest_of", "retries_of",
+]  # fmt: skip
 PRIORITIES = range(-10, 11)
 MAX_LABEL = 200
 
@@ -194,45 +198,6 @@ def queue_place(execution: Execution) -> QueuePlace | None:
         (*mine, execution.rank, execution.rank, execution.id),
     )
     return QueuePlace(ahead + 1, ahead, execution.enqueued_at)
-
-
-@dataclass(frozen=True)
-class ExecutionFilter:
-    """What a list of executions is narrowed to; None means any.  `search` is as `input_values.executions_with` reads it."""
-
-    process_id: str | None = None
-    status: str | None = None
-    label: str | None = None
-    failure_class: str | None = None
-    since: int | None = None
-    until: int | None = None
-    id: str | None = None
-    search: str | None = None
-
-
-def matching(scope: TenantScope, wanted: ExecutionFilter) -> Any:
-    """The query for what the filter names."""
-    query = scope.select(Execution)
-    columns = {
-        "process_id": Execution.process_id, "status": Execution.status, "label": Execution.label_text,
-        "failure_class": Execution.failure_class, "id": Execution.id,
-    }  # fmt: skip
-    for name, column in columns.items():
-        value = getattr(wanted, name)
-        if value is not None:
-            query = query.where(column == value)
-    if wanted.since is not None:
-        query = query.where(Execution.created_at >= wanted.since)
-    if wanted.until is not None:
-        query = query.where(Execution.created_at < wanted.until)
-    if wanted.search is not None:
-        query = query.where(Execution.id.in_(input_values.executions_with(scope, wanted.search)))
-    return query
-
-
-def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageRequest) -> Page[Execution]:
-    """Executions, newest first."""
-    return paginate(matching(scope, wanted), page, {"created_at": Execution.created_at, "id": Execution.id})
 
 
 def list_steps(scope: TenantScope, execution: Execution) -> list[StepRunRow]:

@@ -49,6 +49,8 @@ class Execution(TenantModel):
     output = JsonField(null=True)
     error = JsonField(null=True)
     failure_class = peewee.TextField(null=True)
+    failure_code = peewee.TextField(null=True)
+    failed_step = peewee.TextField(null=True)
     label_text = peewee.TextField(null=True, column_name="label")
     first_label = peewee.TextField(null=True)
     retry_of = peewee.TextField(null=True)

@@ -131,7 +131,7 @@ def _log_failure(claim: Claim, run: StepRun) -> None:
 def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
     """Inside a commit: the execution's new status, and for a finished one its failure group and tally."""
     now = end.at or clock.now_ms()
-    finished = end.status in store.FINISHED
+    finished, error = end.status in store.FINISHED, end.error or {}
     changes: dict[str, Any] = {
         "wait_reason": end.wait_reason,
         "waiting_for": None if end.waiting_for is None else db.dump_json(end.waiting_for),
@@ -142,7 +142,9 @@ def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
             "finished_at": now,
             "output": None if end.output is None else db.dump_json(end.output),
             "error": None if end.error is None else db.dump_json(end.error),
-            "failure_class": (end.error or {}).get("failure_class"),
+            "failure_class": error.get("failure_class"),
+            "failure_code": error.get("code"),
+            "failed_step": error.get("step"),
         }
     if end.aftermath is not None:
         changes["aftermath"] = db.dump_json(end.aftermath)
@@ -159,7 +161,6 @@ def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
         tally.add(claim.scope, "execution", f"{claim.process_id}:{end.status}", took)
         db.after_commit(lambda: _count(EXECUTIONS, EXECUTION_SECONDS, end.status, took))
     if end.error is not None:
-        error = end.error
         failures.record_failure(
             claim.scope,
             failures.Failure(

@@ -36,7 +36,7 @@ from .replay import Replay, ReplayRequest, load_draft, replay
 from .retry_plan import Around, RetryPlan, plan_retry
 from .runner import Runner, claim_of
 from .shared_threads import SharedThreads
-from .store import Claim
+from .store import OPEN, Claim
 from .surroundings import look_around
 from .sweeper import Sweeper
 from .task import Tools
@@ -363,12 +363,15 @@ class ProcessFlow:
         """Depth, age of the oldest, work in flight, and how far the workers are behind."""
         now = clock.now_ms()
         rows = db.rows(
-            "SELECT status, count(*), min(enqueued_at) FROM execution WHERE tenant_id = ? AND status IN "
-            "('scheduled', 'queued', 'running', 'waiting', 'cancelling') GROUP BY status",
-            (scope.tenant_id,),
+            # Each state by itself: the index over states is used for one, not for a list of them.
+            " UNION ALL ".join(
+                f"SELECT '{each}', count(*), min(enqueued_at) FROM execution WHERE tenant_id = ? AND status = '{each}'"  # noqa: S608
+                for each in OPEN
+            ),
+            (scope.tenant_id,) * len(OPEN),
         )
         count = {row[0]: row[1] for row in rows}
-        oldest = next((now - row[2] for row in rows if row[0] == "queued"), 0)
+        oldest = next((now - row[2] for row in rows if row[0] == "queued" and row[2] is not None), 0)
         return {
             "depth": count.get("queued", 0), "oldest_age_ms": max(0, oldest),
             "in_flight": count.get("running", 0) + count.get("cancelling", 0), "waiting": count.get("waiting", 0),

@@ -115,6 +115,18 @@ def get_process(scope: TenantScope, process_id: str) -> Process:
     return scope.get(Process, id=process_id)
 
 
+def list_names(scope: TenantScope) -> list[tuple[str, str]]:
+    """(id, name) of the first hundred processes by name, to choose one of."""
+    sql = "SELECT id, name FROM process WHERE tenant_id = ? ORDER BY name, id LIMIT 100"
+    return [(str(id_), str(name)) for id_, name in db.rows(sql, (scope.tenant_id,))]
+
+
+def list_briefly(scope: TenantScope, page: PageRequest) -> Page[Process]:
+    """Processes without their drafts, which may be large."""
+    columns = (Process.id, Process.name, Process.published_version, Process.created_at, Process.updated_at, Process.paused_at)
+    return paginate(scope.select(Process, *columns), page, {"name": Process.name, "id": Process.id}, default="name")
+
+
 def list_processes(scope: TenantScope, page: PageRequest) -> Page[Process]:
     """The tenant's processes by id."""
     fields = {"id": Process.id, "name": Process.name, "created_at": Process.created_at, "updated_at": Process.updated_at}

@@ -109,6 +109,8 @@ def _add_executions(house: Furnished) -> None:
         things["failed"] = house.execute("delivery-check", {"order": 10260, "weight": weight})
     house.execute("carrier-quote", {"order": 10248})
     house.execute("slow-export", {})
+    lines = [{"number": number, **({"price": number * 2} if number != 7 else {})} for number in range(60)]
+    things["wide"] = house.execute("line-check", {"lines": lines}, label="order 10249")
     things["asking"] = house.execute("release-order", {"order": 10248}, wait=0)
     house.until(f"/processes/release-order/executions/{things['asking']}", "waiting")
     things["approval"] = house.ask("GET", "/approvals")[0]["id"]

@@ -7,6 +7,11 @@ def _code(source: str) -> dict[str, Any]:
     return {"code": {"language": "javascript", "source": f"export default async function (input, api) {{\n{source}\n}}"}}
 
 
+_LINE = (
+    "export default async function (input, api) {\n  const {number, price} = input.line\n"
+    "  // Gifts have no price.\n  if (price === undefined) {\n    throw new Error(`line ${number} has no price`)\n  }\n"
+    "  return {number, price}\n}\n"
+)
 ORDER = {"order": {"type": "integer", "title": "Order"}}
 WEIGHT = {"weight": {"type": "number", "title": "Weight in kg"}}
 PROCESSES: tuple[dict[str, Any], ...] = (
@@ -33,6 +38,20 @@ PROCESSES: tuple[dict[str, Any], ...] = (
         "name": "Carrier quote",
         "description": "Asks the cheapest carrier.",
         "steps": [{"id": "ask", **_code("  return input.carriers.map((each) => each.price)")}],
+    },
+    {
+        "id": "line-check",
+        "name": "Line check",
+        "description": "Looks at every line of an order; what is wrong with one does not hold up the others.",
+        "steps": [
+            {
+                "id": "each",
+                "for_each": {
+                    "items": "= input.lines", "as": "line", "on_error": "continue",
+                    "steps": [{"id": "line", "input": {"line": "= line"}, "code": {"language": "javascript", "source": _LINE}}],
+                },
+            },
+        ],
     },
     {
         "id": "slow-export",

@@ -30,11 +30,14 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/documents": ("/console/documents",),
     "/console/documents/<document_id>": ("/console/documents/{document}",),
     "/console/documents/<document_id>/downloads": ("/console/documents/{document}/downloads",),
-    "/console/executions": ("/console/executions", "/console/executions?state=failed"),
+    "/console/executions": ("/console/executions", "/console/executions?state=failed", "/console/executions?step=weigh&span=24h"),
     "/console/executions/<execution_id>": (
         "/console/executions/{succeeded}", "/console/executions/{failed}", "/console/executions/{asking}",
     ),
     "/console/executions/<execution_id>/journal": ("/console/executions/{failed}/journal?path=weigh",),
+    "/console/executions/<execution_id>/runs": (
+        "/console/executions/{wide}/runs?path=each%2Fline", "/console/executions/{wide}/runs?path=each%2Fline&item=7",
+    ),
     "/console/executions/<execution_id>/retry": ("/console/executions/{failed}/retry",),
     "/console/failures": ("/console/failures",),
     "/console/integrations": ("/console/integrations",),

@@ -35,6 +35,10 @@ function keepPlace(old, fresh) {
     const twin = fresh.querySelector(`#${CSS.escape(details.id)}`);
     if (twin) twin.open = details.open;
   }
+  for (const field of old.querySelectorAll("input[type=checkbox][id], textarea[id]")) {
+    const twin = fresh.querySelector(`#${CSS.escape(field.id)}`);
+    if (twin) [twin.checked, twin.value] = [field.checked, field.value];
+  }
   const focused = old.contains(document.activeElement) ? document.activeElement.closest("[id]")?.id : "";
   const scrolled = [...old.querySelectorAll("[data-scroll]")].map((box) => [box.dataset.scroll, box.scrollTop]);
   return () => {

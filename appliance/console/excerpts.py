@@ -1,0 +1,53 @@
+"""The lines of a process's code around the place where it failed."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.processes.versions import ProcessVersion
+
+AROUND, LONGEST = 3, 240
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Lines of a file with their numbers; `line` is the one that failed.  `is_inline`: it is written in the definition itself."""
+
+    file: str
+    line: int
+    column: int | None
+    lines: list[tuple[int, str]]
+    is_inline: bool
+
+
+def excerpt_of(version: ProcessVersion, error: Any, step: str) -> Excerpt | None:
+    """Where the code of `step` failed; None for an error without a place, or one whose file this version has not."""
+    position = error.get("position") if isinstance(error, Mapping) else None
+    if not isinstance(position, Mapping) or not isinstance(position.get("line"), int):
+        return None
+    file, line = str(position.get("file") or ""), position["line"]
+    text = version.files.get(file)
+    is_inline = text is None
+    if text is None:
+        text = next(_sources(version.definition, step), "")
+    lines = text.splitlines()
+    if not 1 <= line <= len(lines):
+        return None
+    first = max(1, line - AROUND)
+    shown = [(number, _cut(lines[number - 1])) for number in range(first, min(len(lines), line + AROUND) + 1)]
+    return Excerpt("" if is_inline else file, line, position.get("column"), shown, is_inline)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _sources(given: Any, step: str) -> Iterator[str]:
+    """The source of the step with this id, wherever it stands in the definition."""
+    if isinstance(given, Mapping):
+        code = given.get("code")
+        if given.get("id") == step and isinstance(code, Mapping) and isinstance(code.get("source"), str):
+            yield code["source"]
+    inner = given.values() if isinstance(given, Mapping) else given if isinstance(given, list) else ()
+    for each in inner:
+        yield from _sources(each, step)

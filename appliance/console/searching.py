@@ -1,0 +1,99 @@
+"""What a list of executions is narrowed to, as its address says it: a search is saved by keeping its link."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import get_args
+from urllib.parse import urlencode
+
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, Detail, ValidationFailed
+from appliance.processes.executions import ExecutionFilter
+from appliance.processes.finding import By
+
+STATES = ("running", "queued", "waiting", "scheduled", "succeeded", "failed", "cancelled", "timed_out", "expired")
+HOUR, DAY = 3_600_000, 86_400_000
+SPANS: Mapping[str, tuple[str, int]] = {
+    "1h": ("the last hour", HOUR), "24h": ("the last 24 hours", DAY), "7d": ("the last 7 days", 7 * DAY),
+    "30d": ("the last 30 days", 30 * DAY),
+}  # fmt: skip
+DURATIONS: Mapping[str, str] = {"1s": "1 second", "10s": "10 seconds", "1m": "1 minute", "10m": "10 minutes", "1h": "1 hour"}
+BYS: Mapping[By, str] = {
+    "user": "a person", "key": "an API key", "trigger": "a trigger", "webapp": "a visitor of a WebApp", "run": "an agent",
+    "execution": "another execution",
+}  # fmt: skip
+_TEXTS = ("text", "state", "process", "version", "label", "step", "took", "by", "span", "since", "until")
+_RARE = ("version", "label", "step", "took", "by", "since", "until")
+_LONGEST = 200
+
+
+@dataclass(frozen=True)
+class Search:
+    """What was asked for, by the names in the address, and the filter it means."""
+
+    args: Mapping[str, str]
+    wanted: ExecutionFilter
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """What the address has."""
+        return {name: value for name, value in self.args.items() if value}
+
+    @property
+    def is_narrowed(self) -> bool:
+        return bool(self.kept)
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether it is narrowed by what stands under More."""
+        return any(self.args[name] for name in _RARE)
+
+    def address(self, **changes: str) -> str:
+        """The address of this search with changes."""
+        kept = {name: value for name, value in {**self.args, **changes}.items() if value}
+        return f"/console/executions?{urlencode(kept)}" if kept else "/console/executions"
+
+
+def read_search(given: Mapping[str, str]) -> tuple[Search, ApplianceError | None]:
+    """The search, and what is wrong with it: then it finds what the rest of it names."""
+    args = {name: given.get(name, "").strip()[:_LONGEST] for name in _TEXTS}
+    details: list[Detail] = []
+    values = dict(_values(args, details))
+    since, until = values.get("since"), values.get("until")
+    if args["span"] in SPANS and since is None:
+        since = clock.now_ms() - SPANS[args["span"]][1]
+    wanted = ExecutionFilter(
+        args["process"] or None, args["state"] if args["state"] in STATES else None, args["label"] or None, None, since, until,
+        version=values.get("version"), text=args["text"] or None, step=args["step"] or None, took_ms=values.get("took"),
+        by=next((each for each in get_args(By) if each == args["by"]), None),
+    )  # fmt: skip
+    problem = ValidationFailed(details[0].message, details=details) if details else None
+    return Search(args, wanted), problem
+
+
+def _values(args: Mapping[str, str], details: list[Detail]) -> Iterator[tuple[str, int]]:
+    """What stands for a number, read; what cannot be is among the details."""
+    choices = {"state": STATES, "span": SPANS, "by": BYS}
+    for name, known in choices.items():
+        if args[name] and args[name] not in known:
+            details.append(Detail(f"/{name}", "invalid", f"{args[name][:40]!r} is not to be had as {name}; choose one of the list"))
+    for name, read in (("version", _version), ("took", clock.parse_duration), ("since", _time), ("until", _time)):
+        if args[name]:
+            try:
+                yield name, read(args[name])
+            except ValidationFailed as error:
+                details.append(Detail(f"/{name}", "invalid", error.message))
+
+
+def _version(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) < 10**9):
+        raise ValidationFailed(f"{text[:40]!r} is not the number of a version; write one like 3")
+    return int(text)
+
+
+def _time(text: str) -> int:
+    """A day, or a time of it as a field for it sends one, in UTC."""
+    day, _, hour = text[:16].partition("T")
+    try:
+        return max(0, clock.parse_rfc3339(f"{day}T{hour or '00:00'}:00Z"))
+    except ValidationFailed as error:
+        raise ValidationFailed(f"{text[:40]!r} is not a time; write it like 2027-01-31T14:00") from error

@@ -1,0 +1,193 @@
+"""Executions in the console: found, acted on several at once, and looked into step by step."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.core import clock
+from tests.console.browser import Browser
+
+SOURCE = """export default async function (input, api) {
+  const line = input.line
+  if (line === 3) {
+    throw new Error('line <3> is not for sale')
+  }
+  return line
+}"""
+STEPS: list[dict[str, Any]] = [
+    {
+        "id": "each",
+        "for_each": {
+            "items": "= input.lines", "as": "line", "on_error": "continue",
+            "steps": [{"id": "sell", "input": {"line": "= line"}, "code": {"language": "javascript", "source": SOURCE}}],
+        },
+    },
+    {"id": "total", "rule": {"expression": "= input.lines.length"}},
+    {"id": "last", "rule": {"expression": "= input.no.thing"}, "when": "= input.fails"},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def process(acme: httpx.Client) -> str:
+    """A process that sells lines; with `fails` its last step fails."""
+    body = {"id": "sale", "name": "Sale", "steps": STEPS}
+    acme.put("/api/v1/processes/sale", json=body).raise_for_status()
+    acme.post("/api/v1/processes/sale/publish", json={}).raise_for_status()
+    return "sale"
+
+
+@pytest.fixture(scope="module")
+def run(acme: httpx.Client, process: str) -> Callable[..., str]:
+    def execute(label: str, lines: int = 1, **more: Any) -> str:
+        given = {"lines": list(range(lines)), "fails": False, **more}
+        answer = acme.post(f"/api/v1/processes/{process}/execute?wait=30&label={label}", json=given).json()["data"]
+        return str(answer["execution_id"])
+
+    return execute
+
+
+@pytest.fixture(scope="module")
+def sold(run: Callable[..., str]) -> str:
+    """Twelve lines, of which one fails and the loop goes on."""
+    return run("a dozen", 12)
+
+
+@pytest.fixture(scope="module")
+def unsold(run: Callable[..., str]) -> str:
+    return run("unsold goods", fails=True, article="hammer-77")
+
+
+def listed(page: httpx.Response) -> list[str]:
+    return re.findall(r'class="cover" href="/console/executions/(exe_\w+)"', page.text)
+
+
+def items(page: str) -> list[str]:
+    return re.findall(r'class="cover" href="[^"]*item=(\d+)"', page)
+
+
+def search(owner: Browser, query: str) -> list[str]:
+    page = owner.get(owner.at("acme", f"/console/executions?{query}"))
+    assert page.status_code == 200, page.text
+    return listed(page)
+
+
+@pytest.mark.parametrize(
+    ("query", "finds"),
+    [
+        ("text=unsold", True), ("text=hammer-77", True), ("text=hammer", False), ("text=expression_failed&process=sale", True),
+        ("step=last&process=sale", True), ("step=total&process=sale", False), ("label=unsold+goods", True), ("label=unsold", False),
+        ("process=sale&version=1&state=failed", True), ("process=sale&version=2", False), ("process=sale&by=key", True),
+        ("process=sale&by=trigger", False), ("process=sale&span=1h", True), ("process=sale&until=2020-01-01", False),
+        ("process=sale&since=2020-01-01T10:00", True), ("process=sale&took=1h", False), ("process=sale&took=0ms", True),
+    ],
+)  # fmt: skip
+def test_executions_are_found(owner: Browser, unsold: str, query: str, finds: bool) -> None:
+    assert (unsold in search(owner, query)) is finds
+
+
+def test_an_execution_is_found_by_its_id_alone(owner: Browser, unsold: str, sold: str) -> None:
+    assert search(owner, f"text={sold}") == [sold]
+
+
+@pytest.mark.parametrize("query", ["version=x", "took=long", "since=soon", "by=nobody", "state=no", "span=1y"])
+def test_what_cannot_be_searched_by_is_said_and_the_form_stays(owner: Browser, query: str) -> None:
+    page = owner.get(owner.at("acme", f"/console/executions?{query}&text=kept"))
+    assert page.status_code == 422
+    assert 'data-testid="problem"' in page.text
+    assert 'value="kept"' in page.text
+
+
+def test_a_search_that_finds_nothing_says_what_to_do(owner: Browser, process: str) -> None:
+    page = owner.get(owner.at("acme", "/console/executions?text=never-written")).text
+    assert "No execution fits this search" in page
+    assert 'href="/console/executions">See all' in page
+
+
+def test_the_chosen_are_retried_once_after_a_confirmation(owner: Browser, acme: httpx.Client, run: Callable[..., str]) -> None:
+    failed = [run("again", fails=True) for _ in range(2)]
+    address = owner.at("acme", "/console/executions/bulk")
+    asked = owner.post(address, {"action": "retry", "id": failed}).text
+    assert "2 executions of those you chose." in asked
+    assert "What was retried before is passed over" in asked
+    assert not acme.get("/api/v1/executions?label=again&status=queued").json()["data"]
+    assert "2 executions retried." in owner.post(address, {"action": "retry", "id": failed, "confirmed": "1"}).text
+    assert "Nothing to retry" in owner.post(address, {"action": "retry", "id": failed}).text
+    assert "Retried as" in owner.get(owner.at("acme", f"/console/executions/{failed[0]}")).text
+
+
+def test_all_that_a_search_finds_are_cancelled(owner: Browser, acme: httpx.Client, process: str) -> None:
+    later = {"run_at": clock.rfc3339(clock.now_ms() + 86_400_000), "label": "far"}
+    address = "/api/v1/processes/sale/execute"
+    ids = [acme.post(address, params=later, json={"lines": []}).json()["data"]["execution_id"] for _ in range(3)]
+    form = {"action": "cancel-all", "label": "far"}
+    page = owner.post(owner.at("acme", "/console/executions/bulk"), form).text
+    assert "3 executions of this search." in page
+    assert "3 executions cancelled." in owner.post(owner.at("acme", "/console/executions/bulk"), {**form, "confirmed": "1"}).text
+    assert {acme.get(f"/api/v1/processes/sale/executions/{each}").json()["data"]["status"] for each in ids} == {"cancelled"}
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ({"action": "cancel"}, "Choose at least one"), ({"action": "cancel-all"}, "Narrow the list first"),
+        ({"action": "delete", "id": "exe_x"}, "Choose what to do"), ({"action": "retry-all", "version": "x"}, "is not the number"),
+    ],
+)  # fmt: skip
+def test_acting_on_nothing_or_on_everything_is_refused(owner: Browser, process: str, form: dict[str, str], said: str) -> None:
+    page = owner.post(owner.at("acme", "/console/executions/bulk"), {**form, "confirmed": "1"})
+    assert page.status_code in (400, 422)
+    assert said.lower() in page.text.lower()
+
+
+def test_a_viewer_chooses_nothing(signed_in: Callable[[str], Browser], sold: str) -> None:
+    viewer = signed_in("viewer@acme.test")
+    page = viewer.get(viewer.at("acme", "/console/executions?process=sale")).text
+    assert sold in page
+    assert "/console/executions/bulk" not in page
+
+
+def test_a_loop_is_folded_and_its_runs_are_paged(owner: Browser, sold: str) -> None:
+    base = owner.at("acme", f"/console/executions/{sold}")
+    page = owner.get(base).text
+    assert "11 succeeded, 1 failed" in page
+    assert re.findall(r'data-testid="run">.*?Item (\d+)<', page) == ["3"]
+    runs = owner.get(f"{base}/runs?path=each/sell").text
+    assert items(runs) == [str(number) for number in range(12)]
+    assert items(owner.get(f"{base}/runs?path=each/sell&state=failed").text) == ["3"]
+    assert items(owner.get(f"{base}/runs?path=each/sell&cursor=9").text) == ["10", "11"]
+    assert owner.get(f"{base}/runs?path=each/sell&state=odd").status_code == 400
+    assert owner.get(f"{base}/runs?path=nowhere").status_code == 404
+
+
+def test_a_failed_run_shows_the_line_of_code(owner: Browser, sold: str) -> None:
+    page = owner.get(owner.at("acme", f"/console/executions/{sold}/runs?path=each/sell&item=3")).text
+    assert "line &lt;3&gt; is not for sale" in page
+    marked = re.search(r'<li value="(\d+)" class="marked">.*?<code>(.*?)</code>', page)
+    assert marked is not None
+    assert (marked[1], "throw new Error" in marked[2]) == ("4", True)
+    assert 'href="/console/processes/sale/edit"' in page
+    assert owner.get(owner.at("acme", f"/console/executions/{sold}/runs?path=each/sell&item=99")).status_code == 404
+
+
+def test_an_event_is_delivered_by_hand(owner: Browser, acme: httpx.Client) -> None:
+    steps = [{"id": "paid", "wait": {"event": "= 'paid'", "timeout": "1h"}}]
+    acme.put("/api/v1/processes/awaits", json={"id": "awaits", "steps": steps}).raise_for_status()
+    acme.post("/api/v1/processes/awaits/publish", json={}).raise_for_status()
+    started = acme.post("/api/v1/processes/awaits/execute?wait=1", json={}).json()["data"]["execution_id"]
+    address = owner.at("acme", f"/console/executions/{started}")
+    page = owner.get(address).text
+    token = re.search(r'name="token" value="(wai_\w+)"', page)
+    assert token is not None, page
+    wrong = owner.post(f"{address}/resume", {"token": token[1], "data": "{"})
+    assert (wrong.status_code, "data is JSON" in wrong.text) == (400, True)
+    assert owner.post(f"{address}/resume", {"token": token[1], "data": '{"sum": 12}'}).status_code == 200
+    ended = acme.get(f"/api/v1/processes/awaits/executions/{started}/events").text
+    assert "succeeded" in ended
+
+
+def test_what_somebody_may_read_here_says_how_long_it_took_to_make(owner: Browser, process: str) -> None:
+    page = owner.get(owner.at("acme", "/console/executions"))
+    assert re.search(r"app;dur=\d+\.\d", ", ".join(page.headers.get_list("Server-Timing")))
