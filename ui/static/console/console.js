@@ -235,3 +235,11 @@ prepare(document);
 document.querySelector("[aria-invalid=true]")?.focus();
 for (const part of document.querySelectorAll("[data-live]")) follow(part);
 setInterval(() => showTimes(document), 20e3);
+
+// The menu scrolls by itself; where one is must be in sight.
+const here = document.querySelector(".menu a[aria-current]");
+const menu = here?.closest("nav");
+if (menu) {
+  const below = here.getBoundingClientRect().bottom - menu.getBoundingClientRect().bottom;
+  if (below > 0) menu.scrollTop = below + menu.clientHeight / 2;
+}
