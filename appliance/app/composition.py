@@ -21,7 +21,7 @@ from appliance.blobs.service import Blobs
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import CONNECTORS
 from appliance.connectors.reloading import Watch
-from appliance.core import clock, db
+from appliance.core import catalogues, clock, db
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.errors import InvalidRequest, MethodNotAllowed, NotFound, PayloadTooLarge
@@ -218,6 +218,7 @@ def build(config: Config) -> Appliance:
         executor=executor, invitations=Invitations(config, sealer, executor, integrations), policies=policies,
         governor=governor, rate_limiter=RateLimiter(), instance=presence.instance,
         threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), replays=TenantThreads(REPLAYS, "replay"),
+        languages=_languages(config),
         assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files,
         uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files),
         publications=Publications(exits), shares=Shares(exits, sealer), backups=BackupUpkeep(config, stored[0]),
@@ -229,6 +230,12 @@ def build(config: Config) -> Appliance:
     _gauges(services)
     upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats)), services.backups]
     return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), (*withdraw, agents.listen()))
+
+
+def _languages(config: Config) -> catalogues.Languages:
+    """What the pages can be read in: our translations, and over them those of whoever runs this appliance."""
+    folders = [folder / catalogues.FOLDER for folder in (ui_folder(), config.data)]
+    return catalogues.load_languages(folders, config.console.language)
 
 
 def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:

@@ -39,6 +39,7 @@ MODULES: Mapping[str, str] = {
     "serve": "serve",
     "tenant": "tenant",
     "test": "testing",
+    "translation": "translation",
     "user": "people",
     "worker": "serve",
 }

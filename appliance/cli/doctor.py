@@ -10,10 +10,12 @@ from typing import Any
 from appliance.backups import schedule
 from appliance.blobs.ownership import MARKER, installation_id
 from appliance.blobs.s3 import owner_of, probe
-from appliance.core import clock, db, migrations
+from appliance.core import catalogues, clock, db, migrations
+from appliance.core.catalogues import CatalogueInvalid, Languages, Reading
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import ApplianceError, ConfigInvalid
+from appliance.core.interface import ui_folder
 from appliance.documents.scanning import Scanner, check_command, eicar
 from appliance.tenants import service
 from appliance.webapps.certificates.service import survey
@@ -51,6 +53,7 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
     yield from check_domains(config)
     yield from _scanner(config)
     yield from schedule.findings(config)
+    yield from _translations(config)
     with opened_store(config):
         yield from certificate_findings(config)
 
@@ -174,6 +177,21 @@ def _scanner(config: Config) -> Iterator[tuple[str, str]]:
                 yield "FAIL", f"the scanner calls a file that is {wanted} {told}: see scan.command; may it read our files?"
                 return
     yield "ok", "the scanner knows malware from what is none"
+
+
+def _translations(config: Config) -> Iterator[tuple[str, str]]:
+    """Files of translations that cannot be used, and messages in them that are left out."""
+    readings = list(catalogues.survey([folder / catalogues.FOLDER for folder in (ui_folder(), config.data)]))
+    for found in readings:
+        problems = [found.message] if isinstance(found, CatalogueInvalid) else found.problems
+        for problem in problems:
+            yield "FAIL", f"a translation: {problem}"
+    good = [found.language for found in readings if isinstance(found, Reading)]
+    try:
+        Languages(good, config.console.language)
+    except ConfigInvalid as error:
+        yield "FAIL", error.message
+    yield "ok", f"the pages can be read in {', '.join(['English', *(each.name for each in good)])}"
 
 
 def certificate_findings(config: Config) -> Iterator[tuple[str, str]]:

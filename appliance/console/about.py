@@ -2,16 +2,17 @@
 
 import importlib.metadata
 
+from appliance.core.texts import mark
 from appliance.tenants import people, service
 
 from .routing import Answer, Page, Visit, page
 
 DISTRIBUTION = "gos-appliance"
 ROLES = {
-    "owner": "everything, API keys and members included",
-    "builder": "everything but API keys and members",
-    "operator": "runs processes and changes data",
-    "viewer": "reads",
+    "owner": mark("everything, API keys and members included"),
+    "builder": mark("everything but API keys and members"),
+    "operator": mark("runs processes and changes data"),
+    "viewer": mark("reads"),
 }
 
 

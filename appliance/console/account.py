@@ -1,4 +1,4 @@
-"""One's own account: where one is signed in, and the password."""
+"""One's own account: where one is signed in, the language, and the password."""
 
 from concurrent.futures import Future
 
@@ -22,7 +22,10 @@ def show_account(visit: Visit) -> Answer:
 def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     services, token = visit.services, visit.asked.cookies.get(session.COOKIE, "")
     held = people.list_sessions(services.sealer, visit.person.user_id, token)
-    values = {"sessions": held, "problem": problem, "lifetime_ms": session.lifetime_ms(services.config)}
+    values = {
+        "sessions": held, "problem": problem, "lifetime_ms": session.lifetime_ms(services.config),
+        "languages": list(services.languages), "chosen": visit.person.language,
+    }  # fmt: skip
     return Page("account.html", values, problem.status if problem else 200)
 
 
@@ -48,6 +51,16 @@ def _after_change(visit: Visit, work: "Future[Checked]") -> Answer:
     except ApplianceError as error:
         return _page(visit, error)
     return Redirect(f"{visit.services.config.base_url}/sign-in", {session.COOKIE: ""})
+
+
+@page("POST", "/account/language", scope=None)
+def choose_language(visit: Visit) -> Answer:
+    """What one's pages are written in, from the next page on; nothing leaves it to the browser."""
+    tag = visit.asked.field("language")
+    if tag and visit.services.languages.get(tag) is None:
+        return _page(visit, ValidationFailed("choose one of the list", pointer="/language"))
+    people.choose_language(visit.scope, visit.person.user_id, tag)
+    return Redirect(HERE)
 
 
 @page("POST", "/account/sessions/end", scope=None)

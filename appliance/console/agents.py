@@ -8,6 +8,7 @@ from appliance.agents.runs import RunRequest
 from appliance.agents.store import FINISHED
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.core.texts import mark
 
 from .executions import BUSY_MS, CALM_MS
 from .people import Names
@@ -15,9 +16,9 @@ from .routing import Answer, Page, Redirect, Visit, page
 
 _VERSIONS = 20
 _SAID = {
-    "asked": "Model asked", "answered": "Model answered", "unanswered": "Model did not answer", "called": "Tool called",
-    "dispatched": "Call begun", "returned": "Tool answered", "waiting": "Waits for a person", "resumed": "Person decided",
-    "ended": "Ended",
+    "asked": mark("Model asked"), "answered": mark("Model answered"), "unanswered": mark("Model did not answer"),
+    "called": mark("Tool called"), "dispatched": mark("Call begun"), "returned": mark("Tool answered"),
+    "waiting": mark("Waits for a person"), "resumed": mark("Person decided"), "ended": mark("Ended"),
 }  # fmt: skip
 
 

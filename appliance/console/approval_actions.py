@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.core.logs import redact
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
 from appliance.governance.action_approvals import ActionApprovals
 from appliance.governance.actions import StoredAction, printable
 from appliance.governance.approvals import Approval
@@ -12,7 +14,7 @@ from appliance.governance.approvals import Approval
 from .particulars import Block, describe
 from .routing import Visit
 
-EFFECTS = {"read": "only reads", "idempotent": "writes, and may be repeated", "write": "writes"}
+EFFECTS = {"read": mark("only reads"), "idempotent": mark("writes, and may be repeated"), "write": mark("writes")}
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,9 @@ def show_action(visit: Visit, approval: Approval) -> ShownAction | None:
     stored = ActionApprovals(visit.services.sealer).read_action(visit.scope, approval.id)
     action, text = stored.action, redact(stored.canonical.text)
     told = [
-        ("Tool", action.tool if not action.integration else ""), ("Integration", action.integration),
-        ("Operation", action.operation), ("Effect", EFFECTS.get(action.effect, action.effect)), ("Connector", action.connector),
-        ("Leads to", action.host), ("Credentials", action.credential),
+        (_("Tool"), action.tool if not action.integration else ""), (_("Integration"), action.integration),
+        (_("Operation"), action.operation), (_("Effect"), _(EFFECTS.get(action.effect, action.effect))),
+        (_("Connector"), action.connector), (_("Leads to"), action.host), (_("Credentials"), action.credential),
     ]  # fmt: skip
     pairs = [(name, printable(redact(value))) for name, value in told if value]
     return ShownAction(stored, pairs, describe(_visible(dict(action.input))), printable(text), text != stored.canonical.text)

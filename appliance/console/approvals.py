@@ -6,6 +6,8 @@ from typing import Any, cast
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark, mark_error
 from appliance.governance import approvals, batches
 from appliance.governance.approvals import Approval, ApprovalFilter, Decision, Verdict
 from appliance.governance.batches import Outcome
@@ -17,8 +19,9 @@ from .forms import InputForm, read_form
 from .particulars import describe
 from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page
+from .showing import state_name
 
-TABS = (("pending", "Waiting"), ("all", "All"))
+TABS = (("pending", mark("Waiting")), ("all", mark("All")))
 # The form speaks of the answer as a member of this name, because findings of the domain point to `/answer…`.
 MEMBER = "answer"
 
@@ -103,7 +106,7 @@ def is_mine(visit: Visit, approval: Approval) -> bool:
 def _refusal(visit: Visit, approval: Approval) -> str | None:
     """Why this visitor may not decide; None when they may."""
     if any(vote.login == visit.person.login for vote in approval.votes):
-        return "you have decided already; others have not"
+        return mark_error("you have decided already; others have not")
     try:
         approvals.check_decider(visit.scope, visit.person, approval)
     except PolicyDenied as error:
@@ -127,7 +130,7 @@ def _approval_page(visit: Visit, approval: Approval, form: InputForm | None, pro
         "row": approval, "asked_for": approval.request, "form": form, "problem": problem, "refusal": refusal,
         "is_open": is_open, "is_late": late, "is_own": own, "names": Names(visit),
         "process_name": _process_name(visit, approval.origin.process_id) if approval.origin.process_id else "",
-        "action": show_action(visit, approval), "about": approval.about, "asker": _ASKERS[_asker(approval)],
+        "action": show_action(visit, approval), "about": approval.about, "asker": _(_ASKERS[_asker(approval)]),
         "details": describe(approval.request.details) if approval.request.details is not None else None,
         "answer": describe(approval.answer), "who": [_who(name) for name in approval.request.approvers],
         "comment": visit.asked.field("comment"), "chosen": visit.asked.field("choice"),
@@ -135,7 +138,7 @@ def _approval_page(visit: Visit, approval: Approval, form: InputForm | None, pro
     return Page("approval.html", values, problem.status if problem else 200)
 
 
-_ASKERS = {"execution": "An execution", "run": "A run of an agent", "caller": "Somebody"}
+_ASKERS = {"execution": mark("An execution"), "run": mark("A run of an agent"), "caller": mark("Somebody")}
 
 
 def _asker(approval: Approval) -> str:
@@ -143,8 +146,10 @@ def _asker(approval: Approval) -> str:
 
 
 def _who(name: str) -> str:
-    kind, _, value = name.partition(":")
-    return value if kind == "user" else "an owner" if value == "owner" else f"a member who is {value} or more"
+    kind, _colon, value = name.partition(":")
+    if kind == "user":
+        return value
+    return _("an owner") if value == "owner" else _("a member who is %(role)s or more", role=state_name(value))
 
 
 def answer_form(approval: Approval) -> InputForm | None:
@@ -153,7 +158,7 @@ def answer_form(approval: Approval) -> InputForm | None:
     if approval.request.kind != "input" or schema is None:
         return None
     is_yes_or_no = schema.get("type") == "boolean"
-    member = {**schema, "title": schema.get("title") or "Your answer"}
+    member = {**schema, "title": schema.get("title") or _("Your answer")}
     # A box that nobody ticked would be a no that nobody gave: a yes or no of its own is chosen, not ticked.
     form = InputForm({"properties": {MEMBER: member}, "required": [] if is_yes_or_no else [MEMBER]})
     answer = form.root.children[0]

@@ -5,17 +5,19 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 from urllib.parse import parse_qs
 
 from quart import Response, request
 
-from appliance.core import clock, logs
+from appliance.core import clock, logs, texts
 from appliance.core.config import Config
 from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, PayloadTooLarge, PolicyDenied, http_status
+from appliance.core.texts import mark, mark_error
 from appliance.solutions.services import Services
+from appliance.tenants.people import SignedIn
 
 from . import csrf, session
 from .rendering import Renderer
@@ -43,16 +45,16 @@ MAX_FIELDS = 5000
 HEARTBEAT_SECONDS = 15.0
 LOOK_SECONDS = 0.5
 LASTING = "private, max-age=86400, immutable"
-INTERNAL = "something went wrong in the appliance; tell its operator the request id, the log has the rest"
-FOREIGN = "this form was sent from another site or by a program; open the page here and send it again"
-NO_PAGE = "there is no such page here; the menu shows what there is"
+INTERNAL = mark_error("something went wrong in the appliance; tell its operator the request id, the log has the rest")
+FOREIGN = mark_error("this form was sent from another site or by a program; open the page here and send it again")
+NO_PAGE = mark_error("there is no such page here; the menu shows what there is")
 TITLES = {
-    401: "Signed out",
-    403: "Not allowed",
-    404: "Not found",
-    405: "Not found",
-    409: "Not possible now",
-    500: "Something went wrong",
+    401: mark("Signed out"),
+    403: mark("Not allowed"),
+    404: mark("Not found"),
+    405: mark("Not found"),
+    409: mark("Not possible now"),
+    500: mark("Something went wrong"),
 }
 
 
@@ -80,10 +82,10 @@ class Edge:
         return response
 
     async def _serve(self, work: "Work") -> Response:
-        asked = _asked(request.method)
+        asked = self._asked(request.method)
         try:
             if asked.method == "POST":
-                asked = _asked("POST", await _read_own_form(self._services.config.limits.json_body_kb))
+                asked = self._asked("POST", await _read_own_form(self._services.config.limits.json_body_kb))
         except ApplianceError as error:
             return self._send(_problem_page(error), asked, None)
         loop = asyncio.get_running_loop()
@@ -95,6 +97,15 @@ class Edge:
                 waited.exception()  # looked at here, so that nobody warns of it; `finish` meets it again
             result = await loop.run_in_executor(self._services.threads, partial(self._logged, result.finish, asked))
         return result
+
+    def _asked(self, method: str, form: Form | None = None) -> Asked:
+        front = cast(Mapping[str, Any], request.scope)
+        language = self._services.languages.choose("", request.headers.get("Accept-Language", ""))
+        return Asked(
+            "GET" if method == "HEAD" else method, request.path, request.query_string.decode("latin1"),
+            {name: request.args[name] for name in request.args}, form or {}, dict(request.cookies), request.host, request.scheme,
+            front["gos.host"].tenant, front["gos.request_id"], request.headers.get("Last-Event-ID", ""), language,
+        )  # fmt: skip
 
     # -- in a thread
 
@@ -113,9 +124,9 @@ class Edge:
         route = routes.get(asked.method)
         if route is None:
             return self._send(_problem_page(MethodNotAllowed(NO_PAGE)), asked, None)
-        return self._perform(
-            lambda: route.handler(Arrival(self._services, asked, session.find_person(self._services, asked))), asked, None
-        )
+        person = session.find_person(self._services, asked)
+        asked = self._as_read_by(asked, person)
+        return self._perform(lambda: route.handler(Arrival(self._services, asked, person)), asked, None)
 
     def _on_tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str], asked: Asked) -> "Response | _Pending":
         if asked.tenant is None:
@@ -125,18 +136,25 @@ class Edge:
             return self._perform(lambda: route.handler(Arrival(self._services, asked, None)), asked, None)
         person = session.find_person(self._services, asked)
         if person is None or person.scope is None:
-            signed_out = Page("problem.html", {"title": TITLES[401], "message": "sign in again to go on"}, 401)
+            signed_out = Page("problem.html", {"title": TITLES[401], "message": mark_error("sign in again to go on")}, 401)
             return self._send(signed_out if asked.is_fragment else session.ask_base(self._services, asked), asked, None)
+        asked = self._as_read_by(asked, person)
         visit = Visit(self._services, asked, person, person.scope)
         if route is None:
             return self._send(_problem_page(NotFound(NO_PAGE)), asked, visit)
         return self._perform(lambda: _run(route, visit, path_args), asked, visit)
 
+    def _as_read_by(self, asked: Asked, person: SignedIn | None) -> Asked:
+        """In the language that the person has chosen, if they have."""
+        own = self._services.languages.get(person.language) if person is not None and person.language else None
+        return asked if own is None else replace(asked, language=own)
+
     def _perform(self, work: Callable[[], Answer], asked: Asked, visit: Visit | None) -> "Response | _Pending":
         try:
-            answer = work()
+            with texts.speaking(asked.language):
+                answer = work()
             if isinstance(answer, Later):
-                return _Pending(answer.work, lambda asked: self._perform(answer.then, asked, visit))
+                return _Pending(answer.work, lambda _: self._perform(answer.then, asked, visit))
             return self._send(answer, asked, visit)
         except ApplianceError as error:
             return self._send(_problem_page(error), asked, visit)
@@ -177,7 +195,8 @@ class Edge:
         if isinstance(answer, Picture):
             return Response(answer.content, 200, content_type=answer.media)
         shown = cast(Page, answer)
-        html = self._renderer.render(shown, asked, visit)
+        with texts.speaking(asked.language):
+            html = self._renderer.render(shown, asked, visit)
         return Response(html, shown.status, content_type="text/html; charset=utf-8")
 
     async def _pieces(self, source: Iterator[bytes]) -> AsyncIterator[bytes]:
@@ -203,10 +222,11 @@ class Edge:
         person = session.find_person(self._services, asked)
         if person is None or person.scope is None or not set(visit.scope.scopes) <= set(person.scope.scopes):
             return None
-        return [
-            f"id: {number}\ndata: {json.dumps(self._renderer.render(Page(stream.template, values), asked, visit))}\n\n".encode()
-            for number, values in stream.look()
-        ]
+        with texts.speaking(asked.language):
+            return [
+                f"id: {number}\ndata: {json.dumps(self._renderer.render(Page(stream.template, values), asked, visit))}\n\n".encode()
+                for number, values in stream.look()
+            ]
 
 
 @dataclass(frozen=True)
@@ -229,16 +249,7 @@ def _run(route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer
 
 def _problem_page(error: ApplianceError) -> Page:
     status = http_status(error)
-    return Page("problem.html", {"title": TITLES.get(status, "Not possible"), "message": error.message}, status)
-
-
-def _asked(method: str, form: Form | None = None) -> Asked:
-    front = cast(Mapping[str, Any], request.scope)
-    return Asked(
-        "GET" if method == "HEAD" else method, request.path, request.query_string.decode("latin1"),
-        {name: request.args[name] for name in request.args}, form or {}, dict(request.cookies), request.host, request.scheme,
-        front["gos.host"].tenant, front["gos.request_id"], request.headers.get("Last-Event-ID", ""),
-    )  # fmt: skip
+    return Page("problem.html", {"title": TITLES.get(status, mark("Not possible")), "message": error.message}, status)
 
 
 async def _read_own_form(json_body_kb: int) -> Form:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.core.errors import Detail
+from appliance.core.texts import gettext as _
+from appliance.core.texts import tell
 
 from .routing import Form
 
@@ -71,8 +73,8 @@ class InputForm:
     def __init__(self, schema: Any, whole: bool = False) -> None:
         self.schema: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {}
         self.whole = whole or not _has_fields(self.schema)
-        text = Field("", "Input", "json", True, schema=self.schema)
-        self.root = text if self.whole else _field("", "Input", self.schema, True, 0)
+        text = Field("", _("Input"), "json", True, schema=self.schema)
+        self.root = text if self.whole else _field("", _("Input"), self.schema, True, 0)
         self.problems: list[Detail] = []
         self.general: list[Detail] = []
 
@@ -109,7 +111,7 @@ class InputForm:
                 continue
             owner = max(owners, key=lambda found: len(found.pointer))
             inner = detail.pointer.removeprefix(owner.pointer)
-            text = f"{inner}: {detail.message}" if inner else detail.message
+            text = f"{inner}: {tell(detail.message)}" if inner else tell(detail.message)
             owner.error = f"{owner.error} {text}".strip()
 
 
@@ -177,7 +179,7 @@ def _plain_field(found: Field, kind: str, name: str) -> None:
     schema = found.schema
     found.kind = _KINDS[kind]
     if kind == "boolean" and not found.required and "default" not in schema:
-        found.kind, found.options = "select", [("true", "yes"), ("false", "no")]
+        found.kind, found.options = "select", [("true", _("yes")), ("false", _("no"))]
     if kind == "string" and found.is_secret:
         found.kind = "secret_text" if _is_key_text(found.schema, name) else "password"
     elif kind == "string":
@@ -290,7 +292,7 @@ def _parse(target: Field, text: str) -> Any:
     """The value of a field's text; ValueError says what is wrong with it."""
     if target.kind == "integer":
         if not _INTEGER.fullmatch(text.strip()):
-            raise ValueError("This must be a whole number")
+            raise ValueError(_("This must be a whole number"))
         return int(text)
     if target.kind == "number":
         return _number(text.strip())
@@ -334,9 +336,9 @@ def _number(text: str) -> int | float:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError("This must be a number, with a point before its decimals") from None
+        raise ValueError(_("This must be a number, with a point before its decimals")) from None
     if value != value or value in (float("inf"), float("-inf")):
-        raise ValueError("This must be a finite number")
+        raise ValueError(_("This must be a finite number"))
     return value
 
 
@@ -344,10 +346,11 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise ValueError(f"This is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+        where = {"line": error.lineno, "column": error.colno}
+        raise ValueError(_("This is not JSON: %(fault)s at line %(line)s, column %(column)s", fault=error.msg, **where)) from None
     except RecursionError:
-        raise ValueError("This JSON is nested too deep") from None
+        raise ValueError(_("This JSON is nested too deep")) from None
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+    raise ValueError(_("%(name)s is not JSON", name=name))

@@ -78,8 +78,9 @@ def _meant(visit: Visit) -> tuple[Kind, str]:
         raise ValidationFailed("choose what is meant", pointer="/kind")
     visit.scope.require(switches.SCOPE_OF[given])
     if (given == "tenant") != (not name):
-        told = "leave the name empty: all of this tenant is meant" if name else "name what is meant"
-        raise ValidationFailed(told, pointer="/name")
+        if name:
+            raise ValidationFailed("leave the name empty: all of this tenant is meant", pointer="/name")
+        raise ValidationFailed("name what is meant", pointer="/name")
     if len(name) > LONGEST_NAME:
         raise ValidationFailed(f"a name has at most {LONGEST_NAME} characters", pointer="/name")
     return given, name or switches.WHOLE_TENANT

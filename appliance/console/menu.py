@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from appliance.core.texts import mark
+
 
 @dataclass(frozen=True)
 class Section:
@@ -25,34 +27,34 @@ class Group:
 
 MENU = (
     Group("", (
-        Section("", "Home", None, "home", "h"),
+        Section("", mark("Home"), None, "home", "h"),
     )),
-    Group("Operate", (
-        Section("executions", "Executions", "processflow.read", "execution", "e"),
-        Section("approvals", "Approvals", "approvals.read", "approval", "a"),
-        Section("monitor", "Monitor", "logs.read", "chart", "m"),
-        Section("failures", "Failures", "logs.read", "failure", "f"),
-        Section("logs", "Logs", "logs.read", "log", "l"),
-        Section("alerts", "Alerts", "logs.read", "bell", "n"),
+    Group(mark("Operate"), (
+        Section("executions", mark("Executions"), "processflow.read", "execution", "e"),
+        Section("approvals", mark("Approvals"), "approvals.read", "approval", "a"),
+        Section("monitor", mark("Monitor"), "logs.read", "chart", "m"),
+        Section("failures", mark("Failures"), "logs.read", "failure", "f"),
+        Section("logs", mark("Logs"), "logs.read", "log", "l"),
+        Section("alerts", mark("Alerts"), "logs.read", "bell", "n"),
     )),
-    Group("Build", (
-        Section("processes", "Processes", "processflow.read", "process", "p"),
-        Section("datapool", "DataPool", "entities.read", "collection", "d"),
-        Section("integrations", "Integrations", "integrations.read", "integration", "i"),
-        Section("documents", "Documents", "documents.read", "document", "o"),
-        Section("webapps", "WebApps", "webapps.read", "webapp", "w"),
-        Section("agents", "Agents", "agents.read", "agent", "t"),
-        Section("skills", "Skills", "skills.read", "skill", "s"),
+    Group(mark("Build"), (
+        Section("processes", mark("Processes"), "processflow.read", "process", "p"),
+        Section("datapool", mark("DataPool"), "entities.read", "collection", "d"),
+        Section("integrations", mark("Integrations"), "integrations.read", "integration", "i"),
+        Section("documents", mark("Documents"), "documents.read", "document", "o"),
+        Section("webapps", mark("WebApps"), "webapps.read", "webapp", "w"),
+        Section("agents", mark("Agents"), "agents.read", "agent", "t"),
+        Section("skills", mark("Skills"), "skills.read", "skill", "s"),
     )),
-    Group("Govern", (
-        Section("policies", "Policies", "policies.read", "policy", "c"),
-        Section("kill-switches", "Kill switches", "integrations.read", "switch", "x"),
-        Section("audit", "Audit", "logs.read", "audit", "y"),
+    Group(mark("Govern"), (
+        Section("policies", mark("Policies"), "policies.read", "policy", "c"),
+        Section("kill-switches", mark("Kill switches"), "integrations.read", "switch", "x"),
+        Section("audit", mark("Audit"), "logs.read", "audit", "y"),
     )),
-    Group("Settings", (
-        Section("people", "People", "keys.read", "people", "u"),
-        Section("keys", "API keys", "keys.read", "key", "k"),
-        Section("about", "About", None, "about", "b"),
+    Group(mark("Settings"), (
+        Section("people", mark("People"), "keys.read", "people", "u"),
+        Section("keys", mark("API keys"), "keys.read", "key", "k"),
+        Section("about", mark("About"), None, "about", "b"),
     )),
 )  # fmt: skip
 

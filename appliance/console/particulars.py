@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from appliance.core.texts import gettext as _
+
 MOST_COLUMNS = 8
 MOST_NESTED = 3
 
@@ -62,5 +64,5 @@ def _plain(value: Any) -> str:
     if value is None:
         return "\N{EN DASH}"
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return _("yes") if value else _("no")
     return value if isinstance(value, str) else json.dumps(value)

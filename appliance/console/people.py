@@ -1,6 +1,7 @@
 """Names of actors: who started, made or changed something, as people know them."""
 
 from appliance.core.errors import NotFound
+from appliance.core.texts import gettext as _
 from appliance.tenants import keys, people
 
 from .routing import Visit
@@ -11,7 +12,7 @@ class Names:
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
-        self._known: dict[str, str] = {f"user:{visit.person.user_id}": visit.person.login, "system": "the appliance"}
+        self._known: dict[str, str] = {f"user:{visit.person.user_id}": visit.person.login, "system": _("the appliance")}
         self._members_read = False
 
     def of(self, actor: str) -> str:
@@ -28,10 +29,10 @@ class Names:
             self._known |= {f"user:{m.user_id}": m.login for m in people.list_members(self._visit.scope)}
 
     def _look_up(self, actor: str) -> str:
-        kind, _, name = actor.partition(":")
+        kind, _colon, name = actor.partition(":")
         if kind == "key":
             try:
-                return f"API key {keys.get_key(self._visit.scope, name).name}"
+                return _("API key %(name)s", name=keys.get_key(self._visit.scope, name).name)
             except NotFound:
-                return "a deleted API key"
-        return {"user": "a former member", "execution": "an execution", "run": "an agent's run"}.get(kind, actor)
+                return _("a deleted API key")
+        return {"user": _("a former member"), "execution": _("an execution"), "run": _("an agent's run")}.get(kind, actor)

@@ -1,5 +1,6 @@
 """The page that explains what policies would decide of an action, without doing anything."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -7,6 +8,8 @@ from appliance.connectors.contract import Effect
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.json_text import load_json
 from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
 from appliance.governance.policies.compiled import Compiled
 from appliance.governance.policies.decision import Decision, Facts, ToolAction
 from appliance.governance.policies.evaluation import decide
@@ -20,12 +23,16 @@ from .rule_sentences import tell_obligations
 
 INTEGRATIONS = "execute_tenant_integration"
 _KINDS: dict[Kind, str] = {
-    "user": "a person", "agent": "an agent", "key": "an API key", "execution": "an execution", "system": "the appliance",
+    "user": mark("a person"), "agent": mark("an agent"), "key": mark("an API key"), "execution": mark("an execution"),
+    "system": mark("the appliance"),
 }  # fmt: skip
 _ROADS: dict[Via, str] = {
-    "rest": "the API", "console": "the console", "mcp": "MCP", "process": "a process", "agent": "an agent's run",
+    "rest": mark("the API"), "console": mark("the console"), "mcp": "MCP", "process": mark("a process"),
+    "agent": mark("an agent's run"),
 }  # fmt: skip
-_EFFECTS: dict[Effect, str] = {"read": "only reads", "idempotent": "writes, and may be repeated", "write": "writes"}
+_EFFECTS: dict[Effect, str] = {
+    "read": mark("only reads"), "idempotent": mark("writes, and may be repeated"), "write": mark("writes"),
+}  # fmt: skip
 _TEXTS = ("who", "skills", "tool", "integration", "operation", "host", "policy")
 
 
@@ -61,12 +68,17 @@ def _decider(visit: Visit, told: Explained | None = None, problem: ApplianceErro
     if asked.method == "GET":
         form["policy"] = asked.args.get("policy", "")
     stored = visit.services.policies.list_policies(visit.scope, PageRequest(MAX_LIMIT)).items
-    drafts = [(each.name, f"and the draft of {each.name}") for each in stored]
+    drafts = [(each.name, _("and the draft of %(name)s", name=each.name)) for each in stored]
     values = {
-        "form": form, "kinds": _KINDS, "roads": _ROADS, "effects": _EFFECTS, "drafts": drafts, "told": told, "problem": problem,
+        "form": form, "kinds": _told(_KINDS), "roads": _told(_ROADS), "effects": _told(_EFFECTS),
+        "drafts": drafts, "told": told, "problem": problem,
         "default_tool": INTEGRATIONS,
     }  # fmt: skip
     return Page("policy_decide.html", values, problem.status if problem else 200)
+
+
+def _told(words: Mapping[Any, str]) -> dict[str, str]:
+    return {name: _(text) for name, text in words.items()}
 
 
 def _policies(visit: Visit) -> Compiled:

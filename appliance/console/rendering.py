@@ -1,11 +1,13 @@
 """Templates: one environment, what every page may use, and the frame around it."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 
+from appliance.core import texts
 from appliance.core.config import Config
 from appliance.governance import approvals
 from appliance.tenants import people
@@ -29,8 +31,9 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters.update(showing.FILTERS)
-        self._environment.globals["asset"] = self._asset
+        texts.teach(self._environment)
+        self._environment.filters.update({name: _when_rendered(shown) for name, shown in showing.FILTERS.items()})
+        self._environment.globals |= {"asset": self._asset, "phrases": showing.phrases}
 
     def _asset(self, name: str) -> str:
         """Address of a static file; it changes with the content, so that browsers may keep it."""
@@ -60,3 +63,13 @@ class Renderer:
             "tenants": [(row, role, f"{self._config.tenant_url(row.id)}/console/") for row, role in mine],
             "tenant_name": next((row.name for row, _ in mine if row.id == visit.scope.tenant_id), visit.scope.tenant_id),
         }
+
+
+def _when_rendered(shown: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter whose answer depends on the language: asked for the context, Jinja does not work it out when it compiles."""
+
+    @pass_context
+    def show(_: Any, *args: Any, **named: Any) -> Any:
+        return shown(*args, **named)
+
+    return show

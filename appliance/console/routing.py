@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
+from appliance.core.texts import ENGLISH, Language
 from appliance.solutions.services import Services
 from appliance.tenants.people import SignedIn
 
@@ -100,6 +101,7 @@ class Asked:
     tenant: str | None
     request_id: str
     last_event_id: str = ""
+    language: Language = ENGLISH
 
     @property
     def is_fragment(self) -> bool:

@@ -5,17 +5,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from appliance.core.texts import decimal, mark, ngettext
+from appliance.core.texts import gettext as _
 from appliance.governance.policies.decision import Decision
 
 from .showing import duration
 
-_KINDS = {"user": "people", "key": "API keys", "execution": "executions", "agent": "agents", "system": "the appliance itself"}
-_VIA = {"rest": "the API", "console": "the console", "process": "a process", "agent": "an agent", "mcp": "MCP"}
-_EFFECTS = {"read": "reads", "write": "writes"}
+_KINDS = {
+    "user": mark("people"), "key": mark("API keys"), "execution": mark("executions"), "agent": mark("agents"),
+    "system": mark("the appliance itself"),
+}  # fmt: skip
+_VIA = {
+    "rest": mark("the API"), "console": mark("the console"), "process": mark("a process"), "agent": mark("an agent"), "mcp": "MCP",
+}  # fmt: skip
+_EFFECTS = {"read": mark("reads"), "write": mark("writes")}
 _COMPARED = {
-    "_eq": "is", "_neq": "is not", "_lt": "is below", "_lte": "is at most", "_gt": "is above", "_gte": "is at least",
-    "_in": "is one of", "_nin": "is none of", "_contains": "contains", "_icontains": "contains, in whatever case,",
-    "_starts_with": "begins with", "_between": "is between",
+    "_eq": mark("%(place)s is %(value)s"), "_neq": mark("%(place)s is not %(value)s"), "_lt": mark("%(place)s is below %(value)s"),
+    "_lte": mark("%(place)s is at most %(value)s"), "_gt": mark("%(place)s is above %(value)s"),
+    "_gte": mark("%(place)s is at least %(value)s"), "_in": mark("%(place)s is one of %(value)s"),
+    "_nin": mark("%(place)s is none of %(value)s"), "_contains": mark("%(place)s contains %(value)s"),
+    "_icontains": mark("%(place)s contains, in whatever case, %(value)s"), "_starts_with": mark("%(place)s begins with %(value)s"),
+    "_between": mark("%(place)s is between %(value)s"),
 }  # fmt: skip
 
 
@@ -36,11 +46,11 @@ def tell_rules(document: Mapping[str, Any]) -> list[ToldRule]:
 
 def tell_rule(rule: Mapping[str, Any]) -> ToldRule:
     """One rule."""
-    said = [("Who", _who(rule.get("subject") or {})), ("What", _what(rule))]
+    said = [(mark("Who"), _who(rule.get("subject") or {})), (mark("What"), _what(rule))]
     if rule.get("when") is not None:
-        said.append(("When", _filter(rule["when"])))
+        said.append((mark("When"), _filter(rule["when"])))
     if duties := list(_duties(rule.get("obligations") or {})):
-        said.append(("With", "; ".join(duties)))
+        said.append((mark("With"), "; ".join(duties)))
     return ToldRule(rule["id"], rule["effect"], said, rule["reason"])
 
 
@@ -54,54 +64,57 @@ def tell_obligations(decision: Decision) -> list[str]:
 
 def _either(names: Iterable[str]) -> str:
     every = list(names)
-    return every[0] if len(every) == 1 else f"{', '.join(every[:-1])} or {every[-1]}"
+    return every[0] if len(every) == 1 else _("%(others)s or %(last)s", others=", ".join(every[:-1]), last=every[-1])
 
 
 def _who(subject: Mapping[str, Any]) -> str:
     said = []
     if "kinds" in subject:
-        said.append(_either(_KINDS[kind] for kind in subject["kinds"]))
+        said.append(_either(_(_KINDS[kind]) for kind in subject["kinds"]))
     if "agents" in subject:
-        said.append(f"the agent {_either(subject['agents'])}")
+        said.append(_("the agent %(name)s", name=_either(subject["agents"])))
     if "actors" in subject:
-        said.append(f"the actor {_either(subject['actors'])}")
+        said.append(_("the actor %(name)s", name=_either(subject["actors"])))
     if "via" in subject:
-        said.append(f"by way of {_either(_VIA[via] for via in subject['via'])}")
+        said.append(_("by way of %(road)s", road=_either(_(_VIA[via]) for via in subject["via"])))
     if "skills" in subject:
-        said.append(f"with the skill {_either(subject['skills'])} loaded")
+        said.append(_("with the skill %(name)s loaded", name=_either(subject["skills"])))
     if "tainted" in subject:
-        said.append("after reading content from outside" if subject["tainted"] else "without having read content from outside")
-    return ", ".join(said) or "anybody"
+        told = _("after reading content from outside"), _("without having read content from outside")
+        said.append(told[0] if subject["tainted"] else told[1])
+    return ", ".join(said) or _("anybody")
 
 
 def _what(rule: Mapping[str, Any]) -> str:
     effects = sorted(set(rule.get("effects", _EFFECTS)))
-    said = [_either(_EFFECTS[effect] for effect in effects)] if len(effects) < len(_EFFECTS) else []
-    for member, words in (("operations", "the operation"), ("integrations", "the integration"), ("tools", "the tool")):
-        if member in rule:
-            said.append(f"{words} {_either(rule[member])}")
-    if "hosts" in rule:
-        said.append(f"at the host {_either(rule['hosts'])}")
-    return ", ".join(said) or "anything"
+    said = [_either(_(_EFFECTS[effect]) for effect in effects)] if len(effects) < len(_EFFECTS) else []
+    words = {
+        "operations": mark("the operation %(name)s"), "integrations": mark("the integration %(name)s"),
+        "tools": mark("the tool %(name)s"), "hosts": mark("at the host %(name)s"),
+    }  # fmt: skip
+    said += [_(told, name=_either(rule[member])) for member, told in words.items() if member in rule]
+    return ", ".join(said) or _("anything")
 
 
 def _filter(given: Mapping[str, Any], place: str = "") -> str:
     """All of its comparisons must hold."""
-    return " and ".join(_compared(name, value, place) for name, value in given.items())
+    return _(" and ").join(_compared(name, value, place) for name, value in given.items())
 
 
 def _compared(name: str, value: Any, place: str) -> str:
     if name in ("_and", "_or"):
         parts = [_filter(each, place) for each in value]
-        return parts[0] if len(parts) == 1 else f"({f' {name[1:]} '.join(parts)})"
+        between = _(" and ") if name == "_and" else _(" or ")
+        return parts[0] if len(parts) == 1 else f"({between.join(parts)})"
     if name == "_null":
-        return f"{place} is {'empty' if value else 'not empty'}"
+        return _("%(place)s is empty", place=place) if value else _("%(place)s is not empty", place=place)
     if name in ("_some", "_none"):
-        return f"{'some' if name == '_some' else 'none'} of {place} has ({_filter(value)})"
+        told = mark("some of %(place)s has (%(filter)s)") if name == "_some" else mark("none of %(place)s has (%(filter)s)")
+        return _(told, place=place, filter=_filter(value))
     if name in _COMPARED:
-        return f"{place} {_COMPARED[name]} {_value(value, ' and ' if name == '_between' else ', ')}"
+        return _(_COMPARED[name], place=place, value=_value(value, _(" and ") if name == "_between" else ", "))
     here = f"{place}.{name}" if place else name
-    return _filter(value, here) if isinstance(value, Mapping) else f"{here} is {_value(value)}"
+    return _filter(value, here) if isinstance(value, Mapping) else _(_COMPARED["_eq"], place=here, value=_value(value))
 
 
 def _value(value: Any, between: str = ", ") -> str:
@@ -110,17 +123,19 @@ def _value(value: Any, between: str = ", ") -> str:
 
 def _duties(owed: Mapping[str, Any]) -> Iterable[str]:
     if "approvers" in owed or "needed" in owed:
-        people = _either(owed.get("approvers", ["people who may approve"]))
-        yield f"approval of {owed.get('needed', 1)} of {people}" if owed.get("needed", 1) > 1 else f"approval of {people}"
+        people = _either(owed.get("approvers", [_("people who may approve")]))
+        needed = owed.get("needed", 1)
+        several = _("approval of %(needed)s of %(people)s", needed=needed, people=people)
+        yield several if needed > 1 else _("approval of %(people)s", people=people)
     if "ttl_seconds" in owed:
-        yield f"an answer within {duration(owed['ttl_seconds'] * 1000)}"
+        yield _("an answer within %(time)s", time=duration(owed["ttl_seconds"] * 1000))
     if "redact" in owed:
-        yield f"{', '.join(owed['redact'])} hidden from the result"
+        yield _("%(members)s hidden from the result", members=", ".join(owed["redact"]))
     if "calls_per_hour" in owed:
-        yield f"at most {owed['calls_per_hour']} calls an hour"
+        yield ngettext("at most %(num)s call an hour", "at most %(num)s calls an hour", owed["calls_per_hour"])
     if "calls_per_run" in owed:
-        yield f"at most {owed['calls_per_run']} calls in a run"
+        yield ngettext("at most %(num)s call in a run", "at most %(num)s calls in a run", owed["calls_per_run"])
     if "cost_per_run" in owed:
-        yield f"at most {owed['cost_per_run']:g} US dollars in a run"
+        yield _("at most %(cost)s US dollars in a run", cost=decimal(f"{owed['cost_per_run']:g}"))
     if owed.get("dry_run_first"):
-        yield "a preview of the same action before"
+        yield _("a preview of the same action before")

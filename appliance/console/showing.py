@@ -7,10 +7,18 @@ from typing import Any
 
 from markupsafe import Markup
 
-from appliance.core import clock
+from appliance.core import clock, texts
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark, mark_in, ngettext, pgettext
 
 CUT_BYTES = 16 << 10
-_AGES = ((60_000, 1_000, "s"), (3_600_000, 60_000, "min"), (86_400_000, 3_600_000, "h"), (30 * 86_400_000, 86_400_000, "d"))
+# Below which age, in which unit, and how it is said of what was and of what will be; console.js says the same.
+_AGES = (
+    (60_000, 1_000, mark("%(count)s s ago"), mark("in %(count)s s")),
+    (3_600_000, 60_000, mark("%(count)s min ago"), mark("in %(count)s min")),
+    (86_400_000, 3_600_000, mark("%(count)s h ago"), mark("in %(count)s h")),
+    (30 * 86_400_000, 86_400_000, mark("%(count)s d ago"), mark("in %(count)s d")),
+)
 # What a state looks like: the tone of its badge.
 TONES: Mapping[str, str] = {
     "succeeded": "good", "running": "busy", "cancelling": "busy", "queued": "calm", "scheduled": "calm", "waiting": "wait",
@@ -33,9 +41,15 @@ TONES: Mapping[str, str] = {
 }  # fmt: skip
 
 NAMES = {
-    "pending_dns": "waiting for DNS", "cert_pending": "waiting for certificate", "unchecked": "not looked at",
-    "ok": "as it should be",
+    "pending_dns": mark_in("state", "waiting for DNS"), "cert_pending": mark_in("state", "waiting for certificate"),
+    "unchecked": mark_in("state", "not looked at"), "ok": mark_in("state", "as it should be"),
 }  # fmt: skip
+
+STATE = "state"  # the context of names of states and roles in a catalogue
+# What is shown like a state and has no tone: roles, what is asked of people, what can be switched off.
+MORE_NAMES = (
+    "owner", "builder", "operator", "viewer", "approver", "approval", "input", "choice", "tenant", "agent", "tool", "integration",
+)  # fmt: skip
 
 _OFFICE, _OPEN = "vnd.openxmlformats-officedocument.", "vnd.oasis.opendocument."
 _MARKS = {
@@ -53,14 +67,15 @@ def duration(ms: float | None) -> str:
     if ms is None:
         return "\N{EN DASH}"
     if ms < 1000:
-        return f"{ms:.0f} ms"
+        return _("%(count)s ms", count=f"{ms:.0f}")
     if ms < 60_000:
-        return f"{ms / 1000:.1f} s"
+        return _("%(count)s s", count=texts.decimal(f"{ms / 1000:.1f}"))
     minutes, seconds = divmod(int(ms // 1000), 60)
     if minutes < 60:
-        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
+        both = _("%(minutes)s min %(seconds)s s", minutes=minutes, seconds=seconds)
+        return both if seconds else _("%(count)s min", count=minutes)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return _("%(hours)s h %(minutes)s min", hours=hours, minutes=minutes) if minutes else _("%(count)s h", count=hours)
 
 
 def ago(ms: int) -> str:
@@ -68,11 +83,18 @@ def ago(ms: int) -> str:
     age = clock.now_ms() - ms
     size = abs(age)
     if size < 5_000:
-        return "just now" if age >= 0 else "now"
-    for below, unit, name in _AGES:
+        return _("just now") if age >= 0 else _("now")
+    for below, unit, was, will_be in _AGES:
         if size < below:
-            return f"{size // unit} {name} ago" if age > 0 else f"in {round(size / unit)} {name}"
+            return _(was, count=size // unit) if age > 0 else _(will_be, count=round(size / unit))
     return clock.rfc3339(ms)[:10]
+
+
+def phrases() -> str:
+    """What console.js says by itself, as JSON: the ages of times, and what a button tells when it has copied."""
+    ages = [[_(was, count="#"), _(will_be, count="#")] for _below, _unit, was, will_be in _AGES]
+    said = {"ages": ages, "justNow": _("just now"), "now": _("now"), "copied": _("Copied")}
+    return json.dumps(said, ensure_ascii=False)
 
 
 def moment(ms: int | None) -> Markup:
@@ -110,12 +132,12 @@ def clock_time(ms: int) -> Markup:
 
 def number(value: float) -> str:
     """With thin spaces between thousands."""
-    return f"{value:,}".replace(",", "\u202f")
+    return texts.grouped(value)
 
 
 def count(value: int, word: str, plural: str = "") -> str:
     """`1 step`, `3 steps`."""
-    return f"{number(value)} {word if value == 1 else plural or word + 's'}"
+    return ngettext(f"%(num)s {word}", f"%(num)s {plural or word + 's'}", value)
 
 
 @dataclass(frozen=True)
@@ -140,7 +162,7 @@ def cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return _("yes") if value else _("no")
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 120 else f"{text[:119]}…"
 
@@ -160,12 +182,12 @@ def size(bytes_: int) -> str:
     """`820 B`, `16 KB`, `1.2 MB`."""
     if bytes_ < 1000:
         return f"{bytes_} B"
-    return f"{bytes_ / 1000:.0f} KB" if bytes_ < 1_000_000 else f"{bytes_ / 1_000_000:.1f} MB"
+    return f"{bytes_ / 1000:.0f} KB" if bytes_ < 1_000_000 else f"{texts.decimal(f'{bytes_ / 1_000_000:.1f}')} MB"
 
 
 def file_mark(media_type: str) -> str:
     """`PDF`, `DOCX`, `JSON`; what a content is, in at most four letters."""
-    kind, _, name = media_type.partition("/")
+    kind, _slash, name = media_type.partition("/")
     if name in _MARKS:
         return _MARKS[name]
     return name.upper() if len(name) <= 4 and name.isalnum() else _MARKS_OF_KINDS.get(kind, "FILE")
@@ -173,12 +195,18 @@ def file_mark(media_type: str) -> str:
 
 def state_name(state: str) -> str:
     """`timed_out` as people write it."""
+    return pgettext(STATE, english_name(state).replace("%", "%%"))
+
+
+def english_name(state: str) -> str:
+    """What the catalogues call a state."""
     return NAMES.get(state, state.replace("_", " "))
 
 
 def sentence(text: str) -> str:
-    """With a capital at its beginning and without a full stop at its end: messages are written to stand inside a line."""
-    return f"{text[:1].upper()}{text[1:]}".rstrip(".")
+    """A coded error's message in the reader's language, with a capital and without a full stop: it stands inside a line."""
+    told = texts.tell(text)
+    return f"{told[:1].upper()}{told[1:]}".rstrip(".")
 
 
 def tone(state: str) -> str:

@@ -4,6 +4,7 @@ from concurrent.futures import Future
 from urllib.parse import urlencode, urlsplit
 
 from appliance.core.errors import ApplianceError, NotFound
+from appliance.core.texts import mark
 from appliance.tenants import people
 from appliance.tenants.hosts import split_host
 
@@ -93,7 +94,7 @@ def hand_over(arrival: Arrival) -> Answer:
     try:
         return session.hand_over(arrival.services, arrival.person, arrival.asked)
     except NotFound as error:
-        return Page("base/problem.html", {"person": arrival.person, "title": "No such tenant", "problem": error}, 404)
+        return Page("base/problem.html", {"person": arrival.person, "title": mark("No such tenant"), "problem": error}, 404)
 
 
 @page("GET", "/enter", scope=None, needs_session=False)

@@ -4,6 +4,7 @@ from urllib.parse import urlencode
 
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
+from appliance.core.texts import mark
 from appliance.tenants import people
 from appliance.tenants.hosts import match_host, split_host
 from appliance.webapps.sign_ins import Place, SignIns
@@ -30,7 +31,7 @@ def go_to_webapp(arrival: Arrival) -> Answer:
             raise NotFound("this address leads to no app that you may open; sign in as somebody else")
         code = SignIns(services.sealer).give_member_code(Place(scope, match.app, host), state, arrival.person.user_id)
     except NotFound as error:
-        return Page("base/problem.html", {"person": arrival.person, "title": "No such app", "problem": error}, 404)
+        return Page("base/problem.html", {"person": arrival.person, "title": mark("No such app"), "problem": error}, 404)
     config = services.config
     return Redirect(f"{config.scheme}://{host}{config.port_suffix}/_gos/enter?{urlencode({'code': code})}")
 

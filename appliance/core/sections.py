@@ -207,6 +207,9 @@ class Console:
         "on", "Whether owners of tenants invite people who have no account yet; off: accounts are made by `gos user add` alone."
     )
     session_hours: int = setting(12, "How long a session lasts without use.")
+    language: str = setting(
+        "en", "Of the pages for whoever has chosen none and whose browser asks for none that there is a translation for."
+    )
     administrators: tuple[str, ...] = setting(
         [], "Logins of those who run the appliance: in whatever tenant, they alone see its configuration and its backups."
     )

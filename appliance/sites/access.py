@@ -15,6 +15,7 @@ from appliance.connectors.egress import Egress
 from appliance.core import clock, db
 from appliance.core.errors import ApplianceError, NotFound, RateLimited, SignInRequired
 from appliance.core.scope import TenantScope
+from appliance.core.texts import mark, mark_error
 from appliance.monitor.logs import Line, write_lines
 from appliance.solutions.services import Services
 from appliance.webapps.access import Access
@@ -46,8 +47,8 @@ WHO = "/_gos/visit"
 FOLLOWED = "/_gos/executions/"  # whoever called an open route follows it; a ticket is good for its browser alone
 MOST_FORM = 16 << 10  # bytes
 TOLD = Allowance(20, 600)  # lines of an app about sign-ins that do not work
-NOT_SET_UP = "the sign-in of this app is not set up; tell whoever runs it"
-NOT_DONE = "the sign-in at the provider did not work; begin again, and if it stays so, tell whoever runs this app"
+NOT_SET_UP = mark_error("the sign-in of this app is not set up; tell whoever runs it")
+NOT_DONE = mark_error("the sign-in at the provider did not work; begin again, and if it stays so, tell whoever runs this app")
 
 Submit = Callable[[TenantScope, Callable[[], Page | Redirect]], "Future[Page | Redirect]"]
 
@@ -128,7 +129,7 @@ class AccessGate:
             self._tell_operator(asked, error, scope["gos.request_id"])
             error = _NotSetUp(NOT_SET_UP) if isinstance(error, NotFound) else ProviderFailed(NOT_DONE)
         if wants_page(asked.headers):
-            told = {"title": "Not signed in", "message": error.message}
+            told = {"title": mark("Not signed in"), "message": error.message}
             await self._show(Page("problem.html", told, error.status, headers=error.headers), asked, send)
         else:
             await refuse(send, error, scope["gos.request_id"])
@@ -192,4 +193,5 @@ def make_gate(services: Services, egress: Egress, templates: Path) -> AccessGate
     """The gate of every app of one appliance; providers are asked by the rules of `egress`."""
     provider = ProviderSignIn(OidcClient(egress), services.sealer)
     sign_in = SignIn(services.visits, services.executor, provider, services.config.base_url)
-    return AccessGate(services.visits, sign_in, SignInPages(templates / "sites"), services.threads, services.executor.submit)
+    pages = SignInPages(templates / "sites", services.languages)
+    return AccessGate(services.visits, sign_in, pages, services.threads, services.executor.submit)

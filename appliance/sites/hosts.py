@@ -26,7 +26,7 @@ def make_sites(services: Services, gate: AccessGate, templates: Path) -> dict[st
     sender = Sender(services.blobs, services.threads)
     codes = EmailCodes(services.sealer)
     entrance = ShareGate(services.shares, codes, CodeLetters(codes, services.executor))
-    shares = ShareSite(services.shares, entrance, sender, SharePages(templates))
+    shares = ShareSite(services.shares, entrance, sender, SharePages(templates, services.languages))
     apps = WebAppSites(services.webapps, sender, gate, Routes(services, sender))
     return {
         "webapp": NotedRequests(CodedErrors(DomainRedirects(apps, services.domains.table, services.config)), services.requests),

@@ -5,15 +5,15 @@ from typing import Any
 
 from appliance.connectors.oauth import make_verifier
 from appliance.core.crypto import Sealer
+from appliance.core.texts import mark_error
 from appliance.tenants import service as tenants
 from appliance.webapps.oidc import OidcClient, Returned
 from appliance.webapps.visitors import Visitor
 from appliance.webapps.visits import may_enter
 
-from .visiting import Answer, AskCookie, Asked, Foreign, Page, Redirect, new_state, same
+from .visiting import NOT_HERE, Answer, AskCookie, Asked, Foreign, Page, Redirect, new_state, same
 
 BACK = "/_gos/oidc"
-_NOT_HERE = "this sign-in was begun in another browser, or too long ago; begin again"
 
 
 class ProviderSignIn:
@@ -39,9 +39,9 @@ class ProviderSignIn:
         """Back from the provider: who it is, and whether they may enter."""
         told = self._cookie.read(asked, "oidc") if asked.access.kind == "oidc" else None
         if told is None or not same(told["state"], asked.args.get("state", "")):
-            return Page("problem.html", {"title": "Not signed in", "message": _NOT_HERE}, 400)
+            return Page("problem.html", NOT_HERE, 400)
         if "code" not in asked.args:
-            return Page("refused.html", {"who": "", "why": "The provider did not sign you in."}, 403)
+            return Page("refused.html", {"who": "", "why": mark_error("the provider did not sign you in")}, 403)
         return Foreign(lambda: self._identify(asked, told, enter))
 
     def _identify(self, asked: Asked, told: Any, enter: Callable[[Visitor, str], Redirect]) -> Page | Redirect:
@@ -51,6 +51,8 @@ class ProviderSignIn:
         identity = self._client.identify(asked.access, secret, back)
         who = Visitor("user", identity.subject, identity.email)
         if not may_enter(asked.scope, asked.access, who):
-            why = "This account may not open the app." if who.email else "The provider has no verified e-mail address of yours."
+            why = mark_error("this account may not open the app")
+            if not who.email:
+                why = mark_error("the provider has no verified e-mail address of yours")
             return Page("refused.html", {"who": who.email, "why": why}, 403)
         return enter(who, told["to"])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from appliance.core import clock
 from appliance.core.errors import RateLimited
 from appliance.core.scope import TenantScope
+from appliance.core.texts import mark_error
 from appliance.documents.audiences import Audience
 from appliance.documents.downloads import Origin
 from appliance.documents.shares import VISIT_MS, OpenShare, Shares
@@ -22,8 +23,8 @@ PREFIX = "/s/"
 FREE_TRIES, WAIT_SECONDS, LONGEST_WAIT_SECONDS = 5, 30.0, 900.0
 MOST_WRONG = 200  # passwords a day, for one share from everywhere
 FREE_LETTERS, LETTER_SECONDS, LONGEST_LETTER_SECONDS = 5, 60.0, 1800.0
-NO_EMAIL = "This is no e-mail address; write it like name@example.com."
-OVER = "This code is over: codes last ten minutes and five tries. Ask for a new one."
+NO_EMAIL = mark_error("this is no e-mail address; write it like name@example.com")
+OVER = mark_error("this code is over: codes last ten minutes and five tries; ask for a new one")
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class ShareGate:
         if asked.visit.open:
             return Redirect(asked.page, {_visit_cookie(asked.opened): ""} if "leave" in form and not foreign else {})
         if foreign:
-            return self.turn_away(asked, "This form was sent from another page; fill it in here.")
+            return self.turn_away(asked, mark_error("this form was sent from another page; fill it in here"))
         if not asked.visit.has_password or audience is None:
             return self._check_password(asked, form.get("password", ""))
         if "code" in form:
@@ -136,9 +137,9 @@ class ShareGate:
             self._passwords.begin(asked.key, asked.address)
             self._wrong.begin(asked.key)
         except RateLimited as error:
-            return replace(self.turn_away(asked, _sentence(error.message), 429), headers=error.headers)
+            return replace(self.turn_away(asked, error.message, 429), headers=error.headers)
         if not self._shares.is_password(asked.tenant, asked.opened, given, asked.origin):
-            return self.turn_away(asked, "That is not the password.")
+            return self.turn_away(asked, mark_error("that is not the password"))
         self._passwords.succeed(asked.key, asked.address)
         self._wrong.succeed(asked.key)
         return self._enter(asked, "")
@@ -156,7 +157,7 @@ class ShareGate:
             purpose = Purpose(asked.door, opens, audience.integration)
             code_id = self._post.ask(purpose, email, allowed=audience.allows(email))
         except RateLimited as error:
-            values = {**page.values, "problem": _sentence(error.message)}
+            values = {**page.values, "problem": error.message}
             return Page(page.template, values, error.status, headers=error.headers)
         told = f"ask-{clock.now_ms() + GOOD_MS}-{code_id}-{email}"
         return Redirect(asked.page, {_ask_cookie(asked.opened): self._shares.seal_ticket(asked.opened, told)})
@@ -174,13 +175,13 @@ class ShareGate:
     def _check_code(self, asked: Asked, audience: Audience, given: str) -> Page | Redirect:
         code_id, _ = self._asked_for(asked)
         if not code_id:
-            return self.turn_away(asked, "The code was asked for in another browser, or too long ago.")
+            return self.turn_away(asked, mark_error("the code was asked for in another browser, or too long ago"))
         checked = self._codes.take(asked.door, code_id, given)
         if checked.is_over:
             return self.turn_away(asked, OVER)
         if not checked.email or not audience.allows(checked.email):
             self._shares.note_failure(asked.tenant, asked.opened, "wrong_code", asked.origin)
-            return self.turn_away(asked, "That is not the code; look at the latest message.")
+            return self.turn_away(asked, mark_error("that is not the code; look at the latest message"))
         self._letters.succeed(asked.key, asked.address)
         return self._enter(asked, checked.email)
 
@@ -223,7 +224,3 @@ def _cookies(headers: list[tuple[bytes, bytes]], wanted: str) -> Iterator[str]:
                 key, _, content = part.strip().partition("=")
                 if key == wanted:
                     yield content
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."

@@ -18,7 +18,7 @@ from .forms import read_form
 from .representation import Plan
 from .sending import Sender
 from .share_gate import PREFIX, Asked, ShareGate, headers_of
-from .share_pages import SAFE, SharePages, readable_size
+from .share_pages import SAFE, SharePages
 from .visiting import Page, Redirect
 
 FILE = "file"
@@ -70,7 +70,8 @@ class ShareSite:
 
     async def _show(self, exchange: Exchange, status: int, template: str, more: Headers = (), **values: object) -> None:
         host = f"{exchange.scope['gos.host'].tenant}"
-        body, headers = self._pages.render(template, {"host": host, **values})
+        language = b", ".join(value for name, value in exchange.scope["headers"] if name.lower() == b"accept-language")
+        body, headers = self._pages.render(template, {"host": host, **values}, language.decode("latin1"))
         headers = [*headers, *more]
         if exchange.scope["method"] == "HEAD":
             length = (b"content-length", str(len(body)).encode())
@@ -86,7 +87,7 @@ class ShareSite:
             return
         left = None if share.max_downloads is None else share.max_downloads - share.downloads
         await self._show(
-            asked.exchange, 200, "share.html", name=leaving.name, size=readable_size(leaving.size), left=left,
+            asked.exchange, 200, "share.html", name=leaving.name, size=leaving.size, left=left,
             media_type=leaving.media_type, until=clock.rfc3339(share.expires_at)[:16].replace("T", " ") + " UTC",
             file=f"{asked.page}/{FILE}", sender=asked.tenant.tenant_id, person=asked.visit.person, page=asked.page,
         )  # fmt: skip

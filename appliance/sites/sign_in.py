@@ -4,6 +4,7 @@ from collections.abc import Callable
 from urllib.parse import urlencode
 
 from appliance.core.errors import ApplianceError, PolicyDenied
+from appliance.core.texts import mark, mark_error
 from appliance.governance.executor import GovernedExecutor
 from appliance.tenants import people
 from appliance.tenants import service as tenants
@@ -18,6 +19,7 @@ from .code_letters import CodeLetters, Purpose
 from .provider_sign_in import ProviderSignIn
 from .visiting import (
     ASK_COOKIE,
+    NOT_HERE,
     SIGN_IN,
     VISIT_COOKIE,
     Answer,
@@ -33,8 +35,8 @@ from .visiting import (
 )
 
 CODE, ENTER, OIDC, SIGN_OUT, SIGNED_OUT = "/_gos/code", "/_gos/enter", "/_gos/oidc", "/_gos/sign-out", "/_gos/signed-out"
-FOREIGN = "this form was sent from another site; open the page here and send it again"
-OVER = "this code is over: codes last ten minutes and five tries; ask for a new one"
+FOREIGN = mark_error("this form was sent from another site; open the page here and send it again")
+OVER = mark_error("this code is over: codes last ten minutes and five tries; ask for a new one")
 
 
 class SignIn:
@@ -66,7 +68,8 @@ class SignIn:
         """The page that was asked for; coded errors are for a page too."""
         page = self._pages.get(("GET" if asked.method == "HEAD" else asked.method, asked.path))
         if page is None:
-            return Page("problem.html", {"title": "Not possible", "message": "open this page again from the app"}, 405)
+            told = {"title": mark("Not possible"), "message": mark_error("open this page again from the app")}
+            return Page("problem.html", told, 405)
         if not can_hold_cookies(asked.scheme, asked.host):
             return Page("needs_https.html", {}, 426)
         if asked.method == "POST" and not is_from_here(asked):
@@ -108,7 +111,7 @@ class SignIn:
         given = asked.form.get("password", "")
         # Digests have one length, whatever was given: comparing them says nothing about the password.
         if self._sealer.digest(given.encode("utf-8", "replace")) != self._sealer.digest(password.encode()):
-            return Page("password.html", {"to": asked.target, "problem": "this is not the password; try again"}, 401)
+            return Page("password.html", {"to": asked.target, "problem": mark_error("this is not the password; try again")}, 401)
         self._passwords.succeed(asked.key, asked.address)
         return self._open(asked, Visitor("password"), asked.target)
 
@@ -123,11 +126,12 @@ class SignIn:
         told = self._cookie.read(asked, "member") if asked.access.kind == "members" else None
         user_id = self._members.take_member_code(asked.place, told["state"], asked.args.get("code", "")) if told else None
         if told is None or user_id is None:
-            return _again("this sign-in was begun in another browser, or too long ago")
+            return Page("problem.html", NOT_HERE, 400)
         member = people.find_member(asked.scope, user_id)
         who = Visitor("member", user_id, member.login if member else "")
         if not may_enter(asked.scope, asked.access, who):
-            return Page("refused.html", {"who": who.email, "why": "Your role in this tenant does not open this app."}, 403)
+            why = mark_error("your role in this tenant does not open this app")
+            return Page("refused.html", {"who": who.email, "why": why}, 403)
         return self._open(asked, who, told["to"])
 
     # -- e-mail
@@ -135,7 +139,7 @@ class SignIn:
     def _ask_code(self, asked: Asked) -> Answer:
         email, values = as_email(asked.form.get("email", "")), {"to": asked.target}
         if not email:
-            wrong = "this is no e-mail address; write it like name@example.com"
+            wrong = mark_error("this is no e-mail address; write it like name@example.com")
             return Page("email.html", {**values, "problem": wrong, "email": asked.form.get("email", "")[:254]}, 422)
         try:
             self._letters.begin(asked.key, asked.address)
@@ -157,12 +161,12 @@ class SignIn:
     def _check_code(self, asked: Asked) -> Answer:
         told = self._cookie.read(asked, "email") if asked.access.kind == "email" else None
         if told is None:
-            return _again("this sign-in was begun in another browser, or too long ago")
+            return Page("problem.html", NOT_HERE, 400)
         checked = self._codes.take(asked.door, told["id"], asked.form.get("code", ""))
         if checked.is_over:
             return self._code_page(asked, told["email"], OVER)
         if not checked.email or not asked.access.allows(checked.email):
-            return self._code_page(asked, told["email"], "this is not the code; look at the latest message")
+            return self._code_page(asked, told["email"], mark_error("this is not the code; look at the latest message"))
         self._letters.succeed(asked.key, asked.address)
         return self._open(asked, Visitor("user", checked.email, checked.email), told["to"])
 
@@ -189,7 +193,3 @@ class SignIn:
 
     def _show_signed_out(self, asked: Asked) -> Answer:
         return Page("signed_out.html")
-
-
-def _again(why: str) -> Page:
-    return Page("problem.html", {"title": "Not signed in", "message": f"{why}; begin again"}, 400)

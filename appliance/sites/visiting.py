@@ -13,6 +13,7 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ConfigInvalid
 from appliance.core.scope import TenantScope
+from appliance.core.texts import mark, mark_error
 from appliance.tenants.email_codes import Door
 from appliance.tenants.hosts import split_host
 from appliance.webapps.access import Access
@@ -24,6 +25,10 @@ ASK_COOKIE = "__Host-gos_ask"
 SIGN_IN = "/_gos/sign-in"
 ASK_MS = 600_000
 LONGEST_TARGET = 2000
+NOT_HERE = {
+    "title": mark("Not signed in"),
+    "message": mark_error("this sign-in was begun in another browser, or too long ago; begin again"),
+}
 
 
 @dataclass(frozen=True)

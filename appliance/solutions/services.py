@@ -9,6 +9,7 @@ from appliance.agents.skills.service import Skills
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.backups.schedule import BackupUpkeep
 from appliance.blobs.service import Blobs
+from appliance.core.catalogues import Languages
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.queue import TaskQueue
@@ -79,3 +80,4 @@ class Services:
     replays: TenantThreads
     backups: BackupUpkeep
     agents: AgentRuns
+    languages: Languages

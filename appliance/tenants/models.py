@@ -19,6 +19,7 @@ class Person(PlatformModel):
     created_at = peewee.BigIntegerField()
     failed_count = peewee.IntegerField()
     locked_until = peewee.BigIntegerField()
+    language = peewee.TextField()  # empty: what the browser asks for
 
 
 class Membership(PlatformModel):

@@ -43,7 +43,7 @@ def prepare_user(login: str, password: str) -> Person:
     _check_password(password)
     return Person(
         id=ids.new("usr"), login=login, password_hash=_hasher.hash(password), created_at=clock.now_ms(),
-        failed_count=0, locked_until=0,
+        failed_count=0, locked_until=0, language="",
     )  # fmt: skip
 
 
@@ -100,6 +100,16 @@ def change_password(scope: TenantScope, login: str, old: str, new: str) -> Perso
         return person
 
     return db.write(change)
+
+
+def choose_language(scope: TenantScope, user_id: str, tag: str) -> None:
+    """What a user's pages are written in, in every tenant; empty leaves it to the browser.  Which are known the edge says."""
+
+    def change() -> None:
+        Person.update(language=tag).where(Person.id == user_id).execute()
+        audit.record(scope, "language.change", user_id, {"language": tag})
+
+    db.write(change)
 
 
 _on_password: list[Callable[[str], None]] = []
@@ -288,12 +298,13 @@ def redeem_code(sealer: Sealer, token: str, tenant_id: str) -> str | None:
 
 @dataclass(frozen=True)
 class SignedIn:
-    """A person's session: who, with which role where; `scope` is None on the base host."""
+    """A person's session: who, with which role where; `scope` is None on the base host, `language` empty when none is chosen."""
 
     user_id: str
     login: str
     role: str | None
     scope: TenantScope | None
+    language: str = ""
 
 
 def find_session(sealer: Sealer, token: str, tenant_id: str | None, *, lifetime_ms: int, request_id: str) -> SignedIn | None:
@@ -309,12 +320,12 @@ def find_session(sealer: Sealer, token: str, tenant_id: str | None, *, lifetime_
     if row.expires_at - now < lifetime_ms * 0.9:
         db.submit(lambda: Session.update(expires_at=now + lifetime_ms).where(Session.digest == digest).execute())
     if tenant_id is None:
-        return SignedIn(person.id, person.login, None, None)
+        return SignedIn(person.id, person.login, None, None, person.language)
     role = _role_in(tenant_id, person.id)
     if role is None:
         return None
     scope = TenantScope(tenant_id, f"user:{person.id}", scopes_of_role(role), request_id)
-    return SignedIn(person.id, person.login, role, scope)
+    return SignedIn(person.id, person.login, role, scope, person.language)
 
 
 def _role_in(tenant_id: str, user_id: str) -> str | None:

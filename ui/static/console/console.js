@@ -1,24 +1,27 @@
 // What the pages do beyond HTML: local times, live parts, copying, loading a file into a field. Every page works without it.
 
-const AGES = [[60e3, 1e3, "s"], [3600e3, 60e3, "min"], [86400e3, 3600e3, "h"], [30 * 86400e3, 86400e3, "d"]];
+// The page says its language and brings what is said here in it; dates follow the reader's own variant of that language.
+const LANGUAGE = document.documentElement.lang;
+const LOCALE = navigator.languages.find((each) => each.split("-")[0] === LANGUAGE.split("-")[0]) || LANGUAGE;
+const PHRASES = JSON.parse(document.body.dataset.phrases);
+const AGES = [[60e3, 1e3], [3600e3, 60e3], [86400e3, 3600e3], [30 * 86400e3, 86400e3]];
 
 function ago(ms) {
   const age = Date.now() - ms;
   const size = Math.abs(age);
-  if (size < 5e3) return age >= 0 ? "just now" : "now";
-  const [, unit, name] = AGES.find(([below]) => size < below) || [];
-  if (!unit) return new Date(ms).toLocaleDateString(undefined, { dateStyle: "medium" });
-  const text = `${Math.floor(size / unit)} ${name}`;
-  return age > 0 ? `${text} ago` : `in ${text}`;
+  if (size < 5e3) return age >= 0 ? PHRASES.justNow : PHRASES.now;
+  const index = AGES.findIndex(([below]) => size < below);
+  if (index < 0) return new Date(ms).toLocaleDateString(LOCALE, { dateStyle: "medium" });
+  return PHRASES.ages[index][age > 0 ? 0 : 1].replace("#", Math.floor(size / AGES[index][1]));
 }
 
 function showTimes(root) {
   for (const element of root.querySelectorAll("time[datetime]")) {
     const when = new Date(element.dateTime);
     const utc = `${when.toISOString().slice(0, 19).replace("T", " ")} UTC`;
-    element.title = `${when.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" })}\n${utc}`;
+    element.title = `${when.toLocaleString(LOCALE, { dateStyle: "medium", timeStyle: "long" })}\n${utc}`;
     if ("clock" in element.dataset) {
-      const time = when.toLocaleTimeString(undefined, { hour12: false });
+      const time = when.toLocaleTimeString(LOCALE, { hour12: false });
       element.textContent = `${time}.${String(when.getMilliseconds()).padStart(3, "0")}`;
     } else if ("local" in element.dataset) {
       const local = new Date(when.getTime() - when.getTimezoneOffset() * 60e3);
@@ -87,7 +90,7 @@ function copyText(button) {
   navigator.clipboard.writeText(source.textContent).then(
     () => {
       const label = button.textContent;
-      button.textContent = "Copied";
+      button.textContent = PHRASES.copied;
       setTimeout(() => { button.textContent = label; }, 1500);
     },
     () => window.getSelection().selectAllChildren(source),

@@ -1,0 +1,185 @@
+"""Finds every text that pages show: in the templates, in Python, in the names of states and the sentences of coded errors."""
+
+import ast
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from babel.messages.catalog import Catalog
+from jinja2 import Environment, nodes
+
+from appliance.core import texts
+from appliance.core.errors import ApplianceError, Detail
+from appliance.core.interface import ui_folder
+
+from . import showing
+
+PACKAGE = Path(__file__).parents[1]
+# Whose errors no page shows, or only by way of a domain's own.
+UNSHOWN = ("cli", "testing", "mcp", "hooks", "starter", "core/migrations")
+# Whose errors are for pages; those of the others are for programs first, and may wait for a translation.
+EDGES = ("console",)
+PAGES = ("console/", "sites/", "core/errors.py")
+_FEWEST_LETTERS = 8  # of a pattern's own, or it would take every sentence for its own
+_WORDS = re.compile(r"[^\W\d_]")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text where it was found; `many` for one with a plural, `is_needed` unless English will do for the while."""
+
+    message: str
+    many: str = ""
+    context: str = ""
+    place: str = ""
+    is_needed: bool = True
+
+
+def extract(*, with_domains: bool = True) -> Iterator[Text]:
+    """Every text, as often as it occurs; without the domains only what a translation must have."""
+    yield from _of_templates(ui_folder() / "templates")
+    modules = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+    wanted = [name for name in modules if with_domains or name.startswith(PAGES)]
+    trees = {name: ast.parse(modules[name].read_text("utf8")) for name in wanted if not name.startswith(UNSHOWN)}
+    errors = _errors(trees.values())
+    for name, tree in trees.items():
+        yield from of_python(tree, name, errors)
+    for state in (*showing.TONES, *showing.NAMES, *showing.MORE_NAMES):
+        yield Text(showing.english_name(state), context=showing.STATE, place="console/showing.py")
+
+
+def needed(found: Iterator[Text]) -> Catalog:
+    """A catalogue without translations; a text that may wait has a note that says so."""
+    catalogue = Catalog(fuzzy=False)
+    everything = list(found)
+    must = {(each.message, each.context) for each in everything if each.is_needed}
+    for each in everything:
+        key = (each.message, each.many) if each.many else each.message
+        note = [] if (each.message, each.context) in must else [WAITS]
+        place = each.place.partition(":")[0]
+        catalogue.add(key, context=each.context or None, auto_comments=note, user_comments=[], locations=[(place, 0)])
+    return catalogue
+
+
+WAITS = "An error of the domains: translated or not, as you like."
+
+
+# -- templates
+
+
+def environment() -> Environment:
+    """What reads templates as the pages do, without rendering them."""
+    made = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    texts.teach(made)
+    return made
+
+
+def _of_templates(folder: Path) -> Iterator[Text]:
+    reader = environment()
+    for path in sorted(folder.rglob("*.html")):
+        for found in of_template(reader, path.read_text("utf8")):
+            yield Text(found.message, found.many, found.context, f"{path.relative_to(folder)}{found.place}")
+
+
+def of_template(reader: Environment, source: str) -> Iterator[Text]:
+    """The texts of one template, with the lines as places."""
+    tree = reader.parse(source)
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Name):
+            arguments = [each.value for each in call.args if isinstance(each, nodes.Const) and isinstance(each.value, str)]
+            if found := _read_call(call.node.name, arguments):
+                yield Text(*found, f":{call.lineno}")
+    for counted in tree.find_all(nodes.Filter):
+        words = [each.value for each in counted.args if isinstance(each, nodes.Const)]
+        if counted.name == "count_of" and words:
+            yield Text(*_counted(words), "", f":{counted.lineno}")
+
+
+# How many texts each of the functions for texts is called with.
+FUNCTIONS = {"_": 1, "gettext": 1, "mark": 1, "mark_error": 1, "ngettext": 2, "pgettext": 2, "mark_in": 2, "npgettext": 3}
+
+
+def _counted(words: list[Any]) -> tuple[str, str]:
+    one, many = words[0], words[1] if len(words) > 1 else f"{words[0]}s"
+    return f"%(num)s {one}", f"%(num)s {many}"
+
+
+def _read_call(name: str, texts_given: list[str]) -> tuple[str, str, str] | None:
+    """(message, plural, context) of a call of one of the functions for texts."""
+    wanted = FUNCTIONS.get(name)
+    if wanted is None or len(texts_given) < wanted:
+        return None
+    if name in ("pgettext", "mark_in"):
+        return texts_given[1], "", texts_given[0]
+    if name == "npgettext":
+        return texts_given[1], texts_given[2], texts_given[0]
+    if name == "ngettext":
+        return texts_given[0], texts_given[1], ""
+    return texts_given[0], "", texts.ERROR if name == "mark_error" else ""
+
+
+# -- Python
+
+
+def of_python(tree: ast.Module, name: str, errors: Collection[str]) -> Iterator[Text]:
+    """The texts of one module: `name` is its path in the package, `errors` are the classes of coded errors."""
+    own = name.startswith(EDGES)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
+        place = f"{name}:{node.lineno}"
+        given = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        if found := _read_call(called, given):
+            yield Text(*found, place)
+        elif called in errors or called == Detail.__name__:
+            index = 2 if called == Detail.__name__ else 0
+            sentence = as_pattern(node.args[index]) if len(node.args) > index else None
+            if sentence:
+                yield Text(sentence, "", texts.ERROR, place, own)
+
+
+def _errors(trees: Iterable[ast.Module]) -> set[str]:
+    """The names of the classes of coded errors, without importing what defines them."""
+    classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    found, before = {ApplianceError.__name__}, 0
+    while len(found) > before:
+        before = len(found)
+        found |= {each.name for each in classes if any(isinstance(base, ast.Name) and base.id in found for base in each.bases)}
+    return found
+
+
+def as_pattern(node: ast.expr) -> str | None:
+    """The sentence of an error with its values as `%(name)s`; None for what is no text, or next to none of its own."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) and _WORDS.search(node.value) else None
+    if not isinstance(node, ast.JoinedStr):
+        return None
+    names: dict[str, int] = {}
+    pieces, letters = [], 0
+    for part in node.values:
+        if isinstance(part, ast.FormattedValue):
+            name = _name_of(part.value)
+            names[name] = names.get(name, 0) + 1
+            pieces.append(f"%({name}{names[name] if names[name] > 1 else ''})s")
+        elif isinstance(part, ast.Constant):
+            letters += len(_WORDS.findall(str(part.value)))
+            pieces.append(str(part.value).replace("%", "%%"))
+    return "".join(pieces) if letters >= _FEWEST_LETTERS else None
+
+
+def _name_of(node: ast.expr) -> str:
+    """What a translator sees of a value."""
+    if isinstance(node, ast.Name):
+        return node.id.strip("_") or "value"
+    if isinstance(node, ast.Attribute):
+        return node.attr.strip("_") or "value"
+    if isinstance(node, ast.Subscript):
+        return _name_of(node.value)
+    if isinstance(node, ast.Call):
+        return _name_of(node.args[0]) if node.args else _name_of(node.func)
+    if isinstance(node, ast.BinOp):
+        return _name_of(node.left)
+    return "value"

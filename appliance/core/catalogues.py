@@ -1,0 +1,175 @@
+"""Catalogues of texts: gettext's `.po` files, read and checked when the appliance starts."""
+
+import io
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from gettext import GNUTranslations
+from pathlib import Path
+
+from babel import Locale, UnknownLocaleError
+from babel.messages.catalog import Catalog, Message
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import PoFileError, read_po
+
+from .errors import ConfigInvalid
+from .texts import ENGLISH, ERROR, NAMED, Language
+
+log = logging.getLogger(__name__)
+
+FOLDER = "translations"
+# The reader takes a string that does not end for whatever stands before; a translator should be told.
+_LINE = re.compile(r'\s*(?:#.*|(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s+)?"(?:[^"\\]|\\.)*"\s*)?')
+_TAG = re.compile(r"<(/?[a-zA-Z][^<>]*)>")
+_WISH = re.compile(r"\s*([A-Za-z0-9-]{1,35}|\*)\s*(?:;\s*q\s*=\s*([01](?:\.\d{0,3})?)\s*)?")
+
+
+class CatalogueInvalid(ConfigInvalid):
+    """A file of translations cannot be read; the message names the file, the line and what to do."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A file of translations, with what is wrong with single messages; those are left out."""
+
+    path: Path
+    language: Language
+    catalogue: Catalog
+    problems: tuple[str, ...]
+
+
+def read_catalogue(path: Path) -> Reading:
+    """One file; its name says its language.  CatalogueInvalid when nothing of it can be used."""
+    locale = locale_of(path)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CatalogueInvalid(f"{path} is not in UTF-8 ({_cause(error)}); save it as that") from error
+    for number, line in enumerate(text.splitlines(), 1):
+        if not _LINE.fullmatch(line):
+            fault = f"{line.strip()[:60]!r} is no line of a catalogue; mend the file, or take it away"
+            raise CatalogueInvalid(f"{path}, line {number}: {fault}")
+    try:
+        catalogue = read_po(io.StringIO(text), locale=locale, abort_invalid=True)
+    except PoFileError as error:
+        raise CatalogueInvalid(f"{path}, line {error.lineno}: {_cause(error)}; mend the file, or take it away") from error
+    except (LookupError, ValueError) as error:
+        raise CatalogueInvalid(f"{path} cannot be read as a catalogue ({_cause(error)}); mend the file, or take it away") from error
+    problems = []
+    for message in [each for each in catalogue if each.id and each.string and not each.fuzzy]:
+        if fault := fault_of(message):
+            problems.append(f"{path}, line {message.lineno or 0}: {fault}; the English text is shown until it is mended")
+            catalogue.delete(message.id, message.context)
+    compiled = io.BytesIO()
+    try:
+        write_mo(compiled, catalogue)
+        texts = GNUTranslations(io.BytesIO(compiled.getvalue()))
+    except (ValueError, LookupError, AttributeError) as error:
+        told = f"its header cannot be used ({_cause(error)}); see Content-Type and Plural-Forms in it"
+        raise CatalogueInvalid(f"{path}: {told}") from error
+    return Reading(path, _language(locale, texts, catalogue), catalogue, tuple(problems))
+
+
+def _cause(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def locale_of(path: Path) -> Locale:
+    """The language that the name of a file says; CatalogueInvalid when it says none."""
+    try:
+        return Locale.parse(path.stem.replace("-", "_"))
+    except (UnknownLocaleError, ValueError) as error:
+        raise CatalogueInvalid(f"{path}: {path.stem!r} is no language; name the file like de.po or pt-BR.po") from error
+
+
+def _language(locale: Locale, texts: GNUTranslations, catalogue: Catalog) -> Language:
+    told = (each for each in catalogue if each.context == ERROR and each.string and not each.fuzzy)
+    patterns = tuple(each.id for each in told if isinstance(each.id, str) and NAMED.search(each.id))
+    tag, name = str(locale).replace("_", "-"), locale.get_display_name(locale) or str(locale)
+    decimal = locale.number_symbols["latn"]["decimal"]
+    return Language(tag, name[:1].upper() + name[1:], locale.text_direction, str(decimal), texts, patterns)
+
+
+def fault_of(message: Message) -> str:
+    """What would break a page if this translation were shown; empty when it is sound."""
+    own = message.id if isinstance(message.id, tuple | list) else (message.id,)
+    wanted = {name for text in own for name in NAMED.findall(text)}
+    tags = sorted(_TAG.findall(own[-1]))
+    for text in message.string if isinstance(message.string, tuple | list) else (message.string,):
+        if not text:
+            continue
+        names = set(NAMED.findall(text))
+        if unknown := names - wanted:
+            return f"the translation has %({min(unknown)})s, which the text {own[0][:60]!r} does not have"
+        if missing := wanted - names - {"num"}:
+            return f"the translation lacks %({min(missing)})s of the text {own[0][:60]!r}"
+        if "%" in NAMED.sub("", text).replace("%%", ""):
+            return f"the translation of {own[0][:60]!r} has a single percent sign; write it twice"
+        if sorted(_TAG.findall(text)) != tags or text.count('"') != own[-1].count('"'):
+            return f"the translation of {own[0][:60]!r} has other HTML, or other quotation marks of code, than the text"
+    return ""
+
+
+class Languages:
+    """The languages of this appliance; English is always one of them."""
+
+    def __init__(self, known: Sequence[Language], default: str = ENGLISH.tag) -> None:
+        """`default` for whoever asks for none that is known; ConfigInvalid when it is not known itself."""
+        self._known = {ENGLISH.tag: ENGLISH, **{each.tag: each for each in known}}
+        if (found := self.get(default)) is None:
+            told = f"{default!r} is a language without a catalogue; known are {', '.join(sorted(self._known))}"
+            raise ConfigInvalid(f"console.language: {told}", pointer="/console/language")
+        self.default = found
+        self._negotiate = lru_cache(maxsize=256)(self._best)
+
+    def __iter__(self) -> Iterator[Language]:
+        return iter(sorted(self._known.values(), key=lambda each: each.name))
+
+    def get(self, tag: str) -> Language | None:
+        """The language of a tag, or the one without its region."""
+        wanted = tag.replace("_", "-").lower()
+        by_tag = {each.tag.lower(): each for each in self._known.values()}
+        return by_tag.get(wanted) or by_tag.get(wanted.partition("-")[0])
+
+    def choose(self, own: str, accept: str) -> Language:
+        """What somebody reads: their own choice, else what their browser asks for (`Accept-Language`), else the default."""
+        return (self.get(own) if own else None) or self._negotiate(accept[:200])
+
+    def _best(self, accept: str) -> Language:
+        wishes = [match for part in accept.split(",") if (match := _WISH.fullmatch(part)) and match[2] not in ("0", "0.", "0.0")]
+        for wish in sorted(wishes, key=lambda match: float(match[2] or 1), reverse=True):
+            if (found := self.get(wish[1])) is not None:
+                return found
+        return self.default
+
+
+def survey(folders: Sequence[Path]) -> Iterator[Reading | CatalogueInvalid]:
+    """Every file of translations of these folders, or why it cannot be used."""
+    for folder in folders:
+        for path in sorted(folder.glob("*.po")):
+            try:
+                yield read_catalogue(path)
+            except CatalogueInvalid as error:
+                yield error
+
+
+def load_languages(folders: Sequence[Path], default: str) -> Languages:
+    """The languages of these folders; of two files of one language the later goes first, message by message.
+
+    A file or a message that cannot be used is left out and said in the log: a mistake of a translator stops nobody's work.
+    """
+    known: dict[str, Language] = {}
+    for found in survey(folders):
+        if isinstance(found, CatalogueInvalid):
+            log.error("a translation was left out: %s", found.message)
+            continue
+        for problem in found.problems:
+            log.warning("a message of a translation was left out: %s", problem)
+        language = found.language
+        if (before := known.get(language.tag)) is not None:
+            language.catalogue.add_fallback(before.catalogue)
+            language = replace(language, patterns=tuple(dict.fromkeys((*language.patterns, *before.patterns))))
+        known[language.tag] = language
+    return Languages(list(known.values()), default)

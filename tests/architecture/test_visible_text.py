@@ -1,0 +1,112 @@
+"""Everything that people read stands in a catalogue, and the German one has all of it."""
+
+from pathlib import Path
+
+import pytest
+
+from appliance.cli.translation import missing_of
+from appliance.console.extraction import extract, needed
+from appliance.core.catalogues import read_catalogue
+from tests.architecture.source_tree import ROOT, name_of, project_files
+from tests.architecture.visible_text import in_python, in_template
+
+TEMPLATES = ROOT / "ui" / "templates"
+CONSOLE = ROOT / "appliance" / "console"
+# Pages whose texts are not in the catalogues yet. This list only ever gets shorter.
+NOT_YET = {
+    *(f"ui/templates/{name}.html" for name in (
+        "console/alert", "console/alert_new", "console/alerts", "console/appliance", "console/backups", "console/catalogue",
+        "console/collection", "console/collections", "console/configuration", "console/connect", "console/document",
+        "console/document_downloads", "console/documents", "console/domains", "console/entity", "console/execution",
+        "console/execution_live", "console/executions", "console/executions_live", "console/failures", "console/home",
+        "console/integration", "console/integrations", "console/journal", "console/key_new", "console/key_shown", "console/keys",
+        "console/logs", "console/logs_live", "console/monitor", "console/process", "console/process_edit", "console/process_new",
+        "console/processes", "console/replay", "console/retry_plan", "console/test", "console/webapp", "console/webapp_requests",
+        "console/webapps",
+    )),
+    *(f"appliance/console/{name}.py" for name in (
+        "alerts", "appliance", "documents", "domains", "home", "keys", "outline", "processes", "replay", "sharing", "traffic",
+        "waiting",
+    )),
+}  # fmt: skip
+# Not for readers of the pages: the explorer of the API is English like the API, and the extraction speaks to translators.
+ENGLISH = {"ui/templates/docs/explorer.html", "appliance/console/extraction.py"}
+
+# What stands between the parts of a list.
+BETWEEN = {" and ", " or "}
+
+PAGES = [path for path in project_files() if path.is_relative_to(TEMPLATES) and path.suffix == ".html"]
+MODULES = [path for path in project_files() if path.parent == CONSOLE and path.suffix == ".py"]
+
+
+def found_in(path: Path) -> list[str]:
+    text = path.read_text("utf8")
+    found = in_template(text) if path.suffix == ".html" else in_python(text)
+    return [f"{name_of(path)}:{line}: {what}" for line, what in found]
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES + MODULES if name_of(path) not in NOT_YET | ENGLISH], ids=name_of)
+def test_every_text_is_in_a_catalogue(path: Path) -> None:
+    assert found_in(path) == [], "mark it with _() or {% trans %}: docs/translation.md, “Writing texts”"
+
+
+def test_what_is_done_is_on_the_list_no_more() -> None:
+    known = {name_of(path) for path in PAGES + MODULES}
+    assert known >= NOT_YET | ENGLISH
+    assert [name for name in sorted(NOT_YET) if not found_in(ROOT / name)] == []
+
+
+def test_german_has_every_text_and_each_of_them_is_sound() -> None:
+    """Else: `gos translation update ui/translations/de.po`, and fill in what is empty."""
+    german = read_catalogue(ROOT / "ui" / "translations" / "de.po")
+    assert missing_of(german.catalogue, needed(extract(with_domains=False))) == []
+    assert [str(each.id) for each in german.catalogue if each.fuzzy and each.id] == []
+    assert german.problems == ()
+
+
+def test_no_text_is_put_together_from_parts() -> None:
+    """A text that ends with a space waits for a neighbour whose place another language may not know."""
+    assert [each for each in extract(with_domains=False) if each.message.endswith(" ") and each.message not in BETWEEN] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "<p>Hello</p>",
+        '<input placeholder="Search">',
+        '<a title="{{ name }} is open">{{ name }}</a>',
+        '{{ "Not yet" if late }}',
+        "{% call empty('check', 'Nothing here') %}{% endcall %}",
+        '{% set title = "Draft of " ~ name %}',
+        '{{ _("Members") }} of {{ name }}',
+        "<option>{{ text }} days</option>",
+    ],
+)
+def test_a_text_of_a_page_that_is_not_marked_is_found(source: str) -> None:
+    assert list(in_template(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{# a comment #}<p>{{ name }}</p>",
+        '<p class="quiet {{ "bad" if late }}" data-testid="row">{{ _("Hello") }} · 12</p>',
+        "{% trans name=row.name %}Members of {{ name }}{% endtrans %}",
+        '{% if state == "timed_out" %}<code>gos serve</code>{% endif %}',
+        '{{ count|count_of("rule") }}',
+        '<a href="/console/">openapi.json</a>',
+        '{% macro common(field) %}id="{{ field.name }}" name="{{ field.name }}"{% endmacro %}',
+    ],
+)
+def test_what_is_marked_or_no_text_passes(source: str) -> None:
+    assert list(in_template(source)) == []
+
+
+def test_texts_of_python_are_found_unless_they_are_marked() -> None:
+    unmarked = 'TITLES = {404: "Not found"}\ndef f(n):\n    return f"at most {n} calls"\n'
+    assert [line for line, _ in in_python(unmarked)] == [3, 1]
+    marked = (
+        '"""A docstring of words."""\nTITLES = {404: mark("Not found")}\n'
+        'def f(n):\n    if n: raise NotFound(f"there is no {n}; choose one")\n    return _("at most %(n)s calls", n=n)\n'
+    )
+    assert list(in_python(marked)) == []

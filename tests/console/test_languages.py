@@ -1,0 +1,85 @@
+"""Pages in the reader's language: from the browser's wish, or the account's own choice, to the last word of a page."""
+
+import re
+
+import pytest
+
+from appliance.testing.running import Running
+from tests.console.browser import Browser
+
+TENANT, PASSWORD = "polyglot", "my own long password"
+GERMAN = {"Accept-Language": "de-AT,de;q=0.9,en;q=0.5"}
+
+
+@pytest.fixture(scope="module")
+def reader(running: Running) -> Browser:
+    """A signed-in owner who has chosen no language."""
+    running.user("reader@polyglot.test", PASSWORD, TENANT, "owner")
+    browser = Browser(running)
+    assert "Sign out" in browser.sign_in("reader@polyglot.test", PASSWORD, TENANT).text
+    return browser
+
+
+def words(page: str) -> set[str]:
+    """The texts of a page, as they stand between its tags."""
+    return {text.strip() for text in re.findall(r">([^<]+)<", page) if text.strip()}
+
+
+def test_a_page_is_in_the_language_that_the_browser_asks_for(reader: Browser) -> None:
+    address = reader.at(TENANT, "/console/account")
+    german, english = reader.get(address, **GERMAN).text, reader.get(address, **{"Accept-Language": "fr"}).text
+    assert '<html lang="de" dir="ltr">' in german
+    assert {"Ihr Konto", "Freigaben", "Passwort ändern", "Abmelden", "Eigentümer", "gerade eben"} <= words(german)
+    assert {"Your account", "Approvals", "Change the password", "Sign out", "owner", "just now"} & words(german) == set()
+    assert '<html lang="en" dir="ltr">' in english
+    assert {"Your account", "Approvals", "Change the password", "Sign out", "owner"} <= words(english)
+
+
+def test_what_a_page_says_by_its_script_is_in_that_language_too(reader: Browser) -> None:
+    page = reader.get(reader.at(TENANT, "/console/account"), **GERMAN).text
+    assert "vor # min" in page
+    assert "Kopiert" in page
+
+
+def test_errors_are_in_the_language_of_the_page_and_the_sign_in_is_too(reader: Browser, running: Running) -> None:
+    stranger = Browser(running)
+    page = stranger.post(stranger.at("", "/sign-in"), {"login": "nobody@polyglot.test", "password": "wrong"}, **GERMAN)
+    assert (page.status_code, "Anmeldename oder Passwort ist falsch." in page.text) == (401, True)
+    form = {"old": PASSWORD, "password": "short", "again": "short"}
+    page = reader.post(reader.at(TENANT, "/console/account/password"), form, **GERMAN)
+    assert "Ein Passwort hat 12 bis 1000 Zeichen" in page.text
+    missing = reader.get(reader.at(TENANT, "/console/nowhere"), **GERMAN)
+    assert missing.status_code == 404
+    assert {"Nicht gefunden", "Eine solche Seite gibt es hier nicht; das Menü zeigt, was es gibt."} <= words(missing.text)
+    member = reader.post(reader.at(TENANT, "/console/people"), {"login": "who@polyglot.test", "role": "viewer"}, **GERMAN)
+    assert "&#39;who@polyglot.test&#39; gibt es nicht; ein Konto legt der Betreiber" in member.text
+
+
+def test_what_programs_read_stays_english(running: Running, reader: Browser) -> None:
+    with running.api(TENANT) as api:
+        answer = api.get("/api/v1/processes/nowhere", headers=GERMAN)
+    assert "there is no process" in answer.json()["error"]["message"]
+
+
+def test_ones_own_choice_holds_whatever_the_browser_asks_for(running: Running) -> None:
+    running.user("chooser@polyglot.test", PASSWORD, TENANT, "viewer")
+    browser = Browser(running)
+    browser.sign_in("chooser@polyglot.test", PASSWORD, TENANT)
+    account, choose = browser.at(TENANT, "/console/account"), browser.at(TENANT, "/console/account/language")
+    assert '<option value="de" lang="de">Deutsch</option>' in browser.get(account).text
+    page = browser.post(choose, {"language": "de"}).text
+    assert '<option value="de" lang="de" selected>' in page
+    assert "Ihr Konto" in browser.get(account, **{"Accept-Language": "en"}).text
+    refused = browser.post(choose, {"language": "tlh"})
+    assert (refused.status_code, "Wählen Sie aus der Liste." in refused.text) == (422, True)
+    assert "Your account" in browser.post(choose, {"language": ""}).text
+    with running.api(TENANT) as api:
+        entries = api.get("/api/v1/logs/audit", params={"action": "language.change"}).json()["data"]
+    assert [entry["fields"] for entry in entries] == ['{"language":""}', '{"language":"de"}']
+
+
+def test_a_share_speaks_to_whoever_opens_it(running: Running) -> None:
+    with running.client(f"cdn--{TENANT}.content.localhost", GERMAN) as visitor:
+        page = visitor.get("/s/unknown").text
+    assert '<html lang="de" dir="ltr">' in page
+    assert "Bitten Sie den Absender um einen neuen." in page

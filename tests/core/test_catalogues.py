@@ -1,0 +1,159 @@
+"""Catalogues: which language somebody reads, and what becomes of files that translators got wrong."""
+
+from pathlib import Path
+
+import pytest
+from jinja2 import Environment
+
+from appliance.core import texts
+from appliance.core.catalogues import CatalogueInvalid, Languages, load_languages, read_catalogue, survey
+from appliance.core.errors import ConfigInvalid
+from appliance.core.texts import ENGLISH, Language
+
+HEADER = (
+    'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=utf-8\\n"\n'
+    '"Plural-Forms: nplurals=3; plural=(n==1 ? 0 : n<5 ? 1 : 2);\\n"\n\n'
+)
+
+
+def po(folder: Path, name: str, *messages: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(HEADER + "\n\n".join(messages), "utf8")
+    return path
+
+
+def message(text: str, translation: str, context: str = "") -> str:
+    quoted = [each.replace('"', '\\"') for each in (text, translation)]
+    return (f'msgctxt "{context}"\n' if context else "") + f'msgid "{quoted[0]}"\nmsgstr "{quoted[1]}"'
+
+
+def test_texts_speak_the_language_of_the_block(tmp_path: Path) -> None:
+    czech = read_catalogue(po(tmp_path, "cs.po", message("Members of %(name)s", "Členové %(name)s"))).language
+    assert (czech.tag, czech.name, czech.direction, czech.decimal) == ("cs", "Čeština", "ltr", ",")
+    with texts.speaking(czech):
+        assert texts.gettext("Members of %(name)s", name="acme") == "Členové acme"
+        assert texts.gettext("not translated") == "not translated"
+        assert texts.grouped(1234.5) == "1\u202f234,5"
+    assert texts.gettext("Members of %(name)s", name="acme") == "Members of acme"
+
+
+def test_a_number_takes_the_form_that_the_language_has_for_it(tmp_path: Path) -> None:
+    words = ["pravidlo", "pravidla", "pravidel"]
+    forms = 'msgid "%(num)s rule"\nmsgid_plural "%(num)s rules"' + "".join(
+        f'\nmsgstr[{index}] "%(num)s {word}"' for index, word in enumerate(words)
+    )
+    with texts.speaking(read_catalogue(po(tmp_path, "cs.po", forms)).language):
+        said = [texts.ngettext("%(num)s rule", "%(num)s rules", number) for number in (1, 3, 7, 12_000)]
+    assert said == ["1 pravidlo", "3 pravidla", "7 pravidel", "12\u202f000 pravidel"]
+
+
+def test_templates_escape_values_and_speak_the_language_of_their_rendering(tmp_path: Path) -> None:
+    environment = Environment(autoescape=True)
+    texts.teach(environment)
+    page = environment.from_string("{% trans %}Hello <b>{{ name }}</b>{% endtrans %} {{ _('100%% of %(all)s', all=name) }}")
+    german = read_catalogue(po(tmp_path, "de.po", message("Hello <b>%(name)s</b>", "Hallo <b>%(name)s</b>"))).language
+    with texts.speaking(german):
+        assert page.render(name="<i>") == "Hallo <b>&lt;i&gt;</b> 100% of &lt;i&gt;"
+    assert page.render(name="x").startswith("Hello <b>x</b>")
+
+
+def test_the_sentence_of_an_error_is_found_with_its_values(tmp_path: Path) -> None:
+    german = read_catalogue(
+        po(
+            tmp_path, "de.po",
+            message("there is no user %(login)s", "%(login)s gibt es nicht", "error"),
+            message("there is no %(kind)s", "kein %(kind)s", "error"),
+            message("%(told)s; ask an owner", "%(told)s; fragen Sie einen Eigentümer", "error"),
+        )
+    ).language  # fmt: skip
+    assert german.tell("there is no user 'ada (or so)'") == "'ada (or so)' gibt es nicht"
+    assert german.tell("there is no tenant") == "kein tenant"
+    assert german.tell("there is no user ada; ask an owner") == "ada; ask an owner gibt es nicht"
+    assert german.tell("anything else") == "anything else"
+    assert ENGLISH.tell("there is no user ada") == "there is no user ada"
+
+
+@pytest.mark.parametrize(
+    ("text", "translation", "told"),
+    [
+        ("Members of %(name)s", "Mitglieder von %(nam)s", "%(nam)s"),
+        ("Members of %(name)s", "Mitglieder", "lacks %(name)s"),
+        ("Half", "50 %", "single percent sign"),
+        ("Half", "50 %s", "single percent sign"),
+        ("a <b>bold</b> word", "ein <script>x</script> Wort", "other HTML"),
+        ("plain", "<img src=x onerror=y>", "other HTML"),
+        ("a title", 'ein "Titel"', "quotation marks"),
+    ],
+)
+def test_a_translation_that_would_break_a_page_is_left_out(tmp_path: Path, text: str, translation: str, told: str) -> None:
+    found = read_catalogue(po(tmp_path, "de.po", message(text, translation), message("good", "gut")))
+    (problem,) = found.problems
+    assert told in problem
+    assert "de.po, line " in problem
+    with texts.speaking(found.language):
+        assert texts.gettext("good") == "gut"
+        assert texts.gettext(text, name="acme") == text.replace("%(name)s", "acme")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("de.po", b'msgid "open\nmsgstr ""\n', "line"),
+        ("de.po", HEADER.encode() + b'msgid "a"\nmsgstr "\xff\xfe"\n', "UTF-8"),
+        ("de.po", b'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=klingon\\n"\n\nmsgid "a"\nmsgstr "b"\n', "klingon"),
+        ("de.po", HEADER.replace("n<5", "n.x()").encode() + b'msgid "a"\nmsgstr "b"\n', "Plural-Forms"),
+        ("deutsch.po", HEADER.encode(), "no language"),
+        ("de.po", b"\x00\x01\x02", "line 1"),
+    ],
+    ids=["syntax", "bytes", "charset", "plural", "name", "binary"],
+)
+def test_a_file_that_cannot_be_used_is_named_and_stops_nothing(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    po(tmp_path, "cs.po", message("good", "dobrý"))
+    with pytest.raises(CatalogueInvalid, match=told) as found:
+        read_catalogue(tmp_path / name)
+    assert str(tmp_path / name) in found.value.message
+    assert [type(each).__name__ for each in survey([tmp_path])].count("CatalogueInvalid") == 1
+    assert [each.tag for each in load_languages([tmp_path], "en")] == ["en", "cs"]
+
+
+def test_the_data_folder_goes_first_text_by_text(tmp_path: Path) -> None:
+    po(tmp_path / "ours", "de.po", message("Sign in", "Anmelden"), message("no %(x)s", "kein %(x)s", "error"))
+    po(tmp_path / "theirs", "de.po", message("Sign in", "Einloggen"), message("bad %(y)s", "falsch: %(y)s", "error"))
+    german = load_languages([tmp_path / "ours", tmp_path / "theirs", tmp_path / "none"], "de").default
+    with texts.speaking(german):
+        assert texts.gettext("Sign in") == "Einloggen"
+        assert (texts.tell("no key"), texts.tell("bad key")) == ("kein key", "falsch: key")
+
+
+def test_a_fuzzy_or_empty_translation_is_none(tmp_path: Path) -> None:
+    path = po(tmp_path, "de.po", "#, fuzzy\n" + message("Sign in", "Abmelden"), message("Open", ""))
+    with texts.speaking(read_catalogue(path).language):
+        assert (texts.gettext("Sign in"), texts.gettext("Open"), texts.gettext("")) == ("Sign in", "Open", "")
+
+
+@pytest.mark.parametrize(
+    ("own", "accept", "read"),
+    [
+        ("", "de-AT,de;q=0.9,en;q=0.8", "de"),
+        ("", "fr, de;q=0.5, en;q=0.7", "en"),
+        ("", "pt-br", "pt-BR"),
+        ("", "fr;q=1, *;q=0.1", "de"),
+        ("", "en-GB", "en"),
+        ("", "de;q=0", "de"),
+        ("", "", "de"),
+        ("en", "de", "en"),
+        ("pt-BR", "de", "pt-BR"),
+        ("xx", "en", "en"),
+        ("", ";;q=,,%00", "de"),
+    ],
+)
+def test_one_reads_what_one_has_chosen_or_else_what_the_browser_asks_for(own: str, accept: str, read: str) -> None:
+    languages = Languages([Language("de", "Deutsch"), Language("pt-BR", "Português")], "de")
+    assert languages.choose(own, accept).tag == read
+
+
+def test_a_default_without_a_catalogue_is_refused() -> None:
+    with pytest.raises(ConfigInvalid, match=r"console\.language: 'xx' is a language without a catalogue; known are de, en"):
+        Languages([Language("de", "Deutsch")], "xx")
