@@ -38,7 +38,7 @@ class Language:
             return found
         for reader, pattern in self._readers:
             if match := reader.fullmatch(sentence):
-                values = {name: self.catalogue.pgettext(ERROR, value) if value else "" for name, value in match.groupdict().items()}
+                values = {name: self.tell(value) for name, value in match.groupdict().items()}  # an error may quote another
                 return self.catalogue.pgettext(ERROR, pattern) % values
         return sentence
 

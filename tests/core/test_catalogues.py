@@ -69,7 +69,7 @@ def test_the_sentence_of_an_error_is_found_with_its_values(tmp_path: Path) -> No
     ).language  # fmt: skip
     assert german.tell("there is no user 'ada (or so)'") == "'ada (or so)' gibt es nicht"
     assert german.tell("there is no tenant") == "kein tenant"
-    assert german.tell("there is no user ada; ask an owner") == "ada; ask an owner gibt es nicht"
+    assert german.tell("there is no user ada; ask an owner") == "ada; fragen Sie einen Eigentümer gibt es nicht"
     assert german.tell("anything else") == "anything else"
     assert ENGLISH.tell("there is no user ada") == "there is no user ada"
 
