@@ -91,7 +91,7 @@ def as_file(catalogue: Catalog) -> bytes:
 
 
 def missing_of(catalogue: Catalog, wanted: Catalog) -> list[str]:
-    """The texts that have no translation and should, those of the domains' errors aside."""
+    """The texts that have no translation and should, coded errors aside."""
     from appliance.console.extraction import WAITS
 
     missing = []

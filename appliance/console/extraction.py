@@ -19,8 +19,6 @@ from . import showing
 PACKAGE = Path(__file__).parents[1]
 # Whose errors no page shows, or only by way of a domain's own.
 UNSHOWN = ("cli", "testing", "mcp", "hooks", "starter", "core/migrations")
-# Whose errors are for pages; those of the others are for programs first, and may wait for a translation.
-EDGES = ("console",)
 PAGES = ("console/", "sites/", "core/errors.py")
 _FEWEST_LETTERS = 8  # of a pattern's own, or it would take every sentence for its own
 _WORDS = re.compile(r"[^\W\d_]")
@@ -38,7 +36,7 @@ class Text:
 
 
 def extract(*, with_domains: bool = True) -> Iterator[Text]:
-    """Every text, as often as it occurs; without the domains only what a translation must have."""
+    """Every text, as often as it occurs; without the domains all that a translation must have."""
     yield from _of_templates(ui_folder() / "templates")
     modules = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
     wanted = [name for name in modules if with_domains or name.startswith(PAGES)]
@@ -63,7 +61,7 @@ def needed(found: Iterator[Text]) -> Catalog:
     return catalogue
 
 
-WAITS = "An error of the domains: translated or not, as you like."
+WAITS = "A coded error: English will do for the while."
 
 
 # -- templates
@@ -125,7 +123,6 @@ def _read_call(name: str, texts_given: list[str]) -> tuple[str, str, str] | None
 
 def of_python(tree: ast.Module, name: str, errors: Collection[str]) -> Iterator[Text]:
     """The texts of one module: `name` is its path in the package, `errors` are the classes of coded errors."""
-    own = name.startswith(EDGES)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -138,7 +135,7 @@ def of_python(tree: ast.Module, name: str, errors: Collection[str]) -> Iterator[
             index = 2 if called == Detail.__name__ else 0
             sentence = as_pattern(node.args[index]) if len(node.args) > index else None
             if sentence:
-                yield Text(sentence, "", texts.ERROR, place, own)
+                yield Text(sentence, "", texts.ERROR, place, is_needed=False)
 
 
 def _errors(trees: Iterable[ast.Module]) -> set[str]:

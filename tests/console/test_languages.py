@@ -51,8 +51,9 @@ def test_errors_are_in_the_language_of_the_page_and_the_sign_in_is_too(reader: B
     missing = reader.get(reader.at(TENANT, "/console/nowhere"), **GERMAN)
     assert missing.status_code == 404
     assert {"Nicht gefunden", "Eine solche Seite gibt es hier nicht; das Menü zeigt, was es gibt."} <= words(missing.text)
-    member = reader.post(reader.at(TENANT, "/console/people"), {"login": "who@polyglot.test", "role": "viewer"}, **GERMAN)
-    assert "Einen Benutzer &#39;who@polyglot.test&#39; gibt es nicht; ein Konto legt der Betreiber" in member.text
+    form = {"kind": "tenant", "name": "", "reason": ""}
+    refused = reader.post(reader.at(TENANT, "/console/kill-switches/off"), form, **GERMAN)
+    assert "Sagen Sie in 1 bis 500 Zeichen, warum; wer abgewiesen wird, liest es." in words(refused.text)
 
 
 def test_what_programs_read_stays_english(running: Running, reader: Browser) -> None:
