@@ -15,7 +15,7 @@ from appliance.processes import executions, overview, versions
 from appliance.processes.executions import Execution, Resumption
 from appliance.processes.store import FINISHED
 
-from . import outline
+from . import flow, outline
 from .excerpts import excerpt_of
 from .people import Names
 from .routing import Answer, Download, Page, Redirect, Visit, page, token_of
@@ -98,6 +98,7 @@ def _steps(visit: Visit, row: Execution) -> dict[str, Any]:
     is_calm = row.status in ("waiting", "scheduled") or total > MANY_STEPS
     return {
         "timeline": timeline, "step_count": total, "is_open": is_open,
+        "picture": flow.picture(version.definition, flow.states_of(counts)),
         "every": 0 if not is_open else CALM_MS if is_calm else BUSY_MS, "live_url": f"/console/executions/{row.id}?part=live",
         "most": _share_of_values(timeline), "step_lines": STEP_LINES,
         "excerpt": excerpt_of(version, row.error, str((row.error or {}).get("step", ""))),

@@ -1,8 +1,10 @@
 """A definition as a list that people read: what every step does, in a sentence."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from appliance.processes.nodes import AFTER_FAILURE
 
 KIND_NAMES: Mapping[str, str] = {
     "rule": "Rule", "code": "Code", "integration": "Integration", "datapool": "DataPool", "branch": "Branch",
@@ -26,7 +28,11 @@ class StepGroup:
 
 @dataclass(frozen=True)
 class StepLine:
-    """One step: `text` is what it does, `name` what its builder calls that, `file` where it is written, `when` its condition."""
+    """One step: `text` is what it does, `name` what its builder calls that, `file` where it is written, `when` its condition.
+
+    `path` joins the ids of the enclosing steps as executions do; `undo` are the steps that undo it; `process` is whose
+    execution it starts; `goes_on`: the process goes on although it failed; `item` is what a for_each calls each of its items.
+    """
 
     id: str
     kind: str
@@ -38,29 +44,73 @@ class StepLine:
     source: str = ""
     retries: int = 0
     groups: list[StepGroup] = field(default_factory=list)
+    path: str = ""
+    undo: "list[StepLine]" = field(default_factory=list)
+    process: str = ""
+    goes_on: bool = False
+    item: str = ""
+
+    @property
+    def key(self) -> str:
+        """Names it in the addresses of a page."""
+        return self.path.replace("/", "-")
 
 
 def outline(definition: Mapping[str, Any]) -> list[StepLine]:
     """The steps of a definition, a draft's mistakes included: what cannot be read is shown as it is."""
-    return _lines(definition.get("steps"))
+    return _lines(definition.get("steps"), "")
 
 
-def _lines(steps: Any) -> list[StepLine]:
-    return [_line(step) for step in steps if isinstance(step, Mapping)] if isinstance(steps, list) else []
+def after_failure(definition: Mapping[str, Any]) -> tuple[str, list[StepLine]]:
+    """What follows when an execution fails: the process that is started, and the steps that run."""
+    given = definition.get("on_failure")
+    if not isinstance(given, Mapping):
+        return "", []
+    return str(given.get("process") or ""), _lines(given.get("steps"), AFTER_FAILURE)
 
 
-def _line(step: Mapping[str, Any]) -> StepLine:
+def every_line(lines: Iterable[StepLine]) -> Iterator[StepLine]:
+    """All steps of an outline, outer before inner, what undoes a step behind it."""
+    for line in lines:
+        yield line
+        for group in line.groups:
+            yield from every_line(group.steps)
+        yield from every_line(line.undo)
+
+
+def _lines(steps: Any, above: str) -> list[StepLine]:
+    return [_line(step, above) for step in steps if isinstance(step, Mapping)] if isinstance(steps, list) else []
+
+
+def _line(step: Mapping[str, Any], above: str) -> StepLine:
     kind = next((name for name in KIND_NAMES if name in step), "")
     given = step.get(kind)
     settings: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     text = _SENTENCES.get(kind, _unknown)(settings)
-    retry = step.get("retry")
-    attempts = retry.get("max_attempts", 1) if isinstance(retry, Mapping) else 1
+    step_id = str(step.get("id", ""))
+    path = f"{above}/{step_id}" if above else step_id
     return StepLine(
-        str(step.get("id", "")), kind, KIND_NAMES.get(kind, "Step"), text, str(step.get("name") or ""),
+        step_id, kind, KIND_NAMES.get(kind, "Step"), text, str(step.get("name") or ""),
         _plain(step.get("when")), _file(kind, settings), str(settings.get("source", "")) if kind == "code" else "",
-        attempts - 1 if isinstance(attempts, int) and attempts > 1 else 0, _groups(kind, given),
+        _retries(step.get("retry")), _groups(kind, given, path), path,
+        _undo(step, path), str(settings.get("use", "")) if kind == "process" else "", bool(step.get("continue_on_error")),
+        str(settings.get("as", "item")) if kind == "for_each" else "",
     )  # fmt: skip
+
+
+def _retries(given: Any) -> int:
+    """How often a step is tried again at most, by whichever of its policies."""
+    policies = given if isinstance(given, list) else [given]
+    attempts = [each.get("max_attempts", 1) for each in policies if isinstance(each, Mapping)]
+    return max([0, *(each - 1 for each in attempts if isinstance(each, int))])
+
+
+def _undo(step: Mapping[str, Any], path: str) -> list[StepLine]:
+    """The steps that undo a step; a single one needs no id of its own."""
+    given = step.get("undo")
+    if isinstance(given, Mapping):
+        given = [{"id": f"undo_{step.get('id')}"[:63], **given}]
+    return _lines(given, f"{path}/undo")
 
 
 def _plain(expression: Any) -> str:
@@ -73,15 +123,15 @@ def _file(kind: str, settings: Mapping[str, Any]) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _groups(kind: str, given: Any) -> list[StepGroup]:
+def _groups(kind: str, given: Any, path: str) -> list[StepGroup]:
     if kind == "for_each" and isinstance(given, Mapping):
-        return [StepGroup("", _lines(given.get("steps")))]
+        return [StepGroup("", _lines(given.get("steps"), path))]
     if kind == "parallel" and isinstance(given, Mapping):
-        return [StepGroup(str(name), _lines(steps)) for name, steps in given.items()]
+        return [StepGroup(str(name), _lines(steps, path)) for name, steps in given.items()]
     if kind != "branch" or not isinstance(given, list):
         return []
     options = [option for option in given if isinstance(option, Mapping)]
-    return [StepGroup(_condition(option.get("when")), _lines(option.get("steps"))) for option in options]
+    return [StepGroup(_condition(option.get("when")), _lines(option.get("steps"), path)) for option in options]
 
 
 def _condition(when: Any) -> str:

@@ -105,9 +105,14 @@ def _entry(count: StepCount, ran: Ran, text: str, span: _Span) -> StepEntry:
     most = sorted(count.by_status.items(), key=lambda each: -each[1])
     return StepEntry(
         count.path, count.step, count.kind, KIND_NAMES.get(count.kind, count.kind), text, count.path.count("/"),
-        next((each for each in _FIRST if count.by_status.get(each)), "skipped"), bar, took, run,
+        state_of(count.by_status), bar, took, run,
         ran.in_loops.get(count.path, ()) if count.is_loop else (), count.total, most, count.is_loop, tries,
     )  # fmt: skip
+
+
+def state_of(by_status: Mapping[str, int]) -> str:
+    """The state that stands for all runs of a step."""
+    return next((each for each in _FIRST if by_status.get(each)), "skipped")
 
 
 def _pending(line: StepLine) -> StepEntry:

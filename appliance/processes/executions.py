@@ -200,6 +200,19 @@ def queue_place(execution: Execution) -> QueuePlace | None:
     return QueuePlace(ahead + 1, ahead, execution.enqueued_at)
 
 
+def count_by_version(scope: TenantScope, process_id: str, most: int) -> list[tuple[int, int, int]]:
+    """Which versions the newest `most` executions of a process ran, as (version, count, failed ones of it)."""
+    return [
+        (int(version), int(total), int(failed))
+        for version, total, failed in db.rows(
+            "SELECT version, count(*), sum(CASE WHEN status IN ('failed', 'timed_out') THEN 1 ELSE 0 END) "
+            "FROM (SELECT version, status FROM execution WHERE tenant_id = ? AND process_id = ? ORDER BY created_at DESC LIMIT ?) "
+            "AS newest GROUP BY version",
+            (scope.tenant_id, process_id, most),
+        )
+    ]
+
+
 def list_steps(scope: TenantScope, execution: Execution) -> list[StepRunRow]:
     """The step runs of an execution in the order in which they began."""
     query = scope.select(StepRunRow).where(StepRunRow.execution_id == execution.id)
