@@ -51,6 +51,7 @@ from . import (
     step_runs,
     traffic,
     trying,
+    versions,
     visiting,
     webapps,
 )
@@ -62,7 +63,7 @@ AREAS = (
     about, account, agents, alerts, appliance, approvals, audit, backups, bulk, certificates, connecting, datapool, documents,
     domains, dry_runs, editor, entities, executions, failures, home, integration_calls, integration_edit, integrations,
     invitations, keys, kill_switches, logs, members, monitor, policies, policy_decisions, processes, replay, retention,
-    retry_plan, shares, sign_in, skills, step_runs, traffic, trying, visiting, webapps,
+    retry_plan, shares, sign_in, skills, step_runs, traffic, trying, versions, visiting, webapps,
 )  # fmt: skip
 
 

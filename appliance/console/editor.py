@@ -10,8 +10,10 @@ from typing import Any
 from appliance.core import ids, yaml12
 from appliance.core.errors import AlreadyExists, ApplianceError, NotFound, ValidationFailed
 from appliance.processes import examples, versions
-from appliance.processes.versions import Draft, Problem, Process, PublishRequest
+from appliance.processes.renaming import rename_file
+from appliance.processes.versions import Draft, Problem, Process
 
+from . import outline
 from .policies import read_yaml
 from .routing import Answer, Data, Page, Redirect, Visit, page
 
@@ -86,10 +88,8 @@ def save_process(visit: Visit, process_id: str) -> Answer:
             stamp = versions.stamp_of(row)
             if wants_data:
                 return Data({"stamp": stamp})  # looking takes its time: the script asks for it next
-        if asked.field("do") == "publish":
-            request = PublishRequest(asked.field("message").strip(), row.published_version or 0)
-            visit.services.processes.publish_process(visit.scope, process_id, request)
-            return Redirect(f"/console/processes/{process_id}")
+        if asked.field("do") == "review":
+            return Redirect(f"/console/processes/{process_id}/diff")
         problems = visit.services.processes.problems_of(visit.scope, written.draft)
     except NotFound:
         raise
@@ -106,25 +106,49 @@ def save_process(visit: Visit, process_id: str) -> Answer:
 
 @page("POST", "/processes/<process_id>/files", scope="processflow.write")
 def change_files(visit: Visit, process_id: str) -> Answer:
-    """Add an empty file to the draft, or take one out of it."""
+    """Add an empty file to the draft, give one another path, or take one out of it."""
     row = versions.get_process(visit.scope, process_id)
     path = visit.asked.field("file").strip()
-    files = dict(row.files)
     try:
-        if visit.asked.field("do") == "delete":
-            if files.pop(path, None) is None:
-                raise NotFound(f"the draft has no file {path[:80]!r}; choose one of the list")
-            path = DEFINITION
-        elif path in files or path == DEFINITION:
-            raise AlreadyExists(f"there is a file {path} already; open it, or choose another name", pointer="/file")
-        else:
-            files[path] = ""
-        versions.save_draft(visit.scope, process_id, Draft(row.definition, files, row.source), if_stamp=versions.stamp_of(row))
+        draft, shown = _with_files(visit, row, path)
+        versions.save_draft(visit.scope, process_id, draft, if_stamp=versions.stamp_of(row))
     except NotFound:
         raise
     except ApplianceError as refusal:
-        return _editor(visit, row, DEFINITION, Sent(_text_of(row, DEFINITION), versions.stamp_of(row), refusal))
-    return Redirect(f"/console/processes/{process_id}/edit?file={path}")
+        open_path = path if path in row.files else DEFINITION
+        return _editor(visit, row, open_path, Sent(_text_of(row, open_path), versions.stamp_of(row), refusal))
+    return Redirect(f"/console/processes/{process_id}/edit?file={shown}")
+
+
+def _with_files(visit: Visit, row: Process, path: str) -> tuple[Draft, str]:
+    """The draft with its files as the form asks, and the file to show next."""
+    files, do = dict(row.files), visit.asked.field("do")
+    if do == "add":
+        _refuse_taken(row, path)
+        return Draft(row.definition, {**files, path: ""}, row.source), path
+    if path not in files:
+        raise NotFound(f"the draft has no file {path[:80]!r}; choose one of the list")
+    if do == "rename":
+        target = visit.asked.field("to").strip()
+        _refuse_taken(row, target)
+        return rename_file(Draft(row.definition, files, row.source), path, target), target
+    del files[path]
+    return Draft(row.definition, files, row.source), DEFINITION
+
+
+def _refuse_taken(row: Process, path: str) -> None:
+    if path in row.files or path == DEFINITION:
+        raise AlreadyExists(f"there is a file {path} already; open it, or choose another name", pointer="/file")
+
+
+def told_problems(visit: Visit, row: Process) -> list[dict[str, Any]]:
+    """What is wrong with the stored draft, each at its file and line."""
+    try:
+        written = _written(row, DEFINITION, _text_of(row, DEFINITION))
+        found = visit.services.processes.problems_of(visit.scope, written.draft)
+    except ApplianceError as refusal:
+        return list(_refusal(refusal, DEFINITION).get("problems", []))
+    return [_told(each, written.lines) for each in found[:MOST_SHOWN]]
 
 
 def _chosen(row: Process, path: str) -> str:
@@ -173,6 +197,14 @@ def _refusal(refusal: ApplianceError, path: str) -> dict[str, Any]:
     return {"problems": [found], "refusal": refusal.message}
 
 
+def _is_published(visit: Visit, row: Process) -> bool:
+    """Whether the stored draft is what runs."""
+    if row.published_version is None:
+        return False
+    live = versions.get_version(visit.scope, row.id, row.published_version)
+    return bool(live.draft_digest == row.draft_digest)
+
+
 @cache
 def _script(path: Path) -> str:
     """Its address changes with its content, as those of `asset` do; without it the page is a form."""
@@ -193,7 +225,8 @@ def _editor(visit: Visit, row: Process, path: str, sent: Sent | None = None) -> 
     values = {
         "process": row, "path": path, "text": sent.text, "paths": [DEFINITION, *sorted(row.files)], "problem": problem,
         "problems": problems, "language": LANGUAGES.get(path.rpartition(".")[2], ""), "definition": DEFINITION,
-        "stamp": sent.stamp, "is_stored": sent.text == _text_of(row, path),
+        "users": [line for line in outline.every_line(outline.outline(row.definition)) if line.file == path],
+        "is_published": _is_published(visit, row), "stamp": sent.stamp, "is_stored": sent.text == _text_of(row, path),
         "editor": _script(visit.services.assets / "editor" / "editor.js"),
     }  # fmt: skip
     return Page("process_edit.html", values, problem.status if problem else 200)

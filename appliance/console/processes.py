@@ -12,9 +12,9 @@ from appliance.monitor import analytics
 from appliance.monitor.analytics import Series, Window
 from appliance.processes import executions, samples, versions
 from appliance.processes.executions import Brief, ExecutionFilter, StartRequest
-from appliance.processes.versions import Process, ProcessVersion, PublishRequest
+from appliance.processes.versions import Process, ProcessVersion
 
-from . import outline
+from . import flow, outline
 from .forms import InputForm, read_form
 from .routing import Answer, Page, Redirect, Visit, page, token_of
 
@@ -93,25 +93,24 @@ def _first_values(visit: Visit, row: Process, form: InputForm) -> Any:
 
 
 def _process_page(
-    visit: Visit, row: Process, version: ProcessVersion | None, form: InputForm | None, **problems: ApplianceError
+    visit: Visit, row: Process, version: ProcessVersion | None, form: InputForm | None, problem: ApplianceError | None = None
 ) -> Page:
-    """`problems`: `problem` with the input that was sent, `unpublished` with the draft."""
-    problem, unpublished = problems.get("problem"), problems.get("unpublished")
+    """`problem` is one with the input that was sent."""
     latest = executions.list_briefs(visit.scope, ExecutionFilter(row.id), PageRequest(8)).items
     shown = version.definition if version else row.definition
     url = visit.services.config.tenant_url(visit.scope.tenant_id)
     values = {
-        "process": row, "version": version, "form": form, "problem": problem, "unpublished": unpublished,
+        "process": row, "version": version, "form": form, "problem": problem,
         "latest": latest, "day": _day(visit, row.id),
         "samples": [each.name for each in samples.list_samples(visit.scope, row.id, PageRequest(SHOWN_SAMPLES)).items],
-        "steps": outline.outline(shown), "grants": outline.grants_of(shown), "description": shown.get("description", ""),
-        "files": (version or row).files, "versions": versions.list_versions(visit.scope, row.id, PageRequest(10)).items,
+        "steps": outline.outline(shown), "after": outline.after_failure(shown), "picture": flow.picture(shown),
+        "grants": outline.grants_of(shown), "description": shown.get("description", ""),
+        "files": (version or row).files, "versions": versions.list_versions(visit.scope, row.id, PageRequest(5)).items,
         "is_draft_newer": version is not None and version.draft_digest != row.draft_digest, "whole": _whole(visit),
         "execute_url": f"{url}/api/v1/processes/{row.id}/execute?wait=30", "token": secrets.token_urlsafe(16),
         "sample": json.dumps(form.example(), ensure_ascii=False) if form and form.has_example else "{…}",
     }  # fmt: skip
-    refusal = problem or unpublished
-    return Page("process.html", values, refusal.status if refusal else 200)
+    return Page("process.html", values, problem.status if problem else 200)
 
 
 @page("POST", "/processes/<process_id>", scope="processflow.execute")
@@ -134,23 +133,6 @@ def execute_process(visit: Visit, process_id: str) -> Answer:
         form.point_out(refusal.details)
         return _process_page(visit, row, version, form, problem=refusal)
     return Redirect(f"/console/executions/{started.id}")
-
-
-@page("POST", "/processes/<process_id>/publish", scope="processflow.write")
-def publish_process(visit: Visit, process_id: str) -> Answer:
-    """Make the draft the version that runs; what is wrong with it is shown, all at once."""
-    row = versions.get_process(visit.scope, process_id)
-    request = PublishRequest(visit.asked.field("message").strip(), row.published_version or 0)
-    try:
-        visit.services.processes.publish_process(visit.scope, process_id, request)
-    except ApplianceError as refusal:
-        version = _published(visit, row)
-        form = None
-        if version is not None:
-            form = InputForm(version.definition.get("input"))
-            form.fill(form.defaults())
-        return _process_page(visit, row, version, form, unpublished=refusal)
-    return Redirect(f"/console/processes/{process_id}")
 
 
 def _check(visit: Visit, value: Any) -> None:

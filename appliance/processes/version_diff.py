@@ -74,10 +74,11 @@ def compare(scope: TenantScope, process_id: str, version: int, against: Named | 
     if other == version:
         raise ValidationFailed("a version does not differ from itself; give another one, or draft", pointer="/against")
     older, newer = (version, other) if other == "draft" or other > version else (other, version)
-    return Comparison(older, newer, compare_versions(_content(scope, process_id, older), _content(scope, process_id, newer)))
+    return Comparison(older, newer, compare_versions(content_of(scope, process_id, older), content_of(scope, process_id, newer)))
 
 
-def _content(scope: TenantScope, process_id: str, named: Named) -> Content:
+def content_of(scope: TenantScope, process_id: str, named: Named) -> Content:
+    """Definition and files of a version or the draft; NotFound where there is none."""
     if named == 0:
         return {}, {}
     row = versions.get_process(scope, process_id) if named == "draft" else versions.get_version(scope, process_id, named)

@@ -92,16 +92,35 @@ def test_what_somebody_else_stored_is_not_overwritten(owner: Browser, edited: ht
     assert send(owner, SOURCE, stamp=again).status_code == 412, "comments of somebody else are not overwritten either"
 
 
-def test_publishing_stores_first_and_is_refused_while_there_are_errors(owner: Browser, edited: httpx.Client) -> None:
-    answer = send(owner, SOURCE + "output: = steps.none\n", do="publish", message="with an output")
-    assert answer.status_code == 422
-    assert "process.yaml:6" in answer.text
+def test_a_review_stores_first_and_leads_to_what_differs(owner: Browser, edited: httpx.Client) -> None:
+    answer = send(owner, SOURCE + "output: = steps.none\n", do="review")
+    assert owner.url.endswith("/console/processes/edited/diff")
+    assert "steps.none" in answer.text
     assert stored(edited)["definition"]["output"] == "= steps.none"
+    refused = owner.post(owner.at("acme", "/console/processes/edited/publish"), {"message": "with an output"})
+    assert refused.status_code == 422
+    assert 'href="/console/processes/edited/edit?file=process.yaml#line=6">process.yaml:6</a>' in refused.text
     assert "published_version" not in stored(edited)
-    send(owner, SOURCE + "output: = steps.one\n", do="publish", message="with an output")
+    send(owner, SOURCE + "output: = steps.one\n", do="review")
+    owner.post(owner.at("acme", "/console/processes/edited/publish"), {"message": "with an output"})
     (version,) = edited.get(f"{ADDRESS}/versions").json()["data"]
     assert version["message"] == "with an output"
     edited.delete(ADDRESS).raise_for_status()
+
+
+def test_a_file_gets_another_path_and_the_steps_follow(owner: Browser, edited: httpx.Client) -> None:
+    send(owner, SOURCE)
+    at = owner.at("acme", "/console/processes/edited/files")
+    page = owner.get(owner.at("acme", "/console/processes/edited/edit?file=steps/one.ts")).text
+    assert "one needs it" in page
+    assert "No problems" in owner.post(at, {"file": "steps/one.ts", "to": "steps/first.ts", "do": "rename"}).text
+    assert owner.url.endswith("edit?file=steps/first.ts")
+    assert stored(edited)["files"] == {"steps/first.ts": GOOD}
+    assert "# Why it is so" in owner.get(owner.at("acme", "/console/processes/edited/edit")).text
+    assert owner.post(at, {"file": "steps/first.ts", "to": "process.yaml", "do": "rename"}).status_code == 409
+    assert owner.post(at, {"file": "steps/first.ts", "to": "../x", "do": "rename"}).status_code == 422
+    assert owner.post(at, {"file": "none.ts", "to": "x.ts", "do": "rename"}).status_code == 404
+    assert stored(edited)["files"] == {"steps/first.ts": GOOD}
 
 
 def test_files_are_added_and_taken_out(owner: Browser, edited: httpx.Client) -> None:

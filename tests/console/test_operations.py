@@ -1,5 +1,8 @@
 """Pages of what is done with care: the plan before a retry, and a test without any effect."""
 
+import html
+import json
+import re
 from typing import Any
 
 import httpx
@@ -72,7 +75,44 @@ def test_a_draft_is_tested_with_a_form(owner: Browser, acme: httpx.Client, faile
     one = owner.post(address, {"input": "", "step": "end", "sample": "small", "mocks": '{"end": {"output": "mocked-it"}}'}).text
     assert "mocked-it" in one
     for form, said in (({"input": "{"}, "the input is no JSON"), ({"mocks": "[]"}, "the mocks is a JSON object"),
-                       ({"mocks": '{"z": 1}'}, "/mocks/z")):  # fmt: skip
+                       ({"mocks": '{"z": 1}'}, "/mocks/z"), ({"step": "end", "steps": "x"}, "the steps is no JSON")):  # fmt: skip
         answer = owner.post(address, form)
         assert answer.status_code == 422
         assert said in answer.text.replace("The ", "the ")
+
+
+BOOK = """export default async (input, api) => {
+  api.log.info("booking");
+  if (input.at > 10) throw new Error("too dear");
+  return input.at;
+}"""
+LOOP: dict[str, Any] = {"id": "lines", "for_each": {"items": "= input.lines", "as": "line", "steps": [
+    {"id": "price", "rule": {"expression": "= line.price * steps.rate"}},
+    {"id": "book", "code": {"language": "javascript", "source": BOOK}, "input": {"at": "= steps.price"}},
+]}}  # fmt: skip
+
+
+def test_a_step_is_tested_with_what_it_saw_when_it_failed(owner: Browser, acme: httpx.Client) -> None:
+    steps = [{"id": "rate", "rule": {"expression": "= 2"}}, LOOP, {"id": "never", "rule": {"expression": "= 1"}}]
+    acme.put("/api/v1/processes/looping", json={"id": "looping", "steps": steps}).raise_for_status()
+    acme.post("/api/v1/processes/looping/publish", json={}).raise_for_status()
+    given = {"lines": [{"price": 3}, {"price": 7}, {"price": 4}]}
+    failed = acme.post("/api/v1/processes/looping/execute?wait=20", json=given).json()["data"]
+    address = owner.at("acme", "/console/processes/looping/test")
+    process = owner.get(owner.at("acme", "/console/processes/looping")).text
+    assert 'href="/console/processes/looping/test?step=lines/book"' in process
+    page = owner.get(f"{address}?step=lines/book").text
+    assert f'href="/console/executions/{failed["execution_id"]}"' in page
+    form = {name: html.unescape(re.search(rf'<textarea id="{name}".*?>\n(.*?)</textarea>', page, re.DOTALL)[1])  # type: ignore[index]
+            for name in ("input", "steps", "items")}  # fmt: skip
+    assert json.loads(form["input"]) == given
+    assert json.loads(form["steps"]) == {"rate": 2, "price": 14}
+    assert json.loads(form["items"]) == {"line": {"price": 7}}
+    again = owner.post(address, {**form, "step": "lines/book", "version": "draft"}).text
+    assert "too dear" in again
+    assert "steps/book.js:3" in again
+    better = owner.post(address, {**form, "step": "lines/book", "steps": '{"price": 5}'}).text
+    assert "booking" in better
+    assert re.search(r'<pre id="output"[^>]*>5</pre>', better)
+    assert "No recent execution came to this step" in owner.get(f"{address}?step=never").text
+    assert owner.get(f"{address}?step=none").status_code == 404

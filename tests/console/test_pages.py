@@ -333,14 +333,15 @@ def test_a_draft_is_published_or_every_obstacle_named(
     page = owner.post(f"{address}/publish", {})
     assert page.status_code == 422
     assert "The draft was not published." in page.text
-    for pointer in ("/steps/1/id", "/steps/1/wait/for"):
-        assert f"<code>{pointer}</code>" in page.text
+    assert "the id &#39;one&#39; is taken" in page.text
+    assert "soon" in page.text
+    assert "/console/processes/console-draft/edit?file=process.yaml#line=" in page.text
     steps = [{"id": "one", "rule": {"expression": "= 1"}}]
     acme.put("/api/v1/processes/console-draft", json={"id": "console-draft", "steps": steps}).raise_for_status()
     operator = signed_in("operator@acme.test")
     assert operator.post(f"{address}/publish", {}).status_code == 403
-    assert "Publish the draft" not in operator.get(address).text
+    assert "publish it" not in operator.get(address).text
     assert owner.post(f"{address}/publish", {"message": "Now it counts"}).status_code == 200
     published = owner.get(address).text
     assert "Now it counts" in published
-    assert "Publish the draft" not in published
+    assert "publish it" not in published

@@ -68,7 +68,7 @@ def test_a_process_is_written_published_run_and_mended(page: Page, workshop: QaT
     expect(page.locator(".cm-content")).to_contain_text("// get? a/b")
     expect(page.get_by_role("heading", name="No problems")).to_be_visible()
     save(page)
-    page.locator("summary", has_text="Publish").click()
+    page.get_by_test_id("review-draft").click()
     page.get_by_role("textbox", name="What has changed").fill("a limit")
     page.get_by_test_id("publish-draft").click()
     expect(page.get_by_text("a limit")).to_be_visible()

@@ -66,7 +66,13 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/processes/<process_id>/edit": (
         "/console/processes/order-intake/edit", "/console/processes/order-intake/edit?file=steps/check.ts",
     ),
-    "/console/processes/<process_id>/test": ("/console/processes/order-intake/test",),
+    "/console/processes/<process_id>/diff": (
+        "/console/processes/order-intake/diff", "/console/processes/order-intake/diff?from=0&to=1",
+    ),
+    "/console/processes/<process_id>/test": (
+        "/console/processes/order-intake/test", "/console/processes/order-intake/test?step=check",
+    ),
+    "/console/processes/<process_id>/versions": ("/console/processes/order-intake/versions",),
     "/console/skills": ("/console/skills",),
     "/console/skills/<name>": ("/console/skills/returns",),
     "/console/skills/<name>/file": ("/console/skills/returns/file?path=SKILL.md",),

@@ -62,6 +62,7 @@ class DraftEditor {
     this.file = form.elements.file.value;
     this.state = form.querySelector("[data-said]");
     this.problems = document.querySelector("[data-problems]");
+    this.title = document.title;
     this.saved = "unsaved" in form.dataset ? null : this.area.value;
     this.asking = null; // a check under way, which another takes the place of
     this.saving = Promise.resolve(); // saves go one after the other and are never taken back
@@ -83,7 +84,7 @@ class DraftEditor {
       if ((event.ctrlKey || event.metaKey) && event.key === "s") { event.preventDefault(); this.save(); }
     });
     this.show(this.given());
-    if (this.isChanged) this.say("not saved");
+    if (this.isChanged) { this.say("not saved"); this.note(); }
     const line = Number(new URLSearchParams(location.hash.slice(1)).get("line"));
     if (line) this.go(line);
   }
@@ -120,8 +121,15 @@ class DraftEditor {
 
   changed() {
     this.say(this.isChanged ? "not saved" : "");
+    this.note();
     clearTimeout(this.due);
     this.due = setTimeout(() => this.check(), CHECK_AFTER);
+  }
+
+  // What is not saved is seen in the list of files and on the browser's tab, too.
+  note() {
+    document.title = `${this.isChanged ? "• " : ""}${this.title}`;
+    document.querySelector(".files a[aria-current]")?.classList.toggle("unsaved", this.isChanged);
   }
 
   say(text) { this.state.textContent = text; }
@@ -149,6 +157,7 @@ class DraftEditor {
       if (ok) this.saved = text;
       if (told.problems?.length) this.show(told.problems);
       this.say(told.refusal ?? (this.isChanged ? "not saved" : "saved"));
+      this.note();
       if (ok) this.check();
     } catch {
       this.say("not saved: the appliance did not answer; try again, or reload to sign in");

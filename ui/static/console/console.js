@@ -43,15 +43,15 @@ function keepPlace(old, fresh) {
     if (twin) [twin.checked, twin.value] = [field.checked, field.value];
   }
   const focused = old.contains(document.activeElement) ? document.activeElement.closest("[id]")?.id : "";
-  const scrolled = [...old.querySelectorAll("[data-scroll]")].map((box) => [box.dataset.scroll, box.scrollTop]);
+  const scrolled = [...old.querySelectorAll("[data-scroll]")].map((box) => [box.dataset.scroll, box.scrollTop, box.scrollLeft]);
   return () => {
     if (focused) {
       const element = document.getElementById(focused);
       (element?.matches("details") ? element.querySelector("summary") : element)?.focus({ preventScroll: true });
     }
-    for (const [name, top] of scrolled) {
+    for (const [name, top, left] of scrolled) {
       const box = fresh.querySelector(`[data-scroll="${CSS.escape(name)}"]`);
-      if (box) box.scrollTop = top;
+      if (box) { box.scrollTop = top; box.scrollLeft = left; }
     }
   };
 }
@@ -233,6 +233,18 @@ function openDialog(id) {
 
 // What another script has made and is about to add.
 document.addEventListener("gos:added", (event) => showTimes(event.detail));
+
+// A picture that is wider than its box begins where its steps do.
+for (const box of document.querySelectorAll("[data-middle]")) box.scrollLeft = Number(box.dataset.middle) - box.clientWidth / 2;
+
+// Whoever goes to a step that is closed wants to see what is in it.
+function openTarget() {
+  const target = document.querySelector("details:target");
+  if (target) { target.open = true; target.querySelector("summary").focus(); }
+}
+
+window.addEventListener("hashchange", openTarget);
+openTarget();
 
 prepare(document);
 document.querySelector("[aria-invalid=true]")?.focus();

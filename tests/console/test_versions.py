@@ -1,0 +1,108 @@
+"""Pages of a process's versions: who made which, what differs, publishing what one has looked at, and going back."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.console.browser import Browser
+
+ADDRESS = "/api/v1/processes/numbered"
+
+
+def rule(name: str, expression: str) -> dict[str, Any]:
+    return {"id": name, "rule": {"expression": expression}}
+
+
+def save(acme: httpx.Client, *steps: dict[str, Any], files: dict[str, str] | None = None) -> None:
+    definition = {"id": "numbered", "name": "Numbered", "steps": list(steps)}
+    acme.put(ADDRESS, json={"definition": definition, "files": files or {}}).raise_for_status()
+
+
+@pytest.fixture
+def numbered(acme: httpx.Client) -> Iterator[httpx.Client]:
+    """A process with two versions and a draft that is newer; version 1 has run twice and failed once."""
+    save(acme, rule("one", "= input.a.b"), rule("two", "= 2"), files={"notes.json": '{"limit": 100}\n'})
+    acme.post(f"{ADDRESS}/publish", json={"message": "the first"}).raise_for_status()
+    for given in ({"a": {"b": 1}}, {}):
+        acme.post(f"{ADDRESS}/execute?wait=20", json=given).raise_for_status()
+    save(acme, rule("one", "= 1"), rule("two", "= 2"), files={"notes.json": '{"limit": 250}\n'})
+    acme.post(f"{ADDRESS}/publish", json={"message": "it <never> fails"}).raise_for_status()
+    save(acme, rule("one", "= 1"), rule("three", "= 3"))
+    yield acme
+    acme.delete(f"{ADDRESS}?force=true").raise_for_status()
+
+
+def at(browser: Browser, path: str) -> str:
+    return browser.at("acme", f"/console/processes/numbered{path}")
+
+
+def words(html: str) -> str:
+    """What a reader sees, without the tags."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html))
+
+
+def published(acme: httpx.Client) -> int:
+    number: int = acme.get(ADDRESS).json()["data"]["published_version"]
+    return number
+
+
+def test_the_list_tells_which_version_runs_and_how_it_fares(owner: Browser, numbered: httpx.Client) -> None:
+    page = owner.get(at(owner, "/versions")).text
+    rows = [words(row) for row in re.findall(r'<tr data-testid="row">(.*?)</tr>', page, re.DOTALL)]
+    assert [row.split()[:2] for row in rows] == [["v2", "active"], ["v1", "the"]]
+    assert "it &lt;never&gt; fails" in page
+    assert re.search(r"v1 the first.* 2 1 Run this again", rows[1])
+    assert "The draft differs from version 2" in page
+
+
+def test_two_versions_are_compared_line_by_line_with_the_words_marked(owner: Browser, numbered: httpx.Client) -> None:
+    page = owner.get(at(owner, "/diff?from=1&to=2")).text
+    assert "From version 1 to version 2" in page
+    assert '{&#34;limit&#34;: <del>100</del>}' in page
+    assert '{&#34;limit&#34;: <ins>250</ins>}' in page
+    assert "step <strong>one</strong>" in page
+    assert 'action="/console/processes/numbered/publish"' not in page
+    back = owner.get(at(owner, "/diff?from=2&to=1")).text
+    assert '{&#34;limit&#34;: <del>250</del>}' in back
+    assert "From nothing to version 1" in owner.get(at(owner, "/diff?from=0&to=1")).text
+
+
+@pytest.mark.parametrize(("asked", "status"), [("from=x&to=1", 400), ("from=1&to=99", 404), ("from=2&to=2", 422)])
+def test_what_cannot_be_compared_is_refused(owner: Browser, numbered: httpx.Client, asked: str, status: int) -> None:
+    assert owner.get(at(owner, f"/diff?{asked}")).status_code == status
+
+
+def test_the_draft_is_published_as_it_was_looked_at(owner: Browser, numbered: httpx.Client) -> None:
+    page = owner.get(at(owner, "/diff")).text
+    assert "the draft runs as a new version instead of version 2" in page
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="(\w+)">', page))
+    save(numbered, rule("one", "= 1"), rule("four", "= 4"))
+    refused = owner.post(at(owner, "/publish"), {**fields, "message": "late"})
+    assert refused.status_code == 422
+    assert "The draft has changed since this page was made" in refused.text
+    assert published(numbered) == 2
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="(\w+)">', refused.text))
+    assert "a third one" in owner.post(at(owner, "/publish"), {**fields, "message": "a third one"}).text
+    assert published(numbered) == 3
+    assert "Nothing differs" in owner.get(at(owner, "/diff")).text
+
+
+def test_one_goes_back_to_an_older_version(owner: Browser, numbered: httpx.Client) -> None:
+    page = owner.post(at(owner, "/rollback"), {"version": "1"})
+    assert page.status_code == 200
+    assert published(numbered) == 1
+    assert "The draft differs from version 1" in page.text
+    assert owner.post(at(owner, "/rollback"), {"version": "7"}).status_code == 404
+    assert owner.post(at(owner, "/rollback"), {"version": ""}).status_code == 422
+    assert published(numbered) == 1
+
+
+def test_who_does_not_build_looks_and_does_not_act(signed_in: Callable[[str], Browser], numbered: httpx.Client) -> None:
+    operator = signed_in("operator@acme.test")
+    assert "Run this again" not in operator.get(at(operator, "/versions")).text
+    assert 'action="/console/processes/numbered/publish"' not in operator.get(at(operator, "/diff")).text
+    assert operator.post(at(operator, "/rollback"), {"version": "1"}).status_code == 403
+    assert published(numbered) == 2
