@@ -31,6 +31,7 @@ from appliance.core.presence import Presence, open_presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.datapool.file_imports import FileImports
 from appliance.documents import reviews
 from appliance.documents import service as documents
 from appliance.documents.leaving import Exits
@@ -155,6 +156,7 @@ class Appliance:
         self.services.publishing.stop()  # its checks run processes, and judge a version by them
         self.services.agents.stop(self.config.server.shutdown_seconds / 2)
         self.services.processes.stop(self.config.server.shutdown_seconds)
+        self.services.imports.stop()
         self.services.executor.stop()
         self.services.replays.stop(wait=True)
         self.services.requests.flush()
@@ -225,6 +227,7 @@ def build(config: Config) -> Appliance:
         webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
         webhooks=told, alerts=make_alerts(config, flow, executor, Reached(integrations, told)),
         certificates=Certificates(sealer), domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
+        imports=FileImports(formats),
     )  # fmt: skip
     add_tools(services, governor, actions)
     _gauges(services)

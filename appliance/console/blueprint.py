@@ -30,6 +30,7 @@ from . import (
     executions,
     failures,
     home,
+    importing,
     integration_calls,
     integration_edit,
     integrations,
@@ -61,9 +62,9 @@ from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
     about, account, agents, alerts, appliance, approvals, audit, backups, bulk, certificates, connecting, datapool, documents,
-    domains, dry_runs, editor, entities, executions, failures, home, integration_calls, integration_edit, integrations,
-    invitations, keys, kill_switches, logs, members, monitor, policies, policy_decisions, processes, replay, retention,
-    retry_plan, shares, sign_in, skills, step_runs, traffic, trying, versions, visiting, webapps,
+    domains, dry_runs, editor, entities, executions, failures, home, importing, integration_calls, integration_edit,
+    integrations, invitations, keys, kill_switches, logs, members, monitor, policies, policy_decisions, processes, replay,
+    retention, retry_plan, shares, sign_in, skills, step_runs, traffic, trying, versions, visiting, webapps,
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 from urllib.parse import parse_qs
 
 from quart import Response, request
+from werkzeug.http import parse_options_header
 
 from appliance.core import clock, logs, texts
 from appliance.core.config import Config
@@ -38,6 +39,7 @@ from .routing import (
     Stream,
     Visit,
 )
+from .uploads import FormReader
 
 log = logging.getLogger(__name__)
 
@@ -72,22 +74,27 @@ class Edge:
 
     async def tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str]) -> Response:
         """A page of a tenant's host."""
-        return await self._timed(partial(self._on_tenant, routes, path_args))
+        return await self._timed(partial(self._on_tenant, routes, path_args), routes.get("POST"))
 
-    async def _timed(self, work: "Work") -> Response:
+    async def _timed(self, work: "Work", takes: PageRoute | None = None) -> Response:
         """The answer with what it took and how much of that was work, which browsers show among their own figures."""
         began = clock.monotonic()
-        response = await self._serve(work)
+        response = await self._serve(work, takes)
         response.headers.add("Server-Timing", f"app;dur={(clock.monotonic() - began) * 1000:.1f}")
         return response
 
-    async def _serve(self, work: "Work") -> Response:
+    async def _serve(self, work: "Work", takes: PageRoute | None) -> Response:
         asked = self._asked(request.method)
+        if asked.method == "POST" and takes is not None and takes.takes_files:
+            return await self._serve_files(work, takes, asked)
         try:
             if asked.method == "POST":
                 asked = self._asked("POST", await _read_own_form(self._services.config.limits.json_body_kb))
         except ApplianceError as error:
             return self._send(_problem_page(error), asked, None)
+        return await self._run(work, asked)
+
+    async def _run(self, work: "Work", asked: Asked) -> Response:
         loop = asyncio.get_running_loop()
         result = await loop.run_in_executor(self._services.threads, partial(self._logged, work, asked))
         while isinstance(result, _Pending):
@@ -106,6 +113,30 @@ class Edge:
             {name: request.args[name] for name in request.args}, form or {}, dict(request.cookies), request.host, request.scheme,
             front["gos.host"].tenant, front["gos.request_id"], request.headers.get("Last-Event-ID", ""), language,
         )  # fmt: skip
+
+    async def _serve_files(self, work: "Work", route: PageRoute, asked: Asked) -> Response:
+        """A form with files of somebody who may send it; the files are gone once it is answered."""
+        loop = asyncio.get_running_loop()
+        reader = None
+        try:
+            _refuse_foreign()
+            if await loop.run_in_executor(self._services.threads, self._may_send, route, asked):
+                reader = FormReader(self._services.blobs.receiver, _boundary(), self._services.config.limits.upload_mb << 20)
+                async for piece in request.body:
+                    await loop.run_in_executor(self._services.threads, reader.feed, piece)
+                texts, files = await loop.run_in_executor(self._services.threads, reader.finish)
+                asked = replace(asked, form=texts, files=files)
+            return await self._run(work, asked)
+        except ApplianceError as error:
+            return self._send(_problem_page(error), asked, None)
+        finally:
+            if reader is not None:
+                reader.discard()
+
+    def _may_send(self, route: PageRoute, asked: Asked) -> bool:
+        """Nothing is taken from somebody who is not signed in here, or whose role does not do."""
+        person = session.find_person(self._services, asked)
+        return person is not None and person.scope is not None and (route.scope is None or route.scope in person.scope.scopes)
 
     # -- in a thread
 
@@ -252,11 +283,21 @@ def _problem_page(error: ApplianceError) -> Page:
     return Page("problem.html", {"title": TITLES.get(status, mark("Not possible")), "message": error.message}, status)
 
 
-async def _read_own_form(json_body_kb: int) -> Form:
-    """The form of a page of ours; PolicyDenied for any other."""
+def _refuse_foreign() -> None:
     headers = {name.lower(): value for name, value in request.headers.items()}
     if not csrf.is_own_page(headers, f"{request.scheme}://{request.host}"):
         raise PolicyDenied(FOREIGN)
+
+
+def _boundary() -> str:
+    """What separates the parts of the form that was sent; empty when it is of another kind."""
+    media, options = parse_options_header(request.headers.get("Content-Type", ""))
+    return options.get("boundary", "") if media == "multipart/form-data" else ""
+
+
+async def _read_own_form(json_body_kb: int) -> Form:
+    """The form of a page of ours; PolicyDenied for any other."""
+    _refuse_foreign()
     most = 3 * json_body_kb << 10  # a byte may take three in a form
     body = bytearray()
     async for chunk in request.body:

@@ -5,8 +5,8 @@ from typing import Any
 
 from appliance.core.errors import Detail, NotFound
 from appliance.datapool import service as datapool
+from appliance.datapool.field_types import with_zone
 
-from .filter_rows import with_zone
 from .forms import MAX_OPTIONS, Field, InputForm, read_form
 from .routing import Form, Visit
 

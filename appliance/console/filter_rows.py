@@ -9,6 +9,7 @@ from typing import Any
 from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.datapool.field_types import with_zone
 
 MOST_ROWS = 8
 # Operators as people read them; `_filled` is ours and means `_null: false`.
@@ -21,7 +22,6 @@ WITHOUT_VALUE = ("_null", "_filled")
 LISTS = ("_in", "_nin", "_between")
 _OPERATOR = re.compile(r"\b_[a-z]+\b|(?<=[ ,])_[a-z]+")
 _WHOLE = re.compile(r"[+-]?\d{1,20}")
-_WITHOUT_ZONE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(:\d{2}(?:\.\d{1,9})?)?)?")
 _BOOLEANS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
@@ -39,12 +39,6 @@ class Row:
         """The comparison as people say it."""
         told = f"{self.field} {WORDS.get(self.operator, self.operator)}"
         return told if self.operator in WITHOUT_VALUE else f"{told} {self.value}"
-
-
-def with_zone(text: str) -> str:
-    """A time as it is stored: one that names no zone is taken for UTC; anything else stays."""
-    found = _WITHOUT_ZONE.fullmatch(text.strip())
-    return f"{found[1]}T{found[2] or '00:00'}{found[3] or ':00'}Z" if found else text.strip()
 
 
 def rows_sent(args: Mapping[str, str]) -> list[Row]:

@@ -1,6 +1,6 @@
 """Pages declared once: method, path, host and scope; handlers take a visit and answer a page, a redirect or a file."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,6 +10,8 @@ from appliance.core.scope import TenantScope
 from appliance.core.texts import ENGLISH, Language
 from appliance.solutions.services import Services
 from appliance.tenants.people import SignedIn
+
+from .uploads import SentFile
 
 Form = Mapping[str, list[str]]
 PAGE_ROWS = 50
@@ -102,11 +104,16 @@ class Asked:
     request_id: str
     last_event_id: str = ""
     language: Language = ENGLISH
+    files: Sequence[SentFile] = ()
 
     @property
     def is_fragment(self) -> bool:
         """Whether a page asks for the part of itself that changes."""
         return self.args.get("part") == "live"
+
+    def file(self, name: str) -> SentFile | None:
+        """The file of this field; None when none was chosen."""
+        return next((each for each in self.files if each.field == name), None)
 
     def field(self, name: str) -> str:
         """One value of the form; empty when it was not sent."""
@@ -156,13 +163,14 @@ Handler = Callable[..., Answer]
 
 @dataclass(frozen=True)
 class PageRoute:
-    """One declared page of a tenant's host; `scope` None means every member."""
+    """One declared page of a tenant's host; `scope` None means every member; with `takes_files` its form may hold files."""
 
     method: Method
     path: str
     scope: str | None
     handler: Handler
     needs_session: bool = True
+    takes_files: bool = False
 
 
 @dataclass(frozen=True)
@@ -178,11 +186,13 @@ PAGES: list[PageRoute] = []
 BASE_PAGES: list[BaseRoute] = []
 
 
-def page(method: Method, path: str, *, scope: str | None, needs_session: bool = True) -> Callable[[Handler], Handler]:
+def page(
+    method: Method, path: str, *, scope: str | None, needs_session: bool = True, takes_files: bool = False
+) -> Callable[[Handler], Handler]:
     """Declare a page under /console of a tenant's host; one without a session gets an Arrival."""
 
     def declare(handler: Handler) -> Handler:
-        PAGES.append(PageRoute(method, f"/console{path}", scope, handler, needs_session))
+        PAGES.append(PageRoute(method, f"/console{path}", scope, handler, needs_session, takes_files))
         return handler
 
     return declare

@@ -253,6 +253,21 @@ def read_datetime(value: Any) -> int:
     raise Refused("invalid_format", "must be a time with a zone, such as 2026-01-31T09:30:00Z")
 
 
+_WITHOUT_ZONE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(:\d{2}(?:\.\d{1,9})?)?)?", re.ASCII)
+
+
+def with_zone(text: str) -> str:
+    """A time as it is stored: one that names no zone is taken for UTC; anything else stays."""
+    found = _WITHOUT_ZONE.fullmatch(text.strip())
+    return f"{found[1]}T{found[2] or '00:00'}{found[3] or ':00'}Z" if found else text.strip()
+
+
+def _cell_date(text: str) -> str:
+    """Exports of databases write a day as its midnight."""
+    day, _, time = text.strip().replace("T", " ").partition(" ")
+    return day if not time.strip("0:.Z") else text
+
+
 def _read_json(value: Any) -> str:
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -320,7 +335,7 @@ FIELD_TYPES: dict[str, FieldType] = {
     "boolean": FieldType(
         "BIGINT", "plain", frozenset(), lambda _: _read_boolean, lambda _: bool, lambda _: _read_boolean, _cell_boolean
     ),
-    "date": FieldType("TEXT", "ordered", frozenset(), lambda _: _read_date, _as_stored, lambda _: _compare_date, _same),
+    "date": FieldType("TEXT", "ordered", frozenset(), lambda _: _read_date, _as_stored, lambda _: _compare_date, _cell_date),
     "datetime": FieldType(
         "BIGINT",
         "ordered",
@@ -328,7 +343,7 @@ FIELD_TYPES: dict[str, FieldType] = {
         lambda _: read_datetime,
         lambda _: clock.rfc3339,
         lambda _: read_datetime,
-        _same,
+        with_zone,
     ),
     "json": FieldType("TEXT", "plain", frozenset(), lambda _: _read_json, lambda _: json.loads, lambda _: _read_json, _cell_json),
 }

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, BinaryIO, Literal, NoReturn, TextIO
@@ -31,7 +31,9 @@ csv.field_size_limit(MAX_LINE)
 class ImportOptions:
     """How to import: `key` makes rows upserts; `on_error` stores the good rows, or with `refuse` none unless all are good.
 
-    `in_write` says that the caller's own transaction contains the import.
+    `in_write` says that the caller's own transaction contains the import.  `columns` leads from columns of the file to
+    fields, the other columns are left out; without it they are named as the fields are.  `in_parts` tries out a file of any
+    length part by part: two rows of it that cannot both be stored are then found by the import alone.
     """
 
     format: Literal["csv", "ndjson"] = "csv"
@@ -40,10 +42,14 @@ class ImportOptions:
     dry_run: bool = False
     delimiter: str = ""
     in_write: bool = False
+    columns: Mapping[str, str] | None = None
+    encoding: str = "utf-8"
+    in_parts: bool = False
+    empty: str = ""
 
     @property
     def at_once(self) -> bool:
-        return self.on_error == "refuse" or self.dry_run
+        return self.on_error == "refuse" or (self.dry_run and not self.in_parts)
 
 
 @dataclass
@@ -79,8 +85,13 @@ class _NotStored(Exception):
     """Takes back an import that must leave nothing."""
 
 
-def import_rows(scope: TenantScope, name: str, file: BinaryIO, options: ImportOptions) -> ImportReport:
-    """Read `file` and store its rows, 500 to a transaction; with `refuse` or a dry run all in one."""
+def import_rows(
+    scope: TenantScope, name: str, file: BinaryIO, options: ImportOptions, progress: Callable[[ImportReport], None] | None = None
+) -> ImportReport:
+    """Read `file` and store its rows, 500 to a transaction; with `refuse` or a dry run all in one.
+
+    `progress` is told of each transaction; what it raises ends the import, and what was stored stays.
+    """
     collection = load(scope, name)
     for part in options.key:
         if part not in collection.fields:
@@ -97,9 +108,26 @@ def import_rows(scope: TenantScope, name: str, file: BinaryIO, options: ImportOp
         _import_at_once(scope, name, list(rows), (options, report))
     else:
         while chunk := list(islice(rows, ROWS_AT_ONCE)):
-            db.write(lambda chunk=chunk: batch.announce(scope, _store(load(scope, name), chunk, (options, report))))  # type: ignore[misc]
+            _store_part(scope, name, chunk, (options, report))
+            if progress is not None:
+                progress(report)
     report.errors.sort(key=lambda error: int(error["line"]))
     return report
+
+
+def _store_part(scope: TenantScope, name: str, rows: list[Row], choice: tuple[ImportOptions, ImportReport]) -> None:
+    options, report = choice
+
+    def write() -> None:
+        outcomes = _store(load(scope, name), rows, choice)
+        if options.dry_run:
+            raise _NotStored
+        batch.announce(scope, outcomes)
+
+    try:
+        db.write(write)
+    except _NotStored:
+        report.stored = False
 
 
 def _has_more_lines(file: BinaryIO, most: int) -> bool:
@@ -176,7 +204,8 @@ def _last(pointer: str) -> str | None:
 
 def _read_csv(collection: CompiledCollection, file: BinaryIO, options: ImportOptions, report: ImportReport) -> Iterator[Row]:
     """Bytes that are not UTF-8 travel as surrogates to the cell they are in, and are reported there."""
-    text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
+    encoding = "utf-8-sig" if options.encoding == "utf-8" else options.encoding
+    text = io.TextIOWrapper(file, encoding, "surrogateescape", newline="")
     try:
         yield from _csv_rows(collection, text, options, report)
     finally:
@@ -198,36 +227,50 @@ def _csv_rows(collection: CompiledCollection, text: TextIO, options: ImportOptio
         except csv.Error as error:
             yield Row(line, {}, ((None, "invalid_csv", str(error)),))
             continue
+        except UnicodeError as error:
+            yield Row(line, {}, ((None, "invalid_encoding", f"is not {options.encoding} from here on: {str(error)[:120]}"),))
+            return
         if header is None:
-            header = _check_header(collection, cells, report)
+            header = _check_header(collection, _renamed(cells, options, report), report)
         elif cells:
-            yield _csv_row(collection, header, cells, line)
+            yield _csv_row(collection, header, cells, (line, options))
+
+
+def _renamed(cells: list[str], options: ImportOptions, report: ImportReport) -> list[str]:
+    """The fields that columns lead to, an empty name for a column that is left out."""
+    if options.columns is None:
+        return cells
+    report.ignored_columns = [cell for cell in cells if cell.strip() not in options.columns]
+    return [options.columns.get(cell.strip(), "") for cell in cells]
 
 
 def _check_header(collection: CompiledCollection, cells: list[str], report: ImportReport) -> list[str]:
     header = [cell.strip() for cell in cells]
     found = Findings()
     for position, name in enumerate(header):
+        if name == "" and report.ignored_columns:
+            continue
         if name in header[:position]:
             found.add(f"/header/{position}", "not_unique", f"the column {name[:60]!r} appears twice")
         elif name not in collection.fields and name not in RESERVED_FIELDS:
             found.add(f"/header/{position}", "unknown_field", f"{name[:60]!r} is not a field of {collection.name}")
     found.raise_if_any("the first line must name fields of the collection, nothing was stored")
-    report.ignored_columns = [name for name in header if name in RESERVED_FIELDS]
+    report.ignored_columns += [name for name in header if name in RESERVED_FIELDS]
     return header
 
 
-def _csv_row(collection: CompiledCollection, header: list[str], cells: list[str], line: int) -> Row:
+def _csv_row(collection: CompiledCollection, header: list[str], cells: list[str], place: tuple[int, ImportOptions]) -> Row:
+    line, options = place
     if len(cells) != len(header):
         return Row(line, {}, ((None, "wrong_columns", f"has {len(cells)} cells, the first line has {len(header)}"),))
     values: dict[str, Any] = {}
     problems: list[tuple[str | None, str, str]] = []
     for name, cell in zip(header, cells, strict=True):
-        if name in RESERVED_FIELDS:
+        if name == "" or name in RESERVED_FIELDS:
             continue
         try:
             known = collection.fields[name]
-            if cell == "":
+            if cell == "" or cell == options.empty:
                 if known.definition.default is None:
                     values[name] = None
             else:
@@ -253,6 +296,9 @@ def _read_ndjson(collection: CompiledCollection, file: BinaryIO, options: Import
     for number, raw in enumerate(_lines(file), 1):
         if raw.strip():
             row = _ndjson_row(raw, number)
+            if options.columns is not None:
+                ignored |= row.values.keys() - options.columns.keys()
+                row = Row(number, {options.columns[k]: v for k, v in row.values.items() if k in options.columns}, row.problems)
             ignored |= row.values.keys() & set(RESERVED_FIELDS)
             report.ignored_columns = sorted(ignored)
             yield Row(number, {k: v for k, v in row.values.items() if k not in RESERVED_FIELDS}, row.problems)

@@ -4,7 +4,7 @@ Every verb may be called inside an outer `db.write` and is then part of it: what
 """
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, TypeAlias
 
 from appliance import conditions
@@ -314,10 +314,13 @@ def run_batch(scope: TenantScope, operations: Any, *, dry_run: bool = False) -> 
     return db.write(write)
 
 
-def import_entities(scope: TenantScope, collection: str, file: BinaryIO, options: ImportOptions) -> ImportReport:
+def import_entities(
+    scope: TenantScope, collection: str, file: BinaryIO, options: ImportOptions,
+    progress: Callable[[ImportReport], None] | None = None,
+) -> ImportReport:  # fmt: skip
     """Store the rows of a CSV or NDJSON file, a part at a time; the report counts every row and names every error by
-    line and field."""
-    return imports.import_rows(scope, collection, file, options)
+    line and field.  `progress` is told of each part; what it raises ends the import, and what was stored stays."""
+    return imports.import_rows(scope, collection, file, options, progress)
 
 
 def export_entities(scope: TenantScope, collection: str, form: Literal["csv", "ndjson"], *, chosen: Any = None) -> Iterator[bytes]:

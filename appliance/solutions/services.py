@@ -13,6 +13,7 @@ from appliance.core.catalogues import Languages
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.queue import TaskQueue
+from appliance.datapool.file_imports import FileImports
 from appliance.documents.previews import Previews
 from appliance.documents.publications import Publications
 from appliance.documents.service import Documents
@@ -81,3 +82,4 @@ class Services:
     backups: BackupUpkeep
     agents: AgentRuns
     languages: Languages
+    imports: FileImports

@@ -32,16 +32,26 @@ class Browser:
     def post(self, url: str, form: Mapping[str, str | list[str]], **headers: str) -> httpx.Response:
         return self._go("POST", url, urlencode(form, doseq=True), {"Sec-Fetch-Site": "same-origin", **headers})
 
-    def _go(self, method: str, url: str, body: str | None, headers: Mapping[str, str]) -> httpx.Response:
+    def upload(self, url: str, file: tuple[str, bytes], form: Mapping[str, str] | None = None, **headers: str) -> httpx.Response:
+        """Send a form with one file, its field called `file`."""
+        mark = "the-end-of-a-part"
+        lines = [f'--{mark}\r\nContent-Disposition: form-data; name="{n}"\r\n\r\n{v}\r\n' for n, v in (form or {}).items()]
+        head = f'--{mark}\r\nContent-Disposition: form-data; name="file"; filename="{file[0]}"\r\n\r\n'
+        body = "".join(lines).encode() + head.encode() + file[1] + f"\r\n--{mark}--\r\n".encode()
+        sent = {"Sec-Fetch-Site": "same-origin", "Content-Type": f"multipart/form-data; boundary={mark}", **headers}
+        return self._go("POST", url, body, sent)
+
+    def _go(self, method: str, url: str, body: str | bytes | None, headers: Mapping[str, str]) -> httpx.Response:
         for _ in range(MOST_REDIRECTS):
             response = self.send(method, url, body, headers)
             self.url = url
             if response.status_code != 303:
                 return response
             method, url, body = "GET", urljoin(url, response.headers["Location"]), None
+            headers = {name: value for name, value in headers.items() if name != "Content-Type"}
         raise AssertionError(f"more than {MOST_REDIRECTS} redirects, the last to {url}")
 
-    def send(self, method: str, url: str, body: str | None, headers: Mapping[str, str]) -> httpx.Response:
+    def send(self, method: str, url: str, body: str | bytes | None, headers: Mapping[str, str]) -> httpx.Response:
         """One request with the cookies of its host; redirects are not followed."""
         parts = urlsplit(url)
         jar = self.cookies.setdefault(parts.netloc, {})
@@ -49,7 +59,7 @@ class Browser:
         if jar:
             sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in jar.items())
         if body is not None:
-            sent["Content-Type"] = "application/x-www-form-urlencoded"
+            sent.setdefault("Content-Type", "application/x-www-form-urlencoded")
         target = f"http://127.0.0.1:{self.running.config.server.port}{parts.path}{'?' + parts.query if parts.query else ''}"
         with httpx.Client(trust_env=False, timeout=60) as client:
             response = client.request(method, target, content=body, headers=sent)

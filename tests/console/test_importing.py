@@ -1,0 +1,168 @@
+"""A file becomes entities in the console: looked at, tried out without any effect, and imported with an account of every row."""
+
+import io
+import re
+import threading
+from collections.abc import Callable
+from html import unescape
+from typing import Any
+
+import httpx
+import openpyxl
+import pytest
+
+from tests.console.browser import Browser
+
+GOODS = {
+    "name": "import_goods",
+    "fields": [
+        {"name": "sku", "type": "text", "unique": True, "required": True},
+        {"name": "unit_price", "type": "decimal", "scale": 2},
+        {"name": "shipped", "type": "date"},
+        {"name": "packed", "type": "datetime"},
+        {"name": "comment", "type": "text"},
+    ],
+}
+CSV = (
+    "SKU;Unit Price;Shipped;Packed;Colour\n"
+    "a-1;9.50;1996-07-04 00:00:00.000;1996-07-04 08:00:00;red\n"
+    'a-2;NULL;;;"dark\nblue"\n'
+    "a-3;cheap;1996-13-01;;\n"
+    "a-1;1;;;\n"
+)
+
+
+@pytest.fixture
+def goods(acme: httpx.Client) -> httpx.Client:
+    """The collection, empty."""
+    acme.delete("/api/v1/datapool/import_goods?allow_loss=true")
+    acme.post("/api/v1/datapool", json=GOODS).raise_for_status()
+    return acme
+
+
+def rows(api: httpx.Client) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.get("/api/v1/datapool/import_goods/entities?sort=sku").json()["data"]
+    return found
+
+
+def settled(owner: Browser) -> str:
+    """The page of the import once nothing is under way."""
+    pause, url = threading.Event(), owner.url
+    for _ in range(400):
+        text = owner.get(url).text
+        if "data-live" not in text:
+            return text
+        pause.wait(0.05)
+    raise AssertionError("the import does not end")
+
+
+def chosen(text: str) -> dict[str, str]:
+    """What the form of columns would send as it stands."""
+    sent = {}
+    for name, options in re.findall(r'<select name="(m\d+)"[^>]*>(.*?)</select>', text, re.DOTALL):
+        found = re.search(r'value="([^"]*)" selected', options)
+        sent[name] = unescape(found[1]) if found else ""
+    return sent | dict.fromkeys(re.findall(r'name="(key\.\w+)" value="1" checked', text), "1")
+
+
+def begin(owner: Browser, name: str, content: bytes) -> dict[str, str]:
+    page = owner.upload(owner.at("acme", "/console/datapool/import_goods/import"), (name, content))
+    assert page.status_code == 200, page.text
+    return chosen(page.text)
+
+
+def test_a_file_is_tried_out_and_then_imported(owner: Browser, goods: httpx.Client) -> None:
+    form = begin(owner, "goods.csv", CSV.encode("cp1252"))
+    assert form == {"m0": "sku", "m1": "unit_price", "m2": "shipped", "m3": "packed", "m4": "", "key.sku": "1"}
+    at = owner.url
+    owner.post(f"{at}/try", form | {"empty": "NULL"})
+    text = settled(owner)
+    assert rows(goods) == [], "trying out stores nothing"
+    assert "Import 3 rows" in text
+    told = re.findall(r'<td class="number">(\d+)</td><td class="mono">(\w+)</td>', text)
+    assert sorted(told) == [("5", "shipped"), ("5", "unit_price")], "lines are those of the file, also after a cell of two"
+    errors = owner.get(f"{at}/errors").text.splitlines()
+    assert errors[0] == "line,field,code,message"
+    assert errors[1].startswith("5,unit_price,invalid_format,")
+    owner.url = at
+    owner.post(f"{at}/run", {})
+    assert "Imported" in settled(owner)
+    first, second = rows(goods)
+    assert (first["sku"], first["unit_price"], first["shipped"], first["packed"]) == ("a-1", "1.00", None, None)
+    assert (second["sku"], second["unit_price"]) == ("a-2", None)
+    assert owner.post(f"{at}/run", {}).status_code == 409, "a page that is sent twice imports once"
+    assert len(rows(goods)) == 2
+
+
+def test_a_workbook_is_read_like_a_file_of_cells(owner: Browser, goods: httpx.Client) -> None:
+    book = openpyxl.Workbook()
+    for cells in (["sku", "Unit Price", "comment"], [1001, 2.5, "=SUM(1)"], ["b", None, "é"]):
+        book.active.append(cells)
+    file = io.BytesIO()
+    book.save(file)
+    form = begin(owner, "goods.xlsx", file.getvalue())
+    at = owner.url
+    owner.post(f"{at}/try", form)
+    assert "Import 2 rows" in settled(owner)
+    owner.post(f"{at}/run", {})
+    settled(owner)
+    assert [(row["sku"], row["unit_price"]) for row in rows(goods)] == [("1001", "2.50"), ("b", None)]
+
+
+def test_lines_of_json_are_imported_by_their_members(owner: Browser, goods: httpx.Client) -> None:
+    form = begin(owner, "goods.ndjson", b'{"Sku": "x", "note": "n"}\n{"Sku": "y"}\n{broken\n')
+    assert form["m0"] == "sku"
+    at = owner.url
+    owner.post(f"{at}/try", form | {"m1": "comment"})
+    assert "Import 2 rows" in settled(owner)
+    owner.post(f"{at}/run", {})
+    settled(owner)
+    assert [(row["sku"], row["comment"]) for row in rows(goods)] == [("x", "n"), ("y", None)]
+
+
+def test_what_the_look_got_wrong_is_put_right(owner: Browser, goods: httpx.Client) -> None:
+    begin(owner, "goods.csv", "sku,comment\nä,x;y\n".encode("cp1252"))
+    at = owner.url
+    page = owner.post(f"{at}/look", {"delimiter": ",", "encoding": "cp850"})
+    assert "õ" in page.text
+    assert owner.post(f"{at}/look", {"delimiter": ",", "encoding": "nope"}).status_code == 422
+    assert owner.post(f"{at}/look", {"delimiter": "x", "encoding": "utf-8"}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"m1": "sku"}, "Two columns lead to sku"),
+        ({"m0": "", "m1": "", "key.sku": ""}, "Say of at least one column"),
+        ({"m0": ""}, "Sku tells entities apart"),
+        ({"m0": "id"}, "&#39;id&#39; is no field of import_goods"),
+    ],
+)
+def test_columns_that_make_no_sense_are_refused(owner: Browser, goods: httpx.Client, changed: dict[str, str], told: str) -> None:
+    form = begin(owner, "goods.csv", b"sku,comment\n1,2\n")
+    page = owner.post(f"{owner.url}/try", {name: value for name, value in (form | changed).items() if value})
+    assert page.status_code == 422
+    assert told in page.text
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.csv", b""), ("a.csv", b"sku,comment\n"), ("a.xlsx", b"no workbook")])
+def test_a_file_that_holds_nothing_is_refused_where_it_was_chosen(
+    owner: Browser, goods: httpx.Client, name: str, content: bytes
+) -> None:
+    page = owner.upload(owner.at("acme", "/console/datapool/import_goods/import"), (name, content))
+    assert page.status_code == 422
+    assert 'id="file-error"' in page.text
+
+
+def test_nobody_else_sees_or_runs_an_import(
+    owner: Browser, signed_in: Callable[[str], Browser], goods: httpx.Client
+) -> None:
+    begin(owner, "goods.csv", b"sku,comment\n1,2\n")
+    path = owner.url.partition("/console")[2]
+    builder, viewer = signed_in("builder@acme.test"), signed_in("viewer@acme.test")
+    assert builder.get(builder.at("acme", f"/console{path}")).status_code == 404
+    assert viewer.get(viewer.at("acme", f"/console{path}")).status_code == 403
+    new = viewer.at("acme", "/console/datapool/import_goods/import")
+    assert viewer.upload(new, ("a.csv", b"sku\n1\n")).status_code == 403
+    assert owner.upload(new, ("a.csv", b"sku\n1\n"), **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert rows(goods) == []
