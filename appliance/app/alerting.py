@@ -21,6 +21,7 @@ from appliance.integrations.service import Integrations
 from appliance.monitor.alerts.actions import OWNERS, Action, Letters, Notice, Reach
 from appliance.monitor.alerts.measuring import Facts
 from appliance.monitor.alerts.service import Alerts
+from appliance.monitor.disk import DiskGauge
 from appliance.monitor.webhooks import Webhooks
 from appliance.processes import executions
 from appliance.processes.executions import StartRequest
@@ -41,17 +42,18 @@ _HEADINGS = {"firing": "fires", "repeated": "still fires", "resolved": "is over"
 
 @dataclass(frozen=True)
 class Reached:
-    """What actions may name."""
+    """What actions may name, and what conditions look at beside them."""
 
     integrations: Integrations
     webhooks: Webhooks
+    disk: DiskGauge
 
 
 def make_alerts(config: Config, flow: ProcessFlow, executor: GovernedExecutor, reached: Reached) -> Alerts:
     """Alerts over the parts they look at and act through."""
     facts = Facts(
         queue_age_ms=lambda scope: flow.queue_state(scope)["oldest_age_ms"], last_execution=executions.last_created,
-        failing=gate.failing, expiring=find_expiring,
+        failing=gate.failing, expiring=find_expiring, disk_used=lambda: reached.disk.read().used_percent,
     )  # fmt: skip
     telling = _Telling(config, flow, executor, reached)
     return Alerts(facts, Reach(telling.check, telling.send_letters, telling.start_process))

@@ -62,6 +62,7 @@ from appliance.monitor import logs as log_lines
 from appliance.monitor import metrics, rollup, webhooks
 from appliance.monitor.alerts.turning import tell_due, watch_all
 from appliance.monitor.deliveries import Deliverer
+from appliance.monitor.disk import DiskGauge
 from appliance.monitor.sandbox import SandboxMetrics
 from appliance.processes import caching, suspension
 from appliance.processes.model_calls import ModelReach
@@ -194,6 +195,7 @@ def build(config: Config) -> Appliance:
     integrations = make_integrations(config, sealer)
     models = make_language_models(config, sealer)
     egress = Egress.of(config.egress.allow, authorities(config))
+    disk = DiskGauge(config.data, blobs.stored_bytes)
     files = documents.Documents(incoming)
     door = DocumentDoor(files, config.limits.upload_mb << 20)
     policies, actions = PolicyService(), ActionApprovals(sealer)
@@ -225,7 +227,7 @@ def build(config: Config) -> Appliance:
         uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files),
         publications=Publications(exits), shares=Shares(exits, sealer), backups=BackupUpkeep(config, stored[0]),
         webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
-        webhooks=told, alerts=make_alerts(config, flow, executor, Reached(integrations, told)),
+        webhooks=told, alerts=make_alerts(config, flow, executor, Reached(integrations, told, disk)), disk=disk,
         certificates=Certificates(sealer), domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
         imports=FileImports(formats),
     )  # fmt: skip
@@ -267,6 +269,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("approvals", 10.0, expire_due),
         Periodic("approval-notices", 2.0, notices.send_due),
         Periodic("sums", 60.0, rollup.roll_up),
+        Periodic("disk", 60.0, services.disk.look),
         Periodic("log-words", 60.0, log_lines.read_older),
         Periodic("alerts", 10.0, lambda: watch_all(services.alerts.facts)),
         Periodic("alert-notices", 2.0, lambda: tell_due(services.alerts.reach)),
@@ -296,6 +299,14 @@ def _gauges(services: Services) -> None:
     circuits = "Integrations whose foreign system is left alone after failures."
     metrics.registry.gauge("gos_integration_circuits_open", circuits, lambda: float(gate.open_circuits()))
     metrics.registry.gauge("gos_db_writer_waiting", "Functions waiting for the writer.", lambda: float(db.writer_depth()))
+    services.disk.look()
+    for name, told, read in (
+        ("gos_disk_bytes", "Size of the disk that holds the data folder.", lambda: services.disk.read().total),
+        ("gos_disk_free_bytes", "What is free on it.", lambda: services.disk.read().free),
+        ("gos_database_bytes", "Size of the database.", lambda: services.disk.read().database),
+        ("gos_blobs_bytes", "Contents of documents, WebApps and skills.", lambda: services.disk.read().blobs),
+    ):
+        metrics.registry.gauge(name, told, read)
     metrics.registry.gauge(
         "gos_executions_active", "Executions driven by this process.", lambda: float(len(services.processes.runner.active))
     )

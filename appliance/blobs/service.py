@@ -149,6 +149,11 @@ class Blobs:
         found = db.rows("SELECT count(*), coalesce(sum(size), 0) FROM blob WHERE tenant_id = ?", (scope.tenant_id,))
         return Usage(int(found[0][0]), int(found[0][1]))
 
+    def stored_bytes(self) -> int:
+        """What all tenants have stored; what several of them have in one place counts once."""
+        ((size,),) = db.rows("SELECT coalesce(sum(size), 0) FROM (SELECT max(size) AS size FROM blob GROUP BY place) AS places")
+        return int(size)
+
     # -- collecting
 
     def collect(self) -> int:

@@ -118,7 +118,7 @@ def _given(row: AlertRow) -> dict[str, str]:
     """An alert as its form would have made it."""
     given = {"name": row.name}
     for name, value in condition_of(row).members().items():
-        given[WRITTEN.get(name, name)] = shown_duration(value) if name in _DURATIONS else str(value)
+        given[WRITTEN.get(name, name)] = shown_duration(value) if name in _DURATIONS else _shown(value)
     given |= {name: shown_duration(ms) for name, ms in (("for", row.for_ms), ("repeat", row.repeat_ms)) if ms}
     for action in actions_of(row):
         if action.kind == "email":
@@ -128,6 +128,10 @@ def _given(row: AlertRow) -> dict[str, str]:
         else:
             given["starts"] = action.process or ""
     return given
+
+
+def _shown(value: str | float) -> str:
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def _fits(actions: Sequence[Action]) -> bool:

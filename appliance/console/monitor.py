@@ -8,6 +8,7 @@ from appliance.monitor import analytics, failures
 from appliance.monitor.analytics import Series, Summary, Window
 from appliance.tenants import keys
 
+from .appliance import is_administrator
 from .routing import Answer, Page, Visit, page
 from .spans import SPANS, Range, range_of
 
@@ -36,6 +37,7 @@ def show_monitor(visit: Visit) -> Answer:
         "queue": visit.services.processes.queue_state(visit.scope), "groups": recent,
         "processes": list(series.names.items())[:MOST_ROWS], "integrations": list(_integrations(visit, chosen)),
         "keys": list(_keys(visit, chosen)), "sandbox": visit.services.pool.health(),
+        "disk": visit.services.disk.read() if is_administrator(visit) else None,
     }  # fmt: skip
     return Page("monitor.html", values)
 

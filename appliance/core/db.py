@@ -59,6 +59,8 @@ class _Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no
         """Inside the block this thread keeps one connection."""
         return self.connection_context() if self.is_closed() else nullcontext()
 
+    size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+
     def begin_write(self) -> None:
         """Begin the only writing transaction there is now, over all processes."""
         if not self.is_connection_usable():
@@ -262,6 +264,12 @@ def close_database() -> None:
 def is_sqlite() -> bool:
     """Whether the dialect is SQLite; the only place that asks is this seam and the migrations."""
     return isinstance(database.obj, peewee.SqliteDatabase)
+
+
+def size_bytes() -> int:
+    """How large the database is; what an SQLite file has in its write-ahead log is not counted."""
+    ((size,),) = rows(database.obj.size_sql)
+    return int(size)
 
 
 def writer_depth() -> int:

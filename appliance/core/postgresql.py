@@ -92,6 +92,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
     """A connection of its own for the writer's thread, borrowed ones for every other."""
 
     snapshot_begin = ("REPEATABLE READ",)
+    size_sql = "SELECT pg_database_size(current_database())"
 
     def __init__(self, url: str) -> None:
         # The client's cursor puts parameters in as literals: their types follow from the statement, as on SQLite.

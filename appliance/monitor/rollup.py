@@ -27,6 +27,12 @@ POINTS_AT_ONCE = 50
 
 Piece = tuple[int, int, int]  # width (0: the counters themselves), from, to
 
+# The names above one, each found by the key.  Of a time alone, without them, a store would read all times of all names.
+_NAMES = (
+    "WITH RECURSIVE known (name) AS (SELECT MIN(name) FROM tally_wide WHERE tenant_id = ? AND kind = ? AND width = ? AND name > ? "
+    "UNION ALL SELECT (SELECT MIN(name) FROM tally_wide WHERE tenant_id = ? AND kind = ? AND width = ? AND name > known.name) "
+    "FROM known WHERE name IS NOT NULL) SELECT name FROM known WHERE name IS NOT NULL"
+)
 _INSERT = (
     "INSERT INTO tally_wide (tenant_id, kind, width, name, at, outcome, slot, count, sum_ms) "
     "SELECT tenant_id, kind, CAST(? AS BIGINT), {name}, at - at % ?, outcome, slot, SUM(count), SUM(sum_ms) FROM {source} "
@@ -85,7 +91,10 @@ def _advance(scope: TenantScope, kind: str, index: int, until: int) -> bool:
         return False
     span = (scope.tenant_id, kind, mark, reached)
     if narrower:
-        db.execute(_INSERT.format(name="name", source="tally_wide", narrower="AND width = ?"), (width, width, *span, narrower))
+        of_narrower = (scope.tenant_id, kind, narrower)
+        only = f"AND width = ? AND name IN (SELECT '{ALL}' UNION ALL SELECT name FROM ({_NAMES}) AS named)"
+        params = (width, width, *span, narrower, *of_narrower, ALL, *of_narrower)
+        db.execute(_INSERT.format(name="name", source="tally_wide", narrower=only), params)
     else:
         for name in ("name", f"'{ALL}'"):
             db.execute(_INSERT.format(name=name, source="tally", narrower=""), (width, width, *span))
@@ -195,11 +204,17 @@ def read_counts(
 def read_names(scope: TenantScope, kind: str, piece: Piece) -> list[tuple[Any, ...]]:
     """Rows of (name, outcome, slot, count, sum in ms)."""
     width, since, until = piece
-    source, narrower = ("tally_wide", "AND width = ? AND name <> '' ") if width else ("tally", "")
+    if width:
+        of_width = (scope.tenant_id, kind, width)
+        return db.rows(
+            "SELECT name, outcome, slot, SUM(count), SUM(sum_ms) FROM tally_wide WHERE tenant_id = ? AND kind = ? "  # noqa: S608
+            f"AND width = ? AND name IN ({_NAMES}) AND at >= ? AND at < ? GROUP BY 1, 2, 3",
+            (*of_width, *of_width, ALL, *of_width, since, until),
+        )
     return db.rows(
-        f"SELECT name, outcome, slot, SUM(count), SUM(sum_ms) FROM {source} "  # noqa: S608
-        f"WHERE tenant_id = ? AND kind = ? {narrower}AND at >= ? AND at < ? GROUP BY 1, 2, 3",
-        (scope.tenant_id, kind, *((width,) if width else ()), since, until),
+        "SELECT name, outcome, slot, SUM(count), SUM(sum_ms) FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? "
+        "GROUP BY 1, 2, 3",
+        (scope.tenant_id, kind, since, until),
     )
 
 

@@ -27,6 +27,7 @@ from appliance.governance.threads import TenantThreads
 from appliance.integrations.service import Integrations
 from appliance.llm.service import LanguageModels
 from appliance.monitor.alerts.service import Alerts
+from appliance.monitor.disk import DiskGauge
 from appliance.monitor.webhooks import Webhooks
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
@@ -75,6 +76,7 @@ class Services:
     domains: Domains
     webhooks: Webhooks
     alerts: Alerts
+    disk: DiskGauge
     visits: Visits
     skills: Skills
     tools: Toolbox

@@ -18,7 +18,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import analytics, logs, rollup, tally
 from appliance.monitor.analytics import Window
-from appliance.monitor.logs import LineFilter
+from appliance.monitor.logs import Line, LineFilter, Tail
 from appliance.tenants import service as tenants
 
 EXECUTIONS = 1_000_000
@@ -94,21 +94,21 @@ def measure_lines(scope: TenantScope) -> None:
         "a text that is not there": LineFilter(text="nowhere"),
     }.items():
         tell(name, partial(logs.list_lines, scope, wanted, PageRequest(100)))
+    tail = Tail(scope, LineFilter(text="order"), logs.last_number())
+    tell("a look for what is new, of a frequent text", tail.look)
 
 
 def fill_lines(scope: TenantScope) -> None:
     chance, now = random.Random(7), clock.now_ms()  # noqa: S311  made-up figures
-    values = "(?, ?, ?, ?, ?, ?, ?, ?)"
-    add = "INSERT INTO log_line (tenant_id, at, level, source, message, fields, execution_id, process_id) VALUES "
     for start in range(0, LINES, _CHUNK):
-        flat: list[object] = []
+        lines = []
         for number in range(start, start + _CHUNK):
             at = now - (LINES - number) * (DAYS * DAY // LINES)
-            level = 40 if chance.random() < 0.01 else 20
+            level = "error" if chance.random() < 0.01 else "info"
             message = f"order {number} was taken" if number % 2 else f"customer {number} was greeted"
-            needle = "needle-77" if number == LINES // 4 else ""
-            flat += (scope.tenant_id, at, level, "step", message + needle, '{"n":1}', f"exe_{number // 10}", "process-1")
-        db.write(partial(db.execute, add + ", ".join([values] * _CHUNK), tuple(flat)))
+            needle = " needle-77" if number == LINES // 4 else ""
+            lines.append(Line(at, level, "step", message + needle, {"n": 1}, f"exe_{number // 10}", "process-1"))
+        db.write(partial(logs.write_lines, scope, lines))
 
 
 def tell(what: str, ask: Callable[[], object]) -> None:

@@ -19,7 +19,7 @@ def show(browser: Browser, path: str) -> httpx.Response:
 def test_an_alert_is_made_silenced_tried_and_deleted_by_forms(owner: Browser, acme: httpx.Client, greeting: str) -> None:
     name = fresh("<alert>")
     choices = show(owner, "/alerts/new").text
-    assert choices.count('href="?kind=') == 7
+    assert choices.count('href="?kind=') == 8
     made = owner.post(owner.at("acme", "/console/alerts"), {**FORM, "name": name, "starts": greeting})
     assert made.status_code == 200
     address = owner.url
@@ -53,6 +53,8 @@ def test_an_alert_is_changed_by_its_form_and_what_the_form_cannot_say_stays(
     assert (told["name"], told["for"], told["repeat"], told["actions"]) == ("Changed", "0s", "4h", [])
     refused = owner.post(f"{address}/edit", {**changed, "window": "soon", "name": "Kept"})
     assert (refused.status_code, 'id="window-error"' in refused.text, 'value="Kept"' in refused.text) == (422, True, True)
+    acme.patch(at, json={"condition": {"kind": "failures", "above": 0, "window": "15m"}}).raise_for_status()
+    assert 'name="above" value="0"' in owner.get(f"{address}/edit").text
     both = [{"kind": "process", "process": greeting}, {"kind": "process", "process": greeting}]
     acme.patch(at, json={"actions": both}).raise_for_status()
     assert "More than this form can say" in owner.get(f"{address}/edit").text

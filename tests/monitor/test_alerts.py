@@ -37,6 +37,7 @@ class World:
         self.age, self.last = 0, 0
         self.silent: list[str] = []
         self.ending: list[str] = []
+        self.used = 12.0
         self.told: list[tuple[str, str]] = []
         self.problems: list[str] = []
         self.owners: tuple[str, ...] = ("ada",)
@@ -44,7 +45,7 @@ class World:
         self.is_draining = False
         facts = Facts(
             queue_age_ms=lambda scope: self.age, last_execution=lambda scope, process: self.last or None,
-            failing=lambda scope: self.silent, expiring=lambda scope, until: self.ending,
+            failing=lambda scope: self.silent, expiring=lambda scope, until: self.ending, disk_used=lambda: self.used,
         )  # fmt: skip
         self.alerts = Alerts(facts, Reach(lambda scope, action: None, self._send, self._start))
 
@@ -351,3 +352,14 @@ def test_a_test_is_told_and_old_turns_go(world: World, acme: TenantScope, ahead:
 def test_every_kind_is_said_in_a_sentence() -> None:
     assert describe(FAILURES) == "more than 1 failure of intake within 15m"
     assert describe(Condition("expiring", window_ms=14 * DAY)) == "an API key or a certificate expires within 14d"
+
+
+def test_a_disk_that_fills_up_is_told_in_percent(world: World, acme: TenantScope) -> None:
+    made = world.alerts.create_alert(acme, Spec("Disk", Condition("disk_full", above=90)))
+    assert (world.watch(), describe(Condition("disk_full", above=90))) == (0, "more than 90 % of the appliance's disk are in use")
+    world.used = 90.04
+    assert world.watch() == 1
+    (event,) = world.alerts.list_events(acme, made.id, PageRequest()).items
+    assert event.text == "90.0 % of the appliance's disk are in use, at most 90 % allowed"
+    with pytest.raises(ValidationFailed):
+        world.alerts.create_alert(acme, Spec("Disk", Condition("disk_full", above=100)))

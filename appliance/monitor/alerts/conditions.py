@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from appliance.core.errors import Detail, ValidationFailed
 
-Kind = Literal["failures", "failure_rate", "duration", "queue_age", "integration_failing", "no_execution", "expiring"]
+Kind = Literal["failures", "failure_rate", "duration", "queue_age", "integration_failing", "no_execution", "expiring", "disk_full"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MINUTE, DAY = 60_000, 86_400_000
 LONGEST_WINDOW = 30 * DAY
@@ -22,13 +22,14 @@ MEMBERS: Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "integration_failing": ((), ("integration",)),
     "no_execution": (("process", "window_ms"), ()),
     "expiring": (("window_ms",), ()),
+    "disk_full": (("above",), ()),
 }
 WRITTEN = {"window_ms": "window", "longer_than_ms": "longer_than"}
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Durations in milliseconds.  `above` is a count of failures, or a percentage of executions for a rate.
+    """Durations in milliseconds.  `above` is a count of failures, or a percentage: of executions for a rate, of the disk in use.
 
     `window_ms` is the time looked back at; for `expiring` the time looked ahead.
     """
@@ -66,7 +67,7 @@ def check_condition(condition: Condition) -> Condition:
 
 def _out_of_bounds(condition: Condition) -> list[tuple[str, str]]:
     wrong = []
-    most = 99.99 if condition.kind == "failure_rate" else _MOST
+    most = 99.99 if condition.kind in ("failure_rate", "disk_full") else _MOST
     if condition.above is not None and not 0 <= condition.above <= most:
         wrong.append(("above", f"above must be between 0 and {most:g}"))
     if condition.longer_than_ms is not None and not 1 <= condition.longer_than_ms <= LONGEST_WINDOW:
@@ -106,4 +107,5 @@ def describe(condition: Condition) -> str:
         "integration_failing": f"{condition.integration or 'an integration'} does not answer",
         "no_execution": f"no execution{of} was started for {window}",
         "expiring": f"an API key or a certificate expires within {window}",
+        "disk_full": f"more than {above:g} % of the appliance's disk are in use",
     }[condition.kind]

@@ -19,13 +19,14 @@ class Facts:
     """What other parts of the appliance know; each is asked for one tenant, times are epoch milliseconds.
 
     `last_execution` is when the newest execution of a process was created, `failing` the integrations that do not answer,
-    `expiring` what ends before a time, each as it is called.
+    `expiring` what ends before a time, each as it is called, `disk_used` how many percent of the appliance's disk are in use.
     """
 
     queue_age_ms: Callable[[TenantScope], int]
     last_execution: Callable[[TenantScope, str], int | None]
     failing: Callable[[TenantScope], list[str]]
     expiring: Callable[[TenantScope, int], list[str]]
+    disk_used: Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ def measure(scope: TenantScope, condition: Condition, facts: Facts, armed_at: in
             f"{_listed(found)} {'do' if len(found) > 1 else 'does'} not answer and {'are' if len(found) > 1 else 'is'} left alone"
         )
         return Finding(bool(found), silent if found else "every foreign system answers")
+    if condition.kind == "disk_full":
+        used, above = facts.disk_used(), condition.above or 0
+        return Finding(used > above, f"{used:.1f} % of the appliance's disk are in use, at most {above:g} % allowed")
     if condition.kind == "no_execution":
         return _missed(scope, condition, facts, armed_at)
     window = condition.window_ms or 0

@@ -1,0 +1,49 @@
+"""How full the disk of the data folder is, and what of it is ours."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.core import db
+
+NEARLY_FULL = 90.0
+"""Percent in use from which on it is said on the pages of those who run the appliance."""
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Bytes of the disk that holds the data folder, of the database and of the contents of documents, WebApps and skills.
+
+    The database may be on a server, and contents in a bucket: then they are on another disk.
+    """
+
+    total: int
+    free: int
+    database: int
+    blobs: int
+
+    @property
+    def used_percent(self) -> float:
+        return 100 * (self.total - self.free) / self.total if self.total else 0.0
+
+    @property
+    def is_nearly_full(self) -> bool:
+        return self.used_percent >= NEARLY_FULL
+
+
+class DiskGauge:
+    """Looks now and then, because adding up all contents takes a while; whoever asks gets what was found last."""
+
+    def __init__(self, folder: Path, blob_bytes: Callable[[], int]) -> None:
+        self._folder, self._blob_bytes = folder, blob_bytes
+        self._blobs = 0
+
+    def look(self) -> None:
+        """Add up the contents anew."""
+        self._blobs = self._blob_bytes()
+
+    def read(self) -> Disk:
+        """What is free this moment, and the contents as they were looked at last."""
+        found = shutil.disk_usage(self._folder)
+        return Disk(found.total, found.free, db.size_bytes(), self._blobs)
