@@ -92,7 +92,7 @@ def _advance(scope: TenantScope, kind: str, index: int, until: int) -> bool:
     span = (scope.tenant_id, kind, mark, reached)
     if narrower:
         of_narrower = (scope.tenant_id, kind, narrower)
-        only = f"AND width = ? AND name IN (SELECT '{ALL}' UNION ALL SELECT name FROM ({_NAMES}) AS named)"
+        only = f"AND width = ? AND name IN (SELECT '{ALL}' UNION ALL SELECT name FROM ({_NAMES}) AS named)"  # noqa: S608  ours
         params = (width, width, *span, narrower, *of_narrower, ALL, *of_narrower)
         db.execute(_INSERT.format(name="name", source="tally_wide", narrower=only), params)
     else:

@@ -21,5 +21,5 @@ def test_the_gauge_knows_the_disk_the_database_and_the_contents(acme: TenantScop
 
 
 @pytest.mark.parametrize(("free", "is_full"), [(101, False), (100, True), (0, True)])
-def test_nearly_full_is_nine_tenths(free: int, is_full: bool) -> None:  # noqa: FBT001
+def test_nearly_full_is_nine_tenths(free: int, is_full: bool) -> None:
     assert Disk(1000, free, 0, 0).is_nearly_full is is_full
