@@ -1,5 +1,7 @@
 """/api/v1/llm-profiles: which language models a tenant may ask, and what that has cost."""
 
+import asyncio
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -158,6 +160,28 @@ def delete_llm_profile(call: Call, slug: str) -> DeletedView:
     """Delete an LLM profile; what it has cost stays on record, and counts again for one of the same name."""
     call.services.llm.delete_profile(call.scope, slug)
     return DeletedView(deleted=slug)
+
+
+class LlmTrialView(View):
+    """What a profile answered to a short question, or why it did not; `cost` is in its currency."""
+
+    ok: bool
+    message: str
+    duration_ms: int
+    input_tokens: int
+    output_tokens: int
+    cost: float
+
+
+@route("POST", "/llm-profiles/{slug}/test", scope="integrations.write", returns=LlmTrialView, atomic=False)
+async def test_llm_profile(call: Call, slug: str) -> LlmTrialView:
+    """Ask the profile's model one short question, which is booked like any other; that it fails is an answer, not an error."""
+    ask = partial(call.services.llm.try_profile, call.scope, slug)
+    found = await asyncio.wrap_future(call.services.executor.submit(call.scope, ask))
+    return LlmTrialView(
+        ok=found.ok, message=found.message, duration_ms=found.ms, input_tokens=found.used.input_tokens,
+        output_tokens=found.used.output_tokens, cost=found.used.cost_nano / NANO,
+    )  # fmt: skip
 
 
 @route("GET", "/llm-profiles/{slug}/usage", scope="integrations.read", returns=UsageView)

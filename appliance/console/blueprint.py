@@ -37,6 +37,7 @@ from . import (
     invitations,
     keys,
     kill_switches,
+    llm_profiles,
     logs,
     members,
     monitor,
@@ -50,6 +51,7 @@ from . import (
     sign_in,
     skills,
     step_runs,
+    tenant_secrets,
     traffic,
     trying,
     versions,
@@ -63,8 +65,9 @@ from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 AREAS = (
     about, account, agents, alerts, appliance, approvals, audit, backups, bulk, certificates, connecting, datapool, documents,
     domains, dry_runs, editor, entities, executions, failures, home, importing, integration_calls, integration_edit,
-    integrations, invitations, keys, kill_switches, logs, members, monitor, policies, policy_decisions, processes, replay,
-    retention, retry_plan, shares, sign_in, skills, step_runs, traffic, trying, versions, visiting, webapps,
+    integrations, invitations, keys, kill_switches, llm_profiles, logs, members, monitor, policies, policy_decisions,
+    processes, replay, retention, retry_plan, shares, sign_in, skills, step_runs, tenant_secrets, traffic, trying, versions,
+    visiting, webapps,
 )  # fmt: skip
 
 

@@ -41,6 +41,7 @@ MENU = (
         Section("processes", mark("Processes"), "processflow.read", "process", "p"),
         Section("datapool", mark("DataPool"), "entities.read", "collection", "d"),
         Section("integrations", mark("Integrations"), "integrations.read", "integration", "i"),
+        Section("llm-profiles", mark("LLM profiles"), "integrations.read", "llm", "r"),
         Section("documents", mark("Documents"), "documents.read", "document", "o"),
         Section("webapps", mark("WebApps"), "webapps.read", "webapp", "w"),
         Section("agents", mark("Agents"), "agents.read", "agent", "t"),
@@ -54,6 +55,7 @@ MENU = (
     Group(mark("Settings"), (
         Section("people", mark("People"), "keys.read", "people", "u"),
         Section("keys", mark("API keys"), "keys.read", "key", "k"),
+        Section("secrets", mark("Secrets"), "secrets.write", "lock", "v"),
         Section("about", mark("About"), None, "about", "b"),
     )),
 )  # fmt: skip

@@ -103,7 +103,7 @@ class SettingsForm:
 
 def _is_further(field: Field) -> bool:
     schema = field.schema
-    decides = field.required or schema.get("secret") is True or schema.get("secret_target") is True
+    decides = field.required or any(schema.get(mark) is True for mark in ("secret", "secret_target", "main"))
     return not decides and not (field.kind == "group" and any(each.is_secret for each in field.walk()))
 
 

@@ -28,11 +28,12 @@ from .conversation import Conversation, converse
 from .generation import Asking, Generated, Line, patterns_of
 from .models import ProfileRow
 from .profile import Budgets, Profile
-from .prompt import Prompt
+from .prompt import Message, Prompt
 from .usage import DAY_MS, Origin, Used
 
 __all__ = [
-    "Conversation", "Generated", "LanguageModels", "Origin", "Profile", "Prompt", "StoredProfile", "Usage", "on_profile_stored",
+    "Conversation", "Generated", "LanguageModels", "Origin", "Profile", "Prompt", "StoredProfile", "Trial", "Usage",
+    "on_profile_stored",
 ]  # fmt: skip
 
 OpenSecret = Callable[[TenantScope, str], str]
@@ -40,6 +41,8 @@ Listener = Callable[[TenantScope, str], None]
 KEEP: Literal[True] = True
 KeyChange = str | Literal[True] | None
 MAX_KEY = 10_000
+TRIAL_SECONDS = 60.0
+TRIAL_PROMPT = "Answer with the one word: ready"
 _REFERENCE = re.compile(r"=\s*secrets\.([A-Za-z_]\w{0,62})\s*", re.ASCII)
 _HISTORY_DAYS = 31
 _NONE: tuple[tuple[str, str], ...] = ()
@@ -68,6 +71,16 @@ class Usage:
     days: list[tuple[str, Used]]
     budgets: Budgets
     currency: str | None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a profile answered to one short question: its words, or why there are none; what it cost, and how long it took."""
+
+    ok: bool
+    message: str
+    used: Used
+    ms: int
 
 
 _listeners: list[Listener] = []
@@ -168,6 +181,19 @@ class LanguageModels:
         return bool(db.rows("SELECT 1 FROM llm_profile WHERE tenant_id = ? AND id = ?", (scope.tenant_id, slug)))
 
     # -- asking
+
+    def try_profile(self, scope: TenantScope, slug: str) -> Trial:
+        """Ask the profile's model, and no fallback, one short question, which is booked like any other; NotFound."""
+        ready, told, began = self.open_profile(scope, slug), Generated(), clock.monotonic()
+        client = EgressClient(self._egress)
+        try:
+            line = Line(scope, client, ready, Origin(), began + TRIAL_SECONDS)
+            told.error = Asking(line, Prompt(slug, (Message("user", TRIAL_PROMPT),))).run(told)
+        finally:
+            client.close()
+        db.write(lambda: told.settle(scope))
+        message = str(told.value) if told.error is None else told.error.message
+        return Trial(told.error is None, message[:500], told.used, round((clock.monotonic() - began) * 1000))
 
     def generate(self, scope: TenantScope, prompt: Prompt, origin: Origin, ends: float) -> Generated:
         """Ask, until there is an answer that fits or `ends` (monotonic) comes; what went wrong is in the answer.

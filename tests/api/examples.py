@@ -100,7 +100,7 @@ _about("get_integration test_integration close_circuit list_calls list_actions",
 _about("get_action", slug=_integration, action=lambda tenant: "get")
 _about("delete_integration disconnect_oauth", slug=Resources.integration)
 _about("start_oauth", slug=Resources.consented_integration)
-_about("get_llm_profile get_llm_usage", slug=_llm_profile)
+_about("get_llm_profile get_llm_usage test_llm_profile", slug=_llm_profile)
 _about("delete_llm_profile", slug=Resources.llm_profile)
 _about("get_connector", connector=lambda _: "http")
 _about("get_approval", approval_id=Resources.approval)

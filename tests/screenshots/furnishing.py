@@ -179,6 +179,7 @@ def _add_agent(house: Furnished) -> None:
     things = house.things
     house.ask("POST", "/datapool", {"name": "notes", "fields": [{"name": "text", "type": "text"}]})
     with serving(obey()) as server:
+        house.ask("PUT", "/secrets/order_token", {"value": "kept here once"})
         house.ask("PUT", "/llm-profiles/default", {"kind": "openai", "model": "small", "base_url": server.url})
         for agent in furniture.AGENTS:
             house.ask("PUT", f"/agents/{agent['id']}", agent)

@@ -1,0 +1,91 @@
+"""LLM profiles and secrets in the console: made, tested, priced, changed and deleted; a key goes in and never comes out."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from tests.api.resources import fresh
+from tests.console.browser import Browser
+from tests.llm.provider import Provider, Say
+
+KEY = "sk-canary-of-the-console"
+NEW = "/console/llm-profiles/-/new"
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    found = Provider()
+    yield found
+    found.close()
+
+
+def form(provider: Provider, **more: str) -> dict[str, str]:
+    fields = {"in/kind": '"openai"', "in/model": "small", "in/base_url": provider.url, "in/api_key": KEY}
+    return {"slug": fresh("model"), "name": "Small one", **fields, **more}
+
+
+def test_a_profile_is_made_tested_and_deleted(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
+    priced = {"in/price/currency": "EUR", "in/price/input": "2", "in/price/output": "10", "in/budgets/month/cost": "5"}
+    sent = form(provider, **priced)
+    made = owner.post(owner.at("acme", NEW), sent)
+    assert "0.00 EUR of 5.00" in made.text
+    assert KEY not in made.text
+    provider.say(Say("ready"))
+    tested = owner.post(owner.at("acme", f"/console/llm-profiles/{sent['slug']}/test"), {})
+    assert "It answers." in tested.text
+    assert provider.heard[-1].headers["authorization"].endswith(KEY)
+    assert acme.get(f"/api/v1/llm-profiles/{sent['slug']}/usage").json()["data"]["day"]["calls"] == 1
+    assert sent["slug"] in owner.get(owner.at("acme", "/console/llm-profiles")).text
+    owner.post(owner.at("acme", f"/console/llm-profiles/{sent['slug']}/delete"), {})
+    assert acme.get(f"/api/v1/llm-profiles/{sent['slug']}").status_code == 404
+
+
+def test_that_a_model_does_not_answer_is_told(owner: Browser, provider: Provider) -> None:
+    sent = form(provider)
+    owner.post(owner.at("acme", NEW), sent)
+    provider.say(Say(status=401))
+    tested = owner.post(owner.at("acme", f"/console/llm-profiles/{sent['slug']}/test"), {})
+    assert (tested.status_code, "It does not answer." in tested.text) == (200, True)
+
+
+def test_a_changed_profile_keeps_its_key_unless_it_goes_elsewhere(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
+    sent = form(provider)
+    owner.post(owner.at("acme", NEW), sent)
+    at = owner.at("acme", f"/console/llm-profiles/{sent['slug']}/settings")
+    assert KEY not in owner.get(at).text
+    change = {**sent, "in/api_key": "", "in/model": "large", "version": "1"}
+    assert "large" in owner.post(at, change).text
+    assert acme.get(f"/api/v1/llm-profiles/{sent['slug']}").json()["data"]["api_key"]["sealed"] is True
+    assert owner.post(at, change).status_code == 412
+    elsewhere = owner.post(at, {**change, "version": "2", "in/base_url": "https://example.com/v1"})
+    assert elsewhere.status_code == 422
+    assert re.search(r'id="in/api_key"[^>]*aria-invalid="true"', elsewhere.text)
+
+
+def test_what_is_wrong_stands_at_its_field(owner: Browser, provider: Provider) -> None:
+    wrong = owner.post(owner.at("acme", NEW), form(provider, **{"in/base_url": "nowhere", "in/timeout": "soon"}))
+    assert wrong.status_code == 422
+    for name in ("base_url", "timeout"):
+        assert f'id="in/{name}-error"' in wrong.text
+    unpriced = owner.post(owner.at("acme", NEW), form(provider, **{"in/budgets/day/cost": "1"}))
+    assert "a budget of money needs" in unpriced.text.lower()
+
+
+def test_a_secret_is_set_named_and_deleted(
+    owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client, provider: Provider
+) -> None:
+    name, sent = fresh("secret").replace("-", "_"), form(provider)
+    page = owner.post(owner.at("acme", "/console/secrets"), {"name": name, "value": KEY})
+    assert (KEY in page.text, "No process, integration or LLM profile names it." in page.text) == (False, True)
+    owner.post(owner.at("acme", NEW), {**sent, "in/api_key": f"= secrets.{name}"})
+    at = owner.at("acme", f"/console/secrets/{name}")
+    assert f"/console/llm-profiles/{sent['slug']}" in owner.get(at).text
+    assert 'id="name-error"' in owner.post(owner.at("acme", "/console/secrets"), {"name": "no name", "value": "x"}).text
+    operator, stranger = signed_in("operator@acme.test"), signed_in("owner@globex.test")
+    assert operator.get(operator.at("acme", "/console/secrets")).status_code == 403
+    assert operator.post(operator.at("acme", f"/console/secrets/{name}/delete"), {}).status_code == 403
+    assert stranger.get(stranger.at("globex", f"/console/secrets/{name}")).status_code == 404
+    owner.post(f"{at}/delete", {})
+    assert name not in acme.get("/api/v1/secrets").text
