@@ -23,14 +23,15 @@ NOT_YET = {
         "console/executions_bulk", "console/executions_live", "console/failures", "console/home", "console/integration",
         "console/integration_action", "console/integration_call", "console/integration_calls", "console/integration_edit",
         "console/integrations", "console/invited", "console/journal", "console/key_new", "console/key_shown", "console/keys",
-        "console/logs", "console/monitor", "console/people", "console/process", "console/process_edit", "console/process_new",
-        "console/processes", "console/replay", "console/retry_plan", "console/step_run", "console/step_runs", "console/test",
+        "console/llm_profile", "console/llm_profile_edit", "console/llm_profiles", "console/logs", "console/monitor",
+        "console/people", "console/process", "console/process_edit", "console/process_new", "console/processes", "console/replay",
+        "console/retry_plan", "console/secret", "console/secrets", "console/step_run", "console/step_runs", "console/test",
         "console/webapp", "console/webapp_requests", "console/webapps",
     )),
     *(f"appliance/console/{name}.py" for name in (
         "alerts", "appliance", "backups", "documents", "domains", "entities", "entity_forms", "filter_rows", "forms", "home",
-        "integrations", "invitations", "keys", "members", "outline", "processes", "replay", "searching", "sharing", "traffic",
-        "waiting",
+        "integrations", "invitations", "keys", "llm_profiles", "members", "outline", "processes", "replay", "searching",
+        "sharing", "traffic", "waiting",
     )),
 }  # fmt: skip
 # Not for readers of the pages: the explorer of the API is English like the API, and the extraction speaks to translators.
