@@ -22,6 +22,8 @@ from . import (
     certificates,
     connecting,
     datapool,
+    deploying,
+    document_files,
     documents,
     domains,
     dry_runs,
@@ -63,11 +65,11 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, account, agents, alerts, appliance, approvals, audit, backups, bulk, certificates, connecting, datapool, documents,
-    domains, dry_runs, editor, entities, executions, failures, home, importing, integration_calls, integration_edit,
-    integrations, invitations, keys, kill_switches, llm_profiles, logs, members, monitor, policies, policy_decisions,
-    processes, replay, retention, retry_plan, shares, sign_in, skills, step_runs, tenant_secrets, traffic, trying, versions,
-    visiting, webapps,
+    about, account, agents, alerts, appliance, approvals, audit, backups, bulk, certificates, connecting, datapool, deploying,
+    document_files, documents, domains, dry_runs, editor, entities, executions, failures, home, importing, integration_calls,
+    integration_edit, integrations, invitations, keys, kill_switches, llm_profiles, logs, members, monitor, policies,
+    policy_decisions, processes, replay, retention, retry_plan, shares, sign_in, skills, step_runs, tenant_secrets, traffic,
+    trying, versions, visiting, webapps,
 )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Pages of documents: the list, and one with its contents, its text, its shares and its reviews, which people decide here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from appliance.core import clock, full_text
@@ -21,6 +21,10 @@ MOST_FOLDERS = 200
 SHARES, DOWNLOADS = 10, 10
 EXCERPT_BYTES = 20_000
 PREVIEW_WIDTH, THUMBNAIL_WIDTH = 640, 160
+KINDS = (
+    ("application/pdf", "PDF"), ("image/*", "Pictures"), ("text/*", "Texts"), ("application/json", "JSON"),
+    ("application/*", "Other files"),
+)  # fmt: skip
 DUE_DAYS = (("1", "in 1 day"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"))
 
 
@@ -44,20 +48,27 @@ class MadeShare:
 @page("GET", "/documents", scope="documents.read")
 def list_documents(visit: Visit) -> Answer:
     """The tenant's documents, newest first, and what waits for this visitor's review."""
+    return list_page(visit)
+
+
+def list_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
+    """The list; with what was wrong with files that were sent."""
     args = visit.asked.args
     search, folder = args.get("search", "").strip()[:200], args.get("folder") or None
     words = [word for _, _, word in full_text.words_in(search)][: full_text.MOST_WORDS]
-    found = visit.services.documents.list_documents(
-        visit.scope, _wanted(search, words, folder), visit.page(count=True)
-    )  # fmt: skip
+    kind = args.get("kind", "") if args.get("kind") in dict(KINDS) else ""
+    wanted = replace(_wanted(search, words, folder), media_type=kind or None)
+    found = visit.services.documents.list_documents(visit.scope, wanted, visit.page(count=True))
     folders = visit.services.documents.list_folders(visit.scope, "", PageRequest(MOST_FOLDERS))
     values = {
         "rows": found.items, "next_cursor": found.next_cursor, "total": found.total, "search": search, "folder": folder,
         "snippets": texts.snippets(visit.scope, [row.sha256 for row in found.items], words) if words else {},
         "folders": [each.path for each in folders.items], "mine": _mine(visit), "names": Names(visit),
         "pictured": previews.documents_with_preview(visit.scope, found.items, THUMBNAIL_WIDTH), "width": THUMBNAIL_WIDTH,
+        "problem": problem, "sent": {name: visit.asked.field(name) for name in ("folder", "tags")},
+        "most": visit.services.config.limits.upload_mb, "kind": kind, "kinds": KINDS,
     }  # fmt: skip
-    return Page("documents.html", values)
+    return Page("documents.html", values, problem.status if problem else 200)
 
 
 def _wanted(search: str, words: list[str], folder: str | None) -> Wanted:

@@ -21,9 +21,16 @@ class Preview:
 @page("GET", "/webapps", scope="webapps.read")
 def list_webapps(visit: Visit) -> Answer:
     """The tenant's WebApps by name."""
+    return apps_page(visit)
+
+
+def apps_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
+    """The list; with what was wrong with a new one."""
     found = visit.services.webapps.list_apps(visit.scope, visit.page(limit=100, sort="name"))
     rows = [(app, _address(visit, app.id)) for app in found.items]
-    return Page("webapps.html", {"rows": rows, "next_cursor": found.next_cursor})
+    sent = {name: visit.asked.field(name) for name in ("id", "name")}
+    values = {"rows": rows, "next_cursor": found.next_cursor, "problem": problem, "sent": sent}
+    return Page("webapps.html", values, problem.status if problem else 200)
 
 
 def _address(visit: Visit, app_id: str) -> str:
@@ -33,16 +40,18 @@ def _address(visit: Visit, app_id: str) -> str:
 @page("GET", "/webapps/<app>", scope="webapps.read")
 def show_webapp(visit: Visit, app: str) -> Answer:
     """One WebApp: where it is served, and its versions, newest first."""
-    return _webapp_page(visit, app)
+    return app_page(visit, app)
 
 
-def _webapp_page(visit: Visit, app_id: str, problem: ApplianceError | None = None, preview: Preview | None = None) -> Page:
+def app_page(visit: Visit, app_id: str, problem: ApplianceError | None = None, preview: Preview | None = None) -> Page:
+    """One WebApp; with what was wrong, or with the link of a preview that was made."""
     webapps = visit.services.webapps
     app = webapps.get_app(visit.scope, app_id)
     found = webapps.list_versions(visit.scope, app_id, visit.page(limit=20))
     values = {
         "app": app, "address": _address(visit, app_id), "versions": found.items, "next_cursor": found.next_cursor,
-        "names": Names(visit), "problem": problem, "preview": preview, "before": webapps.version_before(visit.scope, app_id),
+        "names": Names(visit), "problem": problem, "preview": preview, "message": visit.asked.field("message"),
+        "before": webapps.version_before(visit.scope, app_id),
         "publications": visit.services.publishing.list_publications(visit.scope, app_id, [row.number for row in found.items]),
     }  # fmt: skip
     return Page("webapp.html", values, problem.status if problem else 200)
@@ -55,7 +64,7 @@ def publish_webapp(visit: Visit, app: str) -> Answer:
         current = _number(visit, "current")
         visit.services.publishing.publish_version(visit.scope, app, _number(visit, "version"), if_current=current)
     except ApplianceError as refusal:
-        return _webapp_page(visit, app, refusal)
+        return app_page(visit, app, refusal)
     return Redirect(f"/console/webapps/{app}")
 
 
@@ -66,9 +75,9 @@ def preview_webapp(visit: Visit, app: str) -> Answer:
         number = _number(visit, "version")
         made = previews.preview_version(visit.scope, visit.services.sealer, app, number)
     except ApplianceError as refusal:
-        return _webapp_page(visit, app, refusal)
+        return app_page(visit, app, refusal)
     address = visit.services.config.webapp_url(visit.scope.tenant_id, app, number)
-    return _webapp_page(visit, app, preview=Preview(number, made.at(address), made.expires_at))
+    return app_page(visit, app, preview=Preview(number, made.at(address), made.expires_at))
 
 
 def _number(visit: Visit, name: str) -> int:
@@ -84,7 +93,7 @@ def roll_back_webapp(visit: Visit, app: str) -> Answer:
     try:
         visit.services.webapps.roll_back(visit.scope, app, _number(visit, "version"))
     except ApplianceError as refusal:
-        return _webapp_page(visit, app, refusal)
+        return app_page(visit, app, refusal)
     return Redirect(f"/console/webapps/{app}")
 
 

@@ -26,7 +26,7 @@ NOT_YET = {
         "console/llm_profile", "console/llm_profile_edit", "console/llm_profiles", "console/logs", "console/monitor",
         "console/people", "console/process", "console/process_edit", "console/process_new", "console/processes", "console/replay",
         "console/retry_plan", "console/secret", "console/secrets", "console/step_run", "console/step_runs", "console/test",
-        "console/webapp", "console/webapp_requests", "console/webapps",
+        "console/webapp", "console/webapp_requests", "console/webapp_version", "console/webapps",
     )),
     *(f"appliance/console/{name}.py" for name in (
         "alerts", "appliance", "backups", "documents", "domains", "entities", "entity_forms", "filter_rows", "forms", "home",

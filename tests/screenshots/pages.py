@@ -86,6 +86,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/webapps": ("/console/webapps",),
     "/console/webapps/<app>": ("/console/webapps/shop",),
     "/console/webapps/<app>/domains": ("/console/webapps/shop/domains",),
+    "/console/webapps/<app>/versions/<number>": ("/console/webapps/shop/versions/2",),
     "/console/webapps/<app>/requests": ("/console/webapps/shop/requests",),
 }  # fmt: skip
 
