@@ -8,6 +8,7 @@ from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.processes import bulk
 from appliance.processes.executions import ExecutionFilter
+from appliance.processes.finding import LONGEST_TEXT, By
 
 from .execution_views import Status
 from .executions import FailureClass
@@ -24,6 +25,11 @@ class BulkFilter(Body):
     since: str | None = None
     until: str | None = None
     q: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    version: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | None = None
+    failed_step: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    started_by: By | None = None
+    ids: Annotated[list[str], Field(min_length=1, max_length=500)] | None = None
 
 
 class Bulk(Body):
@@ -65,7 +71,8 @@ def act_on_executions(call: Call) -> BulkView:
     since, until = (clock.parse_rfc3339(given[n], pointer=f"/filter/{n}") if n in given else None for n in ("since", "until"))
     wanted = ExecutionFilter(
         given.get("process_id"), given.get("status"), given.get("label"), given.get("failure_class"), since, until,
-        search=given.get("q"),
+        search=given.get("q"), version=given.get("version"), text=given.get("text"), step=given.get("failed_step"),
+        by=given.get("started_by"), ids=given.get("ids"),
     )  # fmt: skip
     found = bulk.act(call.services.processes, call.scope, wanted, body.action, body.after)
     refusals = [RefusalView(execution_id=each.execution_id, code=each.code, message=each.message) for each in found.refusals]

@@ -13,6 +13,7 @@ from appliance.core.pages import Page
 from appliance.monitor import logs
 from appliance.processes import ending, executions, pausing, versions
 from appliance.processes.executions import ExecutionFilter, Resumption, StartRequest
+from appliance.processes.finding import LONGEST_TEXT, By
 from appliance.processes.store import FINISHED
 
 from .execution_views import (
@@ -49,6 +50,11 @@ class ExecutionsQuery(ListQuery):
     since: str | None = None
     until: str | None = None
     q: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    version: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | None = None
+    failed_step: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    took_at_least: Annotated[str, Field(max_length=30)] | None = None
+    started_by: By | None = None
 
 
 class SearchQuery(ExecutionsQuery):
@@ -118,6 +124,8 @@ def _filter(query: Any, process_id: str | None, execution_id: str | None = None)
         process_id, query.status, query.label, query.failure_class,
         clock.parse_rfc3339(query.since, pointer="/since") if query.since else None,
         clock.parse_rfc3339(query.until, pointer="/until") if query.until else None, execution_id, query.q,
+        query.version, query.text, query.failed_step,
+        clock.parse_duration(query.took_at_least, pointer="/took_at_least") if query.took_at_least else None, query.started_by,
     )  # fmt: skip
 
 
@@ -128,7 +136,9 @@ def list_executions(call: Call, process_id: str) -> Page[ExecutionView]:
     """List the executions of a process, newest first.
 
     `q` finds those whose input has a value: `q=10248` anywhere, `q=order.number=10248` there. Of every input up to twenty
-    values are kept for this, the outer ones first: texts of at most 200 characters, numbers and truths.
+    values are kept for this, the outer ones first: texts of at most 200 characters, numbers and truths. `text` is an id, a part of
+    a label, the code of an error or a value of the input; `failed_step` the step that failed; `took_at_least` a duration such as
+    10s; `started_by` a person, a key, a trigger, a WebApp's visitor, an agent's run or another execution.
     """
     versions.get_process(call.scope, process_id)
     return executions.list_executions(call.scope, _filter(call.query, process_id), call.query.page).map(execution_view)

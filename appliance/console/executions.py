@@ -89,20 +89,21 @@ def _steps(visit: Visit, row: Execution) -> dict[str, Any]:
     """The steps as a timeline, and how often they are looked at again."""
     version = versions.get_version(visit.scope, row.process_id, row.version)
     counts = overview.count_steps(visit.scope, row)
-    few = [each.path for each in counts if each.is_loop and each.total <= FEW_RUNS]
     runs = overview.runs_outside_loops(visit.scope, row)
     tries = overview.tries_of(visit.scope, row) if any(run.attempt > 1 for run in runs.values()) else {}
-    ran = Ran(counts, runs, overview.runs_in_loops(visit.scope, row, few, TROUBLED_RUNS), tries)
+    ran = Ran(counts, runs, overview.runs_in_loops(visit.scope, row, counts, FEW_RUNS, TROUBLED_RUNS), tries)
     timeline = make_timeline(row, ran, outline.outline(version.definition))
     total, is_open = sum(each.total for each in counts), row.status not in FINISHED
     is_calm = row.status in ("waiting", "scheduled") or total > MANY_STEPS
+    excerpts = {entry.path: excerpt_of(version, entry.run.error, entry.step) for entry in timeline if entry.run}
+    failed_at = excerpt_of(version, row.error, str((row.error or {}).get("step", "")))
     return {
         "timeline": timeline, "step_count": total, "is_open": is_open,
         "picture": flow.picture(version.definition, flow.states_of(counts)),
         "every": 0 if not is_open else CALM_MS if is_calm else BUSY_MS, "live_url": f"/console/executions/{row.id}?part=live",
         "most": _share_of_values(timeline), "step_lines": STEP_LINES,
-        "excerpt": excerpt_of(version, row.error, str((row.error or {}).get("step", ""))),
-        "excerpts": {entry.path: excerpt_of(version, entry.run.error, entry.step) for entry in timeline if entry.run},
+        # The code stands above once; its step does not say it again.
+        "excerpt": failed_at, "excerpts": {path: None if found == failed_at else found for path, found in excerpts.items()},
     }  # fmt: skip
 
 

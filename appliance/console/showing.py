@@ -1,7 +1,7 @@
 """How values are shown on pages: times, durations, numbers, JSON, names of states."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,6 +193,33 @@ def file_mark(media_type: str) -> str:
     return name.upper() if len(name) <= 4 and name.isalnum() else _MARKS_OF_KINDS.get(kind, "FILE")
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a drawing as outlines: of hours with nothing, of what went well, of what failed below it."""
+
+    none: str
+    good: str
+    bad: str
+
+
+def columns_of(points: Sequence[tuple[int, Any]], width: float, height: float, gap: float) -> Columns:
+    """Counts over time as columns; one outline for all of a kind, for lists draw a chart in every row."""
+    most = max([1, *(point.count for _, point in points)])
+    each = width / max(1, len(points))
+    none, good, bad = [], [], []
+    for index, (_, point) in enumerate(points):
+        x, wide = round(index * each, 2), round(each - gap, 2)
+        if not point.count:
+            none.append(f"M{x} {height - 2}h{wide}v2h-{wide}z")
+            continue
+        tall = max(3.0, point.count / most * height)
+        wrong = round(point.failures / point.count * tall, 2)
+        good.append(f"M{x} {round(height - tall, 2)}h{wide}v{round(tall - wrong, 2)}h-{wide}z")
+        if wrong:
+            bad.append(f"M{x} {round(height - wrong, 2)}h{wide}v{wrong}h-{wide}z")
+    return Columns("".join(none), "".join(good), "".join(bad))
+
+
 def state_name(state: str) -> str:
     """`timed_out` as people write it."""
     return pgettext(STATE, english_name(state).replace("%", "%%"))
@@ -217,5 +244,5 @@ def tone(state: str) -> str:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "duration": duration, "moment": moment, "clock_time": clock_time, "number": number, "count_of": count, "pretty": pretty,
     "compact": compact, "cell": cell, "members": members, "size": size, "state_name": state_name, "sentence": sentence,
-    "tone": tone, "file_mark": file_mark, "day": day, "hour": hour, "local_moment": local_moment,
+    "tone": tone, "columns_of": columns_of, "file_mark": file_mark, "day": day, "hour": hour, "local_moment": local_moment,
 }  # fmt: skip

@@ -92,11 +92,17 @@ def runs_of(scope: TenantScope, execution: Execution, path: str, wanted: RunFilt
     return Page(rows[: wanted.limit], rows[wanted.limit - 1].iteration if len(rows) > wanted.limit else None)
 
 
-def runs_in_loops(scope: TenantScope, execution: Execution, few: Sequence[str], most: int) -> dict[str, list[StepRunRow]]:
-    """Of the steps in loops by path: every run of those with `few` runs, of the others what needs somebody; without values."""
+def runs_in_loops(
+    scope: TenantScope, execution: Execution, counts: Sequence[StepCount], few: int, most: int
+) -> dict[str, list[StepRunRow]]:
+    """Of the steps in loops by path: every run of those with at most `few`, of the others what needs somebody; without values."""
+    loops = [each for each in counts if each.is_loop]
+    small = [each.path for each in loops if each.total <= few]
+    troubled = [each.path for each in loops if each.total > few and any(each.by_status.get(status) for status in TROUBLE)]
     query = _brief(scope, execution).where(StepRunRow.iteration != "")
-    rows = list(query.where(StepRunRow.path.in_(list(few)))) if few else []
-    rows.extend(query.where(StepRunRow.status.in_(TROUBLE) & StepRunRow.path.not_in(list(few))).limit(most))
+    rows = list(query.where(StepRunRow.path.in_(small))) if small else []
+    if troubled:
+        rows.extend(query.where(StepRunRow.status.in_(TROUBLE) & StepRunRow.path.in_(troubled)).limit(most))
     found: dict[str, list[StepRunRow]] = {}
     for row in sorted(rows, key=lambda row: (len(row.iteration), row.iteration)):
         found.setdefault(row.path, []).append(row)

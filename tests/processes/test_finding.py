@@ -8,7 +8,7 @@ import pytest
 from appliance.core import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import PageRequest
-from appliance.processes.executions import ExecutionFilter, Resumption, change_label, list_executions
+from appliance.processes.executions import Execution, ExecutionFilter, Resumption, change_label, list_executions, matching
 from appliance.processes.input_values import executions_with, text_of, values_of
 
 from .replaying import replay
@@ -76,6 +76,31 @@ def test_the_values_go_with_their_execution_and_the_search_uses_its_index(world:
     assert db.rows(count, (row.id,)) == [(0,)]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "indexes"),
+    [
+        (ExecutionFilter(), ["execution_newest"]),
+        (ExecutionFilter(status="failed"), ["execution_state"]),
+        (ExecutionFilter(status="queued"), ["execution_state"]),
+        (ExecutionFilter(step="save"), ["execution_failed_step"]),
+        (ExecutionFilter(text="needle"), ["execution_label", "execution_failure_code", "execution_input_value"]),
+    ],
+    ids=["newest", "failed", "queued", "step", "text"],
+)
+def test_lists_are_read_from_indexes(world: World, wanted: ExecutionFilter, indexes: list[str]) -> None:
+    query = matching(world.scope, wanted).order_by(Execution.created_at.desc(), Execution.id.desc()).limit(51)
+    sql, values = query.sql()
+    told = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(values)))
+    assert [name for name in indexes if name not in told] == [], told
+    assert "SCAN t1" not in told.replace("SCAN t1 USING COVERING INDEX", ""), told
+
+
+def test_the_queue_is_counted_by_an_index(world: World) -> None:
+    sql = "SELECT count(*), min(enqueued_at) FROM execution WHERE tenant_id = ? AND status = 'queued'"
+    told = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", (world.scope.tenant_id,)))
+    assert "execution_state" in told
+
+
 def list_query(world: World) -> tuple[str, list[Any]]:
     query = executions_with(world.scope, "only=here-once")
     return query.sql()  # type: ignore[no-any-return]
@@ -113,6 +138,14 @@ def test_over_http(acme: httpx.Client, globex: httpx.Client) -> None:
         assert ids == [one["execution_id"]]
     assert data(acme.patch(one["links"]["self"], json={"label": "new"}))["label"] == "new"
     assert [row["execution_id"] for row in data(acme.get(f"{address}/executions?label=new"))] == [one["execution_id"]]
+    for query, finds in (
+        ("text=ne&started_by=key&version=1", True), ("text=found-1", True), ("started_by=trigger", False), ("version=2", False),
+        ("failed_step=a", False), ("took_at_least=1h", False), ("label=new&took_at_least=0ms", True),
+    ):  # fmt: skip
+        assert bool(data(acme.get(f"{address}/executions?{query}"))) is finds, query
+    assert error(acme.get(f"{address}/executions?took_at_least=long"), 422)["details"][0]["pointer"] == "/took_at_least"
+    chosen = {"filter": {"ids": [one["execution_id"], "exe_unknown"], "text": "found-1"}, "action": "cancel"}
+    assert data(acme.post("/api/v1/executions/bulk", json=chosen))["matched"] == 0
     assert "label" not in data(acme.patch(one["links"]["self"], json={"label": None}))
     assert error(acme.patch(one["links"]["self"], json={}), 422)["details"][0]["pointer"] == "/label"
     assert error(globex.patch(one["links"]["self"], json={"label": "x"}), 404)["code"] == "not_found"

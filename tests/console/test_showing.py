@@ -1,0 +1,18 @@
+"""How values are drawn on pages."""
+
+from appliance.console.showing import columns_of
+from appliance.monitor.analytics import Summary
+
+
+def point(good: int, bad: int) -> Summary:
+    made = Summary()
+    made.add("succeeded", 0, good, 0)
+    made.add("failed", 0, bad, 0)
+    return made
+
+
+def test_columns_stand_on_the_ground_with_the_failed_part_below() -> None:
+    drawn = columns_of([(0, point(0, 0)), (1, point(3, 1)), (2, point(2, 0))], 30, 20, 1)
+    assert drawn.none == "M0.0 18h9.0v2h-9.0z"
+    assert drawn.good == "M10.0 0.0h9.0v15.0h-9.0zM20.0 10.0h9.0v10.0h-9.0z"
+    assert drawn.bad == "M10.0 15.0h9.0v5.0h-9.0z"
