@@ -22,6 +22,10 @@ LONGEST_TEXT = 200
 _STATES = frozenset({
     "scheduled", "queued", "running", "waiting", "cancelling", "succeeded", "failed", "cancelled", "timed_out", "expired",
 })  # fmt: skip
+_BRIEF = (
+    Execution.id, Execution.process_id, Execution.version, Execution.status, Execution.wait_reason, Execution.failure_class,
+    Execution.label_text, Execution.actor, Execution.created_at, Execution.started_at, Execution.finished_at, Execution.error,
+)  # fmt: skip
 _ORDER = {"created_at": Execution.created_at, "id": Execution.id}
 
 
@@ -121,12 +125,7 @@ def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageReque
 
 def list_briefs(scope: TenantScope, wanted: ExecutionFilter, page: PageRequest) -> Page[Brief]:
     """The same, without what they were given and gave, which may be large."""
-    columns = (
-        Execution.id, Execution.process_id, Execution.version, Execution.status, Execution.wait_reason, Execution.failure_class,
-        Execution.label_text, Execution.actor, Execution.created_at, Execution.started_at, Execution.finished_at,
-        Execution.error,
-    )  # fmt: skip
-    return paginate(matching(scope, wanted, *columns), page, _ORDER).map(_brief)
+    return paginate(matching(scope, wanted, *_BRIEF), page, _ORDER).map(_brief)
 
 
 def _brief(row: Any) -> Brief:
@@ -147,9 +146,7 @@ def newest_of(scope: TenantScope, process_ids: Sequence[str]) -> dict[str, Brief
         f"ORDER BY e.created_at DESC, e.id DESC LIMIT 1) FROM process p WHERE p.tenant_id = ? AND p.id IN ({places})",
         (scope.tenant_id, *process_ids),
     )
-    newest = [str(each) for (each,) in found if each is not None]
-    rows = list_briefs(scope, ExecutionFilter(ids=newest), PageRequest(len(newest))).items if newest else []
-    return {row.process_id: row for row in rows}
+    return {row.process_id: row for row in _these(scope, [str(each) for (each,) in found if each is not None])}
 
 
 def retries_of(scope: TenantScope, execution_id: str, most: int) -> Sequence[Brief]:
@@ -165,8 +162,13 @@ def children_of(scope: TenantScope, execution_id: str, most: int) -> Sequence[Br
 
 
 def _some(scope: TenantScope, ids: Any, most: int) -> Sequence[Brief]:
-    found = [row.id for row in ids.order_by(Execution.id.desc()).limit(most)]
-    return list_briefs(scope, ExecutionFilter(ids=found), PageRequest(len(found))).items if found else []
+    return _these(scope, [row.id for row in ids.order_by(Execution.id.desc()).limit(most)])
+
+
+def _these(scope: TenantScope, ids: Sequence[str]) -> list[Brief]:
+    """By their ids, newest first; sorted here, for a database that is to sort them reads all executions in order instead."""
+    rows = map(_brief, matching(scope, ExecutionFilter(ids=ids), *_BRIEF)) if ids else ()
+    return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True)
 
 
 def bys() -> tuple[By, ...]:

@@ -8,7 +8,15 @@ import pytest
 from appliance.core import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import PageRequest
-from appliance.processes.executions import Execution, ExecutionFilter, Resumption, change_label, list_executions, matching
+from appliance.processes.executions import (
+    Execution,
+    ExecutionFilter,
+    Resumption,
+    change_label,
+    list_executions,
+    matching,
+    newest_of,
+)
 from appliance.processes.input_values import executions_with, text_of, values_of
 
 from .replaying import replay
@@ -93,6 +101,16 @@ def test_lists_are_read_from_indexes(world: World, wanted: ExecutionFilter, inde
     told = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(values)))
     assert [name for name in indexes if name not in told] == [], told
     assert "SCAN t1" not in told.replace("SCAN t1 USING COVERING INDEX", ""), told
+
+
+def test_the_newest_of_each_process_is_read_from_an_index(world: World) -> None:
+    first, second = world.publish([rule("a", "= 1")]), world.publish([rule("a", "= 1")])
+    rows = [world.finish(world.start(process)) for process in (first, first, second)]
+    newest = newest_of(world.scope, [first, second, "unknown"])
+    assert {name: row.id for name, row in newest.items()} == {first: rows[1].id, second: rows[2].id}
+    sql = "SELECT id FROM execution WHERE tenant_id = ? AND process_id = ? ORDER BY created_at DESC, id DESC LIMIT 1"
+    (line,) = db.rows(f"EXPLAIN QUERY PLAN {sql}", (world.scope.tenant_id, first))
+    assert "execution_listed" in line[3]
 
 
 def test_the_queue_is_counted_by_an_index(world: World) -> None:
