@@ -204,10 +204,10 @@ class Columns:
 
 def columns_of(points: Sequence[tuple[int, Any]], width: float, height: float, gap: float) -> Columns:
     """Counts over time as columns; one outline for all of a kind, for lists draw a chart in every row."""
-    most = max([1, *(point.count for _, point in points)])
+    most = max([1, *(point.count for _at, point in points)])
     each = width / max(1, len(points))
     none, good, bad = [], [], []
-    for index, (_, point) in enumerate(points):
+    for index, point in enumerate(point for _at, point in points):
         x, wide = round(index * each, 2), round(each - gap, 2)
         if not point.count:
             none.append(f"M{x} {height - 2}h{wide}v2h-{wide}z")
