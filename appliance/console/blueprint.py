@@ -49,6 +49,7 @@ from . import (
     replay,
     retention,
     retry_plan,
+    schemas,
     shares,
     sign_in,
     skills,
@@ -68,8 +69,8 @@ AREAS = (
     about, account, agents, alerts, appliance, approvals, audit, backups, bulk, certificates, connecting, datapool, deploying,
     document_files, documents, domains, dry_runs, editor, entities, executions, failures, home, importing, integration_calls,
     integration_edit, integrations, invitations, keys, kill_switches, llm_profiles, logs, members, monitor, policies,
-    policy_decisions, processes, replay, retention, retry_plan, shares, sign_in, skills, step_runs, tenant_secrets, traffic,
-    trying, versions, visiting, webapps,
+    policy_decisions, processes, replay, retention, retry_plan, schemas, shares, sign_in, skills, step_runs, tenant_secrets,
+    traffic, trying, versions, visiting, webapps,
 )  # fmt: skip
 
 

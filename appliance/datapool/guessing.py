@@ -1,0 +1,68 @@
+"""Fields for the columns of a file: names that fields may have, and types that all of the first values fit."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from appliance.datapool.definition import RESERVED_FIELDS
+from appliance.datapool.field_types import FIELD_TYPES, MAX_SCALE, Refused
+
+NOTHING = ("", "NULL", "null")
+MOST_NAME = 40
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_INTEGER = re.compile(r"[-+]?(0|[1-9]\d{0,17})")
+_DECIMAL = re.compile(r"[-+]?(0|[1-9]\d*)\.(\d+)")
+_MIDNIGHT_OR_DAY = re.compile(r"\d{4}-\d{2}-\d{2}([T ]00:00(:00(\.0+)?)?Z?)?")
+_TELLS_APART = re.compile(r"(^|_)(id|number|no|code|sku|key)$")
+
+
+def guess_fields(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """A field for each column, in their order; the first one that tells the rows apart is unique."""
+    fields: list[dict[str, Any]] = []
+    names: list[str] = []
+    for position, column in enumerate(columns):
+        names.append(_name(column, position, names))
+        values = [row[position] for row in rows if row[position] not in NOTHING]
+        fields.append({"name": names[-1], **_type(values)})
+        tells = bool(_TELLS_APART.search(names[-1])) and len(set(values)) == len(rows)
+        if tells and not any(field.get("unique") for field in fields):
+            fields[-1] |= {"unique": True, "required": True}
+    return fields
+
+
+def _name(column: str, position: int, taken: Sequence[str]) -> str:
+    """`Order ID` and `OrderID` as `order_id`; what has no letter becomes `column_<n>`."""
+    plain = "_".join(_WORDS.findall(column)).lower()[:MOST_NAME].strip("_")
+    if not plain or not plain[0].isalpha() or plain in RESERVED_FIELDS:
+        plain = f"column_{plain or position + 1}"
+    name, again = plain, 2
+    while name in taken:
+        name, again = f"{plain}_{again}", again + 1
+    return name
+
+
+def _type(values: Sequence[str]) -> dict[str, Any]:
+    if not values:
+        return {"type": "text"}
+    if all(_INTEGER.fullmatch(value) for value in values):
+        return {"type": "integer"}
+    if all(_INTEGER.fullmatch(value) or _DECIMAL.fullmatch(value) for value in values):
+        digits = max(len(value.partition(".")[2]) for value in values)
+        return {"type": "decimal", "scale": digits} if digits <= 6 else {"type": "number" if digits > MAX_SCALE else "decimal"}
+    if all(value.lower() in ("true", "false", "yes", "no") for value in values):
+        return {"type": "boolean"}
+    if all(_MIDNIGHT_OR_DAY.fullmatch(value) for value in values):
+        return {"type": "date"}
+    for kind in ("datetime", "email", "url"):
+        if all(_fits(kind, value) for value in values):
+            return {"type": kind}
+    return {"type": "text"}
+
+
+def _fits(kind: str, value: str) -> bool:
+    known = FIELD_TYPES[kind]
+    try:
+        known.reader({})(known.from_text(value))
+    except Refused:
+        return False
+    return True
