@@ -1,9 +1,10 @@
 """From a request's headers to an authenticated caller."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from appliance.core.errors import BrowserCallRefused, MissingApiKey, ScopeMissing, UnknownHost
+from appliance.core.scope import TenantScope
 from appliance.solutions.services import Services
 from appliance.tenants import keys
 from appliance.tenants.hosts import HostMatch
@@ -13,7 +14,7 @@ from .routing import Route, Upload
 
 @dataclass(frozen=True)
 class Arrived:
-    """What the front has established about a request, and the request's own parts."""
+    """What the front has established about a request, and the request's own parts; who came is noted in `callers`."""
 
     host: HostMatch
     request_id: str
@@ -25,6 +26,7 @@ class Arrived:
     upload: Upload | None = None
     admitted: tuple[keys.Caller, dict[str, str]] | None = None
     stream: AsyncIterator[bytes] | None = None
+    callers: list[TenantScope] = field(default_factory=list)
 
 
 def refuse_browser(headers: Mapping[str, str], own_origin: str) -> None:
@@ -50,6 +52,7 @@ def authenticate(services: Services, route: Route, arrived: Arrived) -> tuple[ke
     caller = keys.authenticate_key(
         services.sealer, text[:200], tenant_id=host.tenant, address=arrived.address, request_id=arrived.request_id
     )
+    arrived.callers.append(caller.scope)
     limits = services.rate_limiter.count(caller).headers()
     if route.scope is not None and route.scope not in caller.scope.scopes:
         raise ScopeMissing(

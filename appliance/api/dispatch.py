@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from quart import Blueprint, Response, request
 
-from appliance.core import db, logs
+from appliance.core import clock, db, logs
 from appliance.core.errors import (
     ApplianceError,
     ApprovalRequired,
@@ -22,6 +22,7 @@ from appliance.core.errors import (
     PayloadTooLarge,
     ValidationFailed,
 )
+from appliance.core.scope import TenantScope
 from appliance.solutions.services import Services
 from appliance.tenants import idempotency
 from appliance.tenants.idempotency import KeptAnswer, RequestKey
@@ -77,6 +78,15 @@ async def _unknown_path(services: Services, rest: str) -> Response:
 
 
 async def _serve(services: Services, route: Route, **path_args: str) -> Response:
+    """The answer, counted for the key that asked."""
+    began, callers = clock.monotonic(), list[TenantScope]()
+    response = await _answer(services, route, path_args, callers)
+    for scope in callers[:1]:
+        services.key_traffic.note(scope, response.status_code, (clock.monotonic() - began) * 1000, response.content_length or 0)
+    return response
+
+
+async def _answer(services: Services, route: Route, path_args: dict[str, str], callers: list[TenantScope]) -> Response:
     front = _front()
     request_id = front["gos.request_id"]
     accept = request.headers.get("Accept", "")
@@ -86,7 +96,7 @@ async def _serve(services: Services, route: Route, **path_args: str) -> Response
             auth.refuse_browser(headers, f"{request.scheme}://{request.host}")
             arrived = Arrived(
                 front["gos.host"], request_id, front["gos.address"], headers,
-                {name: request.args.getlist(name) for name in request.args}, request.path, b"",
+                {name: request.args.getlist(name) for name in request.args}, request.path, b"", callers=callers,
             )  # fmt: skip
             if route.takes_upload:
                 sent = await _serve_upload(services, route, arrived, path_args)

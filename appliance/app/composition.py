@@ -64,6 +64,7 @@ from appliance.monitor.alerts.turning import tell_due, watch_all
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.disk import DiskGauge
 from appliance.monitor.sandbox import SandboxMetrics
+from appliance.monitor.traffic import KeyTraffic
 from appliance.processes import caching, suspension
 from appliance.processes.model_calls import ModelReach
 from appliance.processes.model_documents import DocumentReading
@@ -228,6 +229,7 @@ def build(config: Config) -> Appliance:
         publications=Publications(exits), shares=Shares(exits, sealer), backups=BackupUpkeep(config, stored[0]),
         webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
         webhooks=told, alerts=make_alerts(config, flow, executor, Reached(integrations, told, disk)), disk=disk,
+        key_traffic=KeyTraffic(),
         certificates=Certificates(sealer), domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
         imports=FileImports(formats),
     )  # fmt: skip
@@ -276,6 +278,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("publishing", 2.0, services.publishing.resume),
         Periodic("blobs", 3600.0, services.blobs.collect),
         Periodic("requests", 2.0, services.requests.flush),
+        Periodic("key-traffic", 2.0, services.key_traffic.flush),
         Periodic("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use())),
     ]
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from appliance.core.pages import MAX_LIMIT, PageRequest
-from appliance.monitor import analytics, failures
+from appliance.monitor import analytics, failures, traffic
 from appliance.monitor.analytics import Series, Summary, Window
+from appliance.monitor.traffic import Numbers
 from appliance.tenants import keys
 
 from .appliance import is_administrator
@@ -36,7 +37,7 @@ def show_monitor(visit: Visit) -> Answer:
         "chosen": chosen, "spans": SPANS, "series": series, "lines": _lines(series), "width": WIDTH, "height": HEIGHT,
         "queue": visit.services.processes.queue_state(visit.scope), "groups": recent,
         "processes": list(series.names.items())[:MOST_ROWS], "integrations": list(_integrations(visit, chosen)),
-        "keys": list(_keys(visit, chosen)), "sandbox": visit.services.pool.health(),
+        "keys": list(_keys(visit, chosen)), "webapps": list(_webapps(visit, chosen)), "sandbox": visit.services.pool.health(),
         "disk": visit.services.disk.read() if is_administrator(visit) else None,
     }  # fmt: skip
     return Page("monitor.html", values)
@@ -77,8 +78,18 @@ def _integrations(visit: Visit, chosen: Range) -> Iterator[tuple[str, Summary | 
         yield each.slug, counted.get(each.slug), visit.services.integrations.health(visit.scope, each.slug).state
 
 
-def _keys(visit: Visit, chosen: Range) -> Iterator[keys.ApiKey]:
-    """Keys that were used in this time, the last first."""
-    if visit.may("keys.read"):
-        used = [key for key in keys.list_keys(visit.scope, PageRequest(MAX_LIMIT)).items if (key.last_used_at or 0) >= chosen.since]
-        yield from sorted(used, key=lambda key: -(key.last_used_at or 0))[:MOST_ROWS]
+def _keys(visit: Visit, chosen: Range) -> Iterator[tuple[keys.ApiKey, Numbers | None]]:
+    """Keys that were used in this time with what came of them, the busiest first."""
+    if not visit.may("keys.read"):
+        return
+    counted = traffic.read_numbers(visit.scope, "key", chosen.since, chosen.until)
+    known = keys.list_keys(visit.scope, PageRequest(MAX_LIMIT)).items
+    used = [key for key in known if key.id in counted or (key.last_used_at or 0) >= chosen.since]
+    used.sort(key=lambda key: (-counted[key.id].summary.count if key.id in counted else 0, -(key.last_used_at or 0)))
+    yield from ((key, counted.get(key.id)) for key in used[:MOST_ROWS])
+
+
+def _webapps(visit: Visit, chosen: Range) -> Iterator[tuple[str, Numbers]]:
+    """Apps that were visited in this time, the busiest first."""
+    if visit.may("webapps.read"):
+        yield from list(traffic.read_numbers(visit.scope, "webapp", chosen.since, chosen.until).items())[:MOST_ROWS]

@@ -12,7 +12,8 @@ from appliance.core.scope import TenantScope
 from . import rollup
 from .tally import DAY, HOUR, MINUTE, RESOLUTIONS, percentile
 
-Kind = Literal["execution", "step", "integration"]
+Kind = Literal["execution", "step", "integration", "key", "webapp"]
+Kept = Kind | Literal["key_bytes", "webapp_bytes"]
 MAX_POINTS = 1_000
 WIDEST = 366 * DAY
 _NICE_POINTS = 120
@@ -26,13 +27,13 @@ _TOP_NAMES = 50
 class Window:
     """What is asked: [since, until) in epoch milliseconds; `bucket` in ms, None chooses one that draws well.
 
-    `name` narrows to one process, kind of step or integration.
+    `name` narrows to one process, kind of step, integration, API key or WebApp.
     """
 
     since: int
     until: int
     bucket: int | None = None
-    kind: Kind = "execution"
+    kind: Kept = "execution"
     name: str | None = None
 
 
@@ -123,7 +124,13 @@ def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dic
     return found
 
 
-def _read_names(scope: TenantScope, kind: Kind, since: int, until: int) -> dict[str, Summary]:
+def read_names(scope: TenantScope, window: Window) -> dict[str, Summary]:
+    """The 50 most frequent names of a window, the most frequent first."""
+    kept = _kept_by(window.since)
+    return _read_names(scope, window.kind, window.since // kept * kept, window.until)
+
+
+def _read_names(scope: TenantScope, kind: Kept, since: int, until: int) -> dict[str, Summary]:
     names: dict[str, Summary] = defaultdict(Summary)
     for piece in rollup.pieces(scope, kind, since, until, DAY):
         for name, outcome, slot, count, sum_ms in rollup.read_names(scope, kind, piece):

@@ -6,6 +6,7 @@ are exact and a percentile is within a tenth of the truth.
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from appliance.core import clock, db
@@ -22,9 +23,9 @@ RESOLUTIONS = ((2 * DAY, HOUR), (90 * DAY, DAY))
 _SLOTS_PER_DOUBLING = 4
 
 _ADD = (
-    "INSERT INTO tally (tenant_id, kind, at, name, outcome, slot, count, sum_ms) VALUES (?, ?, ?, ?, ?, ?, 1, ?) "
+    "INSERT INTO tally (tenant_id, kind, at, name, outcome, slot, count, sum_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (tenant_id, kind, at, name, outcome, slot) "
-    "DO UPDATE SET count = tally.count + 1, sum_ms = tally.sum_ms + excluded.sum_ms"
+    "DO UPDATE SET count = tally.count + excluded.count, sum_ms = tally.sum_ms + excluded.sum_ms"
 )
 _MERGE = (
     "INSERT INTO tally (tenant_id, kind, at, name, outcome, slot, count, sum_ms) "
@@ -37,6 +38,18 @@ _MERGE = (
 _DROP = "DELETE FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? AND at % ? <> 0"
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What happened in one minute (its beginning in epoch ms), alike in its outcome and its slot."""
+
+    name: str
+    minute: int
+    outcome: str
+    slot: int
+    count: int
+    sum_ms: float
+
+
 def add(scope: TenantScope, kind: str, name: str, duration_ms: float) -> None:
     """Inside a write: count one `kind` (`execution`, `step`, `integration`).
 
@@ -44,8 +57,14 @@ def add(scope: TenantScope, kind: str, name: str, duration_ms: float) -> None:
     """
     what, _, outcome = name.rpartition(":")
     minute = clock.now_ms() // MINUTE * MINUTE
-    db.execute(_ADD, (scope.tenant_id, kind, minute, what, outcome, slot_of(duration_ms), duration_ms))
-    rollup.note_late(scope, kind, minute)
+    add_counted(scope, kind, Counted(what, minute, outcome, slot_of(duration_ms), 1, duration_ms))
+
+
+def add_counted(scope: TenantScope, kind: str, counted: Counted) -> None:
+    """Inside a write: count what was counted elsewhere already."""
+    values = (counted.minute, counted.name, counted.outcome, counted.slot, counted.count, counted.sum_ms)
+    db.execute(_ADD, (scope.tenant_id, kind, *values))
+    rollup.note_late(scope, kind, counted.minute)
 
 
 def slot_of(duration_ms: float) -> int:

@@ -28,6 +28,7 @@ from appliance.integrations.service import Integrations
 from appliance.llm.service import LanguageModels
 from appliance.monitor.alerts.service import Alerts
 from appliance.monitor.disk import DiskGauge
+from appliance.monitor.traffic import KeyTraffic
 from appliance.monitor.webhooks import Webhooks
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
@@ -77,6 +78,7 @@ class Services:
     webhooks: Webhooks
     alerts: Alerts
     disk: DiskGauge
+    key_traffic: KeyTraffic
     visits: Visits
     skills: Skills
     tools: Toolbox

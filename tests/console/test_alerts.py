@@ -1,10 +1,12 @@
 """The pages of alerts and of the Monitor: what they show, to whom, and what their forms do."""
 
+import re
 from collections.abc import Callable
 
 import httpx
 import pytest
 
+from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.console.browser import Browser
 
@@ -104,6 +106,16 @@ def test_the_monitor_counts_what_ran_and_offers_to_retry_what_failed(owner: Brow
     assert 'aria-label="Retry all of greeting greet"' in page
     assert 'class="line-slow"' in page
     assert '<a href="/console/processes/greeting">greeting</a>' in page
+
+
+def test_the_monitor_tells_what_came_with_each_key(owner: Browser, acme: httpx.Client, staff: Running) -> None:
+    made = acme.post("/api/v1/keys", json={"name": "Counted <key>", "scopes": ["logs.read"]}).json()["data"]
+    headers = {"X-API-Key": made["key"]}
+    assert acme.get("/api/v1/logs", headers=headers).status_code == 200
+    assert acme.get("/api/v1/processes", headers=headers).status_code == 403
+    staff.services.key_traffic.flush()
+    (row,) = re.findall(r"<tr data-testid=.row.><td[^>]*>Counted &lt;key&gt;.*?</tr>", show(owner, "/monitor?span=15m").text)
+    assert re.findall(r'<td class="number">(\d+)</td>', row) == ["2", "1"]
 
 
 def test_a_time_that_is_none_is_refused(owner: Browser) -> None:

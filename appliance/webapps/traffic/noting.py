@@ -11,6 +11,7 @@ from appliance.core import clock, db
 from appliance.monitor import metrics
 from appliance.monitor.retention import delete_older
 from appliance.monitor.storable import storable_text
+from appliance.monitor.traffic import Answered, count
 
 from .describing import Addresses, agent_family, referrer_host, shown_address, visitor_number
 from .quotas import Quotas
@@ -98,6 +99,7 @@ def _store(batch: Sequence[SeenRequest], addresses: Addresses) -> Stored:
     if kept:
         places = ", ".join([_PLACES] * len(kept))
         db.execute(f"INSERT INTO webapp_request ({_COLUMNS}) VALUES {places}", tuple(values))  # noqa: S608
+    count(Answered(each.tenant, "webapp", each.app, each.at, each.status, each.ms, each.bytes) for each in kept)
     sent: Counter[tuple[str, str, int]] = Counter()
     for request in batch:
         sent[request.tenant, request.app, request.at // DAY * DAY] += request.bytes

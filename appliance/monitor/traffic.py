@@ -1,0 +1,101 @@
+"""How many requests came with each API key and to each WebApp, how many failed, how long they took and what they were sent.
+
+Kept as counters of kinds of their own: `key` and `webapp` by how a request ended and how long it took, and the bytes of the
+answers as the sum of a second kind, where other counters have milliseconds.
+"""
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from appliance.core import clock, db
+from appliance.core.scope import TenantScope
+
+from . import tally
+from .analytics import Summary, Window, read_names
+
+Of = Literal["key", "webapp"]
+MOST_WAITING = 20_000
+BYTES_OF: Mapping[Of, Literal["key_bytes", "webapp_bytes"]] = {"key": "key_bytes", "webapp": "webapp_bytes"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A request that was answered, `at` in epoch milliseconds; `name` is the id of the key or of the app."""
+
+    tenant_id: str
+    of: Of
+    name: str
+    at: int
+    status: int
+    ms: float
+    sent: int
+
+
+def outcome_of(status: int) -> str:
+    """`refused` is what the caller could have done otherwise, `failed` what we could have."""
+    return "succeeded" if status < 400 else "refused" if status < 500 else "failed"
+
+
+def count(answered: Iterable[Answered]) -> None:
+    """Inside a write: add requests to the counters; those of a tenant that was deleted meanwhile are passed over."""
+    summed: dict[tuple[str, str, str, int, str, int], list[float]] = {}
+    tenants = {str(tenant_id) for (tenant_id,) in db.rows("SELECT id FROM tenant")}
+    for each in (each for each in answered if each.tenant_id in tenants):
+        minute, slot = each.at // tally.MINUTE * tally.MINUTE, tally.slot_of(each.ms)
+        for key, value in (
+            ((each.tenant_id, each.of, each.name, minute, outcome_of(each.status), slot), each.ms),
+            ((each.tenant_id, BYTES_OF[each.of], each.name, minute, "succeeded", 0), each.sent),
+        ):
+            entry = summed.setdefault(key, [0, 0.0])
+            entry[0] += 1
+            entry[1] += value
+    for (tenant_id, kind, name, minute, outcome, slot), (times, total) in summed.items():
+        counted = tally.Counted(name, minute, outcome, slot, int(times), total)
+        tally.add_counted(TenantScope(tenant_id, "system"), kind, counted)
+
+
+class KeyTraffic:
+    """Holds what came with keys until `flush` counts it.  A process that is killed loses what waited: two seconds' worth."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[Answered] = []
+
+    def note(self, scope: TenantScope, status: int, ms: float, sent: int) -> None:
+        """A request of the key that acts in `scope`; nothing is waited for."""
+        kind, _, key_id = scope.actor.partition(":")
+        if kind == "key" and len(self._waiting) < MOST_WAITING:
+            with self._lock:
+                self._waiting.append(Answered(scope.tenant_id, "key", key_id, clock.now_ms(), status, ms, sent))
+
+    def flush(self) -> None:
+        """Count what waits; what could not be counted waits again."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        if waiting:
+            try:
+                db.write(partial(count, waiting))
+            except BaseException:
+                with self._lock:
+                    self._waiting = waiting + self._waiting
+                raise
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What came of one key or to one app; `sent` are bytes."""
+
+    summary: Summary
+    sent: int
+
+
+def read_numbers(scope: TenantScope, of: Of, since: int, until: int) -> dict[str, Numbers]:
+    """By the id of the key or app, those with the most requests first, at most 50."""
+    sent = read_names(scope, Window(since, until, kind=BYTES_OF[of]))
+    return {
+        name: Numbers(summary, int(sent[name].sum_ms) if name in sent else 0)
+        for name, summary in read_names(scope, Window(since, until, kind=of)).items()
+    }
