@@ -108,7 +108,8 @@ def _is_further(field: Field) -> bool:
 
 
 def _is_default(field: Field) -> bool:
-    return field.value == _text_of(field.schema.get("default"))
+    default = field.schema.get("default")
+    return field.value in (_text_of(default), json.dumps(default))
 
 
 def _text_of(value: Any) -> str:

@@ -31,9 +31,9 @@ NOT_YET = {
         "console/webapp_version", "console/webapps",
     )),
     *(f"appliance/console/{name}.py" for name in (
-        "alerts", "appliance", "backups", "documents", "domains", "entities", "entity_forms", "filter_rows", "forms", "home",
-        "integrations", "invitations", "keys", "llm_profiles", "members", "outline", "processes", "replay", "searching",
-        "sharing", "traffic", "waiting",
+        "alerts", "appliance", "backups", "document_files", "documents", "domains", "entities", "entity_forms", "filter_rows",
+        "forms", "home", "integrations", "invitations", "keys", "llm_profiles", "members", "outline", "processes", "replay",
+        "searching", "sharing", "traffic", "waiting",
     )),
 }  # fmt: skip
 # Not for readers of the pages: the explorer of the API is English like the API, and the extraction speaks to translators.

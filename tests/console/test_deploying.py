@@ -19,7 +19,7 @@ def test_a_webapp_is_made_sent_compared_and_published(owner: Browser, acme: http
     acme.post(f"/api/v1/webapps/{app}/versions/1/publish", json={}).raise_for_status()
     shown = owner.upload(f"{at}/versions", ("site.zip", write_zip({"index.html": b"2", "new.js": b"n"})), {"message": "2nd"}).text
     for state, path in (("added", "new.js"), ("changed", "index.html"), ("removed", "old.css")):
-        assert f'data-testid="{state}">{path}<' in shown
+        assert f'data-change="{state}">{path}<' in shown
     assert "new.js" not in owner.get(f"{at}/versions/1").text
     assert owner.get(f"{at}/versions/9").status_code == 404
 
