@@ -11,14 +11,15 @@ from appliance.webapps.domains import holding
 from .copying import open_source
 from .holdings import LEFT, TAKEN
 
-# Who may come in, what they need for it, and who did what.
-KEPT = frozenset({"api_key", "invitation", "membership", "secret", "session", "audit_chain", "audit_entry"})
+# Who may come in, what they need for it, who did what, and contents, which whatever comes next may have brought already.
+KEPT = frozenset({"api_key", "blob", "invitation", "membership", "secret", "session", "audit_chain", "audit_entry"})
 
 
-def empty_tenant(scope: TenantScope, *, force: bool = False, check: Callable[[], object] = lambda: None) -> int:
+def empty_tenant(scope: TenantScope, *, force: bool = False, fill: Callable[[], object] = lambda: None) -> int:
     """Delete everything a tenant holds but people, keys, secrets and its audit trail, in one transaction; answers how many rows.
 
-    Conflict while documents must be kept, unless it is forced.  `check` sees the emptied tenant: what it raises keeps everything.
+    Conflict while documents must be kept, unless it is forced.  `fill` works on the emptied tenant, in the same transaction: what
+    it raises keeps everything.  Contents that nothing uses any more go by themselves, later.
     Domains are given up, and the tenant may claim them again at once.
     """
 
@@ -29,8 +30,8 @@ def empty_tenant(scope: TenantScope, *, force: bool = False, check: Callable[[],
         held = (TAKEN.keys() | LEFT.keys()) - KEPT
         tables = [table for table in reversed(open_source().tables()) if table in held]
         deleted = sum(db.execute(f'DELETE FROM "{table}" WHERE tenant_id = ?', (scope.tenant_id,)) for table in tables)  # noqa: S608
-        check()
         audit.record(scope, "tenant.reset", scope.tenant_id, {"rows": deleted})
+        fill()
         return deleted
 
     return db.write(empty)

@@ -5,7 +5,7 @@ import sys
 
 from appliance.agents.skills import service as skills
 from appliance.app.parts import make_integrations, make_places, make_webapps
-from appliance.backups import arriving, leaving, resetting
+from appliance.backups import arriving, leaving
 from appliance.backups.settling import Resealing
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Blobs
@@ -16,7 +16,7 @@ from appliance.documents import service as documents
 from appliance.solutions.definition import read_solution
 from appliance.solutions.folder import read_folder
 from appliance.solutions.planning import Tools
-from appliance.solutions.service import apply_solution, plan_solution, refuse_blocked
+from appliance.solutions.resetting import reset_tenant
 from appliance.tenants import service
 from appliance.webapps import service as webapps
 from appliance.webapps.publishing import Publishing
@@ -81,11 +81,7 @@ def run_reset(args: argparse.Namespace) -> int:
         service.get_tenant(args.id)
         scope = service.system_scope(args.id)
         tools = _tools(config, sealer)
-        # Planned for the emptied tenant, before that is final: a solution that cannot be applied must not cost what was there.
-        deleted = resetting.empty_tenant(
-            scope, force=args.force, check=lambda: refuse_blocked(plan_solution(scope, tools, solution))
-        )
-        apply_solution(scope, tools, solution)
+        deleted = reset_tenant(scope, tools, solution, force=args.force)
     say(args, f"tenant {args.id}: {deleted} rows deleted, {solution.name} applied", tenant=args.id, deleted=deleted)
     return 0
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from appliance.agents import runs
+from appliance.backups.schedule import standing
 from appliance.core import clock
 from appliance.core.pages import PageRequest
 from appliance.governance import approvals
@@ -13,11 +14,12 @@ from appliance.monitor import analytics, failures
 from appliance.monitor.analytics import Series, Window
 from appliance.processes import executions, versions
 from appliance.processes.executions import ExecutionFilter
-from appliance.tenants import keys, people, service
+from appliance.tenants import invitations, keys, people, service
 from appliance.webapps.certificates.service import expiring_hosts
 
+from .appliance import is_administrator
 from .approvals import is_mine
-from .routing import Answer, Page, Visit, page
+from .routing import Answer, Page, Redirect, Visit, page
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -67,6 +69,13 @@ def show_home(visit: Visit) -> Answer:
     needs = [look(visit) for scope, look in looks if visit.may(scope)]
     values = {"needs": [each for each in needs if each.items], "day": _day(visit), "steps": _first_steps(visit)}
     return Page("home.html", values)
+
+
+@page("POST", "/first-steps/dismiss", scope=None)
+def dismiss_first_steps(visit: Visit) -> Answer:
+    """Show them to this person no more."""
+    people.hide_first_steps(visit.scope, visit.person.user_id)
+    return Redirect("/console/")
 
 
 def _shown(title: str, url: str, items: list[Need]) -> Needs:
@@ -149,7 +158,7 @@ def _day(visit: Visit) -> Series | None:
 def _first_steps(visit: Visit) -> list[Step]:
     """Of a tenant in its first days, until all are taken; the first of them as long as nothing was ever run."""
     scope = visit.scope
-    if not visit.may("processflow.execute"):
+    if not visit.may("processflow.execute") or people.has_hidden_first_steps(scope, visit.person.user_id):
         return []
     has_run = bool(executions.list_executions(scope, ExecutionFilter(), PageRequest(1)).items)
     if has_run and service.get_tenant(scope.tenant_id).created_at < clock.now_ms() - NEW_MS:
@@ -162,5 +171,10 @@ def _first_steps(visit: Visit) -> list[Step]:
         issued = bool(keys.list_keys(scope, PageRequest(1)).items)
         steps.append(Step("Issue an API key", "A program starts processes with it.", "/console/keys/new", issued))
         several = len(people.list_members(scope)) > 1
-        steps.append(Step("Bring somebody in", "Who decides, who builds, who only reads.", "/console/people", several))
+        waits = several or bool(invitations.list_invitations(scope))
+        steps.append(Step("Invite somebody", "Who decides, who builds, who only reads.", "/console/people", waits))
+        if is_administrator(visit):
+            kept = bool(standing(visit.services.config).kept)
+            about = "One file with everything, read again before it counts."
+            steps.append(Step("Make a backup", about, "/console/appliance/backups", kept))
     return steps if not all(step.is_done for step in steps) else []

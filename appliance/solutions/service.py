@@ -1,6 +1,6 @@
 """What one can do with solutions: plan, apply as a whole or not at all, and write a tenant back as a folder."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -78,25 +78,42 @@ def apply_solution(scope: TenantScope, tools: Tools, solution: Solution, options
     Skills that change are untrusted.
     """
     planned = plan_solution(scope, tools, solution, options)
-    checked = set(_changing(planned))
     refuse_blocked(planned)
-    prepared = prepare_apps(scope, tools.webapps, solution, planned, options.message)
-    skills = PreparedSkills(scope, tools.skills, solution.skills, planned)
-    to_check: dict[str, int] = {}
+    work = Application(scope, tools, solution, options)
+    work.prepare(planned)
+    return work.publish(db.write(work.write))
 
-    def write() -> list[Change]:
-        to_check.clear()
+
+class Application:
+    """An apply in its parts: contents are stored beforehand, everything is written in one write, and WebApps with checks are
+    published after it."""
+
+    def __init__(self, scope: TenantScope, tools: Tools, solution: Solution, options: ApplyOptions = ApplyOptions()) -> None:
+        self._scope, self._tools, self._solution, self._options = scope, tools, solution, options
+        self._to_check: dict[str, int] = {}
+
+    def prepare(self, planned: Sequence[Change]) -> None:
+        """Store what the planned changes need; nothing shows yet."""
+        scope, tools, solution = self._scope, self._tools, self._solution
+        self._checked = set(_changing(planned))
+        self._apps = prepare_apps(scope, tools.webapps, solution, planned, self._options.message)
+        self._skills = PreparedSkills(scope, tools.skills, solution.skills, planned)
+
+    def write(self) -> list[Change]:
+        """Inside a write: plan anew and do it.  Conflict when more has changed meanwhile than was prepared."""
+        scope, tools, solution, options = self._scope, self._tools, self._solution, self._options
+        self._to_check.clear()
         changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss, prune=options.prune)
         refuse_blocked(changes)
-        if set(_changing(changes)) - checked:
+        if set(_changing(changes)) - self._checked:
             raise Conflict("a process changed while the solution was being checked; apply it again")
         for change in changes:
             _perform(scope, tools, solution, change, options)
             if is_made(change) and tools.webapps is not None:
-                number = make_app(scope, tools.webapps, change, solution.webapps[change.id], prepared.get(change.id))
-                to_check.update({} if number is None else {change.id: number})
+                number = make_app(scope, tools.webapps, change, solution.webapps[change.id], self._apps.get(change.id))
+                self._to_check.update({} if number is None else {change.id: number})
             if is_put(change):
-                skills.put(change.id)
+                self._skills.put(change.id)
             if change.action == "delete":
                 _delete(scope, tools, change, options)
         note_items(scope, births_of(scope, tools), solution, [change for change in changes if change.action == "delete"])
@@ -106,9 +123,11 @@ def apply_solution(scope: TenantScope, tools: Tools, solution: Solution, options
             audit.record(scope, "solution.apply", solution.name, fields)
         return changes
 
-    changes = db.write(write)
-    failures = publish_apps(scope, tools.publishing, to_check) if tools.publishing is not None else {}
-    return [replace(each, failed=failures.get(each.id)) if each.kind == "webapp" else each for each in changes]
+    def publish(self, changes: Sequence[Change]) -> list[Change]:
+        """After the write: what became of every change, WebApps with checks published."""
+        publishing = self._tools.publishing
+        failures = publish_apps(self._scope, publishing, self._to_check) if publishing is not None else {}
+        return [replace(each, failed=failures.get(each.id)) if each.kind == "webapp" else each for each in changes]
 
 
 def refuse_blocked(changes: Iterable[Change]) -> None:

@@ -28,6 +28,7 @@ class Membership(PlatformModel):
     role = peewee.TextField()
     approver = peewee.BooleanField()
     created_at = peewee.BigIntegerField()
+    steps_hidden_at = peewee.BigIntegerField(null=True)
 
     class Meta:
         primary_key = peewee.CompositeKey("tenant_id", "user_id")

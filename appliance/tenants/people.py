@@ -215,6 +215,18 @@ def find_member(scope: TenantScope, user_id: str) -> Member | None:
     return None if row is None else _member(row)
 
 
+def hide_first_steps(scope: TenantScope, user_id: str) -> None:
+    """Show this person the first steps of this tenant no more."""
+    mine = (Membership.tenant_id == scope.tenant_id) & (Membership.user_id == user_id)
+    db.write(lambda: Membership.update(steps_hidden_at=clock.now_ms()).where(mine).execute())
+
+
+def has_hidden_first_steps(scope: TenantScope, user_id: str) -> bool:
+    """Whether this person put them away."""
+    mine = (Membership.tenant_id == scope.tenant_id) & (Membership.user_id == user_id)
+    return bool(Membership.select().where(mine & Membership.steps_hidden_at.is_null(False)).exists())
+
+
 def _members(scope: TenantScope) -> Any:
     query = Membership.select(Membership, Person.login).join(Person, on=(Person.id == Membership.user_id))
     return query.where(Membership.tenant_id == scope.tenant_id)

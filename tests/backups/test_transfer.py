@@ -221,7 +221,7 @@ def test_an_emptied_tenant_keeps_who_may_come_in(world: World) -> None:
         holding.refuse_taken(scope, ["given-up.example.com"])
         with pytest.raises(AlreadyExists):
             holding.refuse_taken(service.system_scope("hooli"), ["given-up.example.com"])
-        assert held("initech") == {}
+        assert held("initech").keys() <= {"blob"}, "contents that nothing uses go by themselves"
         assert held("hooli") == other
         assert [row.name for row in service.list_secrets(scope)] == ["erp"]
         assert [member.login for member in people.list_members(scope)] == ["ada"]

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from appliance.console.menu import MENU
 from appliance.core import clock
+from appliance.tenants import people
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.console.browser import Browser
@@ -33,6 +35,25 @@ def test_a_new_tenant_is_led_through_its_first_steps(staff: Running, signed_in: 
         assert f"/console/processes/{process}?from=example" in shown(owner, "newcomer")
         resources.execution(process)
     assert "First steps" not in shown(owner, "newcomer"), "a key was issued, and it has run"
+
+
+def test_an_administrator_is_led_to_a_backup_and_puts_steps_away(staff: Running, signed_in: Callable[[str], Browser]) -> None:
+    staff.user("owner@beginner.test", PASSWORD, "beginner", "owner")
+    people.add_member(staff.tenant("beginner"), "owner@acme.test", "owner")
+    own, other = Browser(staff), signed_in("owner@beginner.test")
+    own.sign_in("owner@acme.test", PASSWORD, "beginner")
+    assert "Make a backup" in shown(own, "beginner")
+    assert "Make a backup" not in shown(other, "beginner")
+    assert own.post(own.at("beginner", "/console/first-steps/dismiss"), {}).status_code == 200
+    assert "First steps" not in shown(own, "beginner")
+    assert "First steps" in shown(other, "beginner")
+
+
+def test_no_two_keys_of_the_menu_are_the_same() -> None:
+    keys = [section.key for group in MENU for section in group.sections]
+    assert sorted(keys) == sorted(set(keys))
+    assert not {"g", "/", "?"} & set(keys), "these mean something else after g"
+    assert all(len(key) == 1 for key in keys)
 
 
 def test_what_needs_somebody_is_shown_to_those_who_may_see_it(staff: Running, signed_in: Callable[[str], Browser]) -> None:

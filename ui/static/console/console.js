@@ -194,6 +194,21 @@ window.addEventListener("pageshow", () => {
   for (const button of document.querySelectorAll("form button[disabled]")) button.disabled = false;
 });
 
+// On paper what is folded is shown; afterwards it is as it was.
+window.addEventListener("beforeprint", () => {
+  for (const details of document.querySelectorAll("main details:not(.ask, [open], :has(form))")) {
+    details.open = true;
+    details.dataset.printed = "";
+  }
+});
+
+window.addEventListener("afterprint", () => {
+  for (const details of document.querySelectorAll("details[data-printed]")) {
+    details.open = false;
+    delete details.dataset.printed;
+  }
+});
+
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
     for (const open of document.querySelectorAll("details.ask[open]")) {

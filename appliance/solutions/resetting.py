@@ -1,0 +1,43 @@
+"""A tenant made anew from a solution: emptied and filled in one write, so that whatever fails leaves it as it was."""
+
+from typing import NoReturn
+
+from appliance.backups.resetting import empty_tenant
+from appliance.core.scope import TenantScope
+from appliance.solutions.changes import Change
+from appliance.solutions.definition import Solution
+from appliance.solutions.service import Application, Tools, plan_solution, refuse_blocked
+
+
+class _Planned(Exception):
+    def __init__(self, changes: list[Change]) -> None:
+        super().__init__()
+        self.changes = changes
+
+
+def reset_tenant(scope: TenantScope, tools: Tools, solution: Solution, *, force: bool = False) -> int:
+    """Empty a tenant and apply a solution to it; answers how many rows were deleted.
+
+    Errors as `apply_solution` and `empty_tenant`; after any of them the tenant holds what it held.
+    """
+    work = Application(scope, tools, solution)
+    work.prepare(_plan_emptied(scope, tools, solution, force=force))
+    done: list[Change] = []
+    deleted = empty_tenant(scope, force=force, fill=lambda: done.extend(work.write()))
+    work.publish(done)
+    return deleted
+
+
+def _plan_emptied(scope: TenantScope, tools: Tools, solution: Solution, *, force: bool) -> list[Change]:
+    """What an apply would do to the tenant without what it holds; nothing of that stays."""
+
+    def plan() -> NoReturn:
+        changes = plan_solution(scope, tools, solution)
+        refuse_blocked(changes)
+        raise _Planned(changes)
+
+    try:
+        empty_tenant(scope, force=force, fill=plan)
+    except _Planned as planned:
+        return planned.changes
+    raise AssertionError("the plan ends the emptying")

@@ -1,0 +1,77 @@
+"""Whatever destroys, ends or takes back is confirmed first, beside a sentence that says what it does."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from appliance.console import blueprint
+from appliance.console.routing import BASE_PAGES, PAGES
+from tests.architecture.source_tree import ROOT
+
+CONSOLE = ROOT / "ui" / "templates" / "console"
+DESTROYING = frozenset({
+    "cancel", "deactivate", "delete", "disconnect", "discard", "drop", "empty", "end", "forget", "purge", "release", "remove",
+    "reset", "revoke", "roll", "unpublish", "withdraw",
+})  # fmt: skip
+# What makes something, decides what was asked, or can be taken back by the same page.
+HARMLESS = frozenset({
+    "accept", "acknowledge", "activate", "add", "approve", "ask", "begin", "change", "check", "claim", "confirm", "connect",
+    "copy", "create", "decide", "dismiss", "execute", "explain", "export", "hold", "import", "install", "invite", "issue", "make",
+    "move", "pause", "pin", "plan", "preview", "publish", "put", "read", "rename", "replay", "request", "resume", "retain",
+    "retry", "rotate", "run", "save", "send", "set", "share", "show", "sign", "start", "store", "switch", "test", "upload",
+    "verify",
+})  # fmt: skip
+FORM = re.compile(r'<form\b[^>]*action="(?P<action>[^"]*)"[^>]*>(?P<body>.*?)</form>', re.DOTALL)
+SENTENCE = re.compile(r"<p\b[^>]*>[^<]{15,}", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of a template; `is_asked_for` when it shows only after a first click, or wants something typed."""
+
+    template: str
+    action: str
+    body: str
+    is_asked_for: bool
+
+
+def forms_of(path: Path) -> Iterator[Form]:
+    text = path.read_text("utf8")
+    for found in FORM.finditer(text):
+        before = text[: found.start()]
+        is_inside = before.count("<details") > before.count("</details>")
+        yield Form(path.name, found["action"], found["body"], is_inside or " required" in found["body"])
+
+
+FORMS = [form for path in sorted(CONSOLE.rglob("*.html")) for form in forms_of(path)]
+POSTS = {route.path: route.handler.__name__ for route in PAGES if route.method == "POST"}
+POSTS |= {route.path: route.handler.__name__ for route in BASE_PAGES if route.method == "POST"}
+ENDS = sorted(path for path, name in POSTS.items() if name.split("_")[0] in DESTROYING)
+
+
+def rest_of(path: str) -> str:
+    """What follows the last part that changes: of a route `<id>`, of a form's address `{{ id }}`."""
+    return re.split(r">|\}\}", path)[-1]
+
+
+def test_every_route_that_changes_something_says_by_its_name_whether_it_destroys() -> None:
+    assert blueprint.AREAS
+    unknown = {f"{path}: {name}" for path, name in POSTS.items() if name.split("_")[0] not in DESTROYING | HARMLESS}
+    assert unknown == set(), "say in DESTROYING or HARMLESS what this verb does; a verb that destroys needs a confirmation"
+
+
+@pytest.mark.parametrize("path", ENDS)
+def test_what_destroys_is_asked_for_beside_what_it_does(path: str) -> None:
+    mine = [form for form in FORMS if rest_of(form.action) == rest_of(path)]
+    assert mine, "no form leads there"
+    silent = [form.template for form in mine if not (form.is_asked_for and SENTENCE.search(form.body))]
+    assert silent == [], "put the form into a details.ask with a sentence (<p>) that says what it does and what stays"
+
+
+def test_a_form_without_a_sentence_would_be_found() -> None:
+    (bare,) = FORM.finditer('<form method="post" action="/x/{{ id }}/delete"><button>Delete</button></form>')
+    assert SENTENCE.search(bare["body"]) is None
+    assert rest_of(bare["action"]) == "/delete"

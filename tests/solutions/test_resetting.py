@@ -1,0 +1,64 @@
+"""A reset leaves the solution, and a reset that fails at whatever point leaves everything."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.app.parts import make_integrations
+from appliance.core import db
+from appliance.core.errors import ApplianceError, Conflict, StorageFull
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+from appliance.solutions import service as solutions
+from appliance.solutions.definition import Solution, read_solution
+from appliance.solutions.planning import Tools
+from appliance.solutions.resetting import reset_tenant
+from tests.backups.conftest import World, digests, make_world
+
+WANTED = {
+    "solution.yaml": b"name: wanted\n",
+    "collections/parts.yaml": b"name: parts\nfields:\n  - {name: number, type: text}\n",
+}
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[tuple[World, TenantScope, Tools]]:
+    world = make_world(tmp_path / "data")
+    with world.opened() as sealer:
+        yield world, world.fill(), Tools(None, make_integrations(world.config, sealer))
+
+
+def wanted() -> Solution:
+    return read_solution(WANTED)
+
+
+def collections(scope: TenantScope) -> list[str]:
+    return [each["name"] for each in datapool.list_collections(scope, PageRequest(10)).items]
+
+
+def test_a_reset_leaves_what_the_solution_brings(filled: tuple[World, TenantScope, Tools]) -> None:
+    _, scope, tools = filled
+    assert sorted(collections(scope)) == ["lines", "orders"]
+    assert reset_tenant(scope, tools, wanted()) > 0
+    assert collections(scope) == ["parts"]
+    trail = [row[0] for row in db.rows("SELECT action FROM audit_entry WHERE tenant_id = ? ORDER BY seq", (scope.tenant_id,))]
+    assert trail.index("tenant.reset") < trail.index("solution.apply") == len(trail) - 1
+
+
+@pytest.mark.parametrize("error", [StorageFull("the disk is full"), Conflict("something came between")])
+def test_one_that_fails_after_a_good_plan_leaves_everything(
+    filled: tuple[World, TenantScope, Tools], monkeypatch: pytest.MonkeyPatch, error: ApplianceError
+) -> None:
+    _, scope, tools = filled
+    before = digests()
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(solutions, "note_items", fail)  # the last thing that an apply writes
+    with pytest.raises(type(error)):
+        reset_tenant(scope, tools, wanted())
+    assert digests() == before
+    assert sorted(collections(scope)) == ["lines", "orders"]
