@@ -18,11 +18,11 @@ DESTROYING = frozenset({
 })  # fmt: skip
 # What makes something, decides what was asked, or can be taken back by the same page.
 HARMLESS = frozenset({
-    "accept", "acknowledge", "activate", "add", "approve", "ask", "begin", "change", "check", "claim", "confirm", "connect",
-    "copy", "create", "decide", "dismiss", "execute", "explain", "export", "hold", "import", "install", "invite", "issue", "make",
+    "accept", "acknowledge", "activate", "add", "apply", "approve", "ask", "begin", "change", "check", "claim", "close", "confirm",
+    "connect", "copy", "create", "decide", "dismiss", "execute", "explain", "export", "hold", "import", "install", "invite", "issue", "make",
     "move", "pause", "pin", "plan", "preview", "publish", "put", "read", "rename", "replay", "request", "resume", "retain",
-    "retry", "rotate", "run", "save", "send", "set", "share", "show", "sign", "start", "store", "switch", "test", "upload",
-    "verify",
+    "retry", "rotate", "run", "save", "send", "set", "settle", "share", "show", "sign", "start", "store", "switch", "test",
+    "try", "upload", "verify", "write",
 })  # fmt: skip
 FORM = re.compile(r'<form\b[^>]*action="(?P<action>[^"]*)"[^>]*>(?P<body>.*?)</form>', re.DOTALL)
 SENTENCE = re.compile(r"<p\b[^>]*>[^<]{15,}", re.DOTALL)
