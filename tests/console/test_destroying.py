@@ -19,11 +19,11 @@ DESTROYING = frozenset({
 # What makes something, decides what was asked, can be taken back by the same page, or asks on a page of its own (act).
 HARMLESS = frozenset({
     "accept", "acknowledge", "act", "activate", "add", "answer", "apply", "approve", "ask", "begin", "change", "check",
-    "choose", "claim", "close", "compare", "confirm", "connect", "copy", "create", "decide", "deliver", "dismiss", "edit",
-    "enable", "execute", "explain", "export", "filter", "find", "follow", "hold", "import", "install", "invite", "issue",
-    "look", "make", "move", "name", "note", "open", "pause", "pin", "plan", "preview", "publish", "put", "read", "rename",
-    "replay", "request", "resume", "retain", "retry", "rotate", "run", "save", "send", "set", "settle", "share", "show",
-    "sign", "start", "store", "switch", "test", "try", "upload", "validate", "verify", "write",
+    "choose", "claim", "close", "compare", "confirm", "connect", "copy", "create", "decide", "deliver", "deploy", "dismiss",
+    "edit", "enable", "execute", "explain", "export", "filter", "find", "follow", "guess", "hold", "import", "install",
+    "invite", "issue", "look", "make", "move", "name", "note", "open", "pause", "pin", "plan", "preview", "publish", "put",
+    "read", "rename", "replay", "request", "resume", "retain", "retry", "rotate", "run", "save", "send", "set", "settle",
+    "share", "show", "sign", "start", "store", "switch", "test", "try", "upload", "validate", "verify", "write",
 })  # fmt: skip
 FORM = re.compile(r'<form\b[^>]*action="(?P<action>[^"]*)"[^>]*>(?P<body>.*?)</form>', re.DOTALL)
 SENTENCE = re.compile(r"<p\b[^>]*>[^<]{15,}", re.DOTALL)
