@@ -15,6 +15,7 @@ from .routing import Form
 MAX_DEPTH = 4
 MAX_OPTIONS = 200
 LONG_TEXT = 200
+SHORT = 12
 PREFIX = "in"
 _LONG_WORDS = re.compile(r"\b(csv|text|body|content|lines|document|markdown|html|xml)\b", re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?\d{1,400}")
@@ -47,6 +48,13 @@ class Field:
     def is_secret(self) -> bool:
         """Whether it holds a text that is sealed at rest; `kept` then says how one that is not shown is known."""
         return self.schema.get("secret") is True
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is a group of a few numbers and words, which stand beside each other."""
+        numbers = ("integer", "number")
+        plain = (each.kind in numbers or int(each.attributes.get("maxlength", SHORT + 1)) <= SHORT for each in self.children)
+        return all(plain) and 1 < len(self.children) <= 4
 
     @property
     def only_for(self) -> str:

@@ -9,6 +9,7 @@ from appliance.tenants.scopes import SCOPES
 from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page
 
+MOST_REQUESTS = 1_000_000
 SOON_MS = 30 * 86_400_000
 OVERLAPS = (("0", "at once"), ("3600", "in 1 hour"), ("86400", "in 1 day"), ("604800", "in 7 days"))
 LIFETIMES = (("1", "1 day"), ("30", "30 days"), ("90", "90 days"), ("365", "1 year"), ("730", "2 years"))
@@ -54,7 +55,7 @@ def _form(visit: Visit, problem: ApplianceError | None = None) -> Page:
     values = {
         "areas": areas, "lifetimes": LIFETIMES, "problem": problem, "chosen": asked.form.get("scopes", []),
         "name": asked.field("name"), "environment": asked.field("environment") or "live", "days": asked.field("days") or "365",
-        "addresses": asked.field("addresses"), "limits": visit.services.config.limits,
+        "addresses": asked.field("addresses"), "limits": visit.services.config.limits, "requests": asked.field("requests"),
     }  # fmt: skip
     return Page("key_new.html", values, problem.status if problem else 200)
 
@@ -67,11 +68,13 @@ def issue_key(visit: Visit) -> Answer:
         scopes = asked.form.get("scopes", [])
         if not scopes:
             raise ValidationFailed("choose at least one scope: what the key shall be allowed to do", pointer="/scopes")
-        days = asked.field("days")
+        days, requests = asked.field("days"), asked.field("requests").strip() or str(limits.rate_requests)
+        if not (requests.isascii() and requests.isdigit() and len(requests) < 8 and 1 <= int(requests) <= MOST_REQUESTS):
+            raise ValidationFailed(f"requests is a whole number from 1 to {MOST_REQUESTS}", pointer="/rate_limit")
         spec = keys.KeySpec(
             asked.field("name").strip(), scopes, asked.field("environment").strip(),
             int(days) if days.isascii() and days.isdigit() and len(days) < 5 else 0,
-            limits.rate_requests, limits.rate_window_s, asked.field("addresses").replace(",", " ").split(),
+            int(requests), limits.rate_window_s, asked.field("addresses").replace(",", " ").split(),
         )  # fmt: skip
         row, text = keys.issue_key(visit.scope, visit.services.sealer, spec)
     except ApplianceError as error:
