@@ -155,9 +155,10 @@ def create_collection(visit: Visit) -> Answer:
     except ApplianceError as error:
         return _form_page(visit, None, rows_sent(visit.asked.form), visit.asked.field("yaml") or None, error, import_id)
     here = f"/console/datapool/{made['name']}"
-    if not import_id:
-        return Redirect(here)
-    found = visit.services.imports.get(visit.scope, import_id)
+    try:
+        found = visit.services.imports.get(visit.scope, import_id)
+    except NotFound:
+        return Redirect(here)  # made without a file, or looked at too long ago
     found.collection = made["name"]
     return Redirect(f"{here}/import/{import_id}")
 
