@@ -179,10 +179,13 @@ def members(fields: Any) -> list[tuple[str, str]]:
 
 
 def size(bytes_: int) -> str:
-    """`820 B`, `16 KB`, `1.2 MB`."""
+    """`820 B`, `16 KB`, `1.2 MB`, `270.6 GB`."""
     if bytes_ < 1000:
         return f"{bytes_} B"
-    return f"{bytes_ / 1000:.0f} KB" if bytes_ < 1_000_000 else f"{texts.decimal(f'{bytes_ / 1_000_000:.1f}')} MB"
+    if bytes_ < 1_000_000:
+        return f"{bytes_ / 1000:.0f} KB"
+    width, unit = (1_000_000, "MB") if bytes_ < 1_000_000_000 else (1_000_000_000, "GB")
+    return f"{texts.decimal(f'{bytes_ / width:.1f}')} {unit}"
 
 
 def file_mark(media_type: str) -> str:

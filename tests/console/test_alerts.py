@@ -6,6 +6,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
+from appliance.console.showing import size
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.console.browser import Browser
@@ -116,6 +117,14 @@ def test_the_monitor_tells_what_came_with_each_key(owner: Browser, acme: httpx.C
     staff.services.key_traffic.flush()
     (row,) = re.findall(r"<tr data-testid=.row.><td[^>]*>Counted &lt;key&gt;.*?</tr>", show(owner, "/monitor?span=15m").text)
     assert re.findall(r'<td class="number">(\d+)</td>', row) == ["2", "1"]
+
+
+SIZES = [(820, "820 B"), (16_400, "16 KB"), (1_240_000, "1.2 MB"), (270_553_200_000, "270.6 GB")]
+
+
+@pytest.mark.parametrize(("bytes_", "shown"), SIZES)
+def test_sizes_are_short(bytes_: int, shown: str) -> None:
+    assert size(bytes_) == shown
 
 
 def test_a_time_that_is_none_is_refused(owner: Browser) -> None:
