@@ -8,12 +8,13 @@ from typing import Any
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.processes import earlier, executions, samples, versions
-from appliance.processes.dry_run import DryRunRequest
+from appliance.processes.dry_run import DryRun, DryRunRequest
 from appliance.processes.earlier import Seen
 from appliance.processes.executions import ExecutionFilter
 from appliance.processes.versions import Process, ProcessVersion
 
 from . import outline
+from .excerpts import excerpt_of
 from .outline import StepLine
 from .routing import Answer, Page, Visit, page
 
@@ -151,8 +152,12 @@ def _test_page(visit: Visit, tested: Tested, form: dict[str, str], **more: Any) 
     """`more`: `problem`, what came of it (`told`), or where the values are from (`seen`)."""
     problem: ApplianceError | None = more.get("problem")
     seen: Seen | None = more.get("seen")
+    told: DryRun | None = more.get("told")
+    errors = [told.error, *(step.run.error for step in told.steps[:SHOWN_STEPS])] if told else []
+    excerpts = {each["step"]: excerpt_of(tested.content, each, each["step"]) for each in errors if each and "step" in each}
     values = {
-        "process": tested.row, "tested": tested, "form": form, "problem": problem, "told": more.get("told"), "most": SHOWN_STEPS,
-        "samples": [each.name for each in samples.list_samples(visit.scope, tested.row.id, PageRequest(50)).items], "seen": seen,
+        "process": tested.row, "tested": tested, "form": form, "problem": problem, "told": told, "most": SHOWN_STEPS,
+        "excerpts": excerpts, "seen": seen,
+        "samples": [each.name for each in samples.list_samples(visit.scope, tested.row.id, PageRequest(50)).items],
     }  # fmt: skip
     return Page("test.html", values, problem.status if problem else 200)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.processes.versions import ProcessVersion
+from appliance.processes.versions import Process, ProcessVersion
 
 AROUND, LONGEST = 3, 240
 
@@ -20,8 +20,8 @@ class Excerpt:
     is_inline: bool
 
 
-def excerpt_of(version: ProcessVersion, error: Any, step: str) -> Excerpt | None:
-    """Where the code of `step` failed; None for an error without a place, or one whose file this version has not."""
+def excerpt_of(version: Process | ProcessVersion, error: Any, step: str) -> Excerpt | None:
+    """Where the code of `step` failed; None for an error without a place, or one whose file is not there."""
     position = error.get("position") if isinstance(error, Mapping) else None
     if not isinstance(position, Mapping) or not isinstance(position.get("line"), int):
         return None

@@ -71,7 +71,7 @@ def test_a_draft_is_tested_with_a_form(owner: Browser, acme: httpx.Client, faile
     assert "<code>datapool.create</code>" in told.text
     assert acme.get("/api/v1/datapool/careful-notes/entities?count=exact").json()["meta"]["total"] == before
     published = owner.post(address, {"input": "{}", "version": "published"})
-    assert "end: " in published.text
+    assert "<strong>end:</strong>" in published.text
     one = owner.post(address, {"input": "", "step": "end", "sample": "small", "mocks": '{"end": {"output": "mocked-it"}}'}).text
     assert "mocked-it" in one
     for form, said in (({"input": "{"}, "the input is no JSON"), ({"mocks": "[]"}, "the mocks is a JSON object"),
@@ -110,7 +110,8 @@ def test_a_step_is_tested_with_what_it_saw_when_it_failed(owner: Browser, acme: 
     assert json.loads(form["items"]) == {"line": {"price": 7}}
     again = owner.post(address, {**form, "step": "lines/book", "version": "draft"}).text
     assert "too dear" in again
-    assert "steps/book.js:3" in again
+    assert "the step&#39;s source:3" in again
+    assert "It failed here: " in again
     better = owner.post(address, {**form, "step": "lines/book", "steps": '{"price": 5}'}).text
     assert "booking" in better
     assert re.search(r'<pre id="output"[^>]*>5</pre>', better)

@@ -1,9 +1,9 @@
-"""A builder's way in a real browser: a process from an example, its code, a type error, publishing, a run, a failure mended."""
+"""A builder's way in a real browser by the keyboard alone: a process from an example, its code, a test, a failure mended."""
 
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from appliance.testing.kit import Gos
 from appliance.testing.pages import flaws_of
@@ -50,39 +50,111 @@ def save(page: Page) -> None:
     expect(page.locator("[data-said]")).to_have_text("saved")
 
 
-def test_a_process_is_written_published_run_and_mended(page: Page, workshop: QaTenant) -> None:
-    page.get_by_test_id("new-process").click()
-    page.get_by_role("radio", name="A calculation").check()
-    page.get_by_role("textbox", name="Name", exact=True).fill("Cart total")
-    page.get_by_role("textbox", name="Id", exact=True).fill("cart-total")
-    page.get_by_test_id("create-process").click()
-    files = page.get_by_role("navigation", name="Files of the draft")
-    files.get_by_role("link", name="steps/total.ts").click()
+# Whether somebody sees that this element has the focus: an outline of its own or around it, or a frame that turns.
+IS_SEEN = """(element) => {
+  const is = (style) => style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+  if (element.matches("main, .code-host") || element.closest(".code-panel")) return true;
+  const box = element.querySelector(".flow-box");
+  const isFramed = box !== null && parseFloat(getComputedStyle(box).strokeWidth) > 2;
+  return isFramed || is(getComputedStyle(element)) || is(getComputedStyle(element, "::after"));
+}"""
+HAS_FOCUS = "(element) => element === document.activeElement || element === document.activeElement.shadowRoot?.activeElement"
+MOST_STOPS = 150
+
+
+def reach(page: Page, wanted: Locator) -> None:
+    """Go on by Tab until the focus is there; every stop on the way can be seen."""
+    expect(wanted).to_be_visible()
+    for _ in range(MOST_STOPS):
+        page.keyboard.press("Tab")
+        focused = page.locator(":focus").first
+        if focused.count() and not focused.evaluate(IS_SEEN):
+            raise AssertionError(f"the focus cannot be seen on {focused.evaluate('(element) => element.outerHTML')}")
+        if wanted.evaluate(HAS_FOCUS):
+            return
+    raise AssertionError(f"no Tab leads to {wanted}")
+
+
+def press(page: Page, wanted: Locator) -> None:
+    reach(page, wanted)
+    page.keyboard.press("Enter")
+
+
+def type_over(page: Page, wanted: Locator, text: str) -> None:
+    reach(page, wanted)
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(text)
+
+
+def code(page: Page, text: str) -> None:
+    """Go to the editor, and paste over everything in it."""
+    reach(page, page.locator(".cm-content"))
+    code_again(page, text)
+
+
+def code_again(page: Page, text: str) -> None:
+    """Paste over everything in the editor, which has the focus."""
+    page.keyboard.press("Control+a")
+    page.locator(".cm-content").evaluate(PASTE, text)
+
+
+def leave(page: Page) -> None:
+    """Tab is a letter in the editor, unless Escape came before."""
+    page.keyboard.press("Escape")
+
+
+def test_a_process_is_built_run_and_mended_by_the_keyboard_alone(page: Page) -> None:
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")  # past the menu, to the content
+    press(page, page.get_by_test_id("new-process"))
+    reach(page, page.get_by_role("radio").first)
+    while not page.get_by_role("radio", name="A calculation").is_checked():
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Tab")
+    page.keyboard.insert_text("Cart total")
+    page.keyboard.press("Tab")
+    page.keyboard.insert_text("cart-total")
+    page.keyboard.press("Tab")
+    expect(page.get_by_test_id("create-process")).to_be_focused()
+    page.keyboard.press("Enter")
+    press(page, page.get_by_role("navigation", name="Files of the draft").get_by_role("link", name="steps/total.ts"))
     problems = page.get_by_role("region", name="problem")
-    write(page, CODE)
+    expect(page.get_by_role("heading", name="No problems")).to_be_visible()
+    code(page, CODE)
     expect(problems.get_by_role("listitem")).to_contain_text("Cannot find name 'LIMIT'")
     expect(problems.get_by_role("link")).to_have_text("steps/total.ts:3")
     assert flaws_of(page) == []
-    write(page, CODE.replace("LIMIT", "100"))
-    page.keyboard.type("// get? a/b")
-    expect(page.locator(".cm-content")).to_contain_text("// get? a/b")
+    leave(page)
+    press(page, problems.get_by_role("link"))  # back in the text, where the problem is
+    code_again(page, CODE.replace("LIMIT", "100"))
+    save(page)
     expect(page.get_by_role("heading", name="No problems")).to_be_visible()
-    save(page)
-    page.get_by_test_id("review-draft").click()
-    page.get_by_role("textbox", name="What has changed").fill("a limit")
-    page.get_by_test_id("publish-draft").click()
+    leave(page)
+    press(page, page.get_by_test_id("test-draft"))
+    type_over(page, page.get_by_label("Input of the process"), '{"items": [{"price": 60, "quantity": 1}]}')
+    press(page, page.get_by_test_id("test"))
+    expect(page.locator("#output")).to_contain_text('"total": 60')
+    press(page, page.get_by_role("link", name="Edit", exact=True))
+    press(page, page.get_by_test_id("review-draft"))
+    expect(page.get_by_role("table", name="steps/total.ts")).to_contain_text("too much")
+    reach(page, page.get_by_label("What has changed"))
+    page.keyboard.insert_text("a limit")
+    press(page, page.get_by_test_id("publish-draft"))
     expect(page.get_by_text("a limit")).to_be_visible()
-    failed = workshop.execute("cart-total", {"items": [{"price": 60, "quantity": 2}]})
-    page.goto(workshop.url(f"/console/executions/{failed['execution_id']}"))
+    type_over(page, page.get_by_role("textbox", name="Items"), '[{"price": 60, "quantity": 2}]')
+    press(page, page.get_by_test_id("run"))
     expect(page.get_by_role("status").first).to_have_text("failed")
-    expect(page.locator("#content")).to_contain_text("steps/total.ts:3")
-    page.goto(workshop.url("/console/processes/cart-total/edit?file=steps/total.ts"))
-    write(page, CODE.replace("LIMIT", "1000"))
+    expect(page.get_by_test_id("flow-step")).to_have_attribute("data-state", "failed")
+    press(page, page.get_by_role("link", name="Open in the editor").first)
+    code(page, CODE.replace("LIMIT", "1000"))
     save(page)
-    page.goto(workshop.url(f"/console/executions/{failed['execution_id']}"))
-    page.get_by_role("button", name="Replay").click()
-    page.get_by_label("With").select_option("draft")
-    page.get_by_role("button", name="Replay").click()
+    leave(page)
+    press(page, page.get_by_role("navigation", name="You are here").get_by_role("link", name="Cart total"))
+    press(page, page.get_by_role("table", name="Latest executions").get_by_role("link"))
+    press(page, page.get_by_test_id("replay"))
+    reach(page, page.get_by_label("With"))
+    page.keyboard.type("the draft")
+    press(page, page.get_by_test_id("replay"))
     expect(page.locator("#content")).to_contain_text('"total": 120')
 
 
