@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, WebError, expect
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, Response, WebError, expect
 
 from .tenants import QaTenant
 
@@ -32,7 +32,8 @@ def flaws_of(page: Page) -> list[str]:
 
 
 class Watch:
-    """Notes what must not happen in a page: errors in its console, requests to anywhere else."""
+    """Notes what must not happen in a page: errors in its console, requests to anywhere else, a page of the console whose policy
+    would let foreign or inline content in."""
 
     def __init__(self, context: BrowserContext, domain: str) -> None:
         self.troubles: list[str] = []
@@ -40,6 +41,7 @@ class Watch:
         context.on("request", self._see_request)
         context.on("console", self._see_message)
         context.on("weberror", self._see_exception)
+        context.on("response", self._see_response)
 
     def _see_request(self, request: Request) -> None:
         if not self._own.match(request.url):
@@ -49,6 +51,12 @@ class Watch:
         """A form that comes back with its mistakes is answered 422, which Chromium calls an error."""
         if message.type in ("error", "warning") and "status of 422" not in message.text:
             self.troubles.append(f"{message.type}: {message.text}")
+
+    def _see_response(self, response: Response) -> None:
+        if "/console/" in response.url.split("?")[0] and response.request.resource_type == "document":
+            allowed = response.headers.get("content-security-policy", "")
+            if "default-src 'none'" not in allowed or "unsafe-" in allowed:
+                self.troubles.append(f"policy of {response.url}: {allowed or 'none'}")
 
     def _see_exception(self, found: WebError) -> None:
         self.troubles.append(f"exception: {found.error}")

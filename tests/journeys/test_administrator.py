@@ -1,4 +1,4 @@
-"""An administrator's day on the console: a colleague is added, a key is issued and rotated, and the trail tells of all of it."""
+"""An administrator's day on the console: people are added and invited, a key is issued and rotated, and the trail tells of it."""
 
 from collections.abc import Callable
 
@@ -25,6 +25,16 @@ def test_a_colleague_a_key_and_the_trail(gos: Gos, running: Running, gos_page_as
     row = page.get_by_role("table", name="Members of").get_by_test_id("row").filter(has_text=colleague)
     expect(row.get_by_test_id("state")).to_have_text("builder")
     assert flaws_of(page) == []
+
+    page.get_by_label("Login").fill(f"new@office{width}.test")
+    page.get_by_test_id("add-member").press("Enter")
+    guest = gos_page_as("visitor", tenant, width=width, height=844)
+    guest.goto(page.get_by_test_id("new-link").inner_text())
+    assert flaws_of(guest) == []
+    guest.get_by_label("New password", exact=True).fill("a guest of the office")
+    guest.get_by_label("New password again").fill("a guest of the office")
+    guest.get_by_test_id("accept-invitation").press("Enter")
+    expect(guest.get_by_role("heading", name="Home")).to_be_visible()
 
     page.goto(tenant.url("/console/keys/new"))
     page.get_by_label("Name").fill("nightly import")
