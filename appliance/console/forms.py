@@ -39,6 +39,7 @@ class Field:
     value: str = ""
     error: str = ""
     kept: str = ""
+    is_unchosen: bool = False
 
     @property
     def name(self) -> str:

@@ -50,6 +50,7 @@ class SettingsForm:
         self.form.fill(self._stored or self.form.defaults())
         for each in self._secrets():
             each.kept = SEALED if is_marker(_value_at(self._stored, each.pointer)) else ""
+        mark_unchosen(self.form.root)
         return self
 
     def read(self) -> dict[str, Any]:
@@ -73,6 +74,7 @@ class SettingsForm:
                 each.kept = SEALED
             each.value = ""
         drop_irrelevant(self.form.root, settings)
+        mark_unchosen(self.form.root)
         self.draft = self._seal(typed) if typed else ""
         return settings
 
@@ -129,6 +131,21 @@ def drop_irrelevant(group: Field, value: Any) -> None:
             drop_irrelevant(child, value.get(name))
             if not child.required and value.get(name) == {} and child.kind == "group":
                 del value[name]
+
+
+def mark_unchosen(group: Field) -> None:
+    """Note which fields are only for another choice: a page with scripts begins without them, so that nothing moves."""
+    fields = {member_of(each.pointer): each for each in group.children}
+    for child in group.children:
+        wanted = child.schema.get("only_for")
+        rules = wanted.items() if isinstance(wanted, Mapping) else ()
+        child.is_unchosen = any(_value_in(fields.get(name)) not in [json.dumps(each) for each in values] for name, values in rules)
+        mark_unchosen(child)
+
+
+def _value_in(field: Field | None) -> str:
+    """What is chosen in a field, as JSON."""
+    return "" if field is None else field.value or json.dumps(field.schema.get("default"))
 
 
 def _chosen(group: Field, value: Mapping[str, Any], name: str) -> Any:

@@ -148,6 +148,7 @@ function showChosen(root) {
       return !choice || values.split(",").includes(choice.value || choice.dataset.usual || "");
     });
     part.hidden = !wanted;
+    part.classList.remove("unchosen");
     for (const field of part.querySelectorAll("input, select, textarea")) field.disabled = !wanted;
   }
 }
