@@ -211,27 +211,23 @@ def build(config: Config) -> Appliance:
         DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach, agents.steps
     )  # fmt: skip
     flow = ProcessFlow(config, presence, pool, queue, ports)
-    own_domains, visits = domains.of_config(config, egress), Visits(sealer)
-    exits = Exits(blobs, reviews)
+    own_domains, visits, exits = domains.of_config(config, egress), Visits(sealer), Exits(blobs, reviews)
     withdraw = (
         approvals.on_decided(flow.answer_approval), on_console(lambda tenant, path: config.tenant_url(tenant) + path),
-        on_profile_stored(flow.answer_profile), own_domains.table.watch(),
-        on_other_host(custom_hosts(own_domains.table)),
+        on_profile_stored(flow.answer_profile), own_domains.table.watch(), on_other_host(custom_hosts(own_domains.table)),
     )  # fmt: skip
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
         executor=executor, invitations=Invitations(config, sealer, executor, integrations), policies=policies,
         governor=governor, rate_limiter=RateLimiter(), instance=presence.instance,
         threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), replays=TenantThreads(REPLAYS, "replay"),
-        languages=_languages(config),
+        languages=_languages(config), key_traffic=KeyTraffic(), imports=FileImports(formats),
         assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files,
         uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files),
         publications=Publications(exits), shares=Shares(exits, sealer), backups=BackupUpkeep(config, stored[0]),
         webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
         webhooks=told, alerts=make_alerts(config, flow, executor, Reached(integrations, told, disk)), disk=disk,
-        key_traffic=KeyTraffic(),
         certificates=Certificates(sealer), domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
-        imports=FileImports(formats),
     )  # fmt: skip
     add_tools(services, governor, actions)
     _gauges(services)

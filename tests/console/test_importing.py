@@ -96,8 +96,9 @@ def test_a_file_is_tried_out_and_then_imported(owner: Browser, goods: httpx.Clie
 
 def test_a_workbook_is_read_like_a_file_of_cells(owner: Browser, goods: httpx.Client) -> None:
     book = openpyxl.Workbook()
+    sheet = book.create_sheet("goods", 0)
     for cells in (["sku", "Unit Price", "comment"], [1001, 2.5, "=SUM(1)"], ["b", None, "é"]):
-        book.active.append(cells)
+        sheet.append(cells)
     file = io.BytesIO()
     book.save(file)
     form = begin(owner, "goods.xlsx", file.getvalue())
@@ -164,5 +165,5 @@ def test_nobody_else_sees_or_runs_an_import(
     assert viewer.get(viewer.at("acme", f"/console{path}")).status_code == 403
     new = viewer.at("acme", "/console/datapool/import_goods/import")
     assert viewer.upload(new, ("a.csv", b"sku\n1\n")).status_code == 403
-    assert owner.upload(new, ("a.csv", b"sku\n1\n"), **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert owner.upload(new, ("a.csv", b"sku\n1\n"), {}, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
     assert rows(goods) == []
