@@ -48,7 +48,7 @@ def accept_invitation(arrival: Arrival) -> Answer:
         offer: Offer = invitations.read_offer(services.sealer, token)
         if not offer.has_account and password != asked.field("again"):
             raise ValidationFailed("the two passwords differ; type the same one twice", pointer="/again")
-        work = passwords.accept_invitation(services.sealer, token, password)
+        work = passwords.accept_invitation(services.invitations, token, password)
     except ApplianceError as error:
         return _form(arrival, token, error)
     return Later(work, lambda: _after_joining(arrival, token, work))
@@ -60,5 +60,4 @@ def _after_joining(arrival: Arrival, token: str, work: "Future[Joined]") -> Answ
         joined = work.result()
     except ApplianceError as error:
         return _form(arrival, token, error)
-    held = session.replace_on_base(services, arrival.asked, joined.user_id)
-    return Redirect(f"{services.config.tenant_url(joined.tenant_id)}/console/", held)
+    return session.join(services, arrival.asked, joined.user_id, joined.tenant_id)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from threading import BoundedSemaphore
 from typing import TypeVar
 
-from appliance.core.crypto import Sealer
 from appliance.core.errors import Overloaded
 from appliance.core.scope import TenantScope
-from appliance.tenants import invitations, people
+from appliance.governance.invitations import Invitations
+from appliance.tenants import people
 
 T = TypeVar("T")
 
@@ -46,8 +46,8 @@ def _change(scope: TenantScope, login: str, old: str, new: str) -> Checked:
     return Checked(person.id, person.login)
 
 
-def _accept(sealer: Sealer, token: str, password: str) -> Joined:
-    person, tenant_id = invitations.accept(sealer, token, password)
+def _accept(inviting: Invitations, token: str, password: str) -> Joined:
+    person, tenant_id = inviting.accept(token, password)
     return Joined(person.id, tenant_id)
 
 
@@ -61,9 +61,9 @@ def change(scope: TenantScope, login: str, old: str, new: str) -> "Future[Checke
     return _submit(lambda: _change(scope, login, old, new))
 
 
-def accept_invitation(sealer: Sealer, token: str, password: str) -> "Future[Joined]":
+def accept_invitation(inviting: Invitations, token: str, password: str) -> "Future[Joined]":
     """Use an invitation up with this password, or the coded error why not; Overloaded when too many wait already."""
-    return _submit(lambda: _accept(sealer, token, password))
+    return _submit(lambda: _accept(inviting, token, password))
 
 
 def _submit(work: Callable[[], T]) -> "Future[T]":

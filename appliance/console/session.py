@@ -66,6 +66,23 @@ def ask_base(services: Services, asked: Asked) -> Redirect:
     return Redirect(f"{services.config.base_url}/hand-over?{query}", {STATE_COOKIE: state})
 
 
+def join(services: Services, asked: Asked, user_id: str, tenant: str) -> Redirect:
+    """To a tenant whose member somebody has just become, signed in on the base host; the code says who that is."""
+    code = people.open_session(services.sealer, user_id, tenant, kind="code", lifetime_ms=people.CODE_MS)
+    held = replace_on_base(services, asked, user_id)
+    return Redirect(f"{services.config.tenant_url(tenant)}/console/joined?{urlencode({'code': code})}", held)
+
+
+def begin_anew(services: Services, asked: Asked) -> Redirect:
+    """To the console; a session of somebody else than the code was made for ends first, so that nobody works on as them."""
+    user_id = people.redeem_code(services.sealer, asked.args.get("code", ""), asked.tenant or "")
+    person = find_person(services, asked)
+    if user_id is None or person is None or person.user_id == user_id:
+        return Redirect("/console/")
+    people.close_session(services.sealer, asked.cookies.get(COOKIE, ""))
+    return Redirect("/console/", {COOKIE: ""})
+
+
 def hand_over(services: Services, person: SignedIn, asked: Asked) -> Redirect:
     """To the tenant's host with a one-time code; NotFound unless the person is a member there."""
     tenant = asked.args.get("tenant", "")

@@ -103,6 +103,12 @@ def enter(arrival: Arrival) -> Answer:
     return session.enter(arrival.services, arrival.asked)
 
 
+@page("GET", "/joined", scope=None, needs_session=False)
+def begin_anew(arrival: Arrival) -> Answer:
+    """Where an accepted invitation leads: to the console, as whoever accepted it."""
+    return session.begin_anew(arrival.services, arrival.asked)
+
+
 @page("POST", "/sign-out", scope=None)
 def begin_sign_out(visit: Visit) -> Answer:
     """End this host's session; the base host ends its own next."""

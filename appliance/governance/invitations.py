@@ -14,13 +14,13 @@ from appliance.core.scope import TenantScope
 from appliance.governance.executor import GovernedExecutor
 from appliance.governance.requests import ActionRequest
 from appliance.integrations.service import Integrations
-from appliance.tenants import invitations
+from appliance.tenants import invitations, people
 from appliance.tenants import service as tenants
 from appliance.tenants.email_addresses import as_email
-from appliance.tenants.invitations import Invitation, InvitationSpec
+from appliance.tenants.invitations import SEND_SECONDS, Invitation, InvitationSpec
+from appliance.tenants.models import Person
 
 log = logging.getLogger(__name__)
-SEND_SECONDS = 30.0
 PATH = "/invitation"
 
 
@@ -56,10 +56,11 @@ class Invitations:
         """Invite somebody; `by_email` None sends a letter where that is possible and answers the link elsewhere.
 
         Errors as `invitations.invite`; ScopeMissing where the appliance's operator makes every account; ValidationFailed for a
-        letter that cannot be sent.
+        letter that cannot be sent, and for an administrator of the appliance who has no account yet.
         """
         if not self.are_offered:
             raise ScopeMissing("invitations are off here; whoever runs this appliance makes an account with `gos user add LOGIN`")
+        invitations.refuse_reserved(people.check_login(spec.login), self._config.console.administrators)
         possible = bool(as_email(spec.login)) and self.can_write(scope)
         if by_email and not possible:
             told = "no letter can go there: the login must be an e-mail address, and the tenant needs the integration "
@@ -76,6 +77,10 @@ class Invitations:
         except ApplianceError as error:
             invitations.note_sending(own, invitation.id, "failed", error.message)
         return Invited(invitations.get_invitation(scope, invitation.id), "")
+
+    def accept(self, token: str, password: str) -> tuple[Person, str]:
+        """As `invitations.accept`; nobody becomes an administrator of the appliance by a link."""
+        return invitations.accept(self._sealer, token, password, self._config.console.administrators)
 
     def _send(self, scope: TenantScope, invitation: Invitation, link: str, token: str) -> None:
         given = letter(tenants.get_tenant(scope.tenant_id).name, invitation, link)

@@ -1,6 +1,7 @@
 """Invitations: a role in a tenant that waits for somebody who has no account yet; a link, good once and for a while, opens it."""
 
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -18,6 +19,8 @@ DAY_MS = 86_400_000
 MOST_DAYS = 30
 MOST_OPEN = 200
 KEPT_MS = 30 * DAY_MS  # one that is over is still listed for so long
+SEND_SECONDS = 30.0
+_LOST_MS = 2 * round(SEND_SECONDS * 1000)
 
 Sending = Literal["link", "sending", "sent", "failed"]
 
@@ -63,6 +66,13 @@ class Offer:
     approver: bool
     expires_at: int
     has_account: bool
+
+
+def refuse_reserved(login: str, reserved: Collection[str]) -> None:
+    """ValidationFailed for the login of somebody who is to run the appliance and has no account: holding a link proves nothing."""
+    if login in {each.strip().lower() for each in reserved} and not _has_account(login):
+        told = "is to run this appliance and has no account yet; whoever runs it makes that with `gos user add LOGIN`"
+        raise ValidationFailed(f"{login} {told}", pointer="/login")
 
 
 def invite(scope: TenantScope, sealer: Sealer, spec: InvitationSpec, sending: Sending = "link") -> tuple[Invitation, str]:
@@ -127,16 +137,17 @@ def note_sending(scope: TenantScope, invitation_id: str, sending: Sending, probl
 def read_offer(sealer: Sealer, token: str) -> Offer:
     """What the link of an invitation offers; Gone when it is unknown, used, revoked or over, which is not told apart."""
     row = _open_row(sealer, token)
-    known = Person.select().where(Person.login == row.login).exists()
+    known = _has_account(row.login)
     name = service.get_tenant(row.tenant_id).name
     return Offer(row.tenant_id, name, row.login, row.role, bool(row.approver), row.expires_at, known)
 
 
-def accept(sealer: Sealer, token: str, password: str) -> tuple[Person, str]:
+def accept(sealer: Sealer, token: str, password: str, reserved: Collection[str] = ()) -> tuple[Person, str]:
     """Use an invitation up: the account with this new password, or an account of that login whose password it is, is a member
-    from now on.  Answers who and of which tenant.  Gone, ValidationFailed, SignInFailed."""
+    from now on.  Answers who and of which tenant.  Gone, SignInFailed, ValidationFailed, also for a `reserved` login."""
     row = _open_row(sealer, token)
-    if Person.select().where(Person.login == row.login).exists():
+    refuse_reserved(row.login, reserved)
+    if _has_account(row.login):
         person, is_new = people.check_password(row.login, password), False
     else:
         person, is_new = people.prepare_user(row.login, password), True
@@ -173,6 +184,10 @@ def _open_row(sealer: Sealer, token: str) -> InvitationRow:
     return row
 
 
+def _has_account(login: str) -> bool:
+    return bool(Person.select().where(Person.login == login).exists())
+
+
 def _get(scope: TenantScope, invitation_id: str) -> InvitationRow:
     of = (InvitationRow.tenant_id == scope.tenant_id) & (InvitationRow.id == invitation_id)
     row: InvitationRow | None = InvitationRow.get_or_none(of)
@@ -186,7 +201,9 @@ def _digest(sealer: Sealer, token: str) -> bytes:
 
 
 def _invitation(row: InvitationRow) -> Invitation:
+    sending, problem = cast(Sending, row.state), row.problem
+    if sending == "sending" and row.created_at < clock.now_ms() - _LOST_MS:  # the appliance was stopped meanwhile
+        sending, problem = "failed", "nobody knows whether the letter left; invite them again"
     return Invitation(
-        row.id, row.login, row.role, bool(row.approver), cast(Sending, row.state), row.problem, row.invited_by, row.created_at,
-        row.expires_at,
-    )  # fmt: skip
+        row.id, row.login, row.role, bool(row.approver), sending, problem, row.invited_by, row.created_at, row.expires_at
+    )

@@ -15,7 +15,7 @@ from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, NotFo
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
-from .models import Membership, Person, Session, Tenant
+from .models import InvitationRow, Membership, Person, Session, Tenant
 from .scopes import ROLES, scopes_of_role
 
 # RFC 9106 § 4, second recommended option, with one lane: 64 MiB and three passes.
@@ -190,6 +190,7 @@ def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = Fa
         if role != "owner":
             _refuse_last_owner(tenant_id, person.id)
         Membership.delete().where((Membership.tenant_id == tenant_id) & (Membership.user_id == person.id)).execute()
+        _forget_invitation(tenant_id, person.id)
         Membership.create(tenant_id=tenant_id, user_id=person.id, role=role, approver=approver, created_at=now)
         audit.record(scope, "member.add", person.id, {"login": person.login, "role": role, "approver": approver})
         return Member(person.id, person.login, role, approver, now)
@@ -247,10 +248,17 @@ def remove_member(scope: TenantScope, user_id: str) -> None:
         _refuse_wider(scope, row.role, f"remove somebody who is {row.role}")
         _refuse_last_owner(scope.tenant_id, user_id)
         Membership.delete().where(mine & (Membership.user_id == user_id)).execute()
+        _forget_invitation(scope.tenant_id, user_id)
         Session.delete().where((Session.user_id == user_id) & (Session.tenant_id == scope.tenant_id)).execute()
         audit.record(scope, "member.remove", user_id)
 
     db.write(remove)
+
+
+def _forget_invitation(tenant_id: str, user_id: str) -> None:
+    """Inside a write: who was given or lost a role joins by no earlier link."""
+    theirs = InvitationRow.login.in_(Person.select(Person.login).where(Person.id == user_id))
+    InvitationRow.delete().where((InvitationRow.tenant_id == tenant_id) & theirs).execute()
 
 
 def _refuse_wider(scope: TenantScope, role: str, what: str) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from appliance.core.errors import Gone, ScopeMissing
+from appliance.core.errors import Gone, ScopeMissing, ValidationFailed
 from appliance.governance.invitations import Invitations
 from appliance.tenants import invitations
 from appliance.tenants.invitations import InvitationSpec
@@ -72,6 +72,49 @@ def test_somebody_signed_in_as_another_is_told_so(club: Running, olga: Browser) 
     page = olga.get(link).text
     assert "You are signed in as olga@club.test" in page
     assert "otto@club.test" in page
+
+
+@pytest.mark.parametrize("base", ["signed in", "expired"])
+def test_whoever_accepts_works_as_nobody_else(club: Running, olga: Browser, base: str) -> None:
+    name = f"otto-{base[:3]}"
+    link = link_in(invite(olga, name))
+    shared = signed_in(club, "olga")
+    shared.get(shared.at(CLUB, "/console/people"))
+    if base == "expired":
+        shared.cookies.pop(urlsplit(shared.at("", "/")).netloc)
+    form = {"token": link.partition("token=")[2], "password": PASSWORD, "again": PASSWORD}
+    page = shared.post(shared.at("", "/invitation"), form)
+    assert shared.url == shared.at(CLUB, "/console/")
+    assert f"{name}@club.test" in page.text
+    assert "olga@club.test" not in page.text
+    assert invite(shared, "nobody").status_code == 403
+    assert olga.get(olga.at(CLUB, PAGE)).status_code == 200
+
+
+def test_a_link_to_nowhere_ends_no_session(olga: Browser) -> None:
+    olga.get(olga.at(CLUB, "/console/joined?code=guessed"))
+    assert olga.url == olga.at(CLUB, "/console/")
+    assert "olga@club.test" in olga.get(olga.at(CLUB, "/console/account")).text
+
+
+def test_nobody_becomes_administrator_of_the_appliance_by_a_link(club: Running, olga: Browser) -> None:
+    made = invite(olga, "boss")
+    token, services = link_in(made).partition("token=")[2], club.services
+    config = replace(club.config, console=replace(club.config.console, administrators=("Boss@Club.test",)))
+    inviting = Invitations(config, services.sealer, services.executor, services.integrations)
+    with pytest.raises(ValidationFailed, match="gos user add LOGIN") as caught:
+        inviting.invite(club.tenant(CLUB), InvitationSpec(" BOSS@club.test", "viewer"))
+    assert [each.pointer for each in caught.value.details] == ["/login"]
+    with pytest.raises(ValidationFailed, match="gos user add LOGIN"):
+        inviting.accept(token, PASSWORD)
+    club.user("boss@club.test", PASSWORD, "acme", "viewer")
+    assert inviting.invite(club.tenant(CLUB), InvitationSpec("boss@club.test", "viewer")).link
+
+
+def test_the_pages_refuse_an_administrator_without_account(club: Running, olga: Browser) -> None:
+    refused = olga.post(olga.at(CLUB, PAGE), {"login": "Nobody-Yet@Northgate.test", "role": "viewer"})
+    assert refused.status_code == 422
+    assert "gos user add LOGIN" in refused.text
 
 
 def test_one_taken_back_opens_nothing(club: Running, olga: Browser) -> None:

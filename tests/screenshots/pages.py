@@ -118,6 +118,7 @@ NOT_PAGES: Mapping[str, str] = {
     "/console/documents/<document_id>/preview": "a picture",
     "/console/enter": "a redirect with a session",
     "/console/executions/<execution_id>/value": "a file",
+    "/console/joined": "a redirect, which may end a session",
     "/console/logs/live": "a stream of events",
     "/console/oauth/callback": "a form that sends itself on, with what a provider answered",
     "/sign-out": "a redirect",

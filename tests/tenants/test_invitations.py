@@ -63,12 +63,37 @@ def test_an_account_that_there_is_keeps_its_password(owner: TenantScope, sealer:
     assert "new@example.com" in roles(owner)
 
 
-def test_a_role_that_was_given_meanwhile_stays(owner: TenantScope, sealer: Sealer) -> None:
+def test_who_was_given_a_role_meanwhile_joins_by_no_earlier_link(owner: TenantScope, two: TenantScope, sealer: Sealer) -> None:
     _, token = invitations.invite(owner, sealer, NEW)
-    people.create_user("new@example.com", PASSWORD)
+    invitations.invite(two, sealer, NEW)
+    person = people.create_user("new@example.com", PASSWORD)
     people.add_member(owner, "new@example.com", "owner")
-    invitations.accept(sealer, token, PASSWORD)
-    assert roles(owner)["new@example.com"] == ("owner",)
+    assert (invitations.list_invitations(owner), len(invitations.list_invitations(two))) == ([], 1)
+    people.remove_member(owner, person.id)
+    with pytest.raises(Gone):
+        invitations.accept(sealer, token, PASSWORD)
+    assert "new@example.com" not in roles(owner)
+
+
+def test_who_is_removed_joins_by_no_earlier_link(owner: TenantScope, sealer: Sealer) -> None:
+    person = people.create_user("new@example.com", PASSWORD)
+    _, token = invitations.invite(owner, sealer, NEW)
+    now = clock.now_ms()
+    sql = "INSERT INTO membership (tenant_id, user_id, role, approver, created_at) VALUES ('one', ?, 'viewer', ?, ?)"
+    db.write(lambda: db.execute(sql, (person.id, False, now)))
+    people.remove_member(owner, person.id)
+    with pytest.raises(Gone):
+        invitations.accept(sealer, token, PASSWORD)
+
+
+def test_a_letter_that_a_stop_interrupted_is_told_as_failed(
+    owner: TenantScope, sealer: Sealer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _ = invitations.invite(owner, sealer, NEW, "sending")
+    for seconds, sending in ((60, "sending"), (61, "failed")):
+        monkeypatch.setattr(clock, "now_ms", lambda at=made.created_at + seconds * 1000: at)
+        found = invitations.get_invitation(owner, made.id)
+        assert (found.sending, "invite them again" in found.problem) == (sending, sending == "failed")
 
 
 @pytest.mark.parametrize("end", ["revoked", "replaced", "too old", "the inviter left", "the inviter may less"])
