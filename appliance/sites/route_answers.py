@@ -120,8 +120,14 @@ def refused(error: ApplianceError, request_id: str, *, as_page: bool = False) ->
     return as_json(status, {"success": False, "error": told}, *extra)
 
 
+def _label(pointer: str) -> str:
+    return pointer.strip("/").replace("/", " ").replace("_", " ")
+
+
 def _page(error: ApplianceError, request_id: str) -> bytes:
-    said = [error.message, *(f"{each.pointer}: {each.message}" for each in error.details if each.message not in error.message)]
+    """For somebody who knows the names of fields, and nothing of processes and pointers."""
+    fields = [f"{_label(each.pointer)}: {each.message}" for each in error.details if each.pointer.strip("/")]
+    said = ["Some of what was entered cannot be taken:", *fields] if fields else [error.message]
     lines = "".join(f"<p>{html.escape(line[:1].upper() + line[1:])}</p>" for line in said)
     title = "That did not work"
     return (

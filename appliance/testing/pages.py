@@ -13,6 +13,7 @@ CHROMIUM = "/usr/bin/chromium"
 VISITOR = "visitor"
 """Nobody: a page without a session."""
 PATIENCE_MS = 30_000
+SIGN_IN = re.compile(r"/sign-in(\?|$)")
 PAGE_CHECKS = (Path(__file__).parent / "page_checks.js").read_text("utf8")
 Scheme = Literal["light", "dark"]
 
@@ -48,8 +49,9 @@ class Watch:
             self.troubles.append(f"outside: {request.url}")
 
     def _see_message(self, message: ConsoleMessage) -> None:
-        """A form that comes back with its mistakes is answered 422, which Chromium calls an error."""
-        if message.type in ("error", "warning") and "status of 422" not in message.text:
+        """A form that comes back with its mistakes is answered 422, a sign-in 401, which Chromium calls errors."""
+        refused = "status of 422" in message.text or ("status of 401" in message.text and SIGN_IN.search(message.location["url"]))
+        if message.type in ("error", "warning") and not refused:
             self.troubles.append(f"{message.type}: {message.text}")
 
     def _see_response(self, response: Response) -> None:

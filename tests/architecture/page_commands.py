@@ -78,7 +78,8 @@ class Reader:
             pause.wait(0.1)
 
     def stop(self) -> None:
-        for process in self.started:
+        while self.started:
+            process = self.started.pop()
             os.killpg(process.pid, signal.SIGTERM)
             try:
                 process.wait(40)

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from appliance.testing.kit import Gos
+from appliance.testing.outside import Mailbox
 from appliance.testing.pages import flaws_of
 from appliance.testing.tenants import QaTenant
 
@@ -35,6 +36,12 @@ ASKING = {
             },
         }
     ],
+}
+LEAVE = {
+    "id": "leave",
+    "name": "Leave",
+    "steps": [{"id": "ask", "human": {"kind": "approval", "title": "= input.day + ' off?'", "expires": "48h"}}],
+    "output": {"day": "= input.day", "by": "= steps.ask.decided_by", "told": "= steps.ask.comment"},
 }
 
 
@@ -138,3 +145,42 @@ def test_the_pages_fit_a_narrow_screen_and_read_well(gos_page_as: Callable[..., 
     eve.goto(request)
     eve.get_by_role("button", name="Reject").click()
     expect(eve.get_by_role("status")).to_have_text("rejected")
+
+
+def test_a_letter_leads_an_approver_to_the_inbox_on_a_phone(gos: Gos, gos_mail: Mailbox, gos_page_as: Callable[..., Page]) -> None:
+    office = gos.tenant("letters")
+    gos.connect_mail(office)
+    login, password = office.login("approver")
+    office.ask("POST", "/processes", LEAVE)
+    office.ask("POST", "/processes/leave/publish", {})
+    first = office.execute("leave", {"day": "Monday"}, wait=0)["execution_id"]
+    letter = gos_mail.wait_for(to=login, subject="Your approval is asked for")
+    second = office.execute("leave", {"day": "Friday"}, wait=0)["execution_id"]
+    gos.drain()
+
+    phone = gos_page_as("visitor", office, width=390, height=844, scheme="dark")
+    phone.goto(letter.links[0])
+    expect(phone.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert flaws_of(phone) == []
+    phone.get_by_label("Login").fill(login)
+    phone.get_by_label("Password").fill("not the password")
+    phone.get_by_label("Password").press("Enter")
+    expect(phone.get_by_role("alert")).to_be_visible()
+    expect(phone.get_by_label("Login")).to_have_value(login)
+    phone.get_by_label("Password").fill(password)
+    phone.get_by_label("Password").press("Enter")
+    phone.wait_for_url(letter.links[0])
+    expect(phone.get_by_role("heading", name="Monday off?")).to_be_visible()
+    assert flaws_of(phone) == []
+
+    phone.get_by_test_id("crumbs").get_by_role("link", name="Approvals").click()
+    for day in ("Monday", "Friday"):
+        phone.get_by_role("checkbox", name=f"Choose {day} off?").check()
+    phone.get_by_label("Comment on all that you choose").fill("enjoy it")
+    assert flaws_of(phone) == []
+    phone.get_by_test_id("approve-chosen").click()
+    expect(phone.get_by_role("status")).to_contain_text("2 requests were decided")
+    expect(phone.get_by_text("Nothing waits for a decision")).to_be_visible()
+    gos.drain()
+    outputs = [office.execution(each, "leave")["output"] for each in (first, second)]
+    assert outputs == [{"day": day, "by": login, "told": "enjoy it"} for day in ("Monday", "Friday")]

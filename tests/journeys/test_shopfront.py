@@ -1,21 +1,26 @@
 """A shop whose pages call routes, in Chromium: an order is refused, placed, followed; and no other app can place one."""
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from appliance.cli import main
+from appliance.sites.visiting import VISIT_COOKIE
 from appliance.solutions.archive import write_zip
 from appliance.solutions.folder import read_folder
-from appliance.testing.pages import Watch
+from appliance.testing.kit import Gos
+from appliance.testing.pages import Watch, flaws_of
 from appliance.testing.running import Running
+from appliance.testing.tenants import QaTenant
 
 pytestmark = pytest.mark.browser
 SHOP = Path(__file__).parent / "shopfront"
 PATIENCE = 30_000
+DOOR = "the leaves of the third flush"
 FORGING = """<!doctype html><html lang="en"><title>Forging</title><link rel="icon" href="data:,">
 <form method="post" action="%s/api/orders"><input name="sku" value="oolong"><input name="name" value="forged">
 <input name="quantity" value="1"><button>Win a prize</button></form></html>"""
@@ -55,6 +60,23 @@ def shop(running: Running, api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
+def closed_shop(running: Running, api: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Deploys the shop for those alone whom this `access` lets in; answers its address."""
+    monkeypatch.setenv("GOS_URL", running.config.tenant_url("teahouse"))
+    monkeypatch.setenv("GOS_API_KEY", running.key("teahouse"))
+    api.put("/api/v1/secrets/DOOR", json={"value": DOOR}).raise_for_status()
+
+    def deploy(access: str) -> str:
+        folder = shutil.copytree(SHOP, tmp_path / "club")
+        with (folder / "app.yaml").open("a") as file:
+            file.write(f"access: {access}\n")
+        assert main(["deploy", "club", str(folder), "--create", "--publish"]) == 0
+        return running.config.webapp_url("teahouse", "club").removesuffix("/")
+
+    return deploy
+
+
+@pytest.fixture
 def context(gos_browser: Browser) -> Iterator[BrowserContext]:
     context = gos_browser.new_context()
     context.set_default_timeout(PATIENCE)
@@ -91,6 +113,64 @@ def test_a_form_runs_a_process_and_shows_its_answer(
     expect(page.get_by_role("heading")).to_have_text("Thank you", timeout=PATIENCE)
     assert orders(api) == [("Ada", 1), ("Ada", 2)]
     assert watch.troubles == []
+
+
+def enter_by_password(page: Page, _tenant: QaTenant) -> None:
+    """The password is mistyped first."""
+    page.get_by_label("Password").fill("guessed")
+    page.get_by_role("button", name="Open").click()
+    expect(page.get_by_role("alert")).to_have_text("This is not the password; try again.")
+    assert flaws_of(page) == []
+    page.get_by_label("Password").fill(DOOR)
+    page.get_by_label("Password").press("Enter")
+
+
+def enter_as_member(page: Page, tenant: QaTenant) -> None:
+    """By the sign-in of the console, which leads back."""
+    login, password = tenant.login("viewer")
+    page.get_by_label("Login").fill(login)
+    page.get_by_label("Password").fill(password)
+    page.get_by_label("Password").press("Enter")
+
+
+@pytest.mark.parametrize(
+    ("width", "access", "enter"),
+    [(390, "{password: {secret: DOOR}}", enter_by_password), (1280, "members", enter_as_member)],
+    ids=["password on a phone", "member at a desk"],
+)
+def test_who_may_enter_a_closed_shop_orders_there(
+    gos: Gos, api: httpx.Client, closed_shop: Callable[[str], str], gos_page_as: Callable[..., Page], width: int, access: str,
+    enter: Callable[[Page, QaTenant], None],
+) -> None:  # fmt: skip
+    address, tenant = closed_shop(access), gos.tenant("teahouse")
+    page = gos_page_as("visitor", tenant, width=width, height=844)
+    page.goto(f"{address}/?from=letter")
+    enter(page, tenant)
+    page.wait_for_url(f"{address}/?from=letter")
+    expect(page.locator("html[data-ready=yes]")).to_be_attached()
+    assert flaws_of(page) == []
+    before = len(orders(api))
+    page.get_by_label("Your name").fill("Grace")
+    page.get_by_label("Packets").fill("0")
+    page.get_by_role("button", name="Order").click()
+    expect(page.get_by_role("status")).to_contain_text("The value is less than the minimum of 1.")
+    page.evaluate("document.forms[0].submit()")
+    expect(page.get_by_text("Quantity: The value is less than the minimum of 1.", exact=True)).to_be_visible()
+    assert flaws_of(page) == []
+    assert len(orders(api)) == before
+    page.get_by_role("link", name="Back to the app").click()
+    page.get_by_label("Your name").fill("Grace")
+    page.get_by_label("Packets").fill("3")
+    page.get_by_label("Packets").press("Enter")
+    expect(page.get_by_role("status")).to_have_text("Thank you, Grace: 10.5 euro")
+    page.get_by_role("button", name="Pack it").click()
+    expect(page.locator("#progress li").last).to_have_text("succeeded: ready")
+    assert VISIT_COOKIE in [each["name"] for each in page.context.cookies(address)]
+    assert len(orders(api)) == before + 1
+    page.goto(f"{address}/_gos/sign-out")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Signed out")).to_be_visible()
+    assert VISIT_COOKIE not in [each["name"] for each in page.context.cookies(address)]
 
 
 def test_another_app_places_no_order(running: Running, api: httpx.Client, shop: str, context: BrowserContext) -> None:

@@ -91,6 +91,8 @@ def test_a_plain_form_leads_to_a_page(route_shop: httpx.Client, acme: httpx.Clie
     refused = route_shop.post("/api/orders", content="name=reject", headers=PAGE)
     assert (refused.status_code, refused.headers["content-type"]) == (422, "text/html; charset=utf-8")
     assert "This is &lt;sold out&gt;" in refused.text
+    wrong = route_shop.post("/api/orders", content="name=Ada&quantity=many", headers=PAGE)
+    assert (wrong.status_code, "<p>Quantity: " in wrong.text, "the process" in wrong.text) == (422, True, False)
     own = route_shop.post("/api/orders", content="name=page", headers=PAGE)
     assert (own.status_code, own.text) == (201, "<b>hi</b>")  # what the process says counts more than `then`
     asked = route_shop.post("/api/orders", content="name=Ada", headers={**PAGE, "Accept": "application/json"})

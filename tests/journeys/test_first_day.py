@@ -1,0 +1,121 @@
+"""An administrator's first day: install, first steps, a key, a backup, and another machine that has all of it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from appliance.solutions.starter import starter_input
+from appliance.testing.kit import Gos
+from appliance.testing.pages import flaws_of
+from appliance.testing.tenants import QaTenant
+from tests.architecture.page_commands import Reader
+from tests.journeys.first_run import first_login, seen_from_outside, type_in
+
+pytestmark = pytest.mark.browser
+PASSPHRASE = "kept far away from the file"
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """A machine on which somebody has just typed what the run script does."""
+    reader = Reader(tmp_path_factory.mktemp("first"))
+    type_in(reader, ".venv/bin/gos init")
+    reader.start(".venv/bin/gos serve")
+    yield reader
+    reader.stop()
+
+
+@pytest.fixture(scope="module")
+def gos(machine: Reader) -> Iterator[Gos]:
+    """That appliance, as it is seen from outside."""
+    found = seen_from_outside(machine)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def other_machine(machine: Reader, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """A machine that takes the place of the first; nothing is on it yet."""
+    reader = Reader(tmp_path_factory.mktemp("second"), machine.port)
+    yield reader
+    reader.stop()
+
+
+def sign_in(page: Page, tenant: QaTenant, login: str, password: str) -> None:
+    page.goto(tenant.url("/console/"))
+    page.get_by_label("Login").fill(login)
+    page.get_by_label("Password").fill(password)
+    page.get_by_label("Password").press("Enter")
+    expect(page.get_by_role("heading", name="Home")).to_be_visible()
+
+
+def execute_with(key: str, tenant: QaTenant) -> httpx.Response:
+    """The starter's process, as a program starts it that holds the key."""
+    body = starter_input().read_text("utf8")
+    given = {"X-API-Key": key, "Content-Type": "application/json"}
+    return tenant.api.post("/api/v1/processes/order-intake/execute?wait=30", content=body, headers=given)
+
+
+def make_a_backup(page: Page, kept: Path) -> None:
+    """From the first steps to a file on another machine."""
+    page.get_by_role("link", name="Make a backup").click()
+    page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
+    page.get_by_label("Passphrase again").fill(PASSPHRASE[:-1])
+    page.get_by_test_id("back-up").click()
+    expect(page.get_by_label("Passphrase again")).to_have_attribute("aria-invalid", "true")
+    page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
+    page.get_by_label("Passphrase again").fill(PASSPHRASE)
+    page.get_by_test_id("back-up").click()
+    expect(page.get_by_test_id("verified")).to_have_text("read again, whole")
+    assert flaws_of(page) == []
+    with page.expect_download() as download:
+        page.get_by_test_id("download").click()
+    download.value.save_as(kept)
+
+
+def test_from_the_install_to_a_backup_that_another_machine_takes(
+    gos: Gos, machine: Reader, other_machine: Reader, gos_page_as: Callable[..., Page], tmp_path: Path
+) -> None:
+    tenant, (login, password) = gos.tenant(), first_login(machine)
+    page = gos_page_as("visitor", tenant)
+    sign_in(page, tenant, login, password)
+    steps = page.get_by_role("region", name="First steps")
+    expect(steps).to_contain_text("1 of 4 taken")
+    assert flaws_of(page) == []
+    steps.get_by_role("link", name="Run Order intake").click()
+    page.get_by_test_id("run").click()
+    expect(page.get_by_role("status").first).to_have_text("succeeded")
+    execution = page.url
+
+    page.goto(tenant.url("/console/keys/new"))
+    page.get_by_label("Name").fill("web shop")
+    page.get_by_role("button", name="Execute processes").click()
+    page.get_by_test_id("issue-key").click()
+    key = page.get_by_test_id("new-key").inner_text()
+    assert execute_with(key, tenant).json()["data"]["status"] == "succeeded"
+    orders = tenant.ask("GET", "/datapool/orders/entities")
+    assert orders
+
+    page.goto(tenant.url("/console/"))
+    expect(steps).to_contain_text("2 of 4 taken")
+    kept = tmp_path / "whole.gosb"
+    make_a_backup(page, kept)
+    page.goto(tenant.url("/console/"))
+    expect(steps).to_contain_text("3 of 4 taken")
+    page.goto("about:blank")
+    machine.stop()
+
+    phrase = tmp_path / "passphrase"
+    phrase.write_text(PASSPHRASE)
+    type_in(other_machine, f".venv/bin/gos restore {kept} --passphrase-file {phrase}")
+    other_machine.start(".venv/bin/gos serve")
+    page.goto(execution)
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    sign_in(page, tenant, login, password)
+    page.goto(execution)
+    expect(page.get_by_role("status").first).to_have_text("succeeded")
+    assert tenant.ask("GET", "/datapool/orders/entities") == orders
+    assert execute_with(key, tenant).json()["data"]["status"] == "succeeded"
