@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from appliance.blobs.receiving import CHUNK, Received
 from appliance.core.errors import ApplianceError, InvalidCursor, InvalidFilter, InvalidRequest, ValidationFailed
+from appliance.core.texts import gettext as _
 from appliance.datapool import service as datapool
 
 from .cells import OWN, Cell, cell_of, find_titles
@@ -62,7 +63,8 @@ def _grid_page(visit: Visit, definition: Mapping[str, Any], grid: Grid, found: A
 
     values = {
         "collection": definition, "grid": grid, "columns": columns, "rows": [(each, cells(each)) for each in entities],
-        "problem": problem, "words": WORDS, "next_cursor": found.next_cursor if found else None,
+        "problem": problem, "words": {name: _(text) for name, text in WORDS.items()},
+        "next_cursor": found.next_cursor if found else None,
         "size": _count(visit, grid, found), "most": MOST_COUNTED,
         "fields": [*definition["fields"], *OWN], "form_rows": [*(grid.rows or ()), Row()][:MOST_ROWS],
         "without_value": WITHOUT_VALUE, "shown": [field["name"] for field in columns],
@@ -83,7 +85,7 @@ def _count(visit: Visit, grid: Grid, found: Any) -> int | None:
 def export_entities(visit: Visit, collection: str) -> Answer:
     """The entities that the filter of the address finds, oldest first, as a file."""
     definition = datapool.get_collection(visit.scope, collection)
-    grid, _ = read_grid(visit, definition)
+    grid, _bars = read_grid(visit, definition)
     if grid.problem is not None:
         raise grid.problem
     form = FORMS.get(visit.asked.args.get("format", "csv"))

@@ -114,9 +114,11 @@ def _address(collection: str, entity_id: str) -> str:
 
 def _refuse_unread(form: EntityForm) -> None:
     """ValidationFailed when values cannot be read; each says so beside its field."""
-    if count := len(form.problems):
-        told = "one value" if count == 1 else f"{count} values"
-        raise ValidationFailed(f"{told} cannot be read; see beside the fields", details=form.problems)
+    count = len(form.problems)
+    if count == 1:
+        raise ValidationFailed("one value cannot be read; see beside the fields", details=form.problems)
+    if count:
+        raise ValidationFailed(f"{count} values cannot be read; see beside the fields", details=form.problems)
 
 
 def _version_sent(visit: Visit) -> int:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from appliance.core.errors import Detail, NotFound
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
 from appliance.datapool import service as datapool
 from appliance.datapool.field_types import with_zone
 
@@ -15,8 +17,8 @@ _TYPES = {
     "date": "string", "datetime": "string", "number": "number", "integer": "integer", "boolean": "boolean",
 }  # fmt: skip
 _FORMATS = {"email": "email", "url": "uri", "date": "date"}
-UTC_HELP = "A time such as 2026-01-31T09:30:00Z; one without a zone is read as UTC."
-BY_TITLE_HELP = "The id of one in {target}, or its {title}."
+UTC_HELP = mark("A time such as 2026-01-31T09:30:00Z; one without a zone is read as UTC.")
+BY_TITLE_HELP = mark("The id of one in %(target)s, or its %(title)s.")
 
 
 class EntityForm(InputForm):
@@ -55,9 +57,9 @@ def _member(visit: Visit, field: Mapping[str, Any], value: Any) -> dict[str, Any
     if kind == "select":
         schema["enum"] = [*field["options"], *([value] if value is not None and value not in field["options"] else [])]
     if kind == "datetime":
-        told.append(UTC_HELP)
+        told.append(_(UTC_HELP))
     if field["default"] == "$now":
-        told.append("Left empty, it becomes the moment of storing.")
+        told.append(_("Left empty, it becomes the moment of storing."))
     if kind == "relation":
         told.append(_add_targets(visit, field["collection"], value, schema))
     return schema | {"description": " ".join(part for part in told if part)}
@@ -69,15 +71,15 @@ def _add_targets(visit: Visit, target: str, value: Any, schema: dict[str, Any]) 
     found = datapool.query_entities(visit.scope, target, {"limit": MAX_OPTIONS - 1, "sort": title or "id"})
     if found.next_cursor is not None or title is None:
         named = datapool.name_entities(visit.scope, target, [value]).get(value, "") if value else ""
-        told = BY_TITLE_HELP.format(target=target, title=title) if title else f"The id of one in {target}."
-        return f"{told} Now: {named}." if named else told
+        told = _(BY_TITLE_HELP, target=target, title=title) if title else _("The id of one in %(target)s.", target=target)
+        return f"{told} {_('Now: %(name)s.', name=named)}" if named else told
     options = [{"const": each["id"], "title": str(each[title] or each["id"])} for each in found.items]
     if value and value not in {each["const"] for each in options}:
         options.append({"const": value, "title": str(value)})
     if options:
         schema["oneOf"] = options
         return ""
-    return f"There is none in {target} yet; make one there first."
+    return _("There is none in %(target)s yet; make one there first.", target=target)
 
 
 def read_entity(visit: Visit, form: EntityForm, sent: Form) -> dict[str, Any]:
@@ -102,8 +104,9 @@ def _by_title(visit: Visit, form: EntityForm, name: str, target: str, text: str)
         found = []
     if len(found) == 1:
         return str(found[0]["id"])
-    many = f"several in {target} are called so: give the id of the one that is meant"
-    problem = Detail(f"/{name}", "not_found", f"{many if found else f'none in {target} is called so'}.")
+    problem = Detail(f"/{name}", "not_found", f"none in {target} is called so.")
+    if found:
+        problem = Detail(f"/{name}", "not_found", f"several in {target} are called so: give the id of the one that is meant.")
     form.problems.append(problem)
     form.point_out([problem])
     return text

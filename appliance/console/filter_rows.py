@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from appliance.core.errors import ApplianceError
+from appliance.core.errors import ApplianceError, InvalidFilter
 from appliance.core.scope import TenantScope
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
 from appliance.datapool import service as datapool
 from appliance.datapool.field_types import with_zone
 
 MOST_ROWS = 8
 # Operators as people read them; `_filled` is ours and means `_null: false`.
 WORDS: Mapping[str, str] = {
-    "_eq": "is", "_neq": "is not", "_icontains": "contains", "_starts_with": "begins with", "_gt": "is more than",
-    "_gte": "is at least", "_lt": "is less than", "_lte": "is at most", "_between": "is between", "_in": "is one of",
-    "_nin": "is none of", "_null": "is empty", "_filled": "is filled", "_contains": "contains exactly",
+    "_eq": mark("is"), "_neq": mark("is not"), "_icontains": mark("contains"), "_starts_with": mark("begins with"),
+    "_gt": mark("is more than"), "_gte": mark("is at least"), "_lt": mark("is less than"), "_lte": mark("is at most"),
+    "_between": mark("is between"), "_in": mark("is one of"), "_nin": mark("is none of"), "_null": mark("is empty"),
+    "_filled": mark("is filled"), "_contains": mark("contains exactly"),
 }  # fmt: skip
 WITHOUT_VALUE = ("_null", "_filled")
 LISTS = ("_in", "_nin", "_between")
@@ -37,8 +40,10 @@ class Row:
     @property
     def words(self) -> str:
         """The comparison as people say it."""
-        told = f"{self.field} {WORDS.get(self.operator, self.operator)}"
-        return told if self.operator in WITHOUT_VALUE else f"{told} {self.value}"
+        comparison = _(WORDS.get(self.operator, self.operator))
+        if self.operator in WITHOUT_VALUE:
+            return _("%(field)s %(comparison)s", field=self.field, comparison=comparison)
+        return _("%(field)s %(comparison)s %(value)s", field=self.field, comparison=comparison, value=self.value)
 
 
 def rows_sent(args: Mapping[str, str]) -> list[Row]:
@@ -53,16 +58,26 @@ def checked(scope: TenantScope, collection: Mapping[str, Any], rows: list[Row]) 
 
 
 def _fault(scope: TenantScope, collection: Mapping[str, Any], row: Row) -> str:
+    try:
+        _check(scope, collection, row)
+    except InvalidFilter as error:
+        return error.message
+    return ""
+
+
+def _check(scope: TenantScope, collection: Mapping[str, Any], row: Row) -> None:
+    """InvalidFilter that says what is wrong with the row in the words of the form."""
     if row.operator not in WORDS:
-        return "choose how to compare"
+        raise InvalidFilter("choose how to compare")
     if row.value == "" and row.operator not in WITHOUT_VALUE:
-        return f"write what to compare {row.field!r} with, or choose “is empty”"
+        raise InvalidFilter(f"write what to compare {row.field!r} with, or choose “is empty”")
     try:
         datapool.check_filter(scope, collection["name"], filter_of(collection, [row]), "")
     except ApplianceError as error:
         message = _OPERATOR.sub(lambda found: WORDS.get(found[0], found[0]), error.message)
-        return message if f"{row.field!r}" in message else f"the field {row.field!r}: {message}"
-    return ""
+        if f"{row.field!r}" in message:
+            raise InvalidFilter(message) from error
+        raise InvalidFilter(f"the field {row.field!r}: {message}") from error
 
 
 def filter_of(collection: Mapping[str, Any], rows: list[Row]) -> dict[str, Any]:

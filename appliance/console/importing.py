@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
 from appliance.datapool import service as datapool
 from appliance.datapool.file_imports import SAMPLE_ROWS, FileImport
 from appliance.datapool.service import ImportOptions
@@ -16,7 +18,7 @@ from appliance.formats.separated import DELIMITERS
 from .routing import Answer, Download, Page, Redirect, Visit, page
 
 SHOWN_ERRORS = 50
-DELIMITER_WORDS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+DELIMITER_WORDS = {",": mark("comma"), ";": mark("semicolon"), "\t": mark("tab"), "|": mark("bar")}
 FORMULA = ("=", "+", "-", "@")
 
 
@@ -75,7 +77,7 @@ def _import_page(visit: Visit, found: FileImport, problem: ApplianceError | None
     values = {
         "collection": definition, "found": found, "here": _address(found), "problem": problem, "mapping": mapping, "names": names,
         "keys": found.options.key if known is not None else unique[:1], "sample": found.sample[:SAMPLE_ROWS],
-        "encodings": sorted(set(KNOWN)), "delimiters": {each: DELIMITER_WORDS[each] for each in DELIMITERS},
+        "encodings": sorted(set(KNOWN)), "delimiters": {each: _(DELIMITER_WORDS[each]) for each in DELIMITERS},
         "errors": report.errors[:SHOWN_ERRORS] if report and not found.is_busy else [], "report": report,
         "needed": [f["name"] for f in definition["fields"] if f["required"] and f["default"] is None],
     }  # fmt: skip
@@ -128,7 +130,7 @@ def _options(visit: Visit, definition: Mapping[str, Any], found: FileImport) -> 
     for number, (column, name) in enumerate(chosen):
         if name and name not in names:
             raise ValidationFailed(f"{name[:60]!r} is no field of {definition['name']}; choose one", pointer=f"/m{number}")
-        if name and [each for _, each in chosen].count(name) > 1:
+        if name and [each for _column, each in chosen].count(name) > 1:
             raise ValidationFailed(f"two columns lead to {name}, one is {column[:60]!r}; leave one out", pointer=f"/m{number}")
     if not columns:
         raise ValidationFailed("say of at least one column which field it is", pointer="/m0")

@@ -9,6 +9,7 @@ from appliance.connectors.catalogue import Entry
 from appliance.connectors.contract import Connector
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import PageRequest
+from appliance.core.texts import mark
 from appliance.integrations import connecting, gate, history
 from appliance.integrations.history import CallFilter
 from appliance.integrations.service import Integration
@@ -19,11 +20,12 @@ _SHOWN = 50  # actions on the page of an integration; a search finds the others
 _LATEST = 8
 # Kinds of foreign systems by the distribution that brings their connectors; what others bring stands behind them.
 KINDS: Mapping[str, str] = {
-    "http": "Web interfaces", "openapi": "Web interfaces", "graphql": "Web interfaces", "odata": "Web interfaces",
-    "soap": "Web interfaces", "mcp": "Web interfaces", "sql": "Databases", "files": "Files", "email": "Messages",
-    "messages": "Messages", "business": "Business systems", "tryton": "Business systems", "ldap": "Directories",
+    "http": mark("Web interfaces"), "openapi": mark("Web interfaces"), "graphql": mark("Web interfaces"),
+    "odata": mark("Web interfaces"), "soap": mark("Web interfaces"), "mcp": mark("Web interfaces"), "sql": mark("Databases"),
+    "files": mark("Files"), "email": mark("Messages"), "messages": mark("Messages"), "business": mark("Business systems"),
+    "tryton": mark("Business systems"), "ldap": mark("Directories"),
 }  # fmt: skip
-OTHERS = "Others"
+OTHERS = mark("Others")
 _BUSINESS = frozenset({"business-central", "dynamics365", "sap"})  # they come with OData, whose protocol they speak
 
 

@@ -3,6 +3,7 @@
 from concurrent.futures import Future
 
 from appliance.core.errors import ApplianceError, Gone, ValidationFailed
+from appliance.core.texts import gettext as _
 from appliance.tenants import invitations
 from appliance.tenants.invitations import Offer
 
@@ -32,7 +33,7 @@ def _form(arrival: Arrival, token: str, problem: ApplianceError | None = None) -
     try:
         offer = invitations.read_offer(arrival.services.sealer, token)
     except Gone as error:
-        return Page("base/problem.html", {"person": arrival.person, "title": "Invitation over", "problem": error}, error.status)
+        return Page("base/problem.html", {"person": arrival.person, "title": _("Invitation over"), "problem": error}, error.status)
     values = {"offer": offer, "token": token, "problem": problem, "person": arrival.person}
     return Page("base/invitation.html", values, problem.status if problem else 200)
 

@@ -2,6 +2,8 @@
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
 from appliance.tenants import keys
 from appliance.tenants.keys import ApiKey
 from appliance.tenants.scopes import SCOPES
@@ -11,12 +13,15 @@ from .routing import Answer, Page, Redirect, Visit, page
 
 MOST_REQUESTS = 1_000_000
 SOON_MS = 30 * 86_400_000
-OVERLAPS = (("0", "at once"), ("3600", "in 1 hour"), ("86400", "in 1 day"), ("604800", "in 7 days"))
-LIFETIMES = (("1", "1 day"), ("30", "30 days"), ("90", "90 days"), ("365", "1 year"), ("730", "2 years"))
+OVERLAPS = (("0", mark("at once")), ("3600", mark("in 1 hour")), ("86400", mark("in 1 day")), ("604800", mark("in 7 days")))
+LIFETIMES = (
+    ("1", mark("1 day")), ("30", mark("30 days")), ("90", mark("90 days")), ("365", mark("1 year")), ("730", mark("2 years")),
+)  # fmt: skip
 AREA_NAMES = {
-    "processflow": "Processes", "integrations": "Integrations", "entities": "DataPool entities", "datapool": "DataPool collections",
-    "webapps": "WebApps", "documents": "Documents", "logs": "Monitor", "agents": "Agents", "skills": "Skills",
-    "policies": "Policies", "approvals": "Approvals", "secrets": "Secrets", "keys": "API keys", "solutions": "Solutions",
+    "processflow": mark("Processes"), "integrations": mark("Integrations"), "entities": mark("DataPool entities"),
+    "datapool": mark("DataPool collections"), "webapps": mark("WebApps"), "documents": mark("Documents"), "logs": mark("Monitor"),
+    "agents": mark("Agents"), "skills": mark("Skills"), "policies": mark("Policies"), "approvals": mark("Approvals"),
+    "secrets": mark("Secrets"), "keys": mark("API keys"), "solutions": mark("Solutions"),
 }  # fmt: skip
 
 
@@ -51,7 +56,7 @@ def _form(visit: Visit, problem: ApplianceError | None = None) -> Page:
     areas: dict[str, list[tuple[str, str]]] = {}
     for name, text in SCOPES.items():
         if visit.may(name):
-            areas.setdefault(AREA_NAMES[name.partition(".")[0]], []).append((name, text))
+            areas.setdefault(_(AREA_NAMES[name.partition(".")[0]]), []).append((name, text))
     values = {
         "areas": areas, "lifetimes": LIFETIMES, "problem": problem, "chosen": asked.form.get("scopes", []),
         "name": asked.field("name"), "environment": asked.field("environment") or "live", "days": asked.field("days") or "365",

@@ -7,6 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from appliance.core.errors import ApplianceError, Detail, ValidationFailed
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
 from appliance.llm.profile import Budget, Profile
 from appliance.llm.service import KEEP, KeyChange, StoredProfile, Trial, Usage
 from appliance.llm.usage import NANO, Used
@@ -15,8 +17,8 @@ from appliance.solutions.dependents import dependents_of
 from .routing import Answer, Later, Page, Redirect, Visit, page
 from .settings_form import SettingsForm
 
-_TOKENS = {"type": "integer", "title": "Tokens", "minimum": 1}
-_COST = {"type": "number", "title": "Money", "description": "In the currency of the price."}
+_TOKENS = {"type": "integer", "title": mark("Tokens"), "minimum": 1}
+_COST = {"type": "number", "title": mark("Money"), "description": mark("In the currency of the price.")}
 
 
 def _budget(title: str) -> dict[str, Any]:
@@ -25,48 +27,70 @@ def _budget(title: str) -> dict[str, Any]:
 
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     "kind": {
-        "oneOf": [{"const": "openai", "title": "OpenAI, or what speaks as it does (Ollama, vLLM, …)"},
-                  {"const": "anthropic", "title": "Anthropic"}],
-        "default": "openai", "title": "Interface",
+        "oneOf": [{"const": "openai", "title": mark("OpenAI, or what speaks as it does (Ollama, vLLM, …)")},
+                  {"const": "anthropic", "title": mark("Anthropic")}],
+        "default": "openai", "title": mark("Interface"),
     },
-    "model": {"type": "string", "title": "Model", "description": "As its provider calls it."},
+    "model": {"type": "string", "title": mark("Model"), "description": mark("As its provider calls it.")},
     "base_url": {
-        "type": "string", "title": "Address", "main": True,
-        "description": "Such as http://127.0.0.1:11434/v1; left empty, the provider's own. Addresses outside the public internet "
-        "have to be in the operator's egress.allow.",
+        "type": "string", "title": mark("Address"), "main": True,
+        "description": mark(
+            "Such as http://127.0.0.1:11434/v1; left empty, the provider's own. Addresses outside the public internet "
+            "have to be in the operator's egress.allow."
+        ),
     },
     "api_key": {
-        "type": "string", "title": "Key", "secret": True, "description": "Or = secrets.<name>. A model of your own may need none.",
+        "type": "string", "title": mark("Key"), "secret": True,
+        "description": mark("Or = secrets.<name>. A model of your own may need none."),
     },
     "price": {
-        "type": "object", "title": "Price of a million tokens", "main": True,
+        "type": "object", "title": mark("Price of a million tokens"), "main": True,
         "properties": {
-            "currency": {"type": "string", "title": "Currency", "maxLength": 3},
-            "input": {"type": "number", "title": "Of a prompt"}, "output": {"type": "number", "title": "Of an answer"},
+            "currency": {"type": "string", "title": mark("Currency"), "maxLength": 3},
+            "input": {"type": "number", "title": mark("Of a prompt")}, "output": {"type": "number", "title": mark("Of an answer")},
         },
     },
     "budgets": {
-        "type": "object", "title": "Most that may be used", "main": True,
-        "properties": {"day": _budget("In a day"), "month": _budget("In a month"), "execution": _budget("In an execution")},
-    },
-    "fallbacks": {"type": "string", "title": "Asked instead when it fails", "description": "Ids of other profiles, with commas."},
-    "timeout": {"type": "string", "title": "Time for an answer", "description": "Such as 60s or 5m.", "default": "60s"},
-    "structured": {"enum": ["native", "json", "prompt"], "default": "native", "title": "How JSON is asked for"},
-    "parameters": {
-        "type": "object", "title": "Usual parameters",
+        "type": "object", "title": mark("Most that may be used"), "main": True,
         "properties": {
-            "temperature": {"type": "number", "title": "Temperature"}, "top_p": {"type": "number", "title": "Top p"},
-            "max_tokens": {"type": "integer", "title": "Longest answer in tokens"},
-            "extra": {"type": "object", "title": "Further members", "description": "JSON; sent to the provider as it is."},
+            "day": _budget(mark("In a day")), "month": _budget(mark("In a month")), "execution": _budget(mark("In an execution")),
+        },
+    },
+    "fallbacks": {
+        "type": "string", "title": mark("Asked instead when it fails"), "description": mark("Ids of other profiles, with commas."),
+    },
+    "timeout": {"type": "string", "title": mark("Time for an answer"), "description": mark("Such as 60s or 5m."), "default": "60s"},
+    "structured": {"enum": ["native", "json", "prompt"], "default": "native", "title": mark("How JSON is asked for")},
+    "parameters": {
+        "type": "object", "title": mark("Usual parameters"),
+        "properties": {
+            "temperature": {"type": "number", "title": mark("Temperature")}, "top_p": {"type": "number", "title": mark("Top p")},
+            "max_tokens": {"type": "integer", "title": mark("Longest answer in tokens")},
+            "extra": {
+                "type": "object", "title": mark("Further members"), "description": mark("JSON; sent to the provider as it is."),
+            },
         },
     },
     "redaction": {
-        "type": "object", "title": "What is hidden from the model",
+        "type": "object", "title": mark("What is hidden from the model"),
         "description": 'JSON: {"patterns": [{"use": "email"}], "restore": true}.',
     },
 }  # fmt: skip
 SCHEMA: Mapping[str, Any] = {"type": "object", "required": ["kind", "model"], "properties": _FIELDS}
 _NEW = "/llm-profiles/-/new"
+
+
+def _schema() -> Mapping[str, Any]:
+    """The schema of the form in the language spoken now."""
+    return {name: _said(part) for name, part in SCHEMA.items()}
+
+
+def _said(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_said(each) for each in part]
+    if not isinstance(part, Mapping):
+        return part
+    return {name: _(each) if name in ("title", "description") else _said(each) for name, each in part.items()}
 
 
 @dataclass(frozen=True)
@@ -102,13 +126,13 @@ def list_llm_profiles(visit: Visit) -> Answer:
 def show_new_llm_profile(visit: Visit) -> Answer:
     """The form of a new profile; the first one is called as starters and examples call it."""
     taken = visit.services.llm.has_profile(visit.scope, "default")
-    return _form(visit, Entered(SettingsForm(visit, "llm", SCHEMA).fill(), "", "" if taken else "default"), None)
+    return _form(visit, Entered(SettingsForm(visit, "llm", _schema()).fill(), "", "" if taken else "default"), None)
 
 
 @page("POST", _NEW, scope="integrations.write")
 def create_llm_profile(visit: Visit) -> Answer:
     """Create a profile; executions that wait for it go on."""
-    entered = Entered(SettingsForm(visit, "llm", SCHEMA), visit.asked.field("name").strip(), visit.asked.field("slug").strip())
+    entered = Entered(SettingsForm(visit, "llm", _schema()), visit.asked.field("name").strip(), visit.asked.field("slug").strip())
     try:
         profile, key = _read(entered)
         visit.services.llm.create_profile(visit.scope, entered.slug, profile, None if key is KEEP else key)
@@ -128,7 +152,7 @@ def _profile_page(visit: Visit, slug: str, trial: Trial | None = None, problem: 
     found, usage = models.get_profile(visit.scope, slug), models.get_usage(visit.scope, slug)
     values = {
         "profile": found, "settings": found.profile, "usage": usage, "gauges": _gauges(usage), "nano": NANO, "trial": trial,
-        "most": max([used.tokens for _, used in usage.days], default=0), "problem": problem,
+        "most": max([used.tokens for _day, used in usage.days], default=0), "problem": problem,
         "dependents": dependents_of(visit.scope, "llm-profile", slug, models=models),
     }  # fmt: skip
     return Page("llm_profile.html", values, problem.status if problem else 200)
@@ -137,7 +161,7 @@ def _profile_page(visit: Visit, slug: str, trial: Trial | None = None, problem: 
 def _gauges(usage: Usage) -> list[Gauge]:
     """Budgets of the day and the month against what is used, what is under way included."""
     found: list[Gauge] = []
-    for title, budget, used in (("Today", usage.budgets.day, usage.day), ("This month", usage.budgets.month, usage.month)):
+    for title, budget, used in ((_("Today"), usage.budgets.day, usage.day), (_("This month"), usage.budgets.month, usage.month)):
         found += _gauges_of(title, budget, used.plus(usage.in_flight), usage.currency or "")
     return found
 
@@ -145,7 +169,8 @@ def _gauges(usage: Usage) -> list[Gauge]:
 def _gauges_of(title: str, budget: Budget, used: Used, currency: str) -> list[Gauge]:
     found = []
     if budget.tokens is not None:
-        found.append(Gauge(title, f"{used.tokens:,} tokens", f"{budget.tokens:,}", min(100, 100 * used.tokens // budget.tokens)))
+        told = _("%(tokens)s tokens", tokens=f"{used.tokens:,}")
+        found.append(Gauge(title, told, f"{budget.tokens:,}", min(100, 100 * used.tokens // budget.tokens)))
     if budget.cost is not None:
         cost = used.cost_nano / NANO
         found.append(Gauge(title, f"{cost:.2f} {currency}", f"{budget.cost:.2f}", min(100, int(100 * cost / budget.cost))))
@@ -170,7 +195,7 @@ def test_llm_profile(visit: Visit, slug: str) -> Answer:
 def show_llm_settings(visit: Visit, slug: str) -> Answer:
     """The settings of a profile, to be changed."""
     found = visit.services.llm.get_profile(visit.scope, slug)
-    form = SettingsForm(visit, f"llm/{slug}", SCHEMA, _shown(found)).fill()
+    form = SettingsForm(visit, f"llm/{slug}", _schema(), _shown(found)).fill()
     return _form(visit, Entered(form, found.profile.name, slug), found)
 
 
@@ -178,7 +203,7 @@ def show_llm_settings(visit: Visit, slug: str) -> Answer:
 def change_llm_profile(visit: Visit, slug: str) -> Answer:
     """Change a profile, unless somebody else did since the page was made."""
     found = visit.services.llm.get_profile(visit.scope, slug)
-    entered = Entered(SettingsForm(visit, f"llm/{slug}", SCHEMA, _shown(found)), visit.asked.field("name").strip(), slug)
+    entered = Entered(SettingsForm(visit, f"llm/{slug}", _schema(), _shown(found)), visit.asked.field("name").strip(), slug)
     seen = visit.asked.field("version")
     try:
         profile, key = _read(entered)

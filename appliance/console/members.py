@@ -1,6 +1,7 @@
 """The page of people: who belongs to the tenant with which role, added, invited, changed and removed."""
 
 from appliance.core.errors import ApplianceError, NotFound, ScopeMissing, ValidationFailed
+from appliance.core.texts import mark
 from appliance.tenants import invitations, people
 from appliance.tenants.invitations import InvitationSpec
 from appliance.tenants.scopes import ROLES
@@ -10,12 +11,12 @@ from .routing import Answer, Page, Redirect, Visit, page
 
 HERE = "/console/people"
 MEANINGS = {
-    "owner": "everything, API keys, policies and people included",
-    "builder": "everything but API keys, policies and people",
-    "operator": "runs processes and changes data",
-    "viewer": "reads",
+    "owner": mark("everything, API keys, policies and people included"),
+    "builder": mark("everything but API keys, policies and people"),
+    "operator": mark("runs processes and changes data"),
+    "viewer": mark("reads"),
 }
-LASTING = {"1": "a day", "7": "a week", "30": "30 days"}
+LASTING = {"1": mark("a day"), "7": mark("a week"), "30": mark("30 days")}
 
 
 @page("GET", "/people", scope="keys.read")
@@ -62,8 +63,12 @@ def _invite(visit: Visit, spec: InvitationSpec, unknown: NotFound) -> Answer:
     try:
         made = visit.services.invitations.invite(visit.scope, spec, by_email=way)
     except ScopeMissing as error:
-        told = f"{unknown}; whoever runs this appliance makes an account with `gos user add LOGIN`"
-        return _page(visit, error if visit.services.invitations.are_offered else ValidationFailed(told, pointer="/login"))
+        if visit.services.invitations.are_offered:
+            return _page(visit, error)
+        refusal = ValidationFailed(
+            f"{unknown}; whoever runs this appliance makes an account with `gos user add LOGIN`", pointer="/login"
+        )
+        return _page(visit, refusal)
     except ApplianceError as error:
         return _page(visit, error)
     if made.link:

@@ -138,9 +138,9 @@ def execute_process(visit: Visit, process_id: str) -> Answer:
 def _check(visit: Visit, value: Any) -> None:
     """What the API's edge checks of a body."""
     if not isinstance(value, dict):
-        message = "the input is an object: {…}"
-        raise ValidationFailed(message, details=[Detail("", "invalid", message)])
+        wrong = Detail("", "invalid", "the input is an object: {…}")
+        raise ValidationFailed(wrong.message, details=[wrong])
     most = visit.services.config.limits.json_body_kb << 10
     if len(json.dumps(value, ensure_ascii=False).encode("utf8", "replace")) > most:
-        message = f"the input may have at most {most >> 10} KiB; hand it over in parts"
-        raise ValidationFailed(message, details=[Detail("", "payload_too_large", message)])
+        wrong = Detail("", "payload_too_large", f"the input may have at most {most >> 10} KiB; hand it over in parts")
+        raise ValidationFailed(wrong.message, details=[wrong])

@@ -5,6 +5,8 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, InvalidRequest
+from appliance.core.texts import gettext as _
+from appliance.core.texts import pgettext
 from appliance.processes import executions, overview, versions
 from appliance.processes.executions import Execution, JournalRow
 from appliance.processes.replay import ReplayRequest
@@ -89,7 +91,7 @@ def _request(visit: Visit) -> ReplayRequest:
 def _choices(visit: Visit, row: Execution) -> list[tuple[str, str]]:
     """The code one may replay with: what it ran with, what is published, and the draft."""
     published = versions.get_process(visit.scope, row.process_id).published_version
-    found = [("", f"version {row.version} (as it ran)"), ("draft", "the draft")]
+    found = [("", _("version %(version)s (as it ran)", version=row.version)), ("draft", pgettext("choice", "the draft"))]
     if published not in (None, row.version):
-        found.insert(1, (str(published), f"version {published} (published)"))
+        found.insert(1, (str(published), _("version %(version)s (published)", version=published)))
     return found

@@ -1,11 +1,13 @@
 """What the pages of shares and downloads show beside the rows themselves."""
 
 from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.core.texts import mark
 
 from .routing import Visit
 
 SHARE_DAYS = (
-    ("1", "in 1 day"), ("7", "in 7 days"), ("14", "in 14 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year"),
+    ("1", mark("in 1 day")), ("7", mark("in 7 days")), ("14", mark("in 14 days")), ("30", mark("in 30 days")),
+    ("90", mark("in 90 days")), ("365", mark("in a year")),
 )  # fmt: skip
 
 

@@ -4,14 +4,15 @@ from dataclasses import dataclass
 
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest, ValidationFailed
+from appliance.core.texts import mark
 
 from .routing import Visit
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 # By their names in the address: what they are called, and how far back they reach.
 SPANS = {
-    "15m": ("15 minutes", 15 * MINUTE), "1h": ("hour", HOUR), "24h": ("24 hours", DAY), "7d": ("7 days", 7 * DAY),
-    "30d": ("30 days", 30 * DAY),
+    "15m": (mark("15 minutes"), 15 * MINUTE), "1h": (mark("hour"), HOUR), "24h": (mark("24 hours"), DAY),
+    "7d": (mark("7 days"), 7 * DAY), "30d": (mark("30 days"), 30 * DAY),
 }  # fmt: skip
 
 

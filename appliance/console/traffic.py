@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest
+from appliance.core.texts import mark
 from appliance.webapps.traffic import reading
 from appliance.webapps.traffic.reading import RequestFilter, Traffic, Window
 from appliance.webapps.traffic.usage import Allowance, read_usage
@@ -14,12 +15,12 @@ from .routing import Answer, Page, Visit, page
 HOUR, DAY = 3_600_000, 86_400_000
 # By their names in the address: what they are called, how far back they reach, and how wide a bar is.
 SPANS = {
-    "24h": ("24 hours", 24 * HOUR, HOUR),
-    "7d": ("7 days", 7 * DAY, DAY),
-    "30d": ("30 days", 30 * DAY, DAY),
-    "90d": ("90 days", 90 * DAY, DAY),
+    "24h": (mark("24 hours"), 24 * HOUR, HOUR),
+    "7d": (mark("7 days"), 7 * DAY, DAY),
+    "30d": (mark("30 days"), 30 * DAY, DAY),
+    "90d": (mark("90 days"), 90 * DAY, DAY),
 }
-CLASSES = {"2xx": "Served", "3xx": "Elsewhere", "4xx": "Refused", "5xx": "Failed"}
+CLASSES = {"2xx": mark("Served"), "3xx": mark("Elsewhere"), "4xx": mark("Refused"), "5xx": mark("Failed")}
 LONGEST_PATH = 500
 TOP = 10
 
@@ -47,7 +48,10 @@ def show_requests(visit: Visit, app: str) -> Answer:
 
 def _tops(traffic: Traffic) -> Iterator[tuple[str, list[tuple[str, int]]]]:
     """The lists of what came most often, without those that are empty."""
-    lists = {"Pages": traffic.paths, "Came from": traffic.referrers, "Statuses": traffic.statuses, "Browsers": traffic.agents}
+    lists = {
+        mark("Pages"): traffic.paths, mark("Came from"): traffic.referrers, mark("Statuses"): traffic.statuses,
+        mark("Browsers"): traffic.agents,
+    }  # fmt: skip
     for title, counted in lists.items():
         if counted:
             yield title, list(counted.items())[:TOP]

@@ -76,7 +76,9 @@ def _to_look_at(node: nodes.Node) -> list[nodes.Node]:
 
 # -- Python
 
-_SILENT_CALLS = {"page", "base_page", "compile", "getLogger", "Redirect", "Download", "debug", "info", "warning", "exception"}
+_SILENT_CALLS = {
+    "page", "base_page", "compile", "removeprefix", "getLogger", "Redirect", "Download", "debug", "info", "warning", "exception",
+}  # fmt: skip
 
 
 def in_python(source: str) -> Iterator[tuple[int, str]]:
