@@ -40,7 +40,7 @@ class Row:
     @property
     def words(self) -> str:
         """The comparison as people say it."""
-        comparison = _(WORDS.get(self.operator, self.operator))
+        comparison = _(WORDS[self.operator]) if self.operator in WORDS else self.operator
         if self.operator in WITHOUT_VALUE:
             return _("%(field)s %(comparison)s", field=self.field, comparison=comparison)
         return _("%(field)s %(comparison)s %(value)s", field=self.field, comparison=comparison, value=self.value)
