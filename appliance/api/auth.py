@@ -1,7 +1,7 @@
 """From a request's headers to an authenticated caller."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from appliance.core.errors import BrowserCallRefused, MissingApiKey, ScopeMissing, UnknownHost
 from appliance.core.scope import TenantScope
@@ -27,6 +27,7 @@ class Arrived:
     admitted: tuple[keys.Caller, dict[str, str]] | None = None
     stream: AsyncIterator[bytes] | None = None
     callers: list[TenantScope] = field(default_factory=list)
+    trace: str = ""
 
 
 def refuse_browser(headers: Mapping[str, str], own_origin: str) -> None:
@@ -52,6 +53,8 @@ def authenticate(services: Services, route: Route, arrived: Arrived) -> tuple[ke
     caller = keys.authenticate_key(
         services.sealer, text[:200], tenant_id=host.tenant, address=arrived.address, request_id=arrived.request_id
     )
+    if arrived.trace:
+        caller = replace(caller, scope=replace(caller.scope, trace=arrived.trace))
     arrived.callers.append(caller.scope)
     limits = services.rate_limiter.count(caller).headers()
     if route.scope is not None and route.scope not in caller.scope.scopes:

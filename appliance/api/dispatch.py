@@ -97,6 +97,7 @@ async def _answer(services: Services, route: Route, path_args: dict[str, str], c
             arrived = Arrived(
                 front["gos.host"], request_id, front["gos.address"], headers,
                 {name: request.args.getlist(name) for name in request.args}, request.path, b"", callers=callers,
+                trace=front.get("gos.trace", ""),
             )  # fmt: skip
             if route.takes_upload:
                 sent = await _serve_upload(services, route, arrived, path_args)

@@ -115,6 +115,7 @@ from .parts import (
     runtimes_folder,
 )
 from .store import open_store
+from .telemetry import Telemetry
 from .tools import add_tools
 
 API_THREADS = 32
@@ -130,10 +131,12 @@ class Appliance:
     upkeep: list[Periodic]
     deliverer: Deliverer
     withdraw: tuple[Callable[[], None], ...]
+    telemetry: Telemetry
     ready: bool = False
 
     def start(self) -> None:
         """Start the sandbox, then the workers."""
+        self.telemetry.start()
         self.services.pool.start()
         self.services.processes.start()
         self.services.agents.start()
@@ -167,6 +170,7 @@ class Appliance:
         self.services.publications.deliveries.write_down()
         for withdraw in self.withdraw:
             withdraw()
+        self.telemetry.stop()
         self.presence.close()
         db.close_database()
 
@@ -232,7 +236,8 @@ def build(config: Config) -> Appliance:
     add_tools(services, governor, actions)
     _gauges(services)
     upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats)), services.backups]
-    return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), (*withdraw, agents.listen()))
+    telemetry = Telemetry(config, presence.instance)
+    return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), (*withdraw, agents.listen()), telemetry)
 
 
 def _languages(config: Config) -> catalogues.Languages:
@@ -320,6 +325,7 @@ def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     unbounded = dict.fromkeys(("MAX_CONTENT_LENGTH", "BODY_TIMEOUT", "RESPONSE_TIMEOUT"))
     quart.config.update({**unbounded, "PROVIDE_AUTOMATIC_OPTIONS": False})
     quart.register_error_handler(Exception, _refuse)
+    appliance.telemetry.name_routes(quart)
     quart.register_blueprint(api.make_blueprint(services))
     quart.register_blueprint(api.make_docs(services, ui_folder() / "templates" / "docs" / "explorer.html"))
     quart.register_blueprint(make_hooks(services))

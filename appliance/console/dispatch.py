@@ -112,6 +112,7 @@ class Edge:
             "GET" if method == "HEAD" else method, request.path, request.query_string.decode("latin1"),
             {name: request.args[name] for name in request.args}, form or {}, dict(request.cookies), request.host, request.scheme,
             front["gos.host"].tenant, front["gos.request_id"], request.headers.get("Last-Event-ID", ""), language,
+            trace=front.get("gos.trace", ""),
         )  # fmt: skip
 
     async def _serve_files(self, work: "Work", route: PageRoute, asked: Asked) -> Response:
@@ -170,7 +171,7 @@ class Edge:
             signed_out = Page("problem.html", {"title": TITLES[401], "message": mark_error("sign in again to go on")}, 401)
             return self._send(signed_out if asked.is_fragment else session.ask_base(self._services, asked), asked, None)
         asked = self._as_read_by(asked, person)
-        visit = Visit(self._services, asked, person, person.scope)
+        visit = Visit(self._services, asked, person, replace(person.scope, trace=asked.trace) if asked.trace else person.scope)
         if route is None:
             return self._send(_problem_page(NotFound(NO_PAGE)), asked, visit)
         return self._perform(lambda: _run(route, visit, path_args), asked, visit)

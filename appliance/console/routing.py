@@ -105,6 +105,7 @@ class Asked:
     last_event_id: str = ""
     language: Language = ENGLISH
     files: Sequence[SentFile] = ()
+    trace: str = ""
 
     @property
     def is_fragment(self) -> bool:

@@ -27,6 +27,7 @@ from .sections import (
     Formats,
     Limits,
     Logs,
+    Otlp,
     Queue,
     Retention,
     Sandbox,
@@ -64,6 +65,7 @@ class Config:
     console: Console = dataclasses.field(default_factory=Console)
     approvals: Approvals = dataclasses.field(default_factory=Approvals)
     logs: Logs = dataclasses.field(default_factory=Logs)
+    otlp: Otlp = dataclasses.field(default_factory=Otlp)
     demo: Demo = dataclasses.field(default_factory=Demo)
 
     @property
@@ -292,6 +294,8 @@ def _check(config: Config) -> None:
         _check_bucket(config)
     if config.backup.to:
         _check_backup(config)
+    if config.otlp.endpoint:
+        _check_otlp(config)
     if config.domains.base == config.domains.content:
         raise ConfigInvalid("domains.base and domains.content must differ: WebApps must not share the console's host")
 
@@ -322,6 +326,18 @@ def _check_backup(config: Config) -> None:
         raise ConfigInvalid("backup.every must be a minute or longer, and backup.keep at least 1")
     if not Path(backup.to).is_absolute():
         raise ConfigInvalid(f"backup.to must be the whole path of a folder, not {backup.to!r}")
+
+
+def _check_otlp(config: Config) -> None:
+    otlp = config.otlp
+    if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", otlp.endpoint):
+        raise ConfigInvalid("otlp.endpoint must be the address of the collector, such as http://127.0.0.1:4318")
+    if not all(re.fullmatch(r"[A-Za-z0-9_-]+:[ -~]+", header) for header in otlp.headers):
+        raise ConfigInvalid("otlp.headers: each is written as Name: value, in plain ASCII")
+    if otlp.sample_percent > 100:
+        raise ConfigInvalid("otlp.sample_percent is a number from 0 to 100")
+    if otlp.ca_file and not Path(otlp.ca_file).is_file():
+        raise ConfigInvalid(f"otlp.ca_file: there is no file {otlp.ca_file}")
 
 
 def _check_bucket(config: Config) -> None:

@@ -16,13 +16,14 @@ class TenantScope:
     """First argument of every verb: hands out queries that are already filtered by tenant.
 
     `actor` is `key:<id>`, `user:<id>`, `execution:<id>` or `system`; `scopes` are the grants of CONTRACT § 4;
-    `request_id` follows the work into logs.
+    `request_id` follows the work into logs, `trace` into spans: the one around it, as a `traceparent`.
     """
 
     tenant_id: str
     actor: str
     scopes: frozenset[str] = field(default_factory=frozenset)
     request_id: str = ""
+    trace: str = field(default="", compare=False)
 
     def require(self, name: str) -> None:
         """ScopeMissing unless this actor holds the scope `name`."""

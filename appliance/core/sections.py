@@ -8,7 +8,7 @@ from typing import Any, Literal
 def setting(default: Any, doc: str, *, secret: bool = False) -> Any:
     """A setting with its default and the sentence that documents it; a `secret` is not shown in what is printed of a section."""
     if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: tuple(default), metadata={"doc": doc})
+        return dataclasses.field(default_factory=lambda: tuple(default), metadata={"doc": doc}, repr=not secret)
     return dataclasses.field(default=default, metadata={"doc": doc}, repr=not secret)
 
 
@@ -298,3 +298,17 @@ class Scan:
     on_error: Literal["refuse", "quarantine"] = setting(
         "refuse", "What it could not judge is refused, or kept and given to nobody until it is found clean."
     )
+
+
+@dataclass(frozen=True)
+class Otlp:
+    """Traces and metrics to a collector, by OTLP over HTTP (protobuf)."""
+
+    endpoint: str = setting(
+        "", "Address of the collector; /v1/traces and /v1/metrics are added. Empty: nothing is sent. Example: http://127.0.0.1:4318"
+    )
+    headers: tuple[str, ...] = setting([], "Headers that go with every push, each as Name: value.", secret=True)
+    sample_percent: int = setting(100, "Of how many traces in a hundred the spans are sent; 0 for no spans.")
+    metrics_seconds: int = setting(60, "How often what /metrics shows is pushed; 0 for never.")
+    service_name: str = setting("gos", "What this appliance is called there (service.name).")
+    ca_file: str = setting("", "PEM file of the authorities that are believed for the collector, instead of the public ones.")

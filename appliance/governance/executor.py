@@ -25,6 +25,7 @@ from appliance.governance.sendable import check_sendable
 from appliance.governance.subjects import Subject, subject_from, subject_of
 from appliance.governance.threads import TenantThreads
 from appliance.integrations import records, retrying
+from appliance.integrations.call_spans import call_span
 from appliance.integrations.calls import Shot, log_to_process
 from appliance.integrations.circuit import Withheld
 from appliance.integrations.connections import Ready
@@ -289,7 +290,8 @@ class GovernedExecutor:
             shot = Shot(proposal.action, proposal.given, key, seconds, keep, traffic, documents, permit.hides)
             permit.refuse_switched_off()  # it may have waited for its turn
             try:
-                return self._integrations.calls.make(ready, shot)
+                with call_span(scope, ready, proposal.action.name):
+                    return self._integrations.calls.make(ready, shot)
             except ConnectorError as error:
                 permit.conceal_failure(error)  # before the circuit keeps its words
                 raise

@@ -33,14 +33,15 @@ async def _receive(services: Services, path: str) -> Response:
         raise NotFound("there is no webhook at this address")
     headers = {name.lower(): value for name, value in request.headers.items()}
     arrived = Request(path, headers, body, _query(request.query_string))
-    work = partial(_receive_sync, services, host.tenant, arrived, front["gos.request_id"])
+    work = partial(_receive_sync, services, host.tenant, arrived, (front["gos.request_id"], front.get("gos.trace", "")))
     answer = await asyncio.get_running_loop().run_in_executor(services.threads, work)
     return Response(answer, 202, content_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-def _receive_sync(services: Services, tenant_id: str, arrived: Request, request_id: str) -> bytes:
+def _receive_sync(services: Services, tenant_id: str, arrived: Request, origin: tuple[str, str]) -> bytes:
+    request_id, trace = origin
     with logs.log_context(request_id=request_id):
-        started = services.processes.receive_webhook(tenant_id, arrived, request_id)
+        started = services.processes.receive_webhook(tenant_id, arrived, request_id, trace)
     data = {"execution_id": started.execution_id}
     return json.dumps({"success": True, "data": data, "meta": {"request_id": request_id}}).encode()
 

@@ -1,7 +1,7 @@
 """Who may speak to /mcp: a key of the host's tenant, never from a web page of another origin."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from appliance.agents.tools.tool import Caller
 from appliance.core.errors import BrowserCallRefused, InvalidRequest, MissingApiKey
@@ -22,6 +22,7 @@ class Arrival:
     address: str
     headers: Mapping[str, str]
     origin: str
+    trace: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def admit(services: Services, arrival: Arrival) -> Admitted:
         request_id=arrival.request_id,
     )  # fmt: skip
     limits = services.rate_limiter.count(caller).headers()
-    scope = caller.scope
+    scope = replace(caller.scope, trace=arrival.trace) if arrival.trace else caller.scope
     return Admitted(Caller(scope, Subject(scope.actor, "mcp")), caller.key_id, limits)
 
 

@@ -106,7 +106,7 @@ class McpEdge:
 def _arrival(scope: Scope) -> Arrival:
     headers = {name.decode("latin1"): value.decode("latin1") for name, value in scope["headers"]}
     origin = f"{scope['scheme']}://{headers.get('host', '')}"
-    return Arrival(scope["gos.host"], scope["gos.request_id"], scope["gos.address"], headers, origin)
+    return Arrival(scope["gos.host"], scope["gos.request_id"], scope["gos.address"], headers, origin, scope.get("gos.trace", ""))
 
 
 def _refusal(error: ApplianceError, request_id: str) -> bytes:

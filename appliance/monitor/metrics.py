@@ -6,6 +6,7 @@ Our own hundred lines instead of prometheus-client: no global collectors, a boun
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -14,6 +15,17 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 _OTHER = "other"
 
 Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A metric at one moment; the value of a histogram is its counts by bucket with their sum."""
+
+    name: str
+    kind: str
+    help: str
+    labels: Labels
+    values: Sequence[tuple[Labels, Any]]
 
 
 class _Metric:
@@ -40,6 +52,15 @@ class _Metric:
             values = sorted(self._values.items())
             body = [line for key, value in values for line in self._lines(key, value)]
         return [f"# HELP {self.name} {self._help}", f"# TYPE {self.name} {self.kind}", *body]
+
+    def sample(self) -> Sample:
+        with self._lock:
+            values = [(key, self._copy(value)) for key, value in sorted(self._values.items())]
+        return Sample(self.name, self.kind, self._help, self.labels, values)
+
+    @staticmethod
+    def _copy(value: Any) -> Any:
+        return value
 
     def _lines(self, key: Labels, value: Any) -> list[str]:
         return [f"{self.name}{self._braces(key)} {_number(value)}"]
@@ -74,6 +95,11 @@ class Histogram(_Metric):
             state[0][bisect_left(SECONDS, seconds)] += 1
             state[1] += seconds
 
+    @staticmethod
+    def _copy(value: Any) -> Any:
+        counts, total = value
+        return tuple(counts), total
+
     def _lines(self, key: Labels, value: Any) -> list[str]:
         counts, total = value
         lines, passed = [], 0
@@ -96,6 +122,10 @@ class Gauge(_Metric):
     def render(self) -> list[str]:
         self._values[()] = self._read()
         return super().render()
+
+    def sample(self) -> Sample:
+        self._values[()] = self._read()
+        return super().sample()
 
 
 M = TypeVar("M", bound=_Metric)
@@ -123,6 +153,10 @@ class Registry:
         """Every metric as text, by name."""
         lines = [line for _, metric in sorted(self._metrics.items()) for line in metric.render()]
         return "\n".join([*lines, ""])
+
+    def samples(self) -> list[Sample]:
+        """Every metric as it is now, by name."""
+        return [metric.sample() for _, metric in sorted(self._metrics.items())]
 
     def _declare(self, metric: M) -> M:
         known = self._metrics.setdefault(metric.name, metric)

@@ -132,19 +132,19 @@ def insert_execution(
         lease_until=birth.lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
         cancel_requested=False, actor=scope.actor, request_id=scope.request_id, parent=birth.parent, depth=birth.depth,
         wait_reason=entry.held, rank=admission.rank_of(entry.begins_at, request.priority), expires_at=entry.expires_at,
-        waiting_for=entry.waiting_for(),
+        waiting_for=entry.waiting_for(), trace=scope.trace or None,
     )  # fmt: skip
     db.execute(
         "INSERT INTO execution (tenant_id, id, process_id, version, status, input, label, retry_of, priority, idempotency, "
         "created_at, enqueued_at, started_at, next_run_at, active_ms, owner, lease_until, fence, claims, cancel_requested, "
-        "actor, request_id, parent, depth, wait_reason, waiting_for, rank, expires_at, slot, slot_limit, slot_behaviour) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "actor, request_id, parent, depth, wait_reason, waiting_for, rank, expires_at, slot, slot_limit, slot_behaviour, "
+        "trace) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             row.tenant_id, row.id, row.process_id, row.version, row.status, db.dump_json(row.input), row.label_text, row.retry_of,
             row.priority, row.idempotency, now, now, row.started_at, row.next_run_at, 0, row.owner, row.lease_until, row.fence,
             row.claims, 0, row.actor, row.request_id, birth.parent, birth.depth, entry.held,
             None if row.waiting_for is None else db.dump_json(row.waiting_for), row.rank, row.expires_at,
-            slot and slot.key, slot and slot.limit, slot and slot.behaviour,
+            slot and slot.key, slot and slot.limit, slot and slot.behaviour, row.trace,
         ),
     )  # fmt: skip
     input_values.keep_values(scope, row.id, request.input)

@@ -22,6 +22,7 @@ from .nodes import Grants
 from .reached import ActionCall, Actions, PreparedData
 from .store import Claim, JournalEntry, append_journal, check_fence
 from .suspension import PendingCall, StoredVM
+from .tracing import span_key
 from .vault import SECRET, Vault
 from .waits import Begun, Waits
 
@@ -392,6 +393,7 @@ class StepHost:
 
     def _action_call(self, call: HostCall, where: str) -> ActionCall:
         slug, action, given = need_action(self._reach.grants, call.args)
-        return ActionCall(slug, action, given, where, self._reach.grants.documents)
+        path, iteration, _ = self._reach.run_key
+        return ActionCall(slug, action, given, where, self._reach.grants.documents, step=span_key(path, iteration))
 
 

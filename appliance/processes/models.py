@@ -79,6 +79,7 @@ class Execution(TenantModel):
     slot_limit = peewee.IntegerField(null=True)
     slot_behaviour = peewee.TextField(null=True)
     tainted_by = JsonField(null=True)
+    trace = peewee.TextField(null=True)
 
     class Meta:
         primary_key = peewee.CompositeKey("tenant_id", "id")

@@ -7,7 +7,7 @@ from appliance.core import clock, db
 from appliance.monitor import failures, metrics, tally
 from appliance.monitor import logs as log_lines
 
-from . import ending, store, suspension, waits
+from . import ending, store, suspension, tracing, waits
 from .engine import Decision, History, Key, StepRun
 from .failing import make_error
 from .job import Performed
@@ -99,6 +99,7 @@ def write_step(claim: Claim, performed: Performed) -> None:
     if run.started_at is not None and run.finished_at is not None:
         took = run.finished_at - run.started_at
         db.after_commit(lambda: _count(STEPS, STEP_SECONDS, run.kind, took))
+        tracing.tell_step(claim, run, took)
     if result.journal:
         store.append_journal(claim, (run.path, run.iteration, attempt), result.journal)
     if result.logs:
@@ -160,6 +161,7 @@ def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
         took = max(0, now - claim.created_at)
         tally.add(claim.scope, "execution", f"{claim.process_id}:{end.status}", took)
         db.after_commit(lambda: _count(EXECUTIONS, EXECUTION_SECONDS, end.status, took))
+        tracing.tell_execution(claim, end.status, took, str(error.get("failure_class", "")))
     if end.error is not None:
         failures.record_failure(
             claim.scope,

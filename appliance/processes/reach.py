@@ -16,7 +16,7 @@ from appliance.governance.subjects import Subject, subject_of
 from appliance.governance.taint import tainted
 from appliance.integrations.records import Origin
 
-from . import tainting
+from . import tainting, tracing
 from .reached import ActionCall
 from .store import Claim
 
@@ -97,18 +97,19 @@ class ActionReach:
             approval_id=call.approval_id, subject=_subject(claim),
         )  # fmt: skip
         try:
-            return self._perform(claim, request)
+            return self._perform(claim, call.step, request)
         except PolicyDenied as error:
             if not _is_out_of_date(request, error):
                 raise
             _void(claim, request)
-        return self._perform(claim, replace(request, approval_id=None))
+        return self._perform(claim, call.step, replace(request, approval_id=None))
 
-    def _perform(self, claim: Claim, request: ActionRequest) -> Any:
+    def _perform(self, claim: Claim, step: str, request: ActionRequest) -> Any:
+        scope = tracing.scope_of_step(claim, step)
         ends = clock.monotonic() + request.seconds
         while True:
             try:
-                return self._executor.execute(claim.scope, request).output
+                return self._executor.execute(scope, request).output
             except IdempotencyInFlight:
                 # The same call of a former run of this attempt is still under way: its answer will be this one's.
                 if clock.monotonic() + ASK_AGAIN_SECONDS >= ends or self._pause.wait(ASK_AGAIN_SECONDS):

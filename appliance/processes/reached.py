@@ -31,6 +31,8 @@ class ActionCall:
     where: str
     documents: frozenset[str] = frozenset()
     approval_id: str | None = None
+    step: str = ""
+    """The `span_key` of the step run, for traces."""
 
 
 class Actions(Protocol):

@@ -12,7 +12,7 @@ from appliance.core.errors import NotFound, StorageFull
 from appliance.core.presence import Presence
 from appliance.core.scope import TenantScope
 
-from . import aftermath, caching, outcome, store
+from . import aftermath, caching, outcome, store, tracing
 from .attempts import Attempts
 from .compiled import Compiled, CompiledVersions, compile_version
 from .engine import FINISHED, Decision, History, Ready, holds_any
@@ -339,8 +339,9 @@ class Runner:
 def claim_of(scope: TenantScope, row: Execution) -> Claim:
     """The claim on a row that has begun, as it was just before `store.claim` raised its fence."""
     label = row.label_text if row.first_label is None else row.first_label or None
+    trace = row.trace or ""
     return Claim(
-        scope, row.id, row.process_id, row.version, row.fence + 1, row.input, label, row.created_at,
-        row.started_at, row.active_ms, bool(row.cancel_requested), row.request_id, row.claims,
-        row.aftermath, row.handles,
+        tracing.scope_of(scope, row.id, trace), row.id, row.process_id, row.version, row.fence + 1, row.input, label,
+        row.created_at, row.started_at, row.active_ms, bool(row.cancel_requested), row.request_id, row.claims,
+        row.aftermath, row.handles, trace,
     )  # fmt: skip

@@ -246,10 +246,10 @@ class ProcessFlow:
 
         return db.write(insert)
 
-    def receive_webhook(self, tenant_id: str, request: Request, request_id: str) -> Started:
+    def receive_webhook(self, tenant_id: str, request: Request, request_id: str, trace: str = "") -> Started:
         """See `Webhooks.receive`."""
         self._refuse_when_draining()
-        return self.triggers.webhooks.receive(tenant_id, request, request_id)
+        return self.triggers.webhooks.receive(tenant_id, request, request_id, trace)
 
     def retry_failure(self, scope: TenantScope, failed_id: str, token: str, *, published: bool = False) -> str:
         """Retry what Monitor lists as failed: an execution, or a trigger's event; answers the id of the new execution."""

@@ -38,6 +38,7 @@ class Claim:
     claims: int
     aftermath: Mapping[str, Any] | None = None
     handles: str | None = None
+    trace: str = ""
 
 
 @dataclass(frozen=True)

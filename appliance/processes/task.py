@@ -18,6 +18,7 @@ from .nodes import Grants, Step
 from .reached import Actions, PreparedData
 from .store import Claim, JournalEntry
 from .suspension import StoredVM
+from .tracing import span_key
 from .waits import Children
 
 
@@ -84,6 +85,11 @@ class Task:
     def where(self) -> str:
         """Names this step run in idempotency keys; the same for every attempt."""
         return ".".join(part for part in (self.step.path, self.iteration) if part)
+
+    @property
+    def span_key(self) -> str:
+        """Names this step run in traces."""
+        return span_key(self.step.path, self.iteration)
 
 
 @dataclass(frozen=True)

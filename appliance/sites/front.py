@@ -12,6 +12,7 @@ from appliance.core.errors import ApplianceError, UnknownHost
 from appliance.monitor import metrics
 from appliance.tenants.hosts import HostMatch, match_host
 
+from . import request_spans
 from .answers import App, Exchange, Receive, Scope, Send, answer, refuse
 from .networks import Networks
 from .pace import Incoming, Outgoing, Pace
@@ -74,6 +75,7 @@ class Front:
             await outgoing(message)
 
         scope["gos.request_id"] = request_id
+        span = request_spans.begin(scope, headers)
         try:
             await self._route(scope, headers, place, Exchange(scope, incoming, noting))
         except ApplianceError as error:
@@ -88,6 +90,8 @@ class Front:
             area = scope["gos.host"].kind if _is_site(scope) else area if area in AREAS else "other"
             REQUESTS.inc(1, area, str(status or 500))
             SECONDS.observe(clock.monotonic() - began, area)
+            if span is not None:
+                span.end(scope, area, status or 500)
 
     async def _route(self, scope: Scope, headers: dict[bytes, bytes], place: Place, exchange: Exchange) -> None:
         if scope["path"] in HEALTH:

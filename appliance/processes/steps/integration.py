@@ -31,7 +31,7 @@ def perform(tools: Tools, task: Task) -> Result:
     """
     settings = task.step.settings
     given, may = task.filled.get("input", task.input), task.grants.documents
-    request = ActionCall(settings["use"], settings["action"], given, task.where, may, task.filled.get(APPROVAL))
+    request = ActionCall(settings["use"], settings["action"], given, task.where, may, task.filled.get(APPROVAL), task.span_key)
     seconds = task.wall_ms(tools.default_time_ms) / 1000
     # In a thread of its own, so that a cancel need not wait for a foreign system; the call is recorded all the same.
     ask = partial(copy_context().run, tools.actions.execute, task.claim, request, seconds)

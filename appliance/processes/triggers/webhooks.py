@@ -36,13 +36,13 @@ class Webhooks:
         self._told: dict[tuple[str, str, str], int] = {}
         self._lock = threading.Lock()
 
-    def receive(self, tenant_id: str, request: Request, request_id: str) -> Started:
+    def receive(self, tenant_id: str, request: Request, request_id: str, trace: str = "") -> Started:
         """The execution of a delivery, the same for the same delivery.
 
         NotFound for a path nobody has, or whose process is paused; InvalidSignature; ValidationFailed when what arrived does
         not fit the process.
         """
-        scope = TenantScope(tenant_id, "trigger", request_id=request_id)
+        scope = TenantScope(tenant_id, "trigger", request_id=request_id, trace=trace)
         found = db.rows(
             "SELECT s.process_id, s.trigger_id, s.settings FROM trigger_source t "
             "JOIN trigger_state s ON s.tenant_id = t.tenant_id AND s.process_id = t.process_id AND s.trigger_id = t.trigger_id "

@@ -1,0 +1,50 @@
+"""Spans and metrics on their way out, where a collector is configured; nothing of that is loaded otherwise."""
+
+from typing import TYPE_CHECKING
+
+from quart import Quart, request
+
+from appliance import __version__
+from appliance.core.config import Config
+from appliance.monitor.spans import spans
+
+if TYPE_CHECKING:
+    from appliance.monitor.otlp.exporter import Exporter
+
+FLUSH_SECONDS = 5.0
+
+
+class Telemetry:
+    """`start` and `stop` bracket it; without a collector both do nothing."""
+
+    def __init__(self, config: Config, instance: str) -> None:
+        self._settings, self._instance = config.otlp, instance
+        self._exporter: Exporter | None = None
+
+    def start(self) -> None:
+        if not self._settings.endpoint:
+            return
+        from appliance.monitor.otlp.exporter import Exporter
+
+        settings = self._settings
+        resource = {"service.name": settings.service_name, "service.version": __version__, "service.instance.id": self._instance}
+        self._exporter = Exporter(settings, resource)
+        self._exporter.start()
+        spans.give_to(self._exporter.add if settings.sample_percent else None, settings.sample_percent)
+
+    def stop(self) -> None:
+        """Nothing more is taken; what waits is sent within five seconds, or lost."""
+        if self._exporter is not None:
+            spans.give_to(None)
+            self._exporter.stop(FLUSH_SECONDS)
+            self._exporter = None
+
+    def name_routes(self, quart: Quart) -> None:
+        """Have requests tell the template of their route, which is what their spans are called by."""
+        if self._settings.endpoint:
+            quart.before_request(_name_route)
+
+
+async def _name_route() -> None:
+    if request.url_rule is not None:
+        request.scope["gos.route"] = request.url_rule.rule  # type: ignore[typeddict-unknown-key]

@@ -1,0 +1,36 @@
+"""A span for each call to a foreign system: of which integration and action, and how it ended; nothing that was said."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from appliance.connectors.contract import ConnectorError
+from appliance.core import clock
+from appliance.core.scope import TenantScope
+from appliance.monitor.spans import Span, spans
+
+from .connections import Ready
+
+
+@contextmanager
+def call_span(scope: TenantScope, ready: Ready, action: str) -> Iterator[None]:
+    """Around one call, under the span that the scope names."""
+    if not spans.is_on:
+        yield
+        return
+    around, began_ms, began, failed = spans.read(scope.trace), clock.now_ms(), clock.monotonic(), ""
+    try:
+        yield
+    except ConnectorError as error:
+        failed = type(error).__name__
+        raise
+    except BaseException:
+        failed = "fault"
+        raise
+    finally:
+        about = {"gos.tenant": scope.tenant_id, "gos.integration": ready.slug, "gos.action": action}
+        about["gos.connector"] = ready.connector_label
+        kind, id_of = scope.actor.partition(":")[::2]
+        if kind == "execution":
+            about["gos.execution"] = id_of
+        took_ms, parent = (clock.monotonic() - began) * 1000, around.span if around else ""
+        spans.add(Span(f"call {ready.slug}.{action}", spans.under(around), parent, "client", began_ms, took_ms, failed, about))

@@ -1,0 +1,145 @@
+"""Pushes spans and metrics to the collector; a collector that is slow or gone costs spans, never anybody's time."""
+
+import logging
+import ssl
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import Literal
+
+import httpx
+
+from appliance.core import clock
+from appliance.core.sections import Otlp
+from appliance.monitor import metrics
+from appliance.monitor.spans import FAILED, LOST, SENT, Span
+
+from . import wire
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 4096
+BATCH = 512
+SPAN_SECONDS = 2.0
+ANSWER_SECONDS = 10.0
+TRIES = 4
+LONGEST_PAUSE = 30.0
+_LATER = frozenset({408, 429, 502, 503, 504})
+Answer = Literal["taken", "refused", "later"]
+
+
+class Exporter:
+    """One thread; `add` never waits, and holds so many spans at the most.  `resource` says which appliance it is."""
+
+    def __init__(self, settings: Otlp, resource: Mapping[str, str], registry: metrics.Registry = metrics.registry) -> None:
+        self._base, self._metrics_seconds = settings.endpoint.rstrip("/"), settings.metrics_seconds
+        self._resource, self._registry = resource, registry
+        self._waiting: deque[Span] = deque()
+        self._batch: list[Span] = []
+        self._tries = 0
+        self._rest_until = 0.0
+        self._measured = clock.monotonic()
+        self._began_ns = clock.now_ms() * 1_000_000
+        self._is_well = True
+        self._due, self._stopping = threading.Event(), threading.Event()
+        self._client = _make_client(settings)
+        self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, span: Span) -> None:
+        """Have it sent soon; lost, and counted, when too many wait already."""
+        if len(self._waiting) >= MOST_WAITING:
+            LOST.inc(1, "queue_full")
+            return
+        self._waiting.append(span)
+        if len(self._waiting) == BATCH:
+            self._due.set()
+
+    def stop(self, seconds: float) -> None:
+        """Send what waits, trying each piece once, within this time; what is left then is lost, and counted."""
+        self._stopping.set()
+        self._due.set()
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        if self._thread.is_alive():
+            log.warning("the collector has not answered in time; its last spans are lost")
+        self._lose("stopped")
+        self._client.close()
+
+    def _run(self) -> None:
+        while True:
+            self._due.wait(SPAN_SECONDS)
+            self._due.clear()
+            is_last = self._stopping.is_set()  # before the work: what comes during it is not sent any more
+            try:
+                self._push_spans(is_last=is_last)
+                self._push_metrics(is_last=is_last)
+            except Exception:
+                log.exception("spans or metrics could not be sent")
+                self._lose_batch("fault")
+            if is_last:
+                return
+
+    def _push_spans(self, *, is_last: bool) -> None:
+        if clock.monotonic() < self._rest_until and not is_last:
+            return
+        while self._batch or self._waiting:
+            while self._waiting and len(self._batch) < BATCH:
+                self._batch.append(self._waiting.popleft())
+            answer = self._post("traces", wire.traces(self._resource, self._batch))
+            self._tries += 1
+            if answer == "taken":
+                SENT.inc(len(self._batch))
+                self._batch, self._tries = [], 0
+            elif answer == "refused" or self._tries >= TRIES:
+                self._lose_batch("refused" if answer == "refused" else "unreachable")
+            if answer == "later":
+                self._rest_until = clock.monotonic() + min(2.0**self._tries, LONGEST_PAUSE)
+                return
+
+    def _push_metrics(self, *, is_last: bool) -> None:
+        now = clock.monotonic()
+        if not self._metrics_seconds or (now - self._measured < self._metrics_seconds and not is_last):
+            return
+        self._measured = now
+        self._post("metrics", wire.measures(self._resource, self._registry, self._began_ns, clock.now_ms() * 1_000_000))
+
+    def _post(self, signal: str, content: bytes) -> Answer:
+        try:
+            with self._client.stream("POST", f"{self._base}/v1/{signal}", content=content) as response:
+                status = response.status_code  # what else it says could be endless
+        except httpx.HTTPError as error:
+            return self._note(signal, f"cannot be reached ({type(error).__name__})", "later")
+        if 200 <= status < 300:
+            if not self._is_well:
+                log.info("the collector takes traces and metrics again")
+            self._is_well = True
+            return "taken"
+        return self._note(signal, f"answered {status}", "later" if status in _LATER else "refused")
+
+    def _note(self, signal: str, what: str, answer: Answer) -> Answer:
+        """Counted every time, logged once until it is well again."""
+        FAILED.inc(1, signal)
+        if self._is_well:
+            log.warning("the collector %s %s for %s; look at otlp.endpoint and otlp.headers", self._base, what, signal)
+        self._is_well = False
+        return answer
+
+    def _lose_batch(self, why: str) -> None:
+        LOST.inc(len(self._batch), why)
+        self._batch, self._tries = [], 0
+
+    def _lose(self, why: str) -> None:
+        if left := len(self._waiting) + len(self._batch):
+            LOST.inc(left, why)
+        self._waiting.clear()
+
+
+def _make_client(settings: Otlp) -> httpx.Client:
+    """Where the settings say and nowhere else: no proxy of the environment, no redirect."""
+    headers = {"Content-Type": "application/x-protobuf", "User-Agent": "gos"}
+    headers |= {name.strip(): value.strip() for name, _, value in (each.partition(":") for each in settings.headers)}
+    verify = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else True
+    return httpx.Client(headers=headers, verify=verify, trust_env=False, timeout=ANSWER_SECONDS, follow_redirects=False)

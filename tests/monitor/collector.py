@@ -1,0 +1,50 @@
+"""A collector on loopback, which reads what is pushed by the classes of the OpenTelemetry project."""
+
+from typing import Any
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from appliance.connectors.testing import LoopbackServer
+
+TRACES, METRICS = "/v1/traces", "/v1/metrics"
+
+
+class Collector(LoopbackServer):
+    """Takes everything, until it is told another answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer(TRACES, 200, b"")
+        self.answer(METRICS, 200, b"")
+
+    def spans(self) -> list[Span]:
+        """All that were taken in, in their order."""
+        found = []
+        for each in self._received(TRACES):
+            pushed = ExportTraceServiceRequest.FromString(each)
+            found += [span for about in pushed.resource_spans for scoped in about.scope_spans for span in scoped.spans]
+        return found
+
+    def resource(self) -> dict[str, Any]:
+        return told(ExportTraceServiceRequest.FromString(self._received(TRACES)[0]).resource_spans[0].resource.attributes)
+
+    def metrics(self) -> dict[str, Any]:
+        """The last push of each metric, by name."""
+        pushed = ExportMetricsServiceRequest.FromString(self._received(METRICS)[-1])
+        return {each.name: each for about in pushed.resource_metrics for scoped in about.scope_metrics for each in scoped.metrics}
+
+    def bodies(self) -> bytes:
+        """Every byte that came."""
+        return b"".join(each.body for each in self.received)
+
+    def _received(self, path: str) -> list[bytes]:
+        return [each.body for each in self.received if each.path == path]
+
+
+def told(attributes: Any) -> dict[str, Any]:
+    """Attributes as a dictionary."""
+    found: list[KeyValue] = list(attributes)
+    return {each.key: getattr(each.value, str(each.value.WhichOneof("value"))) for each in found}
