@@ -200,7 +200,7 @@ def build(config: Config) -> Appliance:
     integrations = make_integrations(config, sealer)
     models = make_language_models(config, sealer)
     egress = Egress.of(config.egress.allow, authorities(config))
-    disk = DiskGauge(config.data, blobs.stored_bytes)
+    disk, telemetry = DiskGauge(config.data, blobs.stored_bytes), Telemetry(config, presence.instance)
     files = documents.Documents(incoming)
     door = DocumentDoor(files, config.limits.upload_mb << 20)
     policies, actions = PolicyService(), ActionApprovals(sealer)
@@ -236,7 +236,6 @@ def build(config: Config) -> Appliance:
     add_tools(services, governor, actions)
     _gauges(services)
     upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats)), services.backups]
-    telemetry = Telemetry(config, presence.instance)
     return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), (*withdraw, agents.listen()), telemetry)
 
 
