@@ -7,6 +7,8 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
 from appliance.monitor.alerts.actions import OWNERS, Action
 from appliance.monitor.alerts.conditions import KINDS, MEMBERS, WRITTEN, Condition, Kind, describe, shown_duration
 from appliance.monitor.alerts.service import AlertRow, Change, Spec
@@ -17,8 +19,11 @@ from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page
 
 HERE = "/console/alerts"
-SILENCES = {"1h": "an hour", "8h": "8 hours", "1d": "a day", "7d": "a week"}
-ROLES = {"owner": "owners", "builder": "builders and owners", "operator": "operators and higher", "viewer": "everybody"}
+SILENCES = {"1h": mark("an hour"), "8h": mark("8 hours"), "1d": mark("a day"), "7d": mark("a week")}
+ROLES = {
+    "owner": mark("owners"), "builder": mark("builders and owners"), "operator": mark("operators and higher"),
+    "viewer": mark("everybody"),
+}  # fmt: skip
 _DURATIONS = ("window_ms", "longer_than_ms")
 _NAMES = {"process", "failure", "integration"}
 
@@ -82,10 +87,11 @@ def _alert_page(visit: Visit, alert_id: str, problem: ApplianceError | None = No
 def _said(visit: Visit, action: Action) -> str:
     if action.kind == "email":
         roles = [name.removeprefix("role:") for name in action.members or ("role:owner",)]
-        return f"an e-mail by {action.integration} to {', '.join(ROLES.get(role, role) for role in roles)}"
+        told = ", ".join(_(ROLES[role]) if role in ROLES else role for role in roles)
+        return _("an e-mail by %(integration)s to %(roles)s", integration=action.integration, roles=told)
     if action.kind == "process":
-        return f"the process {action.process} is started"
-    return f"the webhook {action.webhook}" if action.webhook else "every webhook that asked for alerts"
+        return _("the process %(process)s is started", process=action.process)
+    return _("the webhook %(webhook)s", webhook=action.webhook) if action.webhook else _("every webhook that asked for alerts")
 
 
 @page("GET", "/alerts/<alert_id>/edit", scope="processflow.write")

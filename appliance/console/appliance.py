@@ -9,6 +9,7 @@ from functools import cache
 from appliance.core import clock, db, migrations
 from appliance.core.config import shown_settings
 from appliance.core.errors import ScopeMissing
+from appliance.core.texts import gettext as _
 
 from .about import DISTRIBUTION
 from .routing import Answer, Page, Visit, page
@@ -19,7 +20,7 @@ _AT = "/appliance"
 
 @dataclass(frozen=True)
 class Package:
-    """A library the appliance runs on."""
+    """A library the appliance runs on; its licence in its own words, nothing where only its files tell."""
 
     name: str
     version: str
@@ -56,7 +57,7 @@ def show_appliance(visit: Visit) -> Answer:
 def _database() -> str:
     if db.is_sqlite():
         return f"SQLite {db.rows('SELECT sqlite_version()')[0][0]}"
-    return f"PostgreSQL {str(db.rows('SHOW server_version')[0][0]).split(' ')[0]}"
+    return _("PostgreSQL %(version)s", version=str(db.rows("SHOW server_version")[0][0]).split(" ")[0])
 
 
 @cache
@@ -68,14 +69,14 @@ def _packages() -> tuple[Package, ...]:
 
 def _licence(package: importlib.metadata.Distribution) -> str:
     """By its metadata, in its own words."""
-    return next(_licences(package), "see its files")[:80]
+    return next(_licences(package), "")[:80]
 
 
 def _licences(package: importlib.metadata.Distribution) -> Iterator[str]:
     says = package.metadata.get_all
     yield from says("License-Expression", [])
-    yield from (name.rpartition(" :: ")[2] for name in says("Classifier", []) if name.startswith("License :: "))
-    yield from (text.splitlines()[0] for text in says("License", []) if text.strip())
+    yield from (name.rpartition(" :: ")[2] for name in says("classifier", []) if name.lower().startswith("license :: "))
+    yield from (text.splitlines()[0] for text in says("license", []) if text.strip())
 
 
 @page("GET", f"{_AT}/configuration", scope=None)

@@ -6,6 +6,7 @@ from pathlib import Path
 from appliance.backups.schedule import folder_of, list_kept, standing
 from appliance.core import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.core.texts import mark
 from appliance.monitor import audit
 
 from .appliance import require_administrator
@@ -14,8 +15,9 @@ from .routing import Answer, File, Page, Redirect, Visit, page
 HERE = "/console/appliance/backups"
 EVERY_MS = 1000
 STAGES = {
-    "asked": "It begins as soon as no other process of the appliance is at one.", "database": "The database is being copied.",
-    "contents": "Contents of documents and WebApps are being added.", "checking": "All of it is being read again.",
+    "asked": mark("It begins as soon as no other process of the appliance is at one."),
+    "database": mark("The database is being copied."), "contents": mark("Contents of documents and WebApps are being added."),
+    "checking": mark("All of it is being read again."),
 }  # fmt: skip
 
 

@@ -24,8 +24,8 @@ def upload_documents(visit: Visit) -> Answer:
         except ApplianceError as refusal:
             refused.append(f"{each.name[:200]}: {refusal.message}")
     if refused:
-        told = f"{len(sent) - len(refused)} of {len(sent)} files were stored; not stored: {'; '.join(refused[:10])}"
-        return list_page(visit, ValidationFailed(told))
+        stored, total, named = len(sent) - len(refused), len(sent), "; ".join(refused[:10])
+        return list_page(visit, ValidationFailed(f"{stored} of {total} files were stored; not stored: {named}"))
     return Redirect("/console/documents")
 
 

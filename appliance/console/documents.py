@@ -6,6 +6,7 @@ from typing import Literal, cast
 from appliance.core import clock, full_text
 from appliance.core.errors import ApplianceError, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
+from appliance.core.texts import mark, mark_error
 from appliance.documents import downloads, keeping, previews, reviews, texts
 from appliance.documents.reviews import Decision, NewReview, Review
 from appliance.documents.service import Document, Wanted
@@ -22,10 +23,10 @@ SHARES, DOWNLOADS = 10, 10
 EXCERPT_BYTES = 20_000
 PREVIEW_WIDTH, THUMBNAIL_WIDTH = 640, 160
 KINDS = (
-    ("application/pdf", "PDF"), ("image/*", "Pictures"), ("text/*", "Texts"), ("application/json", "JSON"),
-    ("application/*", "Other files"),
+    ("application/pdf", "PDF"), ("image/*", mark("Pictures")), ("text/*", mark("Texts")), ("application/json", "JSON"),
+    ("application/*", mark("Other files")),
 )  # fmt: skip
-DUE_DAYS = (("1", "in 1 day"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"))
+DUE_DAYS = (("1", mark("in 1 day")), ("7", mark("in 7 days")), ("30", mark("in 30 days")), ("90", mark("in 90 days")))
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def _asked(visit: Visit, review: Review) -> Asked:
     except PolicyDenied as error:
         return Asked(review, error.message, is_own=False)
     voted = any(vote.login == visit.person.login for vote in review.votes)
-    return Asked(review, "you have decided already; the others have not" if voted else None, own)
+    return Asked(review, mark_error("you have decided already; the others have not") if voted else None, own)
 
 
 @page("POST", "/documents/<document_id>/reviews", scope="documents.review")

@@ -5,27 +5,32 @@ from dataclasses import dataclass
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
 from appliance.webapps.certificates.service import Certificate
 from appliance.webapps.domains.service import Domain, NewDomain
 
 from .routing import Answer, Page, Redirect, Visit, page
 
 METHODS = (
-    ("txt", "a TXT record", "Works at any time, also while the name still leads elsewhere."),
-    ("http", "a file on today's server", "For a name that is served elsewhere now."),
-    ("operator", "the operator's word", "The operator of this appliance approves it by gos domain approve."),
+    ("txt", mark("a TXT record"), mark("Works at any time, also while the name still leads elsewhere.")),
+    ("http", mark("a file on today's server"), mark("For a name that is served elsewhere now.")),
+    ("operator", mark("the operator's word"), mark("The operator of this appliance approves it by gos domain approve.")),
 )
-REDIRECTS = (("", "nothing else"), ("www", "www. before it redirects to it"), ("apex", "the name without www. redirects to it"))
+REDIRECTS = (
+    ("", mark("nothing else")), ("www", mark("www. before it redirects to it")),
+    ("apex", mark("the name without www. redirects to it")),
+)  # fmt: skip
 # What each state means to whoever waits for the next one.
 MEANINGS = {
-    "pending_dns": "Nobody has proven yet that this name is yours. It is not served.",
-    "verified": "Proven, and served as soon as it leads here.",
-    "cert_pending": "Proven and served. Its certificate is being made.",
-    "active": "Served.",
-    "failed": "It needs you: see below.",
+    "pending_dns": mark("Nobody has proven yet that this name is yours. It is not served."),
+    "verified": mark("Proven, and served as soon as it leads here."),
+    "cert_pending": mark("Proven and served. Its certificate is being made."),
+    "active": mark("Served."),
+    "failed": mark("It needs you: see below."),
 }
-PURPOSES = {"ownership": "Proof", "address": "Address", "redirect": "Redirecting name"}
-ORIGINS = {"uploaded": "uploaded", "acme": "ordered by itself", "internal": "of the built-in authority"}
+PURPOSES = {"ownership": mark("Proof"), "address": mark("Address"), "redirect": mark("Redirecting name")}
+ORIGINS = {"uploaded": mark("uploaded"), "acme": mark("ordered by itself"), "internal": mark("of the built-in authority")}
 _AT = "/webapps/<app>/domains"
 
 
@@ -76,8 +81,8 @@ def _stored(visit: Visit, domain: Domain) -> list[Stored]:
 
 def _meaning(domain: Domain) -> str:
     if domain.failing_since is not None:
-        return "Something has gone wrong. It is given up when that lasts for seven days."
-    return MEANINGS[domain.state]
+        return _("Something has gone wrong. It is given up when that lasts for seven days.")
+    return _(MEANINGS[domain.state])
 
 
 @page("POST", _AT, scope="webapps.write")
@@ -86,7 +91,7 @@ def claim_domain(visit: Visit, app: str) -> Answer:
     asked = visit.asked
     method, redirect = asked.field("method"), asked.field("redirect_from")
     try:
-        if method not in {name for name, *_ in METHODS} or redirect not in dict(REDIRECTS):
+        if method not in {each[0] for each in METHODS} or redirect not in dict(REDIRECTS):
             raise ValidationFailed("choose how the name is proven, and what redirects to it")
         new = NewDomain(asked.field("host"), method, redirect or None, asked.field("primary") == "true")  # type: ignore[arg-type]
         visit.services.domains.claim_domain(visit.scope, app, new)

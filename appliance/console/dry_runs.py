@@ -7,6 +7,8 @@ from typing import Any
 
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
 from appliance.processes import earlier, executions, samples, versions
 from appliance.processes.dry_run import DryRun, DryRunRequest
 from appliance.processes.earlier import Seen
@@ -23,16 +25,18 @@ SHOWN_STEPS = 200
 MOST_CHARACTERS = 1 << 20
 # What becomes of each kind of step in a test; the others compute, and do in a test what they do in an execution.
 SIMULATED: Mapping[str, str] = {
-    "code": "Code runs in the sandbox. Calls that only read are made; a call that would write, send, start or ask is noted and "
-    "answered by a mock, or by a stand-in.",
-    "integration": "An action that only reads is called; any other is not called, and answered by its mock or by nothing.",
-    "datapool": "Records are read. What would be written is tried out and taken back at once.",
-    "human": "Nobody is asked: an approval is given, of a choice the first is taken, unless a mock says otherwise.",
-    "wait": "Nothing waits: the time has come, the event is there.",
-    "process": "No other process is started; its input is checked, and a mock says what it answers.",
-    "llm": "No model is asked; a mock says what it answers.",
-    "agent": "No agent runs; a mock says what it answers.",
-    "file": "Documents are read; a document that would be made is only named.",
+    "code": mark(
+        "Code runs in the sandbox. Calls that only read are made; a call that would write, send, start or ask is noted and "
+        "answered by a mock, or by a stand-in."
+    ),
+    "integration": mark("An action that only reads is called; any other is not called, and answered by its mock or by nothing."),
+    "datapool": mark("Records are read. What would be written is tried out and taken back at once."),
+    "human": mark("Nobody is asked: an approval is given, of a choice the first is taken, unless a mock says otherwise."),
+    "wait": mark("Nothing waits: the time has come, the event is there."),
+    "process": mark("No other process is started; its input is checked, and a mock says what it answers."),
+    "llm": mark("No model is asked; a mock says what it answers."),
+    "agent": mark("No agent runs; a mock says what it answers."),
+    "file": mark("Documents are read; a document that would be made is only named."),
 }
 
 
@@ -61,7 +65,7 @@ class Tested:
         """What is not done, in sentences."""
         tested = self.lines if self.line is None else [self.line, *_within(self.line)]
         kinds = {each.kind for each in tested}
-        return [text for kind, text in SIMULATED.items() if kind in kinds]
+        return [_(text) for kind, text in SIMULATED.items() if kind in kinds]
 
 
 @page("GET", "/processes/<process_id>/test", scope="processflow.write")
@@ -116,8 +120,10 @@ def _tested(visit: Visit, process_id: str, version: str, step: str) -> Tested:
     lines = [line for top in outline.outline(content.definition) for line in (top, *_within(top))]
     line = next((each for each in lines if step and step in (each.path, each.id)), None)
     if step and line is None:
-        where = "the draft" if content is row else f"version {row.published_version}"
-        raise NotFound(f"{where} of {process_id} has no step {step[:80]!r} that a test comes to; choose one of the list")
+        if content is row:
+            raise NotFound(f"the draft of {process_id} has no step {step[:80]!r} that a test comes to; choose one of the list")
+        number = row.published_version
+        raise NotFound(f"version {number} of {process_id} has no step {step[:80]!r} that a test comes to; choose one of the list")
     return Tested(row, content, lines, line)
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol, Self, TypeVar
 
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark, ngettext
 from appliance.processes.overview import StepCount
 
 from . import outline
@@ -23,11 +25,11 @@ MARGIN = 8
 MOST_STEPS = 300
 OVER = ("succeeded", "failed", "skipped", "cancelled", "timed_out")
 STARTS = {
-    "schedule": "schedule", "webhook": "webhook", "integration": "new item", "datapool": "changed entity", "process": "process",
-    "document": "document",
+    "schedule": mark("schedule"), "webhook": mark("webhook"), "integration": mark("new item"), "datapool": mark("changed entity"),
+    "process": mark("process"), "document": mark("document"),
 }  # fmt: skip
 Point = tuple[float, float]
-Kind = TypeVar("Kind")
+T = TypeVar("T")
 
 
 class Placed(Protocol):
@@ -98,7 +100,7 @@ class Wire:
             parts.append(f"L{_of(_towards(corner, before))}Q{_of(corner)} {_of(_towards(corner, after))}")
         parts.append(f"L{_of(points[-1])}")
         if self.has_arrow and len(points) > 1:
-            (x, y), (x0, _) = points[-1], points[-2]
+            (x, y), x0 = points[-1], points[-2][0]
             tips = ((x - ARROW, y - ARROW), (x + ARROW, y - ARROW)) if x == x0 else ((x - ARROW, y - ARROW), (x - ARROW, y + ARROW))
             parts.append(f"M{_of(tips[0])}L{_of((x, y))}L{_of(tips[1])}")
         return "".join(parts)
@@ -193,8 +195,10 @@ class _Drawing:
         return self.with_undo(part, line) if line.undo and not self.is_flat else part
 
     def box(self, line: StepLine) -> _Part:
-        notes = [*([f"only when {line.when}"] if line.when else []), *(["goes on after a failure"] if line.goes_on else [])]
-        notes += [f"tried again up to {line.retries} times"] if line.retries else []
+        notes = [_("only when %(condition)s", condition=line.when)] if line.when else []
+        notes += [_("goes on after a failure")] if line.goes_on else []
+        if line.retries:
+            notes.append(ngettext("tried again up to %(num)s time", "tried again up to %(num)s times", line.retries))
         state = None
         if self.states is not None:  # what would follow a failure that did not come has no state
             state = self.states.get(line.path, None if self.is_aside else StepState("pending", 0))
@@ -208,8 +212,8 @@ class _Drawing:
         """A branch or a parallel: its groups side by side."""
         signs = [group.title for group in line.groups]
         columns = [self.sequence(group.steps) for group in line.groups]
-        if line.kind == "branch" and "otherwise" not in signs:
-            signs.append("otherwise")
+        if line.kind == "branch" and outline.otherwise() not in signs:
+            signs.append(outline.otherwise())
             columns.append(_Part(PASSING_WIDTH, 0, PASSING_WIDTH / 2, is_off=self.took_one(line)))
         width = max(head.width, sum(column.width for column in columns) + COLUMN_GAP * (len(columns) - 1))
         starts = _starts(columns, width)
@@ -257,7 +261,7 @@ class _Drawing:
         head = PADDING if line.kind == "for_each" and line.groups else 0
         x, middle = part.width + ASIDE, head + HEIGHT / 2
         wire = Wire(((part.axis + WIDTH / 2, middle), (x + inner.axis - WIDTH / 2, middle)), True, True)
-        items = (*part.items, wire, Sign((x - ASIDE / 2, middle - 7), "undo", kind="aside"), *inner.at(x, head))
+        items = (*part.items, wire, Sign((x - ASIDE / 2, middle - 7), _("undo"), kind="aside"), *inner.at(x, head))
         return replace(part, width=x + inner.width, height=max(part.height, head + inner.height), items=items)
 
 
@@ -275,11 +279,11 @@ def picture(definition: Mapping[str, Any], states: Mapping[str, StepState] | Non
     """The picture of a definition, a draft's mistakes included; with `states`, by path, that of an execution of it."""
     lines = outline.outline(definition)
     process, after = outline.after_failure(definition)
-    count = sum(1 for _ in outline.every_line([*lines, *after]))
+    count = len(list(outline.every_line([*lines, *after])))
     is_flat = count > MOST_STEPS
     shown = lines[:MOST_STEPS]
     drawing = _Drawing(states, is_flat)
-    start, end = _sign_part(_how_it_starts(definition), "start"), _sign_part("End", "end")
+    start, end = _sign_part(_how_it_starts(definition), "start"), _sign_part(_("End"), "end")
     main = drawing.column([start, *(drawing.step(line) for line in shown), end])
     items = list(main.items)
     width, height = main.width, main.height
@@ -303,7 +307,7 @@ def states_of(counts: Iterable[StepCount]) -> dict[str, StepState]:
     }
 
 
-def _only(placed: Iterable[Placed], kind: type[Kind]) -> list[Kind]:
+def _only(placed: Iterable[Placed], kind: type[T]) -> list[T]:
     return [item for item in placed if isinstance(item, kind)]
 
 
@@ -314,8 +318,11 @@ def _sign_part(text: str, kind: str) -> _Part:
 def _how_it_starts(definition: Mapping[str, Any]) -> str:
     given = definition.get("triggers")
     triggers = [each for each in given if isinstance(each, Mapping)] if isinstance(given, list) else []
-    kinds = [text for kind, text in STARTS.items() if any(kind in each for each in triggers)]
-    return f"Starts on {', '.join(kinds[:2])}{' …' if len(kinds) > 2 else ''} or call" if kinds else "Starts on call"
+    kinds = [_(text) for kind, text in STARTS.items() if any(kind in each for each in triggers)]
+    if not kinds:
+        return _("Starts on call")
+    first = ", ".join(kinds[:2])
+    return _("Starts on %(first)s … or call", first=first) if len(kinds) > 2 else _("Starts on %(first)s or call", first=first)
 
 
 def _after_failure(states: Mapping[str, StepState] | None, process: str, lines: Sequence[StepLine], is_flat: bool) -> _Part:
@@ -323,12 +330,12 @@ def _after_failure(states: Mapping[str, StepState] | None, process: str, lines: 
     drawing = _Drawing(states, is_flat, is_aside=True)
     parts = [drawing.step(line) for line in lines]
     if process:
-        line = StepLine(process, "process", "Process", "Is started then", process=process)
+        line = StepLine(process, "process", _("Process"), _("Is started then"), process=process)
         box = Box((0, 0), line, is_aside=True, is_process=True)
         parts.append(_Part(WIDTH, HEIGHT, WIDTH / 2, (box,)))
     inner = drawing.column(parts)
     width, height = inner.width + 2 * PADDING, inner.height + TITLE_HEIGHT + PADDING
-    frame, sign = Frame((0, 0), (width, height), True), Sign((width / 2, 17), "When it fails", kind="aside")
+    frame, sign = Frame((0, 0), (width, height), True), Sign((width / 2, 17), _("When it fails"), kind="aside")
     return _Part(width, height, inner.axis + PADDING, (frame, sign, *inner.at(PADDING, TITLE_HEIGHT)))
 
 

@@ -7,6 +7,8 @@ from appliance.agents import runs
 from appliance.backups.schedule import standing
 from appliance.core import clock
 from appliance.core.pages import PageRequest
+from appliance.core.texts import gettext as _
+from appliance.core.texts import ngettext
 from appliance.governance import approvals
 from appliance.governance.approvals import Approval, ApprovalFilter
 from appliance.integrations import gate
@@ -85,7 +87,7 @@ def _shown(title: str, url: str, items: list[Need]) -> Needs:
 def _approvals(visit: Visit) -> Needs:
     found: list[Approval] = []
     cursor: str | None = None
-    for _ in range(MOST_PAGES):
+    for _read in range(MOST_PAGES):
         page_of = approvals.list_approvals(visit.scope, ApprovalFilter("pending"), PageRequest(READ, cursor, "created_at"))
         found += page_of.items
         cursor = page_of.next_cursor
@@ -96,7 +98,7 @@ def _approvals(visit: Visit) -> Needs:
         for each in found
         if is_mine(visit, each)
     ]  # fmt: skip
-    return _shown("Waiting for your decision", "/console/approvals", items)
+    return _shown(_("Waiting for your decision"), "/console/approvals", items)
 
 
 def _title(asked: Approval) -> str:
@@ -104,7 +106,7 @@ def _title(asked: Approval) -> str:
 
 
 def _times(count: int) -> str:
-    return f"{count} times" if count > 1 else "once"
+    return ngettext("once", "%(num)s times", count)
 
 
 def _failures(visit: Visit) -> Needs:
@@ -113,7 +115,7 @@ def _failures(visit: Visit) -> Needs:
         Need(f"{each.process_id}: {each.message[:160]}", _times(each.count), "/console/failures", "failed", each.first_seen)
         for each in found.items
     ]  # fmt: skip
-    return Needs("New failures", "/console/failures", found.total or 0, items)
+    return Needs(_("New failures"), "/console/failures", found.total or 0, items)
 
 
 def _circuits(visit: Visit) -> Needs:
@@ -121,7 +123,7 @@ def _circuits(visit: Visit) -> Needs:
         Need(slug, gate.health(visit.scope, slug).reason, f"/console/integrations/{slug}", "failing")
         for slug in gate.failing(visit.scope)
     ]
-    return _shown("Integrations that are left alone after failures", "/console/integrations", items)
+    return _shown(_("Integrations that are left alone after failures"), "/console/integrations", items)
 
 
 def _agents(visit: Visit) -> Needs:
@@ -130,21 +132,21 @@ def _agents(visit: Visit) -> Needs:
              each.finished_at)
         for each in runs.list_over_budget(visit.scope, clock.now_ms() - BACK_MS)
     ]  # fmt: skip
-    return _shown("Agents stopped by their budget", "/console/agents", items)
+    return _shown(_("Agents stopped by their budget"), "/console/agents", items)
 
 
 def _keys(visit: Visit) -> Needs:
     items = [
-        Need(each.name, "ends; rotate it before", "/console/keys", "expires", each.expires_at)
+        Need(each.name, _("ends; rotate it before"), "/console/keys", "expires", each.expires_at)
         for each in keys.expiring_keys(visit.scope, clock.now_ms() + AHEAD_MS)
     ]
-    return _shown("API keys that end within 30 days", "/console/keys", items)
+    return _shown(_("API keys that end within 30 days"), "/console/keys", items)
 
 
 def _certificates(visit: Visit) -> Needs:
     hosts = expiring_hosts(visit.scope, clock.now_ms() + AHEAD_MS)
-    items = [Need(host, "its certificate ends within 30 days", "/console/webapps", "expires") for host in hosts]
-    return _shown("Certificates", "/console/webapps", items)
+    items = [Need(host, _("its certificate ends within 30 days"), "/console/webapps", "expires") for host in hosts]
+    return _shown(_("Certificates"), "/console/webapps", items)
 
 
 def _day(visit: Visit) -> Series | None:
@@ -165,16 +167,16 @@ def _first_steps(visit: Visit) -> list[Step]:
         return []
     found = [each for each in versions.list_processes(scope, PageRequest(READ, sort="name")).items if each.published_version]
     first = f"/console/processes/{found[0].id}?from=example" if found else "/console/processes"
-    text = f"Run {found[0].name}" if found else "Bring a process"
-    steps = [Step(text, "Its form is filled with an example. Watch each step as it happens.", first, has_run)]
+    text = _("Run %(name)s", name=found[0].name) if found else _("Bring a process")
+    steps = [Step(text, _("Its form is filled with an example. Watch each step as it happens."), first, has_run)]
     if visit.may("keys.write"):
         issued = bool(keys.list_keys(scope, PageRequest(1)).items)
-        steps.append(Step("Issue an API key", "A program starts processes with it.", "/console/keys/new", issued))
+        steps.append(Step(_("Issue an API key"), _("A program starts processes with it."), "/console/keys/new", issued))
         several = len(people.list_members(scope)) > 1
         waits = several or bool(invitations.list_invitations(scope))
-        steps.append(Step("Invite somebody", "Who decides, who builds, who only reads.", "/console/people", waits))
+        steps.append(Step(_("Invite somebody"), _("Who decides, who builds, who only reads."), "/console/people", waits))
         if is_administrator(visit):
             kept = bool(standing(visit.services.config).kept)
-            about = "One file with everything, read again before it counts."
-            steps.append(Step("Make a backup", about, "/console/appliance/backups", kept))
+            about = _("One file with everything, read again before it counts.")
+            steps.append(Step(_("Make a backup"), about, "/console/appliance/backups", kept))
     return steps if not all(step.is_done for step in steps) else []

@@ -4,17 +4,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark, ngettext
 from appliance.processes.nodes import AFTER_FAILURE
 
 KIND_NAMES: Mapping[str, str] = {
-    "rule": "Rule", "code": "Code", "integration": "Integration", "datapool": "DataPool", "branch": "Branch",
-    "for_each": "For each", "parallel": "Parallel", "wait": "Wait", "stop": "Stop", "human": "Person", "process": "Process",
-    "llm": "Model", "agent": "Agent", "file": "File", "ocr": "OCR",
+    "rule": mark("Rule"), "code": mark("Code"), "integration": mark("Integration"), "datapool": mark("DataPool"),
+    "branch": mark("Branch"), "for_each": mark("For each"), "parallel": mark("Parallel"), "wait": mark("Wait"),
+    "stop": mark("Stop"), "human": mark("Person"), "process": mark("Process"), "llm": mark("Model"), "agent": mark("Agent"),
+    "file": mark("File"), "ocr": "OCR",
 }  # fmt: skip
-_LANGUAGES = {"typescript": "TypeScript", "javascript": "JavaScript", "php": "PHP"}
-_DATA_VERBS = {
-    "create": "Create an entity in", "update": "Update an entity of", "upsert": "Create or update an entity of",
-    "delete": "Delete an entity of", "find": "Find an entity of", "query": "Query",
+_LANGUAGES = {"typescript": mark("TypeScript"), "javascript": mark("JavaScript"), "php": "PHP"}
+_DATA_SENTENCES = {
+    "create": mark("Create an entity in %(collection)s"), "update": mark("Update an entity of %(collection)s"),
+    "upsert": mark("Create or update an entity of %(collection)s"), "delete": mark("Delete an entity of %(collection)s"),
+    "find": mark("Find an entity of %(collection)s"), "query": mark("Query %(collection)s"),
 }  # fmt: skip
 
 
@@ -69,6 +73,11 @@ def after_failure(definition: Mapping[str, Any]) -> tuple[str, list[StepLine]]:
     return str(given.get("process") or ""), _lines(given.get("steps"), AFTER_FAILURE)
 
 
+def kind_name(kind: str) -> str:
+    """What people call a kind of step."""
+    return _(KIND_NAMES[kind]) if kind in KIND_NAMES else kind
+
+
 def every_line(lines: Iterable[StepLine]) -> Iterator[StepLine]:
     """All steps of an outline, outer before inner, what undoes a step behind it."""
     for line in lines:
@@ -90,7 +99,7 @@ def _line(step: Mapping[str, Any], above: str) -> StepLine:
     step_id = str(step.get("id", ""))
     path = f"{above}/{step_id}" if above else step_id
     return StepLine(
-        step_id, kind, KIND_NAMES.get(kind, "Step"), text, str(step.get("name") or ""),
+        step_id, kind, _(KIND_NAMES.get(kind, mark("Step"))), text, str(step.get("name") or ""),
         _plain(step.get("when")), _file(kind, settings), str(settings.get("source", "")) if kind == "code" else "",
         _retries(step.get("retry")), _groups(kind, given, path), path,
         _undo(step, path), str(settings.get("use", "")) if kind == "process" else "", bool(step.get("continue_on_error")),
@@ -134,93 +143,117 @@ def _groups(kind: str, given: Any, path: str) -> list[StepGroup]:
     return [StepGroup(_condition(option.get("when")), _lines(option.get("steps"), path)) for option in options]
 
 
+def otherwise() -> str:
+    """What stands on the way that a branch takes when no condition holds."""
+    return _("otherwise")
+
+
 def _condition(when: Any) -> str:
-    return f"when {_plain(when)}" if when else "otherwise"
+    return _("when %(condition)s", condition=_plain(when)) if when else otherwise()
 
 
 def _rule(settings: Mapping[str, Any]) -> str:
     if "expression" in settings:
-        return f"Compute {_plain(settings['expression'])}"
+        return _("Compute %(expression)s", expression=_plain(settings["expression"]))
     decision = settings.get("decision")
-    return f"Decide by {decision}" if isinstance(decision, str) else "Decide by a table"
+    return _("Decide by %(file)s", file=decision) if isinstance(decision, str) else _("Decide by a table")
 
 
 def _code(settings: Mapping[str, Any]) -> str:
-    language = _LANGUAGES.get(str(settings.get("language")), "code")
-    return f"Run {settings['file']} ({language})" if settings.get("file") else f"Run {language}"
+    language = _(_LANGUAGES.get(str(settings.get("language")), mark("code")))
+    if settings.get("file"):
+        return _("Run %(file)s (%(language)s)", file=settings["file"], language=language)
+    return _("Run %(language)s", language=language)
 
 
 def _integration(settings: Mapping[str, Any]) -> str:
-    return f"Call {settings.get('action', '?')} of {settings.get('use', '?')}"
+    return _("Call %(action)s of %(integration)s", action=settings.get("action", "?"), integration=settings.get("use", "?"))
 
 
 def _data(settings: Mapping[str, Any]) -> str:
-    collection = settings.get("collection", "")
-    verb = next((text for name, text in _DATA_VERBS.items() if name in settings), "")
-    return f"{verb} {collection}" if verb else "Change several entities at once"
+    sentence = next((text for name, text in _DATA_SENTENCES.items() if name in settings), "")
+    return _(sentence, collection=settings.get("collection", "")) if sentence else _("Change several entities at once")
 
 
 def _for_each(settings: Mapping[str, Any]) -> str:
+    item, items = settings.get("as", "item"), _plain(settings.get("items")) or _("a list")
     at_once = settings.get("concurrency", 1)
-    suffix = f", {at_once} at once" if at_once != 1 else ""
-    return f"For each {settings.get('as', 'item')} of {_plain(settings.get('items')) or 'a list'}{suffix}"
+    if at_once == 1:
+        return _("For each %(item)s of %(items)s", item=item, items=items)
+    return _("For each %(item)s of %(items)s, %(count)s at once", item=item, items=items, count=at_once)
 
 
 def _wait(settings: Mapping[str, Any]) -> str:
     if "event" in settings:
-        within = f", at most {settings['timeout']}" if settings.get("timeout") else ""
-        return f"Wait for the event {_plain(settings['event'])}{within}"
-    return f"Wait until {_plain(settings['until'])}" if "until" in settings else f"Wait for {settings.get('for', '?')}"
+        event, timeout = _plain(settings["event"]), settings.get("timeout")
+        if timeout:
+            return _("Wait for the event %(event)s, at most %(timeout)s", event=event, timeout=timeout)
+        return _("Wait for the event %(event)s", event=event)
+    if "until" in settings:
+        return _("Wait until %(time)s", time=_plain(settings["until"]))
+    return _("Wait for %(duration)s", duration=settings.get("for", "?"))
 
 
 def _branch(settings: Mapping[str, Any]) -> str:
-    return "Take the first branch that applies"
+    return _("Take the first branch that applies")
 
 
 def _parallel(settings: Mapping[str, Any]) -> str:
-    return f"Do {len(settings)} things side by side" if len(settings) != 1 else "Do one thing"
+    return ngettext("Do one thing", "Do %(num)s things side by side", len(settings))
 
 
 def _stop(settings: Mapping[str, Any]) -> str:
-    return "End the execution here"
+    return _("End the execution here")
 
 
 def _human(settings: Mapping[str, Any]) -> str:
-    asked = {"approval": "Ask for approval", "choice": "Ask for a choice"}.get(str(settings.get("kind")), "Ask a person")
-    return f"{asked}: {_plain(settings.get('title')) or '?'}"
+    kind, title = settings.get("kind"), _plain(settings.get("title")) or "?"
+    if kind == "approval":
+        return _("Ask for approval: %(title)s", title=title)
+    return _("Ask for a choice: %(title)s", title=title) if kind == "choice" else _("Ask a person: %(title)s", title=title)
 
 
 def _process(settings: Mapping[str, Any]) -> str:
     name = settings.get("use", "?")
-    return f"Start {name}" if settings.get("wait") is False else f"Execute {name} and wait for it"
+    return _("Start %(name)s", name=name) if settings.get("wait") is False else _("Execute %(name)s and wait for it", name=name)
 
 
 def _llm(settings: Mapping[str, Any]) -> str:
-    return f"Ask the model of {settings.get('profile', '?')}"
+    return _("Ask the model of %(profile)s", profile=settings.get("profile", "?"))
 
 
 def _agent(settings: Mapping[str, Any]) -> str:
-    within = f", at most {settings['timeout']}" if settings.get("timeout") else ""
-    return f"Have the agent {settings.get('use', '?')} do it, and wait for its answer{within}"
+    agent, timeout = settings.get("use", "?"), settings.get("timeout")
+    if timeout:
+        return _("Have the agent %(agent)s do it, and wait for its answer, at most %(timeout)s", agent=agent, timeout=timeout)
+    return _("Have the agent %(agent)s do it, and wait for its answer", agent=agent)
 
 
 def _file_step(settings: Mapping[str, Any]) -> str:
-    form = str(settings.get("format", "")).upper()
-    target = settings.get("to") if isinstance(settings.get("to"), Mapping) else {}
-    goes = f" into {target.get('collection', '?')}" if target else " into a document" if "as" in settings else ""
-    sentences = {
-        "parse": f"Read {form or 'a document'}{goes}", "write": f"Write {form or '?'}", "convert": f"Convert to {form or '?'}",
-        "zip": "Pack documents into an archive", "unzip": "Unpack an archive",
-    }  # fmt: skip
-    return sentences.get(str(settings.get("operation")), "Work on a file")
+    form, operation = str(settings.get("format", "")).upper(), settings.get("operation")
+    if operation == "parse":
+        return _reading(settings, form or _("a document"))
+    if operation == "write":
+        return _("Write %(format)s", format=form or "?")
+    if operation == "convert":
+        return _("Convert to %(format)s", format=form or "?")
+    sentences = {"zip": _("Pack documents into an archive"), "unzip": _("Unpack an archive")}
+    return sentences.get(str(operation), _("Work on a file"))
+
+
+def _reading(settings: Mapping[str, Any], what: str) -> str:
+    target = settings.get("to")
+    if isinstance(target, Mapping) and target:
+        return _("Read %(what)s into %(collection)s", what=what, collection=target.get("collection", "?"))
+    return _("Read %(what)s into a document", what=what) if "as" in settings else _("Read %(what)s", what=what)
 
 
 def _ocr(settings: Mapping[str, Any]) -> str:
-    return "Recognise the text of a scan"
+    return _("Recognise the text of a scan")
 
 
 def _unknown(settings: Mapping[str, Any]) -> str:
-    return "A step that cannot be read; validate the draft"
+    return _("A step that cannot be read; validate the draft")
 
 
 _SENTENCES = {
@@ -239,9 +272,9 @@ def grants_of(definition: Mapping[str, Any]) -> list[tuple[str, str]]:
     for kind in ("integrations", "datapool"):
         members = grants.get(kind)
         for name, what in members.items() if isinstance(members, Mapping) else ():
-            allowed = "every action" if what == "*" else ", ".join(map(str, what)) if isinstance(what, list) else str(what)
+            allowed = _("every action") if what == "*" else ", ".join(map(str, what)) if isinstance(what, list) else str(what)
             found.append((str(name), allowed))
-    for kind, what in (("processes", "execute"), ("secrets", "read the secret"), ("llm", "ask the model")):
+    for kind, what in (("processes", _("execute")), ("secrets", _("read the secret")), ("llm", _("ask the model"))):
         names = grants.get(kind)
         found += [(str(name), what) for name in names] if isinstance(names, list) else []
-    return [*found, ("people", "ask")] if grants.get("human") is True else found
+    return [*found, (_("people"), _("ask"))] if grants.get("human") is True else found

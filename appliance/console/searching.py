@@ -7,19 +7,22 @@ from urllib.parse import urlencode
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, ValidationFailed
+from appliance.core.texts import mark
 from appliance.processes.executions import ExecutionFilter
 from appliance.processes.finding import By
 
 STATES = ("running", "queued", "waiting", "scheduled", "succeeded", "failed", "cancelled", "timed_out", "expired")
 HOUR, DAY = 3_600_000, 86_400_000
 SPANS: Mapping[str, tuple[str, int]] = {
-    "1h": ("the last hour", HOUR), "24h": ("the last 24 hours", DAY), "7d": ("the last 7 days", 7 * DAY),
-    "30d": ("the last 30 days", 30 * DAY),
+    "1h": (mark("The last hour"), HOUR), "24h": (mark("The last 24 hours"), DAY), "7d": (mark("The last 7 days"), 7 * DAY),
+    "30d": (mark("The last 30 days"), 30 * DAY),
 }  # fmt: skip
-DURATIONS: Mapping[str, str] = {"1s": "1 second", "10s": "10 seconds", "1m": "1 minute", "10m": "10 minutes", "1h": "1 hour"}
+DURATIONS: Mapping[str, str] = {
+    "1s": mark("1 second"), "10s": mark("10 seconds"), "1m": mark("1 minute"), "10m": mark("10 minutes"), "1h": mark("1 hour"),
+}  # fmt: skip
 BYS: Mapping[By, str] = {
-    "user": "a person", "key": "an API key", "trigger": "a trigger", "webapp": "a visitor of a WebApp", "run": "an agent",
-    "execution": "another execution",
+    "user": mark("a person"), "key": mark("an API key"), "trigger": mark("a trigger"), "webapp": mark("a visitor of a WebApp"),
+    "run": mark("an agent"), "execution": mark("another execution"),
 }  # fmt: skip
 _TEXTS = ("text", "state", "process", "version", "label", "step", "took", "by", "span", "since", "until")
 _RARE = ("version", "label", "step", "took", "by", "since", "until")

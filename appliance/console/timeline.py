@@ -7,7 +7,7 @@ from appliance.core import clock
 from appliance.processes.executions import Execution, StepRunRow
 from appliance.processes.overview import StepCount, Try
 
-from .outline import KIND_NAMES, StepLine
+from .outline import StepLine, kind_name
 
 LEAST_WIDTH = 0.6
 # The state that stands for all runs of a step: trouble before progress before success.
@@ -104,7 +104,7 @@ def _entry(count: StepCount, ran: Ran, text: str, span: _Span) -> StepEntry:
     took = count.ended - count.began if count.began is not None and count.ended is not None else None
     most = sorted(count.by_status.items(), key=lambda each: -each[1])
     return StepEntry(
-        count.path, count.step, count.kind, KIND_NAMES.get(count.kind, count.kind), text, count.path.count("/"),
+        count.path, count.step, count.kind, kind_name(count.kind), text, count.path.count("/"),
         state_of(count.by_status), bar, took, run,
         ran.in_loops.get(count.path, ()) if count.is_loop else (), count.total, most, count.is_loop, tries,
     )  # fmt: skip

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.core import clock
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
 from appliance.processes.executions import Execution
 
 
@@ -25,10 +27,10 @@ class Wait:
 
 
 _NEXT = {
-    "human": "It goes on when somebody who may decide has decided.",
-    "event": "A program delivers it by POST …/resume with the token of this wait.",
-    "llm_profile": "It goes on when the profile is there, or when somebody answers in its place.",
-    "retry": "The last try failed; the step's entry below says how.",
+    "human": mark("It goes on when somebody who may decide has decided."),
+    "event": mark("A program delivers it by POST …/resume with the token of this wait."),
+    "llm_profile": mark("It goes on when the profile is there, or when somebody answers in its place."),
+    "retry": mark("The last try failed; the step's entry below says how."),
 }
 
 
@@ -39,40 +41,46 @@ def waits_of(row: Execution) -> list[Wait]:
     if isinstance(given, list) and given:
         told = [each for each in given if isinstance(each, Mapping)]
         return [_wait(each) for each in sorted(told, key=lambda each: each.get("kind") != "human")]
-    text = {"timer": "for a time to come", "retry": "for the next try"}.get(row.wait_reason or "", f"for {row.wait_reason}")
-    return [Wait(text, step=str(waiting.get("step") or ""), until=row.next_run_at)]
+    return [Wait(_for_no_one(row.wait_reason or ""), step=str(waiting.get("step") or ""), until=row.next_run_at)]
+
+
+def _for_no_one(reason: str) -> str:
+    if reason == "timer":
+        return _("Waiting for a time to come")
+    return _("Waiting for the next try") if reason == "retry" else _("Waiting for %(reason)s", reason=reason)
 
 
 def _wait(given: Mapping[str, Any]) -> Wait:
-    text, what, url = "for something", "", ""
+    text, what, url = _("Waiting for something"), "", ""
     if given.get("kind") == "human":
-        text, what = "for a person to decide", str(given.get("title") or "the request")
+        text, what = _("Waiting for a person to decide"), str(given.get("title") or _("the request"))
         url = f"/console/approvals/{given['approval_id']}" if given.get("approval_id") else ""
     elif given.get("kind") == "agent":
         text, what, url = _of_agent(given)
     elif given.get("kind") == "event":
-        text, what = "for the event", str(given.get("name") or "")
+        text, what = _("Waiting for the event"), str(given.get("name") or "")
     elif given.get("kind") == "child":
-        text, what = "for another execution", str(given.get("process_id") or "")
-        text = "for an execution of" if what else text
+        what = str(given.get("process_id") or "")
+        text = _("Waiting for an execution of") if what else _("Waiting for another execution")
         url = f"/console/executions/{given['execution_id']}" if given.get("execution_id") else ""
     elif given.get("kind") == "llm_profile":
-        text, what = "for the LLM profile", str(given.get("profile") or "")
+        text, what = _("Waiting for the LLM profile"), str(given.get("profile") or "")
         url = f"/console/approvals/{given['approval_id']}" if given.get("approval_id") else ""
     elif given.get("kind") in ("timer", "retry"):
-        text = "for a time to come" if given["kind"] == "timer" else "for the next try"
+        text = _for_no_one(given["kind"])
     kind = str(given.get("kind") or "")
     token = str(given.get("token") or "") if kind == "event" else ""
-    return Wait(text, what, url, str(given.get("step") or ""), _moment(given.get("until")), _NEXT.get(kind, ""), token)
+    return Wait(text, what, url, str(given.get("step") or ""), _moment(given.get("until")), _(_NEXT.get(kind, "")), token)
 
 
 def _of_agent(given: Mapping[str, Any]) -> tuple[str, str, str]:
     """The run; where it waits for a person, what they are asked."""
     agent, run = str(given.get("agent_id") or ""), str(given.get("run_id") or "")
     if given.get("approval_id"):
-        about = str(given.get("title") or "the request")
-        return f"for a person to decide what the agent {agent} asks", about, f"/console/approvals/{given['approval_id']}"
-    return "for a run of the agent", agent, f"/console/agents/{agent}/runs/{run}"
+        about = str(given.get("title") or _("the request"))
+        text = _("Waiting for a person to decide what the agent %(agent)s asks", agent=agent)
+        return text, about, f"/console/approvals/{given['approval_id']}"
+    return _("Waiting for a run of the agent"), agent, f"/console/agents/{agent}/runs/{run}"
 
 
 def _moment(until: Any) -> int | None:

@@ -304,7 +304,7 @@ def test_an_execution_says_what_it_waits_for(owner: Browser, acme_things: Resour
 
 def test_every_wait_is_told() -> None:
     row = Execution(wait_reason="timer", waiting_for={"step": "pause", "until": "x"}, next_run_at=5)
-    assert waits_of(row) == [Wait("for a time to come", step="pause", until=5)]
+    assert waits_of(row) == [Wait("Waiting for a time to come", step="pause", until=5)]
     row.waiting_for = {
         "waits": [
             {"kind": "timer", "step": "a", "until": "1970-01-01T00:00:01Z"},
@@ -317,13 +317,16 @@ def test_every_wait_is_told() -> None:
         ]
     }
     assert waits_of(row) == [
-        Wait("for a person to decide", "the request"),
-        Wait("for a time to come", step="a", until=1000),
-        Wait("for an execution of", "send-invoice", "/console/executions/exe_2"),
-        Wait("for another execution"),
-        Wait("for the next try"),
-        Wait("for the LLM profile", "default", "/console/approvals/apr_1", "ask"),
-        Wait("for something"),
+        Wait("Waiting for a person to decide", "the request", next="It goes on when somebody who may decide has decided."),
+        Wait("Waiting for a time to come", step="a", until=1000),
+        Wait("Waiting for an execution of", "send-invoice", "/console/executions/exe_2"),
+        Wait("Waiting for another execution"),
+        Wait("Waiting for the next try", next="The last try failed; the step's entry below says how."),
+        Wait(
+            "Waiting for the LLM profile", "default", "/console/approvals/apr_1", "ask",
+            next="It goes on when the profile is there, or when somebody answers in its place.",
+        ),
+        Wait("Waiting for something"),
     ]
 
 
