@@ -5,6 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
+from appliance.core import db
 from appliance.tenants import people
 from appliance.testing.running import Running
 from tests.console.browser import Browser
@@ -34,6 +35,17 @@ def test_the_way_leads_to_the_page_that_was_asked_for(browser: Browser) -> None:
     assert page.status_code == 200
     assert browser.url == browser.at("acme", "/console/executions?state=failed")
     assert set(browser.cookies[urlsplit(browser.url).netloc]) == {SESSION}
+
+
+def test_who_was_away_too_long_signs_in_and_is_where_they_were(staff: Running) -> None:
+    browser = Browser(staff)
+    user_id = staff.user("away@acme.test", PASSWORD, "acme", "viewer")
+    browser.sign_in("away@acme.test", PASSWORD, "acme")
+    db.write(lambda: db.execute("UPDATE session SET expires_at = 1 WHERE user_id = ?", (user_id,)))
+    browser.get(browser.at("acme", "/console/logs?q=late&level=error"))
+    assert urlsplit(browser.url).path == "/sign-in"
+    browser.post(browser.url, {"login": "away@acme.test", "password": PASSWORD})
+    assert browser.url == browser.at("acme", "/console/logs?q=late&level=error")
 
 
 def test_the_session_cookie_is_as_closed_as_a_cookie_can_be(staff: Running) -> None:
