@@ -1,7 +1,6 @@
 """/api/v1/llm-profiles: which language models a tenant may ask, and what that has cost."""
 
 import asyncio
-from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -12,6 +11,7 @@ from appliance.core.pages import Page
 from appliance.llm.profile import Budgets, Parameters, Prices, Profile, Redaction, Settings
 from appliance.llm.service import KEEP, KeyChange, StoredProfile
 from appliance.llm.usage import NANO, Used
+from appliance.solutions.trials import try_profile
 
 from .routing import Answer, Call, View, route
 from .tenants import DeletedView
@@ -176,8 +176,7 @@ class LlmTrialView(View):
 @route("POST", "/llm-profiles/{slug}/test", scope="integrations.write", returns=LlmTrialView, atomic=False)
 async def test_llm_profile(call: Call, slug: str) -> LlmTrialView:
     """Ask the profile's model one short question, which is booked like any other; that it fails is an answer, not an error."""
-    ask = partial(call.services.llm.try_profile, call.scope, slug)
-    found = await asyncio.wrap_future(call.services.executor.submit(call.scope, ask))
+    found = await asyncio.wrap_future(try_profile(call.services, call.scope, slug))
     return LlmTrialView(
         ok=found.ok, message=found.message, duration_ms=found.ms, input_tokens=found.used.input_tokens,
         output_tokens=found.used.output_tokens, cost=found.used.cost_nano / NANO,

@@ -116,7 +116,11 @@ def _saved(visit: Visit, slug: str) -> Answer:
     if connection is not None and connection.state != "connected":
         return there
     executor = visit.services.executor
-    return Later(executor.submit(visit.scope, lambda: executor.test_integration(visit.scope, slug)), lambda: there)
+    try:
+        work = executor.submit(visit.scope, lambda: executor.test_integration(visit.scope, slug))
+    except ApplianceError:  # it is stored: that nobody has time for a test is no reason to show the form again
+        return there
+    return Later(work, lambda: there)
 
 
 def _form(visit: Visit, connector: str, entered: Entered, current: Integration | None = None) -> Page:
@@ -125,7 +129,7 @@ def _form(visit: Visit, connector: str, entered: Entered, current: Integration |
         "connector": installed, "entered": entered, "current": current, "problem": entered.problem,
         "callback": f"{visit.services.config.tenant_url(visit.scope.tenant_id)}{connecting.CALLBACK}",
         "by_person": _offers_consent(installed.settings_schema),
-        "dependents": dependents_of(visit.scope, "integration", current.slug) if current else [],
+        "dependents": dependents_of(visit.services, visit.scope, "integration", current.slug) if current else [],
     }  # fmt: skip
     return Page("integration_edit.html", values, entered.problem.status if entered.problem else 200)
 

@@ -13,6 +13,7 @@ from appliance.llm.profile import Budget, Profile
 from appliance.llm.service import KEEP, KeyChange, StoredProfile, Trial, Usage
 from appliance.llm.usage import NANO, Used
 from appliance.solutions.dependents import dependents_of
+from appliance.solutions.trials import try_profile
 
 from .routing import Answer, Later, Page, Redirect, Visit, page
 from .settings_form import SettingsForm
@@ -153,7 +154,7 @@ def _profile_page(visit: Visit, slug: str, trial: Trial | None = None, problem: 
     values = {
         "profile": found, "settings": found.profile, "usage": usage, "gauges": _gauges(usage), "nano": NANO, "trial": trial,
         "most": max([used.tokens for _day, used in usage.days], default=0), "problem": problem,
-        "dependents": dependents_of(visit.scope, "llm-profile", slug, models=models),
+        "dependents": dependents_of(visit.services, visit.scope, "llm-profile", slug),
     }  # fmt: skip
     return Page("llm_profile.html", values, problem.status if problem else 200)
 
@@ -180,7 +181,10 @@ def _gauges_of(title: str, budget: Budget, used: Used, currency: str) -> list[Ga
 @page("POST", "/llm-profiles/<slug>/test", scope="integrations.write")
 def test_llm_profile(visit: Visit, slug: str) -> Answer:
     """Ask it one short question, and show what it said and cost."""
-    work = visit.services.executor.submit(visit.scope, lambda: visit.services.llm.try_profile(visit.scope, slug))
+    try:
+        work = try_profile(visit.services, visit.scope, slug)
+    except ApplianceError as refusal:
+        return _profile_page(visit, slug, problem=refusal)
 
     def show() -> Answer:
         try:

@@ -16,7 +16,7 @@ from .routing import Visit
 DRAFT = "draft"
 FORGET = "forget:"
 KEPT_MS = 3_600_000
-TYPED, SEALED = "typed", "sealed"
+TYPED, SEALED, FORGOTTEN = "typed", "sealed", "forgotten"
 
 
 class SettingsForm:
@@ -64,6 +64,7 @@ class SettingsForm:
             if text.startswith("="):
                 continue  # a reference is no secret itself
             if f"{FORGET}{each.name}" in sent and not text:
+                each.kept = FORGOTTEN
                 continue
             if text := text or before.get(each.pointer, ""):
                 typed[each.pointer] = text

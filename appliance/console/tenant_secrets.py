@@ -35,7 +35,7 @@ def show_secret(visit: Visit, name: str) -> Answer:
     found = next((each for each in service.list_secrets(visit.scope) if each.name == name), None)
     if found is None:
         raise NotFound(f"there is no secret {name[:63]!r} here; the list shows what there is")
-    dependents = dependents_of(visit.scope, "secret", name, visit.services.integrations, visit.services.llm)
+    dependents = dependents_of(visit.services, visit.scope, "secret", name)
     return Page("secret.html", {"secret": found, "dependents": dependents})
 
 

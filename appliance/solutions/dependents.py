@@ -1,4 +1,4 @@
-"""What of a tenant names an integration, an LLM profile or a secret, and so stops working without it."""
+"""What names an integration, an LLM profile or a secret of a tenant, and so stops working without it."""
 
 import fnmatch
 import re
@@ -9,10 +9,10 @@ from typing import Any, Literal
 from appliance.agents import versions as agents
 from appliance.core.scope import TenantScope
 from appliance.governance.policies.service import active_policies
-from appliance.integrations.service import Integrations
-from appliance.llm.service import LanguageModels
 from appliance.processes import versions
 from appliance.solutions.changes import read_all
+from appliance.solutions.services import Services
+from appliance.webapps.access import parse_access
 
 Kind = Literal["integration", "llm-profile", "secret"]
 Name = tuple[str, str]
@@ -21,29 +21,52 @@ _SECRET = re.compile(r"\bsecrets\.([A-Za-z_]\w{0,62})", re.ASCII)
 
 @dataclass(frozen=True)
 class Dependent:
-    """Something that names it: `kind` is process, agent, policy, integration or llm-profile."""
+    """Something that names it: `kind` is process, agent, policy, alert, webapp, integration, llm-profile or setting."""
 
     kind: str
     id: str
     name: str
 
 
-def dependents_of(
-    scope: TenantScope, kind: Kind, name: str, integrations: Integrations | None = None, models: LanguageModels | None = None
-) -> list[Dependent]:
-    """Everything that names it, processes first; what integrations and profiles name is told where these are given."""
+def dependents_of(services: Services, scope: TenantScope, kind: Kind, name: str) -> list[Dependent]:
+    """Everything that names it, processes first."""
     found = [*_processes(scope, (kind, name)), *_agents(scope, kind, name)]
     if kind == "integration":
-        found += _policies(scope, name)
-    if integrations is not None:
-        rows = read_all(lambda page: integrations.list_integrations(scope, page))
+        found += [*_policies(scope, name), *_alerts(services, scope, name)]
+        if services.config.approvals.email_integration == name:
+            found.append(Dependent("setting", "approvals.email_integration", "approvals.email_integration"))
+    if kind != "llm-profile":
+        found += _webapps(services, scope, (kind, name))
+    if kind == "secret":
+        rows = read_all(lambda page: services.integrations.list_integrations(scope, page))
         found += [Dependent("integration", r.slug, r.name) for r in rows if (kind, name) in set(_references(r.settings))]
-    if models is not None:
-        for profile in read_all(lambda page: models.list_profiles(scope, page)):
-            named = {("secret", profile.reference), *(("llm-profile", each) for each in profile.profile.fallbacks)}
-            if (kind, name) in named:
-                found.append(Dependent("llm-profile", profile.slug, profile.profile.name or profile.slug))
+    if kind != "integration":
+        found += _profiles(services, scope, (kind, name))
     return found
+
+
+def _alerts(services: Services, scope: TenantScope, slug: str) -> Iterator[Dependent]:
+    """Alerts that tell by it, or watch it."""
+    for row in read_all(lambda page: services.alerts.list_alerts(scope, page)):
+        if slug in (row.condition.get("integration"), *(action.get("integration") for action in row.actions)):
+            yield Dependent("alert", row.id, row.name)
+
+
+def _webapps(services: Services, scope: TenantScope, wanted: Name) -> Iterator[Dependent]:
+    """WebApps whose published version lets nobody in without it."""
+    for app in read_all(lambda page: services.webapps.list_apps(scope, page)):
+        if app.published_version is None:
+            continue
+        access = parse_access(services.webapps.get_version(scope, app.id, app.published_version).settings.access)
+        if wanted in (("secret", access.secret), ("integration", access.integration)):
+            yield Dependent("webapp", app.id, app.name or app.id)
+
+
+def _profiles(services: Services, scope: TenantScope, wanted: Name) -> Iterator[Dependent]:
+    for profile in read_all(lambda page: services.llm.list_profiles(scope, page)):
+        named = {("secret", profile.reference), *(("llm-profile", each) for each in profile.profile.fallbacks)}
+        if wanted in named:
+            yield Dependent("llm-profile", profile.slug, profile.profile.name or profile.slug)
 
 
 def _processes(scope: TenantScope, wanted: Name) -> Iterator[Dependent]:
@@ -86,7 +109,7 @@ def names_in(value: Any) -> Iterator[Name]:
         elif key == "llm" and isinstance(inner, Mapping):
             yield "llm-profile", str(inner.get("profile"))
         elif key == "verify" and isinstance(inner, Mapping):
-            yield "secret", str(inner.get("secret"))
+            yield from _references(inner.get("secret"))
         elif key == "grants" and isinstance(inner, Mapping):
             yield from _granted(inner)
         yield from names_in(inner)

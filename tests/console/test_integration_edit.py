@@ -7,6 +7,7 @@ from html import unescape
 import httpx
 import pytest
 
+from appliance.core.errors import ConcurrencyLimited
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.console.browser import Browser
@@ -104,17 +105,45 @@ def test_changed_settings_keep_their_secrets_unless_they_would_go_elsewhere(owne
     assert re.search(r'id="in/auth/token"[^>]*aria-invalid="true"', refused.text)
 
 
+def test_a_secret_that_is_taken_away_stays_so_through_a_test(owner: Browser, acme: httpx.Client, demo: str) -> None:
+    sent = fields(demo, **{"in/auth/kind": '"bearer"', "in/auth/token": TOKEN})
+    owner.post(owner.at("acme", NEW), {**sent, "do": "save"})
+    at = owner.at("acme", f"/console/integrations/{sent['slug']}/settings")
+    ticked = 'name="forget:in/auth/token" value="true" checked'
+    assert ticked not in owner.get(at).text
+    change = {**sent, "in/auth/token": "", "version": "1", "forget:in/auth/token": "true", "do": "test"}
+    page = owner.post(at, change).text
+    assert (ticked in page, "The sealed value is taken away" in page, draft_of(page)) == (True, True, "")
+
+
+def test_what_is_stored_is_told_so_while_nobody_can_test_it(
+    running: Running, owner: Browser, acme: httpx.Client, demo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ConcurrencyLimited("too many calls wait already; try again in a moment")
+
+    monkeypatch.setattr(running.services.executor, "submit", refuse)
+    sent = fields(demo)
+    saved = owner.post(owner.at("acme", NEW), {**sent, "do": "save"})
+    assert (saved.status_code, owner.url.endswith(f"/console/integrations/{sent['slug']}")) == (200, True)
+    assert acme.get(f"/api/v1/integrations/{sent['slug']}").status_code == 200
+
+
 def test_what_names_an_integration_is_told_before_it_is_deleted(owner: Browser, acme: httpx.Client, demo: str) -> None:
     sent, process = fields(demo), fresh("asks")
     owner.post(owner.at("acme", NEW), {**sent, "do": "save"})
     step = {"id": "ask", "integration": {"use": sent["slug"], "action": "get", "input": {"url": "orders"}}}
     draft = {"id": process, "name": f"The asking {process}", "steps": [step]}
     acme.post("/api/v1/processes", json=draft).raise_for_status()
+    alert = {"name": f"Watches {process}", "condition": {"kind": "integration_failing", "integration": sent["slug"]}}
+    alert_id = acme.post("/api/v1/logs/alerts", json=alert).raise_for_status().json()["data"]["id"]
     at = f"/console/integrations/{sent['slug']}"
-    assert f"The asking {process}" in owner.get(owner.at("acme", f"{at}/settings")).text
+    page = owner.get(owner.at("acme", f"{at}/settings")).text
+    assert (f"The asking {process}" in page, f"/console/alerts/{alert_id}" in page) == (True, True)
     owner.post(owner.at("acme", f"{at}/delete"), {})
     assert acme.get(f"/api/v1/integrations/{sent['slug']}").status_code == 404
     acme.delete(f"/api/v1/processes/{process}").raise_for_status()
+    acme.delete(f"/api/v1/logs/alerts/{alert_id}").raise_for_status()
 
 
 def test_who_may_not_change_integrations_is_not_asked_to(

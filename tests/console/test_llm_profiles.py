@@ -1,5 +1,6 @@
 """LLM profiles and secrets in the console: made, tested, priced, changed and deleted; a key goes in and never comes out."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 
@@ -9,6 +10,7 @@ import pytest
 from tests.api.resources import fresh
 from tests.console.browser import Browser
 from tests.llm.provider import Provider, Say
+from tests.sites.test_webapps import deploy, new_app
 
 KEY = "sk-canary-of-the-console"
 NEW = "/console/llm-profiles/-/new"
@@ -73,18 +75,62 @@ def test_what_is_wrong_stands_at_its_field(owner: Browser, provider: Provider) -
     assert "a budget of money needs" in unpriced.text.lower()
 
 
+def test_a_key_that_is_taken_away_stays_so_through_a_mistake(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
+    sent = form(provider)
+    owner.post(owner.at("acme", NEW), sent)
+    at = owner.at("acme", f"/console/llm-profiles/{sent['slug']}/settings")
+    change = {**sent, "in/api_key": "", "version": "1", "in/timeout": "soon", "forget:in/api_key": "true"}
+    wrong = owner.post(at, change)
+    assert (wrong.status_code, 'name="forget:in/api_key" value="true" checked' in wrong.text) == (422, True)
+    assert owner.post(at, {**change, "in/timeout": "30s"}).status_code == 200
+    assert "api_key" not in {k for k, v in acme.get(f"/api/v1/llm-profiles/{sent['slug']}").json()["data"].items() if v}
+
+
+def test_no_model_is_asked_while_the_tenant_is_switched_off(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
+    sent = form(provider)
+    owner.post(owner.at("acme", NEW), sent)
+    off = {"kind": "tenant", "off": True, "reason": "somebody looks"}
+    acme.put("/api/v1/kill-switches", json=off).raise_for_status()
+    try:
+        page = owner.post(owner.at("acme", f"/console/llm-profiles/{sent['slug']}/test"), {})
+        refused = acme.post(f"/api/v1/llm-profiles/{sent['slug']}/test")
+    finally:
+        acme.put("/api/v1/kill-switches", json={**off, "off": False}).raise_for_status()
+    assert (page.status_code, "is switched off" in page.text) == (403, True)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "policy_denied")
+    assert provider.heard == []
+
+
+def test_webhooks_and_webapps_that_need_a_secret_are_told(owner: Browser, acme: httpx.Client) -> None:
+    name, hook, app = fresh("secret").replace("-", "_"), fresh("hook"), fresh("app")
+    acme.put(f"/api/v1/secrets/{name}", json={"value": KEY}).raise_for_status()
+    verify = {"kind": "github", "secret": f"= secrets.{name}"}
+    triggers = [{"webhook": {"path": hook, "verify": verify}}]
+    acme.post("/api/v1/processes", json={"id": hook, "name": hook, "steps": [], "triggers": triggers}).raise_for_status()
+    new_app(acme, app)
+    about = json.dumps({"access": {"password": {"secret": name}}}).encode()
+    deploy(acme, app, {"app.yaml": about, "public/index.html": b"<h1>Inside</h1>"})
+    page = owner.get(owner.at("acme", f"/console/secrets/{name}")).text
+    assert (f"/console/processes/{hook}" in page, f"/console/webapps/{app}" in page) == (True, True)
+    acme.delete(f"/api/v1/processes/{hook}").raise_for_status()
+    acme.delete(f"/api/v1/webapps/{app}", params={"force": "true"}).raise_for_status()
+
+
 def test_a_secret_is_set_named_and_deleted(
     owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client, provider: Provider
 ) -> None:
     name, sent = fresh("secret").replace("-", "_"), form(provider)
     page = owner.post(owner.at("acme", "/console/secrets"), {"name": name, "value": KEY})
-    assert (KEY in page.text, "No process, integration or LLM profile names it." in page.text) == (False, True)
+    assert (KEY in page.text, "No process, WebApp, integration or LLM profile names it." in page.text) == (False, True)
     owner.post(owner.at("acme", NEW), {**sent, "in/api_key": f"= secrets.{name}"})
     at = owner.at("acme", f"/console/secrets/{name}")
     assert f"/console/llm-profiles/{sent['slug']}" in owner.get(at).text
     assert 'id="name-error"' in owner.post(owner.at("acme", "/console/secrets"), {"name": "no name", "value": "x"}).text
     operator, stranger = signed_in("operator@acme.test"), signed_in("owner@globex.test")
     assert operator.get(operator.at("acme", "/console/secrets")).status_code == 403
+    seen = operator.get(operator.at("acme", f"/console/llm-profiles/{sent['slug']}")).text
+    assert (f"secrets.{name}" in seen, "/console/secrets/" in seen) == (True, False)
+    assert f"/console/secrets/{name}" in owner.get(owner.at("acme", f"/console/llm-profiles/{sent['slug']}")).text
     assert operator.post(operator.at("acme", f"/console/secrets/{name}/delete"), {}).status_code == 403
     assert stranger.get(stranger.at("globex", f"/console/secrets/{name}")).status_code == 404
     owner.post(f"{at}/delete", {})

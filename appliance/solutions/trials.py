@@ -1,0 +1,17 @@
+"""Trying out an LLM profile, as every edge offers it: not while the tenant is switched off."""
+
+from concurrent.futures import Future
+from functools import partial
+
+from appliance.core.scope import TenantScope
+from appliance.governance import switches
+from appliance.governance.subjects import subject_of
+from appliance.llm.service import Trial
+
+from .services import Services
+
+
+def try_profile(services: Services, scope: TenantScope, slug: str) -> "Future[Trial]":
+    """Ask the profile's model one short question.  PolicyDenied (switched off), ConcurrencyLimited; NotFound in the Future."""
+    switches.refuse_switched_off(scope, subject_of(scope))
+    return services.executor.submit(scope, partial(services.llm.try_profile, scope, slug))
