@@ -76,4 +76,8 @@ def _output(text: str) -> dict[str, Any]:
         raise ValidationFailed(f"what it answered is no JSON: {error}", pointer="/output") from error
     if not isinstance(found, dict):
         raise ValidationFailed("what it answered is a JSON object: {…}", pointer="/output")
+    try:
+        json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise ValidationFailed("what it answered holds NaN, Infinity or half a character: no JSON", pointer="/output") from error
     return found

@@ -66,7 +66,9 @@ def test_a_call_of_unknown_outcome_is_settled_by_whoever_looked(
     viewer = signed_in("viewer@acme.test")
     assert "settle" not in viewer.get(viewer.at("acme", at)).text.replace("settle-title", "")
     assert viewer.post(viewer.at("acme", f"{at}/settle"), {"happened": "yes"}).status_code == 403
-    assert 'id="output-error"' in owner.post(owner.at("acme", f"{at}/settle"), {"happened": "yes", "output": "[1"}).text
+    for wrong in ("[1", '{"a": NaN}', '{"a": 1e999}', r'{"a": "\ud800"}'):
+        refused = owner.post(owner.at("acme", f"{at}/settle"), {"happened": "yes", "output": wrong})
+        assert (refused.status_code, 'id="output-error"' in refused.text) == (422, True)
     owner.post(owner.at("acme", f"{at}/settle"), {"happened": "yes", "output": '{"id": 7}'})
     found = acme.get(f"/api/v1/integrations/{orders}/executions/{call_id}").json()["data"]
     assert (found["status"], found["output"]) == ("succeeded", {"id": 7})
