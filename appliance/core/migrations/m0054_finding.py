@@ -19,4 +19,7 @@ STATEMENTS = [
     "CREATE INDEX execution_parent ON execution (tenant_id, parent, id) WHERE parent IS NOT NULL",
 ]
 ON_SQLITE = [_BACKFILL.format(code="json_extract(error, '$.code')", step="json_extract(error, '$.step')")]
-ON_POSTGRESQL = [_BACKFILL.format(code="CAST(error AS JSON) ->> 'code'", step="CAST(error AS JSON) ->> 'step'")]
+# PostgreSQL refuses to read JSON with escapes that its text cannot hold, U+0000 and halves of a pair, wherever they stand in it; in
+# codes and names of steps there are none. A backslash that is itself escaped begins no escape: pairs of them are kept.
+_READABLE = r"CAST(regexp_replace(error, '(\\\\)|\\u(0000|[dD][89a-fA-F][0-9a-fA-F][0-9a-fA-F])', '\1', 'g') AS JSON)"
+ON_POSTGRESQL = [_BACKFILL.format(code=f"{_READABLE} ->> 'code'", step=f"{_READABLE} ->> 'step'")]
