@@ -1,6 +1,5 @@
 """What differs between two versions of a process: its own members, its steps one by one, and its files line by line."""
 
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,14 +8,14 @@ from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
 
 from . import versions
+from .common_runs import Work, find_parts, find_runs, group_parts
 from .difference import Change, difference
 from .nodes import BLOCK_KINDS
 
 Happened = Literal["added", "removed", "changed"]
-# Comparing takes time with the product of both lengths in the worst case; files of less than 200 lines, which difflib compares
-# more thoroughly, fifty times as much.  All of this is about two seconds.
-MOST_WORK = 50_000_000
-SHORT_LINES, SHORT_FACTOR = 200, 50
+# Steps of comparing for all files together, a fraction of a second; beyond it, whole blocks are told as replaced.
+MOST_WORK = 600_000
+AROUND = 3
 LONGEST_DIFF = 200_000
 
 
@@ -35,7 +34,7 @@ class StepChange:
 
 @dataclass(frozen=True)
 class FileChange:
-    """One file; `diff` is unified, None where the files are too long to be compared line by line."""
+    """One file; `diff` is unified, None where it is too long to be told."""
 
     path: str
     happened: Happened
@@ -90,13 +89,11 @@ def compare_versions(old: Content, new: Content) -> VersionDiff:
     (before, files_before), (after, files_after) = old, new
     own = [{name: value for name, value in each.items() if name != "steps"} for each in (before, after)]
     paths = sorted(files_before.keys() | files_after.keys())
-    left, files = MOST_WORK, []
+    work, files = Work(MOST_WORK), []
     for path in paths:
         texts = files_before.get(path), files_after.get(path)
         if texts[0] != texts[1]:
-            lines = [(text or "").splitlines(keepends=True) for text in texts]
-            left -= _work(*lines)
-            files.append(_file_change(path, texts, lines if left >= 0 else None))
+            files.append(_file_change(path, texts, work))
     return VersionDiff(difference(own[0], own[1]), list(_step_changes(before, after)), files)
 
 
@@ -130,8 +127,8 @@ def _moved(old: Mapping[str, _Standing], new: Mapping[str, _Standing]) -> set[st
     """The steps that stand in another block, or in another order among those that both have."""
     moved = {name for name in old.keys() & new.keys() if old[name].block != new[name].block}
     orders = [[name for name in each if name in old and name in new and name not in moved] for each in (old, new)]
-    matcher = difflib.SequenceMatcher(None, orders[0], orders[1], autojunk=False)
-    kept = {name for match in matcher.get_matching_blocks() for name in orders[0][match.a : match.a + match.size]}
+    runs, _ = find_runs(orders[0], orders[1], Work(MOST_WORK), MOST_WORK)
+    kept = {name for run in runs for name in orders[0][run.old : run.old + run.size]}
     return moved | (set(orders[0]) - kept)
 
 
@@ -170,18 +167,37 @@ def _without_steps(kind: str, given: Any) -> Any:
 # -- files
 
 
-def _work(old: list[str], new: list[str]) -> int:
-    return len(old) * len(new) * (SHORT_FACTOR if max(len(old), len(new)) < SHORT_LINES else 1)
-
-
-def _file_change(path: str, texts: tuple[str | None, str | None], lines: list[list[str]] | None) -> FileChange:
-    """One file that differs; without `lines` it is not told how."""
+def _file_change(path: str, texts: tuple[str | None, str | None], work: Work) -> FileChange:
+    """One file that differs."""
     happened: Happened = "added" if texts[0] is None else "removed" if texts[1] is None else "changed"
-    if lines is None:
-        return FileChange(path, happened, None)
     names = ("/dev/null" if texts[0] is None else f"a/{path}", "/dev/null" if texts[1] is None else f"b/{path}")
-    told = "".join(_terminated(line) for line in difflib.unified_diff(lines[0], lines[1], *names))
-    return FileChange(path, happened, told if len(told) <= LONGEST_DIFF else None)
+    told, size = [f"--- {names[0]}\n+++ {names[1]}\n"], 0
+    old, new = ((text or "").splitlines(keepends=True) for text in texts)
+    for line in _unified(old, new, work):
+        told.append(line)
+        size += len(line)
+        if size > LONGEST_DIFF:
+            return FileChange(path, happened, None)
+    return FileChange(path, happened, "".join(told) if size else "")
+
+
+def _unified(old: list[str], new: list[str], work: Work) -> Iterator[str]:
+    for group in group_parts(find_parts(old, new, work), AROUND):
+        first, last = group[0], group[-1]
+        yield f"@@ -{_range(first.i1, last.i2)} +{_range(first.j1, last.j2)} @@\n"
+        for part in group:
+            if part.is_same:
+                yield from (_terminated(f" {line}") for line in old[part.i1 : part.i2])
+                continue
+            yield from (_terminated(f"-{line}") for line in old[part.i1 : part.i2])
+            yield from (_terminated(f"+{line}") for line in new[part.j1 : part.j2])
+
+
+def _range(start: int, end: int) -> str:
+    """Lines as a unified diff writes them: one alone without its number, none by the line before."""
+    if end - start == 1:
+        return str(end)
+    return f"{start + (end > start)},{end - start}"
 
 
 def _terminated(line: str) -> str:

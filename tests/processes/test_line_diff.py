@@ -1,5 +1,10 @@
 """Texts compared line by line, with the words that differ."""
 
+import sys
+from html import escape
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from appliance.processes import line_diff
@@ -8,7 +13,6 @@ from appliance.processes.line_diff import Hunk, Line, Piece, compare_texts
 
 def hunks(old: str, new: str) -> tuple[Hunk, ...]:
     (told,) = compare_texts([("a", old, new)])
-    assert told.hunks is not None
     return told.hunks
 
 
@@ -43,8 +47,60 @@ def test_only_what_differs_is_told_and_how_much() -> None:
     ]  # fmt: skip
 
 
-def test_texts_that_are_too_long_are_named_only(monkeypatch: pytest.MonkeyPatch) -> None:
+REPETITIVE = [
+    (" ".join(["a", "b"] * 250), " ".join(["a", "c"] * 250)),
+    ("\n".join(["a", "b"] * 600), "\n".join(["a", "c"] * 600)),
+    ("\n".join(f'{{"id": "{n}"}}' for n in range(2400)), "\n".join(f'{{"id": "x{n}"}}' for n in range(2400))),
+    ("\n".join(" ".join(["a", "b"] * 90) for _ in range(90)), "\n".join(" ".join(["a", "c"] * 90) for _ in range(91))),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), REPETITIVE)
+def test_texts_made_to_be_slow_take_no_more_steps_than_there_are(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    """Lines of Python are counted: some for each step, and some for what takes as long as the texts are."""
+    monkeypatch.setattr(line_diff, "MOST_WORK", 20_000)
+    lines, before = 0, sys.gettrace()
+
+    def count(_frame: FrameType, event: str, _value: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    sys.settrace(count)
+    try:
+        found = compare_texts([("a", old, new)])
+    finally:
+        sys.settrace(before)
+    assert [each.happened for each in found] == ["changed"]
+    assert lines <= 10 * 20_000 + 10 * (len(old) + len(new))
+
+
+@pytest.mark.parametrize(("old", "new"), [*REPETITIVE, ("", "<&>" * 100_000), ("", "\n".join('"' * 300 for _ in range(3000)))])
+def test_what_is_shown_has_a_size_and_what_is_not_is_counted(old: str, new: str) -> None:
+    told = compare_texts([("a", old, new), ("b", old, new), ("c", "1", "2")])
+    shown = [line for each in told for hunk in each.hunks for line in hunk.lines]
+    assert sum(len(escape(piece.text)) for line in shown for piece in line.pieces) <= 80_000
+    assert sum(line.sign != "same" for line in shown) + sum(each.left_out for each in told) == sum(
+        each.removed + each.added for each in told
+    )
+    assert told[0].hunks
+
+
+def test_a_long_line_is_shown_with_its_ends_and_what_changed() -> None:
+    (hunk,) = hunks("x" * 3000 + " 1 " + "y" * 3000, "x" * 3000 + " 2 " + "y" * 3000)
+    assert [line.cut for line in hunk.lines] == [4002, 4002]
+    assert [piece.text for piece in hunk.lines[0].pieces if piece.is_changed] == ["1"]
+
+
+def test_a_long_text_whose_lines_all_changed_is_told_old_and_new_in_turn() -> None:
+    (hunk,) = hunks("\n".join(f"old {n}" for n in range(100)), "\n".join(f"new {n}" for n in range(100)))
+    assert [line.sign for line in hunk.lines[:41:20]] == ["removed", "added", "removed"]
+    assert [line.old for line in hunk.lines if line.old] == list(range(1, 101))
+
+
+def test_where_the_steps_do_not_suffice_lines_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_diff, "MOST_WORK", 10)
-    short, long = compare_texts([("short", "1\n2", "1\n3"), ("long", "1\n2\n3\n4", "4\n3\n2\n1")])
-    assert short.hunks is not None
-    assert long.hunks is None
+    (same,) = compare_texts([("a", "1\n2\n3\n4\n5", "x\n2\ny\n4\nz")])
+    assert (same.removed, same.added) == (3, 3)
+    (other,) = compare_texts([("a", "1\n2\n3\n4\n5", "x\n2\ny\n4\nz\nzz")])
+    assert (other.removed, other.added) == (5, 6)

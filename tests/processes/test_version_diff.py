@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from appliance.processes import version_diff
 from appliance.processes.version_diff import VersionDiff, compare_versions
 
 from .test_api import BASE, data, error
@@ -55,11 +56,17 @@ def test_files_are_compared_line_by_line() -> None:
     }
 
 
-def test_files_made_to_be_slow_are_not_compared_for_long() -> None:
-    old, new = "\n".join(["a"] * 199), "\n".join("ab"[index % 2] for index in range(199))
-    found = diff([], [], {str(n): old for n in range(200)}, {str(n): new for n in range(200)})
-    assert [change.happened for change in found.files] == ["changed"] * 200
-    assert 1 <= sum(change.diff is not None for change in found.files) <= 30
+def test_files_made_to_be_slow_are_not_compared_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step is taken from what all files have together; without any left they are told line by line, or as replaced."""
+    left = []
+    parts = version_diff.find_parts
+    monkeypatch.setattr(version_diff, "find_parts", lambda a, b, work: (parts(a, b, work), left.append(work.left))[0])
+    old, new = "\n".join(["a", "b"] * 300), "\n".join(["a", "c"] * 300)
+    found = diff([], [], {str(n): old for n in range(50)}, {str(n): new for n in range(50)})
+    assert [change.happened for change in found.files] == ["changed"] * 50
+    assert left == sorted(left, reverse=True)
+    assert 0 <= left[-1] < left[0] < version_diff.MOST_WORK
+    assert all(change.diff and change.diff.count("\n+c") == 300 for change in found.files)
 
 
 def test_versions_over_http(acme: httpx.Client, globex: httpx.Client) -> None:
