@@ -66,6 +66,19 @@ def test_an_alert_is_changed_by_its_form_and_what_the_form_cannot_say_stays(
     assert (told["name"], told["actions"]) == ("Again", both)
 
 
+def test_what_is_not_there_any_more_stays_until_somebody_chooses_otherwise(
+    owner: Browser, acme: httpx.Client, greeting: str
+) -> None:
+    hook = acme.post("/api/v1/webhooks", json={"url": "https://example.org/hook", "events": ["alert.firing"]}).json()["data"]["id"]
+    actions = [{"kind": "webhook", "webhook": hook}]
+    body = {"name": fresh("alert"), "condition": {"kind": "disk_full", "above": 99}, "actions": actions}
+    at = f"/api/v1/logs/alerts/{acme.post('/api/v1/logs/alerts', json=body).json()['data']['id']}"
+    acme.delete(f"/api/v1/webhooks/{hook}").raise_for_status()
+    form = show(owner, f"/alerts/{at.rpartition('/')[2]}/edit").text
+    assert f'<option value="{hook}" selected>{hook} (not there any more)</option>' in form
+    assert "More than (% of the disk)" in form
+
+
 def test_what_is_wrong_stands_at_its_field_and_nothing_is_lost(owner: Browser, greeting: str) -> None:
     for field, text in (("above", "many"), ("window", "soon"), ("for", "long")):
         refused = owner.post(owner.at("acme", "/console/alerts"), {**FORM, "name": "Kept <name>", field: text})
