@@ -72,7 +72,7 @@ def _check(scope: TenantScope, collection: Mapping[str, Any], row: Row) -> None:
     if row.value == "" and row.operator not in WITHOUT_VALUE:
         raise InvalidFilter(f"write what to compare {row.field!r} with, or choose “is empty”")
     try:
-        datapool.check_filter(scope, collection["name"], filter_of(collection, [row]), "")
+        datapool.check_filter(scope, collection["name"], filter_of(collection, [row]), "", may_lead_on=True)
     except ApplianceError as error:
         message = _OPERATOR.sub(lambda found: WORDS.get(found[0], found[0]), error.message)
         if f"{row.field!r}" in message:
@@ -94,12 +94,12 @@ def _comparison(kind: str, row: Row) -> dict[str, Any]:
     if row.operator in WITHOUT_VALUE:
         return {"_null": row.operator == "_null"}
     if row.operator in LISTS:
-        return {row.operator: [_value(kind, part.strip()) for part in row.value.split(",")]}
+        return {row.operator: [value_of(kind, part.strip()) for part in row.value.split(",")]}
     is_text = row.operator in ("_icontains", "_contains", "_starts_with")
-    return {row.operator: row.value if is_text else _value(kind, row.value)}
+    return {row.operator: row.value if is_text else value_of(kind, row.value)}
 
 
-def _value(kind: str, text: str) -> Any:
+def value_of(kind: str, text: str) -> Any:
     """What is written as the value that a field of this type is compared with; what does not fit stays a text."""
     if kind == "integer" or (kind == "" and _WHOLE.fullmatch(text)):
         return int(text) if _WHOLE.fullmatch(text) else text

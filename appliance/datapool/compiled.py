@@ -19,7 +19,7 @@ from appliance.datapool.definition import (
     from_stored,
     is_collection_name,
 )
-from appliance.datapool.field_types import FIELD_TYPES, Refused, Step, read_datetime, read_plain_text
+from appliance.datapool.field_types import FIELD_TYPES, LARGEST_INTEGER, Refused, Step, read_datetime, read_plain_text
 from appliance.datapool.tables import index_room
 
 MAX_CACHED = 5_000
@@ -71,9 +71,11 @@ def _bounded(read: Step, room: int) -> Step:
 
 
 def _read_count(value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise ValueError("must be a whole number")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Refused("wrong_type", "must be a whole number")
+    if abs(value) > LARGEST_INTEGER:
+        raise Refused("too_large", "must fit into 64 bits")
+    return value
 
 
 SYSTEM_FIELDS = {

@@ -242,9 +242,13 @@ def fulfils(scope: TenantScope, collection: str, chosen: Any, entity: Mapping[st
     return conditions.matches(condition, entity, fields)
 
 
-def check_filter(scope: TenantScope, collection: str, chosen: Any, pointer: str) -> None:
-    """InvalidFilter when it does not suit the entities of the collection by their own fields; NotFound."""
-    conditions.parse(chosen, _own_fields(load(scope, collection).condition_fields), pointer=pointer)
+def check_filter(scope: TenantScope, collection: str, chosen: Any, pointer: str, *, may_lead_on: bool = False) -> None:
+    """InvalidFilter when it does not suit the entities of the collection; NotFound.
+
+    By their own fields alone, as triggers know them, or as queries do: by what their relations lead to as well.
+    """
+    fields = load(scope, collection).condition_fields
+    conditions.parse(chosen, fields if may_lead_on else _own_fields(fields), pointer=pointer)
 
 
 def _own_fields(fields: Mapping[str, conditions.Field]) -> dict[str, conditions.Field]:

@@ -94,6 +94,8 @@ def test_rows_of_a_filter_become_an_address_that_shows_the_same(look: Callable[.
         (("number", "_between", "8, 9"), [8, 9]),
         (("number", "_neq", "7"), [8, 9]),
         (("_version", "_eq", "1"), [7, 8, 9]),
+        (("buyer", "_filled", ""), [7]),
+        (("buyer", "_eq", "ent_000000000000000000000"), []),
     ],
 )
 def test_every_kind_of_comparison_finds_what_it_says(
@@ -113,6 +115,8 @@ def test_two_comparisons_of_one_field_both_hold(look: Callable[..., httpx.Respon
     [
         (("number", "_eq", "many"), "The field &#39;number&#39;: must be a whole number"),
         (("total", "_icontains", "1"), "Contains does not fit the field &#39;total&#39;"),
+        (("_version", "_eq", "99999999999999999999"), "The field &#39;_version&#39;: must fit into 64 bits"),
+        (("buyer", "_icontains", "Zaanse"), "Contains does not fit the field &#39;buyer&#39;"),
         (("state", "_eq", ""), "Write what to compare &#39;state&#39; with"),
     ],
 )
