@@ -61,7 +61,7 @@ def cell_of(field: Mapping[str, Any], value: Any, titles: Titles, *, may_read_do
         return Cell("truth", text)
     if kind == "select":
         return Cell("choice", text)
-    if kind == "relation":
+    if kind == "relation" and isinstance(value, str):  # an older version may hold what the field of this name held then
         target = field["collection"]
         return Cell("link", titles.get((target, value), str(value)), f"/console/datapool/{target}/{value}", str(value))
     if kind == "json":

@@ -1,5 +1,7 @@
 """The fields of a collection as rows of a form, and the form as the definition that somebody wants."""
 
+import csv
+import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -54,7 +56,13 @@ def _text(value: Any) -> str:
 
 def _details(field: Mapping[str, Any]) -> str:
     found = field.get(DETAILS.get(field["type"], ""))
-    return ", ".join(map(str, found)) if isinstance(found, list) else _text(found)
+    return ", ".join(_quoted(str(each)) for each in found) if isinstance(found, list) else _text(found)
+
+
+def _quoted(option: str) -> str:
+    """An option that would not be read as one gets quotation marks, as in CSV."""
+    is_plain = option == option.strip() and not option.startswith('"') and "," not in option
+    return option if is_plain else '"' + option.replace('"', '""') + '"'
 
 
 def rows_sent(form: Form) -> list[FieldRow]:
@@ -95,15 +103,26 @@ def _field(row: FieldRow, before: Mapping[str, Any]) -> dict[str, Any]:
     field |= {"name": row.name, "type": row.type, "required": row.required, "unique": row.unique, "default": _default(row)}
     if member := DETAILS.get(row.type):
         field.pop(member, None)
-        if row.details:
+        if same and member in before and row.details == _details(before).strip():
+            field[member] = before[member]
+        elif row.details:
             field[member] = _detail(member, row.details)
     return field
 
 
 def _detail(member: str, text: str) -> Any:
     if member == "options":
-        return [part.strip() for part in text.split(",") if part.strip()]
+        return _options(text)
     return int(text) if member != "collection" and _WHOLE.fullmatch(text) else text
+
+
+def _options(text: str) -> list[str]:
+    """What stands between the commas, as in a line of CSV; what cannot be read so is one option, which will be refused."""
+    try:
+        found = [option for line in csv.reader(io.StringIO(text, newline=""), skipinitialspace=True) for option in line]
+    except csv.Error:
+        return [text]
+    return [option.strip() for option in found if option.strip()]
 
 
 def _default(row: FieldRow) -> Any:

@@ -1,0 +1,17 @@
+"""Values of entities as cells."""
+
+import pytest
+
+from appliance.console.cells import cell_of
+
+RELATION = {"name": "maker", "type": "relation", "collection": "makers"}
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, [1, "x"], 7])
+def test_what_a_field_held_before_it_became_a_relation_is_shown(value: object) -> None:
+    assert cell_of(RELATION, value, {}).kind == "text"
+
+
+def test_a_relation_is_a_link_by_its_title() -> None:
+    shown = cell_of(RELATION, "ent_1", {("makers", "ent_1"): "Olive"})
+    assert (shown.kind, shown.text, shown.url) == ("link", "Olive", "/console/datapool/makers/ent_1")
