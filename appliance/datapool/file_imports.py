@@ -6,10 +6,11 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import IO, Any, Literal
 
 from appliance.core import clock, ids
@@ -25,6 +26,7 @@ from appliance.formats.separated import find_delimiter
 log = logging.getLogger(__name__)
 
 SAMPLE_BYTES, SAMPLE_ROWS, GUESS_ROWS = 64 << 10, 8, 200
+MOST_COLUMNS = 1_000
 KEPT_MS = 3_600_000
 MOST_OF_TENANT = 5
 THREADS = 2
@@ -199,18 +201,25 @@ class FileImports:
 
 def _look_at_cells(found: FileImport, delimiter: str = "", encoding: str = "") -> None:
     found.file.seek(0)
-    found.encoding = find_encoding(found.file, encoding or None).removesuffix("-sig")  # type: ignore[arg-type]
+    encoding = find_encoding(found.file, encoding or None).removesuffix("-sig")  # type: ignore[arg-type]
     found.file.seek(0)
-    real = "utf-8-sig" if found.encoding == "utf-8" else found.encoding
-    sample = found.file.read(SAMPLE_BYTES).decode(real, "replace")
-    found.delimiter = delimiter or find_delimiter(sample, '"')
-    found.columns, found.sample = [], []
-    reader = csv.reader(io.StringIO(sample, newline=""), delimiter=found.delimiter)
+    text = found.file.read(SAMPLE_BYTES).decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
+    delimiter = delimiter or find_delimiter(text, '"')
+    columns: list[str] = []
+    sample: list[list[str]] = []
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     with suppress(csv.Error):  # a sample may be cut off inside a cell; the import tells what is wrong and where
-        found.columns = [cell.strip() for cell in next(reader, [])]
-        for cells in reader:
-            if cells and len(found.sample) < GUESS_ROWS:
-                found.sample.append([*cells, *[""] * len(found.columns)][: len(found.columns)])
+        columns = [cell.strip() for cell in next(reader, [])]
+        _refuse_many(columns)
+        some = islice(filter(None, reader), GUESS_ROWS)
+        sample.extend([*cells, *[""] * len(columns)][: len(columns)] for cells in some)
+    found.encoding, found.delimiter, found.columns, found.sample = encoding, delimiter, columns, sample
+
+
+def _refuse_many(columns: Collection[str]) -> None:
+    if len(columns) > MOST_COLUMNS:
+        told = f"the file has more than {MOST_COLUMNS:,} columns; choose one with fewer, or one that names its columns in line 1"
+        raise ValidationFailed(told, pointer="/file")
 
 
 def _look_at_lines(found: FileImport) -> None:
@@ -222,5 +231,6 @@ def _look_at_lines(found: FileImport) -> None:
             if isinstance(value, dict):
                 objects.append(value)
                 names |= dict.fromkeys(value)
+                _refuse_many(names)
     found.columns = list(names)
     found.sample = [["" if each.get(name) is None else scalar_text(each[name]) for name in names] for each in objects]

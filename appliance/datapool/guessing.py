@@ -19,25 +19,31 @@ _TELLS_APART = re.compile(r"(^|_)(id|number|no|code|sku|key)$")
 def guess_fields(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     """A field for each column, in their order; the first one that tells the rows apart is unique."""
     fields: list[dict[str, Any]] = []
-    names: list[str] = []
+    taken: dict[str, int] = {}
+    is_told_apart = False
     for position, column in enumerate(columns):
-        names.append(_name(column, position, names))
+        name = _name(column, position, taken)
         values = [row[position] for row in rows if row[position] not in NOTHING]
-        fields.append({"name": names[-1], **_type(values)})
-        tells = bool(_TELLS_APART.search(names[-1])) and len(set(values)) == len(rows)
-        if tells and not any(field.get("unique") for field in fields):
+        fields.append({"name": name, **_type(values)})
+        if not is_told_apart and _TELLS_APART.search(name) and len(set(values)) == len(rows):
             fields[-1] |= {"unique": True, "required": True}
+            is_told_apart = True
     return fields
 
 
-def _name(column: str, position: int, taken: Sequence[str]) -> str:
-    """`Order ID` and `OrderID` as `order_id`; what has no letter becomes `column_<n>`."""
+def _name(column: str, position: int, taken: dict[str, int]) -> str:
+    """`Order ID` and `OrderID` as `order_id`; what has no letter becomes `column_<n>`.
+
+    `taken` has the names that are given away, each with the number that the last one called so got.
+    """
     plain = "_".join(_WORDS.findall(column)).lower()[:MOST_NAME].strip("_")
     if not plain or not plain[0].isalpha() or plain in RESERVED_FIELDS:
         plain = f"column_{plain or position + 1}"
-    name, again = plain, 2
+    name = plain
     while name in taken:
-        name, again = f"{plain}_{again}", again + 1
+        taken[plain] += 1
+        name = f"{plain}_{taken[plain]}"
+    taken[name] = 1
     return name
 
 
