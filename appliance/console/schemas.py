@@ -5,6 +5,7 @@ from typing import Any
 
 from appliance.core import yaml12
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed, VersionConflict
+from appliance.core.patches import make_patch
 from appliance.core.yaml12 import YamlInvalid
 from appliance.datapool import service as datapool
 from appliance.datapool.field_types import FIELD_TYPES
@@ -86,9 +87,31 @@ def plan_schema(visit: Visit, collection: str) -> Answer:
 
 
 def _patch(definition: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The change that makes one of the other: what is left out of the rules is denied, as in a file of a solution."""
-    denied = dict.fromkeys(definition["access"], "deny")
-    return {"indexes": [], "search": [], "description": "", **wanted, "access": {**denied, **(wanted.get("access") or {})}}
+    """The change that makes one of the other: what is left out of the rules is denied, as in a file of a solution.
+
+    Rules are no rules but something else when somebody miswrote them: that is passed on, to be refused by its name.
+    """
+    access = {} if wanted.get("access") is None else wanted["access"]
+    if isinstance(access, Mapping):
+        current = definition["access"]
+        rules = {verb: _spelled_out(rule) for verb, rule in access.items() if rule is not None}
+        access = make_patch(current, {**dict.fromkeys(current, "deny"), **rules})
+    return {"indexes": [], "search": [], "description": "", **wanted, "access": access}
+
+
+def _spelled_out(rule: Any) -> Any:
+    """A rule with `_null` for each null of it, because a null in a patch takes away what is there."""
+    if not isinstance(rule, Mapping):
+        return rule
+    told: dict[str, Any] = {}
+    for name, value in rule.items():
+        if value is not None:
+            told[name] = _spelled_out(value)
+        elif name in ("_eq", "_neq"):
+            told["_null"] = name == "_eq"
+        else:
+            told[name] = {"_null": True}
+    return told
 
 
 def _plan_page(
@@ -118,11 +141,19 @@ def change_schema(visit: Visit, collection: str) -> Answer:
             visit.scope, collection, patch, allow_loss=visit.asked.field("allow_loss") == "yes", if_version=definition["_version"]
         )
     except ApplianceError as error:
-        if not wanted:
-            return _form_page(visit, definition, [], visit.asked.field("yaml"), error)
-        planned = datapool.change_collection(visit.scope, collection, _patch(definition, wanted), dry_run=True)
-        return _plan_page(visit, definition, wanted, planned["steps"], error)
+        return _plan_anew(visit, definition, wanted, error)
     return Redirect(f"/console/datapool/{collection}/schema")
+
+
+def _plan_anew(visit: Visit, definition: Mapping[str, Any], wanted: Mapping[str, Any], problem: ApplianceError) -> Page:
+    """The plan as it is now, or the text that was sent when there is none to make of it."""
+    if wanted:
+        try:
+            planned = datapool.change_collection(visit.scope, definition["name"], _patch(definition, wanted), dry_run=True)
+            return _plan_page(visit, definition, wanted, planned["steps"], problem)
+        except ApplianceError as error:
+            problem = error
+    return _form_page(visit, definition, [], visit.asked.field("yaml"), problem)
 
 
 @page("POST", "/datapool/<collection>/schema/delete", scope="datapool.admin")

@@ -8,6 +8,7 @@ from typing import Any
 from appliance.agents.skills.service import Skills
 from appliance.agents.steps import find_output
 from appliance.core.errors import NotFound, ValidationFailed
+from appliance.core.patches import make_patch
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.integrations.service import Integrations
@@ -165,19 +166,6 @@ def _comparable(document: Mapping[str, Any], current: Mapping[str, Any] | None =
         take = each["id"] not in known and own is not None and own not in claimed
         fields.append({**each, "id": own} if take else each)
     return {**shown, "fields": fields}
-
-
-def make_patch(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The RFC 7396 patch that makes `wanted` of `current`; empty when they are equal."""
-    patch: dict[str, Any] = {name: None for name in current if name not in wanted}
-    for name, value in wanted.items():
-        before = current.get(name)
-        if isinstance(value, Mapping) and isinstance(before, Mapping):
-            inner = make_patch(before, value)
-            patch |= {name: inner} if inner else {}
-        elif name not in current or value != before:
-            patch[name] = value
-    return patch
 
 
 # -- integrations

@@ -1,5 +1,6 @@
 """A collection's schema in the console: made, changed after a plan, never losing values that nobody agreed to lose."""
 
+import json
 import re
 from collections.abc import Callable
 from html import unescape
@@ -105,6 +106,31 @@ def test_what_is_wrong_stands_at_its_field(owner: Browser, plans: httpx.Client) 
     wrong = owner.post(at(owner, "/plan"), {"yaml": "name: [\n"})
     assert "The YAML cannot be read" in wrong.text
     assert wrong.status_code == 422
+
+
+def test_a_rule_is_replaced_whole_by_what_the_yaml_says(owner: Browser, plans: httpx.Client) -> None:
+    before = {"list": {"state": {"_eq": "new"}, "title": "12"}, "view": "allow"}
+    plans.patch("/api/v1/datapool/schema_plans", json={"access": before}).raise_for_status()
+    text = json.dumps(PLAN | {"access": {"list": {"state": {"_neq": "old"}, "size": None}}})
+    planned = owner.post(at(owner, "/plan"), {"yaml": text})
+    assert "list was" in planned.text.lower()
+    owner.post(at(owner), form_of(planned))
+    now = definition(plans)["access"]
+    assert now["list"] == {"state": {"_neq": "old"}, "size": {"_null": True}}
+    assert (now["view"], now["create"]) == ("deny", "deny")
+
+
+@pytest.mark.parametrize("path", ["", "/plan"])
+@pytest.mark.parametrize("access", ["deny", ["allow"]])
+def test_rules_that_are_none_are_refused_and_what_was_written_stays(
+    owner: Browser, plans: httpx.Client, access: Any, path: str
+) -> None:
+    text = json.dumps(PLAN | {"access": access})
+    version = str(definition(plans)["_version"])
+    page = owner.post(at(owner, path), {"yaml": text, "version": version})
+    assert page.status_code == 422
+    assert "must be an object with list, view" in page.text
+    assert form_of(page)["yaml"].strip() == text
 
 
 def test_a_collection_is_made_from_nothing_and_deleted_with_a_word(owner: Browser, acme: httpx.Client) -> None:

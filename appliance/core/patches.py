@@ -1,0 +1,17 @@
+"""Differences of two documents as RFC 7396 writes them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def make_patch(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The RFC 7396 patch that makes `wanted` of `current`; empty when they are equal."""
+    patch: dict[str, Any] = {name: None for name in current if name not in wanted}
+    for name, value in wanted.items():
+        before = current.get(name)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            inner = make_patch(before, value)
+            patch |= {name: inner} if inner else {}
+        elif name not in current or value != before:
+            patch[name] = value
+    return patch
