@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,9 +71,9 @@ def _find(visit: Visit, collection: str, import_id: str) -> FileImport:
 def _import_page(visit: Visit, found: FileImport, problem: ApplianceError | None = None) -> Page:
     definition = datapool.get_collection(visit.scope, found.collection)
     names = [field["name"] for field in definition["fields"]]
-    known = found.options.columns
-    mapping = dict(known) if known is not None else guess(found.columns, names)
-    unique = [field["name"] for field in definition["fields"] if field["unique"] and field["name"] in mapping.values()]
+    known = found.options.fields
+    mapping = known if known is not None else guess(found.columns, names)
+    unique = [field["name"] for field in definition["fields"] if field["unique"] and field["name"] in mapping]
     report = found.report
     values = {
         "collection": definition, "found": found, "here": _address(found), "problem": problem, "mapping": mapping, "names": names,
@@ -85,15 +86,11 @@ def _import_page(visit: Visit, found: FileImport, problem: ApplianceError | None
     return Page(template, values, problem.status if problem else 200)
 
 
-def guess(columns: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """The field that each column seems to be: the same but for capitals, spaces and signs; each field once."""
+def guess(columns: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The field that each column seems to be, or none: the same but for capitals, spaces and signs; each field once."""
     plain = {re.sub(r"[\W_]", "", name.casefold()): name for name in names}
-    found: dict[str, str] = {}
-    for column in columns:
-        name = plain.get(re.sub(r"[\W_]", "", column.casefold()))
-        if name and name not in found.values():
-            found[column] = name
-    return found
+    # Taken out when it is found, so that a second column of the name leads nowhere until somebody says so.
+    return tuple(plain.pop(re.sub(r"[\W_]", "", column.casefold()), "") for column in columns)
 
 
 @page("POST", "/datapool/<collection>/import/<import_id>/look", scope="entities.write")
@@ -125,21 +122,22 @@ def try_import(visit: Visit, collection: str, import_id: str) -> Answer:
 
 def _options(visit: Visit, definition: Mapping[str, Any], found: FileImport) -> ImportOptions:
     asked, names = visit.asked, [field["name"] for field in definition["fields"]]
-    chosen = [(column, asked.field(f"m{number}")) for number, column in enumerate(found.columns)]
-    columns = {column: name for column, name in chosen if name}
-    for number, (column, name) in enumerate(chosen):
+    chosen = tuple(asked.field(f"m{number}") for number in range(len(found.columns)))
+    times = Counter(chosen)
+    for number, (column, name) in enumerate(zip(found.columns, chosen, strict=True)):
         if name and name not in names:
             raise ValidationFailed(f"{name[:60]!r} is no field of {definition['name']}; choose one", pointer=f"/m{number}")
-        if name and [each for _column, each in chosen].count(name) > 1:
+        if name and times[name] > 1:
             raise ValidationFailed(f"two columns lead to {name}, one is {column[:60]!r}; leave one out", pointer=f"/m{number}")
-    if not columns:
+    if not any(chosen):
         raise ValidationFailed("say of at least one column which field it is", pointer="/m0")
     key = tuple(name for name in names if asked.field(f"key.{name}"))
-    if missing := [name for name in key if name not in columns.values()]:
+    if missing := [name for name in key if name not in chosen]:
         raise ValidationFailed(f"{missing[0]} tells entities apart, so a column must lead to it", pointer=f"/key.{missing[0]}")
+    columns = {column: name for column, name in zip(found.columns, chosen, strict=True) if name}
     return ImportOptions(
-        found.form, key, delimiter=found.delimiter if found.form == "csv" else "", columns=columns, encoding=found.encoding,
-        empty=asked.field("empty"),
+        found.form, key, delimiter=found.delimiter if found.form == "csv" else "", columns=columns, fields=chosen,
+        encoding=found.encoding, empty=asked.field("empty"),
     )  # fmt: skip
 
 

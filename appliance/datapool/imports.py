@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Any, BinaryIO, Literal, NoReturn, TextIO
 
 from appliance.core import db
@@ -31,8 +31,9 @@ csv.field_size_limit(MAX_LINE)
 class ImportOptions:
     """How to import: `key` makes rows upserts; `on_error` stores the good rows, or with `refuse` none unless all are good.
 
-    `in_write` says that the caller's own transaction contains the import.  `columns` leads from columns of the file to
-    fields, the other columns are left out; without it they are named as the fields are.  `in_parts` tries out a file of any
+    `in_write` says that the caller's own transaction contains the import.  `columns` leads from members of
+    NDJSON to fields, `fields` has the field of each column of a CSV, by position, empty for one that is left out; without
+    them they are named as the fields are.  `in_parts` tries out a file of any
     length part by part: two rows of it that cannot both be stored are then found by the import alone.
     """
 
@@ -43,6 +44,7 @@ class ImportOptions:
     delimiter: str = ""
     in_write: bool = False
     columns: Mapping[str, str] | None = None
+    fields: tuple[str, ...] | None = None
     encoding: str = "utf-8"
     in_parts: bool = False
     empty: str = ""
@@ -238,22 +240,25 @@ def _csv_rows(collection: CompiledCollection, text: TextIO, options: ImportOptio
 
 def _renamed(cells: list[str], options: ImportOptions, report: ImportReport) -> list[str]:
     """The fields that columns lead to, an empty name for a column that is left out."""
-    if options.columns is None:
+    if options.fields is None:
         return cells
-    report.ignored_columns = [cell for cell in cells if cell.strip() not in options.columns]
-    return [options.columns.get(cell.strip(), "") for cell in cells]
+    named = list(islice(chain(options.fields, repeat("")), len(cells)))
+    report.ignored_columns = [cell for cell, name in zip(cells, named, strict=True) if not name]
+    return named
 
 
 def _check_header(collection: CompiledCollection, cells: list[str], report: ImportReport) -> list[str]:
     header = [cell.strip() for cell in cells]
     found = Findings()
+    seen: set[str] = set()
     for position, name in enumerate(header):
         if name == "" and report.ignored_columns:
             continue
-        if name in header[:position]:
+        if name in seen:
             found.add(f"/header/{position}", "not_unique", f"the column {name[:60]!r} appears twice")
         elif name not in collection.fields and name not in RESERVED_FIELDS:
             found.add(f"/header/{position}", "unknown_field", f"{name[:60]!r} is not a field of {collection.name}")
+        seen.add(name)
     found.raise_if_any("the first line must name fields of the collection, nothing was stored")
     report.ignored_columns += [name for name in header if name in RESERVED_FIELDS]
     return header

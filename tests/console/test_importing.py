@@ -121,6 +121,19 @@ def test_lines_of_json_are_imported_by_their_members(owner: Browser, goods: http
     assert [(row["sku"], row["comment"]) for row in rows(goods)] == [("x", "n"), ("y", None)]
 
 
+def test_of_two_columns_of_one_name_one_is_imported(owner: Browser, goods: httpx.Client) -> None:
+    form = begin(owner, "goods.csv", b"sku,comment,Comment,comment\nx,1,2,3\n")
+    assert form == {"m0": "sku", "m1": "comment", "m2": "", "m3": "", "key.sku": "1"}, "each field is chosen once"
+    at = owner.url
+    owner.post(f"{at}/try", form | {"m1": "", "m3": "comment"})
+    text = settled(owner)
+    assert "Import 1 row" in text
+    assert chosen(text) == form | {"m1": "", "m3": "comment"}
+    owner.post(f"{at}/run", {})
+    settled(owner)
+    assert [(row["sku"], row["comment"]) for row in rows(goods)] == [("x", "3")]
+
+
 def test_what_the_look_got_wrong_is_put_right(owner: Browser, goods: httpx.Client) -> None:
     begin(owner, "goods.csv", "sku,comment\nä,x;y\n".encode("cp1252"))
     at = owner.url
