@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from appliance.core.errors import Detail, NotFound
+from appliance.core.errors import Detail, InvalidFilter, NotFound
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.datapool import service as datapool
 from appliance.datapool.field_types import with_zone
 
+from .filter_rows import value_of
 from .forms import MAX_OPTIONS, Field, InputForm, read_form
 from .routing import Form, Visit
 
@@ -98,9 +99,10 @@ def _by_title(visit: Visit, form: EntityForm, name: str, target: str, text: str)
     """The id of the one entity that is called so; else the text, and what is wrong with it."""
     try:
         title = datapool.get_title_field(visit.scope, target)
-        query = {"filter": {title: {"_eq": text}}, "limit": 2}
+        kinds = {field["name"]: field["type"] for field in datapool.get_collection(visit.scope, target)["fields"]}
+        query = {"filter": {title: {"_eq": value_of(kinds[title], text)}}, "limit": 2} if title else {}
         found = datapool.query_entities(visit.scope, target, query).items if title else []
-    except NotFound:
+    except (NotFound, InvalidFilter):  # a title of another type: nothing is called by such a text
         found = []
     if len(found) == 1:
         return str(found[0]["id"])
