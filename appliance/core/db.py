@@ -3,6 +3,8 @@
 Promise of `write`: the function runs on the single writer inside a savepoint of its own, and its result is handed out
 only after the commit that contains it is on disk (`synchronous=FULL`).  Functions that arrive while a commit is being
 written share the next one; an exception rolls back its own function only.
+
+Long because both dialects and the writer they share are told in one place.
 """
 
 import json

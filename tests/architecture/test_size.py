@@ -9,7 +9,7 @@ from tests.architecture.source_tree import name_of, offences_in, product_files, 
 FUNCTION_LINES = 50
 FILE_LINES = 400
 PARAMETERS = 5
-UNCOUNTED = {"self", "cls", "scope"}
+UNCOUNTED = {"self", "cls", "scope", "visit"}  # a visit is to the console what a scope is below it
 EXCUSE = "Long because"
 EMPTY_NAMES = {
     "util",

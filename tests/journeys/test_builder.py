@@ -104,6 +104,7 @@ def leave(page: Page) -> None:
 
 
 def test_a_process_is_built_run_and_mended_by_the_keyboard_alone(page: Page) -> None:
+    """Long because it is one path, from the menu to the mended execution."""
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")  # past the menu, to the content
     press(page, page.get_by_test_id("new-process"))

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.browser
 MOST_BYTES = 150_000
 MOST_SHIFT = 0.02
 NARROW, USUAL = 360, 1280
-NOT_FOUND = "error: Failed to load resource: the server responded with a status of 404 ()"
+ABSENT = (404, 410)
+NOT_FOUND = [f"error: Failed to load resource: the server responded with a status of {status} ()" for status in ABSENT]
 NOTES_SHIFTS = """
 window.shift = 0;
 new PerformanceObserver((list) => {
@@ -97,9 +98,8 @@ def look_at(looks: dict[bool, Look], running: Running, screen: Screen, axe: str)
     page = look.page
     set_look(page, "light", USUAL)
     answer = look.open(url_of(running.config, screen))
-    expected = 404 if screen.is_absent else 200
-    look.expected += [NOT_FOUND] if screen.is_absent and NOT_FOUND not in look.expected else []
-    amiss = [f"answers {answer.status}"] if answer.status != expected else []
+    look.expected += NOT_FOUND if screen.is_absent and not look.expected else []
+    amiss = [f"answers {answer.status}"] if answer.status not in (ABSENT if screen.is_absent else (200,)) else []
     policy = answer.headers["content-security-policy"]
     amiss += ["unsafe policy"] if "unsafe" in policy or "default-src 'none'" not in policy else []
     amiss += [f"{sum(look.sizes)} bytes"] if not 0 < sum(look.sizes) <= MOST_BYTES else []
