@@ -1,11 +1,13 @@
 """What differs between two versions: the process's own members, every step by its id, and files line by line."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
 
 from appliance.processes import version_diff
+from appliance.processes.common_runs import Part, Work, find_parts
 from appliance.processes.version_diff import VersionDiff, compare_versions
 
 from .test_api import BASE, data, error
@@ -58,9 +60,14 @@ def test_files_are_compared_line_by_line() -> None:
 
 def test_files_made_to_be_slow_are_not_compared_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step is taken from what all files have together; without any left they are told line by line, or as replaced."""
-    left = []
-    parts = version_diff.find_parts
-    monkeypatch.setattr(version_diff, "find_parts", lambda a, b, work: (parts(a, b, work), left.append(work.left))[0])
+    left: list[int] = []
+
+    def counted(old: Sequence[str], new: Sequence[str], work: Work) -> list[Part]:
+        parts = find_parts(old, new, work)
+        left.append(work.left)
+        return parts
+
+    monkeypatch.setattr(version_diff, "find_parts", counted)
     old, new = "\n".join(["a", "b"] * 300), "\n".join(["a", "c"] * 300)
     found = diff([], [], {str(n): old for n in range(50)}, {str(n): new for n in range(50)})
     assert [change.happened for change in found.files] == ["changed"] * 50
