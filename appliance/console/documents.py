@@ -24,7 +24,7 @@ EXCERPT_BYTES = 20_000
 PREVIEW_WIDTH, THUMBNAIL_WIDTH = 640, 160
 KINDS = (
     ("application/pdf", "PDF"), ("image/*", mark("Pictures")), ("text/*", mark("Texts")), ("application/json", "JSON"),
-    ("application/*", mark("Other files")),
+    ("audio/*", mark("Sound")), ("video/*", mark("Videos")), ("application/*", mark("Files of programs")),
 )  # fmt: skip
 DUE_DAYS = (("1", mark("in 1 day")), ("7", mark("in 7 days")), ("30", mark("in 30 days")), ("90", mark("in 90 days")))
 

@@ -1,11 +1,13 @@
 """What changed between two versions of a skill, line by line where that can be read."""
 
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-LONGEST_TEXT = 64 << 10  # comparing takes the square of the lines in the worst case
+from appliance.processes.common_runs import Work, find_parts, group_parts
+
+MOST_WORK = 600_000  # steps of comparing for all files together, a fraction of a second
+LONGEST_TEXT = 64 << 10
 MOST_LINES = 2_000
 LONGEST_ALL = 256 << 10
 CONTEXT = 3
@@ -30,7 +32,7 @@ class FileChange:
 
 def compare_texts(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[FileChange]:
     """The files that differ, by path; None stands for a file that is no text or too long."""
-    left = LONGEST_ALL
+    left, work = LONGEST_ALL, Work(MOST_WORK)
     changes = []
     for path in sorted(before.keys() | after.keys()):
         old, new = before.get(path, ""), after.get(path, "")
@@ -40,7 +42,7 @@ def compare_texts(before: Mapping[str, str | None], after: Mapping[str, str | No
         lines = None
         if old is not None and new is not None and len(old) + len(new) <= left and _is_short(old) and _is_short(new):
             left -= len(old) + len(new)
-            lines = tuple(_lines(old.splitlines(), new.splitlines()))
+            lines = tuple(_lines(old.splitlines(), new.splitlines(), work))
         changes.append(FileChange(path, kind, lines))
     return changes
 
@@ -49,12 +51,12 @@ def _is_short(text: str) -> bool:
     return len(text) <= LONGEST_TEXT and text.count("\n") <= MOST_LINES
 
 
-def _lines(old: list[str], new: list[str]) -> Iterator[DiffLine]:
-    for number, group in enumerate(difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT)):
-        if number or group[0][1] or group[0][3]:
+def _lines(old: list[str], new: list[str], work: Work) -> Iterator[DiffLine]:
+    for number, group in enumerate(group_parts(find_parts(old, new, work), CONTEXT)):
+        if number or group[0].i1 or group[0].j1:
             yield DiffLine("gap", "")
-        for tag, i1, i2, j1, j2 in group:
-            if tag == "equal":
+        for is_same, i1, i2, j1, j2 in group:
+            if is_same:
                 yield from (DiffLine("same", line) for line in old[i1:i2])
             else:
                 yield from (DiffLine("removed", line) for line in old[i1:i2])

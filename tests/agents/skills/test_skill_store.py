@@ -178,6 +178,16 @@ def test_an_archive_is_read_with_or_without_a_folder_around_it(tmp_path: Path) -
         read_archive(bomb)
 
 
+def test_texts_that_repeat_themselves_are_compared_within_bounds() -> None:
+    """Looking for the longest common part of these takes minutes."""
+    old, new = "a\nb\n" * 1_000, "a\nc\n" * 1_000
+    (change,) = compare_texts({"SKILL.md": old}, {"SKILL.md": new})
+    assert change.lines is not None
+    told = {kind: sum(line.kind == kind for line in change.lines) for kind in ("removed", "added", "same")}
+    assert told["removed"] - told["added"] == 0
+    assert told["removed"] >= 1_000
+
+
 def test_what_cannot_be_compared_is_named_all_the_same() -> None:
     long = "x\n" * 3000
     changes = compare_texts({"a": "1", "b": None, "gone": "2"}, {"a": "1\n2", "b": "now text", "c": long})
