@@ -15,7 +15,7 @@ MOST_WORK = 600_000
 # end of both are marked.
 WORK_OF_WORDS = 30_000
 # What is shown of all texts together, in bytes of a page with what stands around each line and each mark.
-MOST_SHOWN, AROUND_LINE, AROUND_MARK = 80_000, 230, 11
+MOST_SHOWN, AROUND_LINE, AROUND_MARK = 64_000, 230, 11
 # A longer piece of a line is shown with its beginning and its end.
 LONGEST_PIECE = 1_000
 AROUND = 3
