@@ -47,8 +47,7 @@ def _change(scope: TenantScope, login: str, old: str, new: str) -> Checked:
 
 
 def _accept(inviting: Invitations, token: str, password: str) -> Joined:
-    person, tenant_id = inviting.accept(token, password)
-    return Joined(person.id, tenant_id)
+    return Joined(*inviting.accept(token, password))
 
 
 def check(login: str, password: str) -> "Future[Checked]":

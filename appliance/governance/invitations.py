@@ -18,7 +18,6 @@ from appliance.tenants import invitations, people
 from appliance.tenants import service as tenants
 from appliance.tenants.email_addresses import as_email
 from appliance.tenants.invitations import SEND_SECONDS, Invitation, InvitationSpec
-from appliance.tenants.models import Person
 
 log = logging.getLogger(__name__)
 PATH = "/invitation"
@@ -78,9 +77,10 @@ class Invitations:
             invitations.note_sending(own, invitation.id, "failed", error.message)
         return Invited(invitations.get_invitation(scope, invitation.id), "")
 
-    def accept(self, token: str, password: str) -> tuple[Person, str]:
-        """As `invitations.accept`; nobody becomes an administrator of the appliance by a link."""
-        return invitations.accept(self._sealer, token, password, self._config.console.administrators)
+    def accept(self, token: str, password: str) -> tuple[str, str]:
+        """As `invitations.accept`, with the user's id; nobody becomes an administrator of the appliance by a link."""
+        person, tenant_id = invitations.accept(self._sealer, token, password, self._config.console.administrators)
+        return person.id, tenant_id
 
     def _send(self, scope: TenantScope, invitation: Invitation, link: str, token: str) -> None:
         given = letter(tenants.get_tenant(scope.tenant_id).name, invitation, link)
