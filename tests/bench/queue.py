@@ -144,6 +144,7 @@ def stream(bench: Bench) -> None:
         began = time.perf_counter()
 
         def send(number: int) -> str:
+            # The steady rate that is measured.
             time.sleep(max(0.0, began + number / STREAM_RATE - time.perf_counter()))
             return str(client.post("/processes/two/execute", json={"n": number}).json()["data"]["execution_id"])
 

@@ -149,7 +149,7 @@ class Chaos:
                     if client.get(f"http://127.0.0.1:{self.port}/readyz").status_code == 200:
                         return
                 except httpx.TransportError:
-                    time.sleep(0.02)
+                    time.sleep(0.02)  # asked again until it answers or is dead; a test's own limit bounds it
 
     def _spawn(self, command: str) -> "subprocess.Popen[bytes]":
         line = [sys.executable, "-m", "tests.chaos.launcher", self.control, "--data", str(self.folder), command]
@@ -237,7 +237,7 @@ class Chaos:
         with ThreadPoolExecutor(8) as senders:
             sent = [senders.submit(send, name) for name in names]
             try:
-                time.sleep(delay)
+                time.sleep(delay)  # the instant of the kill, drawn by lot: the experiment itself, not a wait for something
                 self.kill()
                 self.start()
                 accepted = [future.result() for future in sent]
@@ -279,7 +279,7 @@ class Chaos:
         while left and time.monotonic() < ends:
             done = {row[0] for row in self._rows("SELECT id FROM execution WHERE status = 'succeeded'")}
             left = wanted - done
-            time.sleep(0.1)
+            time.sleep(0.1)  # between two looks at the database, until all are done or the time is up
         return left
 
     def _rows(self, sql: LiteralString) -> list[tuple[Any, ...]]:
