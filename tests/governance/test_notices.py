@@ -17,6 +17,7 @@ from tests.api.resources import Resources, fresh
 from tests.governance.asking import Town
 
 WAIT_SECONDS = 60.0
+LETTERS = "letters"
 
 
 class Post:
@@ -41,8 +42,13 @@ def wait_for(holds: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def town(running: Running) -> Iterator[Resources]:
-    """A tenant of its own with two who approve, one of whom has no e-mail address, and one who may not."""
+def town(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Resources]:
+    """A tenant of its own with two who approve, one of whom has no e-mail address, and one who may not.
+
+    The live appliance looks every two seconds too, with another integration, and would note that nobody here wants letters.
+    """
+    tell = Notices._tell
+    monkeypatch.setattr(Notices, "_tell", lambda self, scope: tell(self, scope) if self._integration == LETTERS else 0)
     name = fresh("noticed")
     here = Town(running.tenant(name))
     here.person("ann", "owner")
@@ -68,7 +74,7 @@ def post(town: Resources) -> Iterator[Post]:
 
 def add_mailbox(client: httpx.Client, port: int) -> None:
     settings = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_tls": "off", "from": "gos@firma.example"}
-    client.post("/api/v1/integrations", json={"slug": "letters", "connector": "email", "settings": settings}).raise_for_status()
+    client.post("/api/v1/integrations", json={"slug": LETTERS, "connector": "email", "settings": settings}).raise_for_status()
 
 
 def calls(town: Resources, status: str) -> int:
@@ -76,7 +82,7 @@ def calls(town: Resources, status: str) -> int:
     return int(count)
 
 
-def notices(town: Resources, integration: str = "letters", letter_seconds: int = 0) -> Notices:
+def notices(town: Resources, integration: str = LETTERS, letter_seconds: int = 0) -> Notices:
     services = town.running.services
     return Notices(services.executor, services.integrations, integration, letter_seconds)
 
@@ -147,7 +153,7 @@ def test_after_a_crash_a_letter_about_several_is_not_sent_again_and_the_rest_is_
 
 def test_a_letter_that_cannot_be_queued_is_told_in_the_log(town: Resources) -> None:
     add_mailbox(town.client, 9)
-    town.ask("PUT", "/kill-switches", {"kind": "integration", "name": "letters", "off": True, "reason": "a flood"})
+    town.ask("PUT", "/kill-switches", {"kind": "integration", "name": LETTERS, "off": True, "reason": "a flood"})
     asked = town.request()
     assert notices(town).send_due() == 0
     lines = [line for line in town.ask("GET", "/logs?level=error") if asked in line["message"]]
