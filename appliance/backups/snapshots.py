@@ -7,6 +7,7 @@ from pathlib import Path
 
 from appliance.core import db
 from appliance.core.errors import ConfigInvalid
+from appliance.core.sqlite import BUSY_SECONDS
 
 from .copying import FileSource, copy_rows, index_words, make_schema, open_source
 from .problems import BackupInvalid, ShouldStop, full_disks, never, refuse_stopping
@@ -23,7 +24,7 @@ def take_snapshot(url: str, target: Path, should_stop: ShouldStop = never) -> No
     with full_disks():
         if db.is_sqlite():
             path = url.removeprefix("sqlite:///")
-            with closing(sqlite3.connect(path, timeout=db.BUSY_SECONDS, isolation_level=None)) as own:
+            with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as own:
                 own.execute("PRAGMA trusted_schema=0")
                 own.set_progress_handler(lambda: int(should_stop()), 100_000)
                 try:

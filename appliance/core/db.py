@@ -3,92 +3,29 @@
 Promise of `write`: the function runs on the single writer inside a savepoint of its own, and its result is handed out
 only after the commit that contains it is on disk (`synchronous=FULL`).  Functions that arrive while a commit is being
 written share the next one; an exception rolls back its own function only.
-
-Long because both dialects and the writer they share are told in one place.
 """
 
 import json
 import logging
 import re
-import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import peewee
 
-from . import clock
 from .errors import ConfigInvalid, StorageFull, UnscopedQuery
+from .sqlite import Sqlite
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 database = peewee.DatabaseProxy()
 BATCH = 128
-BUSY_SECONDS = 20
-
-_READER_PRAGMAS = ("PRAGMA query_only=1",)
-_PRAGMAS = (
-    "PRAGMA busy_timeout=20000",
-    "PRAGMA synchronous=FULL",
-    "PRAGMA foreign_keys=1",
-    "PRAGMA temp_store=MEMORY",
-    "PRAGMA cache_size=-8000",
-    "PRAGMA trusted_schema=0",
-)
-
-
-class _Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no types
-    """SQLite whose connections can only read, except on the writer's thread."""
-
-    snapshot_begin = ()
-
-    def _add_conn_hooks(self, conn: sqlite3.Connection) -> None:
-        super()._add_conn_hooks(conn)
-        _use_wal(conn)
-        for pragma in _PRAGMAS + (() if _writer_state.inside else _READER_PRAGMAS):
-            conn.execute(pragma)
-
-    def statement(self, sql: str) -> str:
-        """A statement of ours as the driver wants it."""
-        return sql
-
-    def held(self) -> Any:
-        """Inside the block this thread keeps one connection."""
-        return self.connection_context() if self.is_closed() else nullcontext()
-
-    size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
-
-    def begin_write(self) -> None:
-        """Begin the only writing transaction there is now, over all processes."""
-        if not self.is_connection_usable():
-            self.connect(reuse_if_open=True)
-        self.execute_sql("BEGIN IMMEDIATE")
-
-    def roll_back(self) -> None:
-        """End the writer's transaction, unless SQLite has done it."""
-        if self.connection().in_transaction:
-            self.execute_sql("ROLLBACK")
-
-
-def _use_wal(conn: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log; SQLite does not wait for another process that does so at the same moment, so we do."""
-    ends = clock.monotonic() + BUSY_SECONDS
-    while conn.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        try:
-            conn.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError:
-            if clock.monotonic() > ends:
-                raise
-            _pause.wait(0.01)
-
-
-_pause = threading.Event()
-
 
 class _WriterState(threading.local):
     inside = False
@@ -229,7 +166,7 @@ def open_database(url: str) -> None:
     if url.startswith("sqlite:///"):
         path = Path(url.removeprefix("sqlite:///"))
         path.parent.mkdir(parents=True, exist_ok=True)
-        database.initialize(_Sqlite(str(path), timeout=20))
+        database.initialize(Sqlite(str(path), is_writing=lambda: _writer_state.inside))
     elif url.startswith("postgresql://"):
         database.initialize(_postgresql(url))
     else:
