@@ -211,6 +211,8 @@ def _zip_members(file: BinaryIO, account: _Account) -> Iterator[tuple[str, Itera
         _refuse_overlaps(archive.infolist())
         for info in archive.infolist():
             account.member()
+            if not info.filename:  # what stood before a NUL character; the library asks for its last letter
+                check_path(info.orig_filename)
             _refuse_special(info)
             if info.is_dir():
                 check_path(info.orig_filename.rstrip("/"))

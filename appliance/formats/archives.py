@@ -50,6 +50,8 @@ def _checked(members: list[zipfile.ZipInfo], request: Request) -> list[zipfile.Z
     seen: dict[str, str] = {}
     files: list[zipfile.ZipInfo] = []
     for info in members:
+        if not info.filename:  # what stood before a NUL character; the library asks for its last letter
+            _check_path(info.filename)
         if info.is_dir():
             _check_path(info.filename.rstrip("/"))
             continue

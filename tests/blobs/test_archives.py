@@ -199,6 +199,9 @@ HOSTILE: dict[str, tuple[bytes, type[ApplianceError], str]] = {
        for what, mode in MODES.items()},
     "zip: folder that leads outside": (make_zip(("../evil/", b"")), ValidationFailed, "'../evil' is not accepted"),
     "zip: link that looks like a folder": (make_zip(("evil/", b""), mode=stat.S_IFLNK | 0o777), ValidationFailed, "is a link"),
+    "zip: no name": (make_zip(("\0", b"")), ValidationFailed, "is not accepted"),
+    "zip: a name that ends before it begins":
+        (make_zip(("Xevil", b"")).replace(b"Xevil", b"\0evil"), ValidationFailed, "is not accepted"),
     "zip: encrypted": (flagged(0x1), ValidationFailed, "'secret.js' is encrypted"),
     "zip: strongly encrypted": (flagged(0x40), ValidationFailed, "'secret.js' is encrypted"),
     "zip: masked directory": (flagged(0x2000), ValidationFailed, "'secret.js' is encrypted"),

@@ -54,6 +54,7 @@ def test_documents_are_packed_and_come_back(perform: Perform) -> None:
         (archive(("a\nb", b"x")), "a\\nb"),
         (archive((special("link", stat.S_IFLNK | 0o777), b"/etc/passwd")), "link"),
         (archive((special("pipe", stat.S_IFIFO | 0o666), b"")), "pipe"),
+        (archive(("Xevil", b"x")).replace(b"Xevil", b"\0evil"), "member '' is not accepted"),
         (archive(("Read.me", b"1"), ("read.ME", b"2")), "read.ME"),
         (archive(("ﬁle", b"1"), ("file", b"2")), "file"),
     ],
