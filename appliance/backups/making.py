@@ -12,7 +12,7 @@ from typing import Any
 from appliance import __version__
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Places
-from appliance.core import clock, db
+from appliance.core import catalogues, clock, db
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import ConfigInvalid, NotFound
@@ -27,7 +27,7 @@ DATABASE, FILES, CONTENTS = "gos.db", "files/", "contents/"
 KEY = "key"
 # What may hold secrets in the clear goes only into a file that is encrypted.
 SECRET_FILES = (KEY, "config.yaml", "tls")
-OPEN_FILES = ("connectors",)
+OPEN_FILES = ("connectors", catalogues.FOLDER)
 TEMPLATES = "templates"
 # Contents that nobody uses any more are collected after a day: so long those of the snapshot must stay.
 _HELD_MS, _AT_ONCE = 12 * 3_600_000, 2_000

@@ -14,6 +14,7 @@ from appliance.backups.envelope import OpeningReader
 from appliance.backups.making import hold_contents
 from appliance.backups.problems import BackupInvalid
 from appliance.core import db
+from appliance.core.catalogues import load_languages
 from appliance.core.errors import AlreadyExists, Conflict
 from appliance.core.presence import Presence
 from appliance.documents.models import DocumentRow
@@ -89,6 +90,18 @@ def test_a_backup_that_is_not_encrypted_needs_the_key_file(made: tuple[World, Pa
     restored(folder / "open.gosb", target, key_file=world.config.data / "key")
     with target.opened() as sealer:
         assert service.open_secret(service.system_scope("hooli"), sealer, "erp") == CANARY
+
+
+@pytest.mark.parametrize("passphrase", [PASSPHRASE, None], ids=["sealed", "open"])
+def test_the_languages_of_the_configuration_come_back(world: World, tmp_path: Path, passphrase: str | None) -> None:
+    """A configuration that names one whose file is not there would refuse to start."""
+    with world.opened():
+        (world.config.data / "translations").mkdir()
+        (world.config.data / "translations" / "nl.po").write_text('msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n')
+        made = world.backup(tmp_path / "whole.gosb", passphrase)
+    target = make_world(tmp_path / "elsewhere")
+    restored(made.path, target, passphrase=passphrase, key_file=world.config.data / "key")
+    assert load_languages([target.config.data / "translations"], "nl").default.tag == "nl"
 
 
 def test_a_damaged_backup_is_refused_and_changes_nothing(made: tuple[World, Path], tmp_path: Path) -> None:
