@@ -4,15 +4,21 @@ import contextvars
 import json
 import logging
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from . import clock
 
 _context: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("log_context", default={})  # noqa: B039
-_secrets: frozenset[str] = frozenset()  # replaced, never changed: other threads are iterating
+_lock = threading.Lock()
+_secrets: dict[str, frozenset[str]] = {}  # every spelling of a value; the longest unused first
+_spellings: tuple[str, ...] = ()  # replaced, never changed: other threads are iterating
+MOST_SECRETS = 5_000
+LEAST_LENGTH = 6
 
 
 @contextmanager
@@ -26,8 +32,8 @@ def log_context(**names: str) -> Iterator[None]:
 
 
 def redact(text: str) -> str:
-    """`text` with every secret opened in this process replaced by `[redacted]`."""
-    for secret in _secrets:
+    """`text` with the secrets that this process has opened, the `MOST_SECRETS` last used, replaced by `[redacted]`."""
+    for secret in _spellings:
         if secret in text:
             text = text.replace(secret, "[redacted]")
     return text
@@ -35,9 +41,17 @@ def redact(text: str) -> str:
 
 def remember_secret(value: str) -> None:
     """Have `value` redacted wherever this process logs; very short values would mangle ordinary text."""
-    global _secrets
-    if len(value) >= 6 and len(_secrets) < 10_000 and value not in _secrets:
-        _secrets |= {value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1]}
+    global _spellings
+    if len(value) < LEAST_LENGTH:
+        return
+    with _lock:
+        known = _secrets.pop(value, None)
+        _secrets[value] = known or frozenset((value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1]))
+        if known is None:
+            if len(_secrets) > MOST_SECRETS:
+                del _secrets[next(iter(_secrets))]
+            spellings = chain.from_iterable(_secrets.values())
+            _spellings = tuple(sorted(spellings, key=len, reverse=True))  # so that none is cut in the middle by a shorter one
 
 
 class _JsonFormatter(logging.Formatter):

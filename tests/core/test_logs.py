@@ -63,6 +63,22 @@ def test_a_secret_that_json_would_write_otherwise_is_redacted(capsys: pytest.Cap
     assert "[redacted]" in capsys.readouterr().err
 
 
+def test_of_more_secrets_than_are_remembered_the_last_used_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MOST_SECRETS", 20)
+    monkeypatch.setattr(logs, "_secrets", {})
+    for number in range(100):
+        logs.remember_secret("in use all the time")
+        logs.remember_secret(f"token-{number:05}")
+    assert logs.redact("token-00099, in use all the time, token-00000") == "[redacted], [redacted], token-00000"
+
+
+def test_a_secret_that_begins_like_another_is_redacted_whole() -> None:
+    logs.remember_secret("sesame")
+    logs.remember_secret("sesame-and-more")
+    logs.remember_secret("sesame-and")
+    assert logs.redact("sesame-and-more sesame-and sesame") == "[redacted] [redacted] [redacted]"
+
+
 def test_very_short_secrets_do_not_mangle_text() -> None:
     logs.remember_secret("the")
     assert logs.redact("the end") == "the end"
