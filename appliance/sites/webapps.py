@@ -161,9 +161,10 @@ class WebAppSites:
             await self._sender.send(tenant, plan, exchange)
 
     async def _move(self, send: Send, moved: Moved, query: bytes) -> None:
-        location = moved.location.encode("latin1", "replace")
-        if query and b"?" not in location:
-            location += b"?" + query
+        address, mark, anchor = moved.location.encode("latin1", "replace").partition(b"#")
+        if query and b"?" not in address:
+            address += b"?" + query
+        location = address + mark + anchor
         await answer(send, moved.status, b"", [(b"location", location), *_BARE])
 
     async def _older(self, tenant: TenantScope, app: str, site: Site, path: str) -> Index | None:
