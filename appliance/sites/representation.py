@@ -9,7 +9,7 @@ from whitenoise.media_types import MediaTypes
 
 from appliance.webapps.service import ServedFile
 
-from .resolution import is_fingerprinted
+from .fingerprints import is_fingerprinted
 
 Headers = list[tuple[bytes, bytes]]
 FOREVER, CHECKED = "public, max-age=31536000, immutable", "public, max-age=0, must-revalidate"

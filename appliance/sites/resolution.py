@@ -1,26 +1,11 @@
 """What a path of a WebApp leads to: a file, a redirect, or nothing; pure."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from appliance.webapps.redirects import Redirect, from_json
 from appliance.webapps.service import ServedVersion
-
-_SUFFIX = re.compile(r"[.-]([A-Za-z0-9_-]{8,64})\.[A-Za-z0-9]+(?:\.map)?$")
-_MIXED = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_]+")
-
-
-def may_be_fingerprinted(path: str) -> bool:
-    """Whether the name may hold a hash of the content, as `index-DiwrgTda.js` does: such a file may lie in an older version."""
-    return _SUFFIX.search(path) is not None
-
-
-def is_fingerprinted(path: str) -> bool:
-    """Whether the name surely holds a hash of the content: letters and digits, so that `my-component.js` is none."""
-    found = _SUFFIX.search(path)
-    return found is not None and _MIXED.fullmatch(found[1].rpartition("-")[2]) is not None and len(found[1].rpartition("-")[2]) >= 8
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from appliance.webapps.visitors import ANONYMOUS
 
 from .access import AccessGate
 from .answers import VISITOR, Exchange, Receive, Scope, Send, answer, refuse
+from .fingerprints import may_be_fingerprinted
 from .representation import Representations
-from .resolution import Found, Moved, Resolver, may_be_fingerprinted
+from .resolution import Found, Moved, Resolver
 from .routes import Asked, Routes
 from .sending import Sender
 
@@ -170,13 +171,17 @@ class WebAppSites:
     async def _older(self, tenant: TenantScope, app: str, site: Site, path: str) -> Index | None:
         """A version that was published lately and has the file: a page of it may still be open somewhere."""
         if site.older is None:
-            site.older = await self._sender.in_thread(partial(self._load_older, tenant, app, site.number))
+            site.older = await self._sender.in_thread(partial(self._load_older, tenant, app, site))
         return next((index for index in site.older if path in index.version.files), None)
 
-    def _load_older(self, tenant: TenantScope, app: str, published: int | None) -> list[Index]:
+    def _load_older(self, tenant: TenantScope, app: str, site: Site) -> list[Index]:
+        """Those that let in whom the published one lets in: nobody was asked who may open another."""
+        if site.index is None:
+            return []
+        access = site.index.version.access
         numbers = self._webapps.recent_numbers(tenant, app, OLDER_VERSIONS + 1)
-        found = (self._webapps.load_served(tenant, app, number) for number in numbers if number != published)
-        return [Index(version) for version in found if version is not None]
+        found = (self._webapps.load_served(tenant, app, number) for number in numbers if number != site.number)
+        return [Index(version) for version in found if version is not None and version.access == access]
 
 
 def _asked(tenant: TenantScope, app: str, index: Index, exchange: Exchange) -> Asked:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.sites.representation import accepted
-from appliance.sites.resolution import Found, Moved, Resolver, is_fingerprinted, may_be_fingerprinted
+from appliance.sites.resolution import Found, Moved, Resolver
 from appliance.webapps.redirects import parse_redirects, to_json
 from appliance.webapps.service import ServedFile, ServedVersion
 
@@ -72,19 +72,6 @@ def test_no_path_leads_to_another_host(path: str) -> None:
                 assert not found.location.startswith(("//", "/\\"))
                 assert found.location.isascii()
                 assert not set(found.location) & set("\r\n\t ")
-
-
-@pytest.mark.parametrize("name", ["app-3f2a1b9c.js", "main.3f2a1b9c.chunk0a1b2c3d.css", "index-D1wrgTda.js", "app-3f2a1b9c.js.map"])
-def test_a_hash_in_a_name_is_seen(name: str) -> None:
-    assert is_fingerprinted(f"assets/{name}")
-    assert may_be_fingerprinted(f"/assets/{name}")
-
-
-@pytest.mark.parametrize(
-    "name", ["my-component.js", "jquery-3.7.1.min.js", "photo-20260101.jpg", "index.html", "my-own-longer-component-name.js", "a.b"]
-)
-def test_a_plain_name_is_not_taken_for_a_hash(name: str) -> None:
-    assert not is_fingerprinted(f"assets/{name}")
 
 
 def test_codings_are_taken_by_name_and_weight() -> None:

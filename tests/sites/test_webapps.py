@@ -21,7 +21,7 @@ LARGE = os.urandom(700_000)
 FILES = {
     "index.html": PAGE, "404.html": b"<h1>Nothing here</h1>", "assets/app-3f2a1b9c.js": SCRIPT, "large.bin": LARGE,
     "empty.txt": b"",
-    "docs/index.html": b"<h1>Docs</h1>", "_redirects": b"/old /docs/ 302\n/go/* /:splat 301\n",
+    "docs/index.html": b"<h1>Docs</h1>", "_redirects": b"/old /docs/ 302\n/go/* /:splat 301\n/install /docs/#install 301\n",
     "_headers": b"/*\n  X-Shop: yes\n/docs/*\n  Content-Security-Policy: frame-ancestors 'none'\n  Cache-Control: no-store\n",
 }  # fmt: skip
 
@@ -159,6 +159,8 @@ def test_a_head_says_what_a_get_would(shop: httpx.Client) -> None:
 def test_redirects_and_missing_pages(shop: httpx.Client) -> None:
     moved = shop.get("/old?a=1")
     assert (moved.status_code, moved.headers["location"]) == (302, "/docs/?a=1")
+    assert shop.get("/install?utm=1").headers["location"] == "/docs/?utm=1#install"
+    assert shop.get("/install").headers["location"] == "/docs/#install"
     assert shop.get("/go//evil.example/x").headers["location"] == "/evil.example/x"
     assert shop.get("/docs").headers["location"] == "/docs/"
     missing = shop.get("/nowhere")
@@ -225,6 +227,28 @@ def test_another_version_is_served_at_once_and_open_pages_find_their_files(runni
         assert visitor.get("/").status_code == 404
         acme.delete("/api/v1/webapps/site-skew").raise_for_status()
         assert visitor.get("/").status_code == 421
+
+
+def test_a_file_that_was_taken_out_is_gone_unless_an_open_page_may_need_it(running: Running, acme: httpx.Client) -> None:
+    new_app(acme, "site-taken")
+    taken = {"customer-contracts.pdf": b"%PDF", "salaries-20251122.csv": b"s", "config.production.json": b"{}"}
+    deploy(acme, "site-taken", {"index.html": b"one", "assets/app-DiwrgTda.js": b"1"} | taken)
+    with site(running, "site-taken--acme") as visitor:
+        assert [visitor.get(f"/{name}").status_code for name in taken] == [200] * 3
+        deploy(acme, "site-taken", {"index.html": b"two"})
+        assert [visitor.get(f"/{name}").status_code for name in taken] == [404] * 3
+        assert visitor.get("/assets/app-DiwrgTda.js").content == b"1"
+
+
+def test_files_of_a_version_that_others_may_open_are_not_served(running: Running, acme: httpx.Client) -> None:
+    new_app(acme, "site-opened")
+    secret = {"public/index.html": b"inside", "public/assets/app-aaaa1111.js": b"inside"}
+    deploy(acme, "site-opened", {"app.yaml": b"access: members"} | secret)
+    deploy(acme, "site-opened", {"index.html": b"two", "assets/app-bbbb1111.js": b"2"})
+    deploy(acme, "site-opened", {"index.html": b"three"})
+    with site(running, "site-opened--acme") as visitor:
+        assert visitor.get("/assets/app-bbbb1111.js").content == b"2"
+        assert visitor.get("/assets/app-aaaa1111.js").status_code == 404
 
 
 def test_a_damaged_content_is_told(running: Running, acme: httpx.Client) -> None:
