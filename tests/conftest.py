@@ -52,7 +52,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, name_server: NameServer) -
     live = start(
         make_config(
             tmp_path_factory.mktemp("data"), demo__order_system=True, egress__allow=["127.0.0.0/8"], limits__route_calls=100_000,
-            domains__resolvers=dns, approvals__email_integration="mail",
+            domains__resolvers=dns, approvals__email_integration="mail", approvals__letter_seconds=0,
             console__administrators=["owner@acme.test", "ada@northgate.test", "nobody-yet@northgate.test"],
         )
     )  # fmt: skip

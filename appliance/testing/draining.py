@@ -33,6 +33,7 @@ _OPEN = {
     "text of a document": "SELECT tenant_id, id, 'is to be read' FROM document_text WHERE state = 'pending' AND next_try_at <= ?",
     "approval": "SELECT tenant_id, id, title || ' is over' FROM approval WHERE status = 'pending' AND expires_at <= ?",
 }
+_UNTOLD = "SELECT tenant_id, id, title || ' is to be sent' FROM approval WHERE status = 'pending' AND notified_at IS NULL AND ? > 0"
 
 
 class StillRunning(AssertionError):
@@ -51,10 +52,11 @@ def await_rest(left: Callable[[], list[str]], seconds: float) -> None:
         pause.wait(PAUSE)
 
 
-def open_work(queue: TaskQueue, tenants: Collection[str]) -> list[str]:
-    """What would go on by itself in these tenants of the appliance of this process, a line each."""
+def open_work(queue: TaskQueue, tenants: Collection[str], *, tells_at_once: bool) -> list[str]:
+    """What would go on by itself in these tenants of the appliance of this process, a line each; with `tells_at_once` the
+    letters to approvers, too, which are otherwise put off."""
     now, found = clock.now_ms(), []
-    for kind, sql in _OPEN.items():
+    for kind, sql in (_OPEN | {"letter about": _UNTOLD} if tells_at_once else _OPEN).items():
         found += [f"{kind} {row[1]} of {row[0]}: {row[2]}" for row in db.rows(sql, (now,)) if row[0] in tenants]
     depth = queue.depth()
     return found + ([f"{depth} messages in the queue"] if depth else [])

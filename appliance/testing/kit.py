@@ -127,7 +127,9 @@ class LocalGos(Gos):
         return login, PASSWORD
 
     def drain(self, seconds: float = SECONDS) -> None:
-        await_rest(lambda: open_work(self.running.services.queue, self.tenants), seconds)
+        told = self.running.config.approvals
+        tells_at_once = bool(told.email_integration) and not told.letter_seconds
+        await_rest(lambda: open_work(self.running.services.queue, self.tenants, tells_at_once=tells_at_once), seconds)
 
     @cached_property
     def clock(self) -> MovableClock:

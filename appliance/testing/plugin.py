@@ -55,7 +55,7 @@ def gos_settings() -> dict[str, Any]:
     """Settings of the appliance as `section__name: value`; override it to add yours."""
     return {
         "demo__order_system": True, "egress__allow": ["127.0.0.0/8"], "limits__route_calls": 100_000,
-        "approvals__email_integration": "mail",
+        "approvals__email_integration": "mail", "approvals__letter_seconds": 0,
     }  # fmt: skip
 
 
@@ -126,9 +126,11 @@ def gos_api(gos_tenant: "QaTenant") -> Any:
 
 @pytest.fixture
 def gos_mail(gos: "Gos", gos_tenant: "QaTenant") -> "Mailbox":
-    """The letters of the tenant's integration `mail`, through which approvers are told too."""
+    """The letters of the tenant's integration `mail`, through which approvers are told too; none of earlier tests."""
     if not any(each["slug"] == "mail" for each in gos_tenant.ask("GET", "/integrations")):
         gos.connect_mail(gos_tenant)
+    gos.drain()  # what earlier tests asked for may still be on its way
+    gos.mail.letters.clear()
     return gos.mail
 
 

@@ -42,6 +42,33 @@ def test_names_what_still_runs(gos, gos_tenant, gos_foreign):
     finally:
         released.set()
 """
+LETTERS = """
+import pytest
+
+def asked(tenant, day):
+    return tenant.execute("leave", {"day": day}, wait=0)["execution_id"]
+
+@pytest.fixture
+def office(gos_tenant):
+    if not any(each["id"] == "leave" for each in gos_tenant.ask("GET", "/processes")):
+        step = {"id": "ask", "human": {"kind": "approval", "title": "= input.day + ' off?'", "expires": "48h"}}
+        gos_tenant.ask("POST", "/processes", {"id": "leave", "steps": [step]})
+        gos_tenant.ask("POST", "/processes/leave/publish", {})
+    return gos_tenant
+
+def test_reads_one_letter_and_leaves_another_on_its_way(office, gos_mail):
+    to = office.login("approver")[0]
+    asked(office, "Monday")
+    assert "Monday off?" in gos_mail.wait_for(to=to).text
+    asked(office, "Tuesday")
+
+def test_has_its_own_letters_at_once(office, gos_mail):
+    to = office.login("approver")[0]
+    assert gos_mail.letters == []
+    asked(office, "Friday")
+    assert "Friday off?" in gos_mail.wait_for(to=to).text
+    assert len(gos_mail.letters) == 1
+"""
 ELSEWHERE = """
 import pytest
 from appliance.testing.kit import NotHere
@@ -109,6 +136,11 @@ def test_an_appliance_elsewhere_is_tested_alike(tmp_path: Path, running: Running
     url = running.config.tenant_url("elsewhere")
     code, told = run_tests(tmp_path, ELSEWHERE, f"--gos-url={url}", "--gos-key-file=key", "--gos-people=people.json")
     assert (code, "1 passed" in told) == (0, True), told
+
+
+def test_letters_of_earlier_tests_are_not_handed_out(tmp_path: Path) -> None:
+    code, told = run_tests(tmp_path, LETTERS)
+    assert (code, "2 passed" in told) == (0, True), told
 
 
 def test_a_run_without_our_fixtures_imports_nothing(tmp_path: Path) -> None:
