@@ -5,9 +5,10 @@ import json
 import os
 import secrets
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-from appliance.core import clock
+from appliance.core import clock, db
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.solutions.starter import starter_input
@@ -16,7 +17,7 @@ from appliance.tenants.scopes import SCOPES
 
 from .output import opened_store
 
-TENANT, USER = "demo", "admin"
+TENANT, USER, FIRST_RUN = "demo", "admin", "first-run.json"
 FIRST_KEY_MS = 24 * 3_600_000
 SECTIONS = """# Written by the first run. Every setting: config.example.yaml; `gos config check` says whether this file is good.
 # For trying out; `gos doctor` points out what to change in production.
@@ -34,36 +35,60 @@ def add_commands(commands: Any) -> None:
 
 
 def run_init(args: argparse.Namespace) -> int:
-    config: Config = args.load()
-    if not (config.data / "key").exists() and args.config is None and not (config.data / "config.yaml").exists():
-        config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (config.data / "config.yaml").write_text(SECTIONS.format(port=config.server.port), "utf8")
-        config = args.load()
-    first_run = config.data / "first-run.json"
+    config = _configured(args)
+    first_run = config.data / FIRST_RUN
     with opened_store(config, create=True) as sealer:
-        if not any(tenant.id == TENANT for tenant in service.list_tenants()):
-            write_private(first_run, make_demo(config, sealer))
-    if first_run.exists():
-        print(welcome(config, json.loads(first_run.read_text("utf8"))))
+        if not service.anybody_known():
+            begin(config, sealer, first_run)
+        is_there = any(tenant.id == TENANT for tenant in service.list_tenants())
+    if is_there and first_run.exists():
+        print(welcome(config, first_run))
     return 0
 
 
-def make_demo(config: Config, sealer: Sealer) -> dict[str, str]:
-    """The demo tenant with the starter, an owner and a key that expires after 24 hours; answers what first-run.json holds."""
+def _configured(args: argparse.Namespace) -> Config:
+    """The configuration; a data folder that has none and is named none gets one for trying out."""
+    config: Config = args.load()
+    own = config.data / "config.yaml"
+    if (config.data / "key").exists() or args.config is not None or own.exists():
+        return config
+    config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = own.with_name("config.yaml.new")
+    draft.write_text(SECTIONS.format(port=config.server.port), "utf8")
+    draft.replace(own)
+    written: Config = args.load()
+    return written
+
+
+def begin(config: Config, sealer: Sealer, first_run: Path) -> None:
+    """The tenant `demo` with the starter, an owner, a key that expires after 24 hours, and the file that tells them.
+
+    One transaction, whose last part is the file: a run that is cut short leaves nobody who could come in, and the next one does it
+    all.  A file without its transaction is written over by that.
+    """
     from appliance.app.composition import apply_starter
 
-    service.create_tenant(TENANT, "Demo")
-    scope = service.system_scope(TENANT)
-    apply_starter(config, sealer, scope)
     password = secrets.token_urlsafe(15)
-    people.create_user(USER, password)
-    people.add_member(scope, USER, "owner")
-    _, key = keys.issue_key(scope, sealer, keys.KeySpec("first run", list(SCOPES), "first"), lifetime_ms=FIRST_KEY_MS)
-    return {
-        "base_url": config.tenant_url(TENANT), "connect_url": f"{config.scheme}://{_connect_host(config)}:{config.server.port}",
-        "tenant": TENANT, "console_user": USER, "console_password": password, "api_key": key,
-        "created_at": clock.rfc3339(clock.now_ms()),
-    }  # fmt: skip
+    person = people.prepare_user(USER, password)
+    scope = service.system_scope(TENANT)
+
+    def write() -> None:
+        if service.anybody_known():  # by another run that was quicker
+            return
+        if not any(tenant.id == TENANT for tenant in service.list_tenants()):
+            service.create_tenant(TENANT, "Demo")
+        apply_starter(config, sealer, scope)
+        people.insert_user(person)
+        people.add_member(scope, USER, "owner")
+        _, key = keys.issue_key(scope, sealer, keys.KeySpec("first run", list(SCOPES), "first"), lifetime_ms=FIRST_KEY_MS)
+        write_private(first_run, {
+            "base_url": config.tenant_url(TENANT),
+            "connect_url": f"{config.scheme}://{_connect_host(config)}:{config.server.port}",
+            "tenant": TENANT, "console_user": USER, "console_password": password, "api_key": key,
+            "created_at": clock.rfc3339(clock.now_ms()),
+        })  # fmt: skip
+
+    db.write(write)
 
 
 def _connect_host(config: Config) -> str:
@@ -75,26 +100,39 @@ def _connect_host(config: Config) -> str:
 
 
 def write_private(path: Path, content: dict[str, str]) -> None:
-    """JSON that only the owner may read."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    """JSON that only the owner may read, a member a line; there whole or not at all, and on disk."""
+    draft = path.with_name(f"{path.name}.new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         json.dump(content, file, indent=2)
         file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
 
 
-def welcome(config: Config, first: dict[str, str]) -> str:
-    """What to do next, with a line that can be pasted."""
+def welcome(config: Config, first_run: Path) -> str:
+    """What to do next, with a line that can be pasted.  It goes to logs, too, so it holds neither the password nor the key."""
+    try:
+        first = json.loads(first_run.read_text("utf8"))
+        base, user, since = first["base_url"], first["console_user"], clock.parse_rfc3339(first["created_at"])
+    except (ValueError, KeyError, TypeError):
+        return f"{first_run} cannot be read: take it away, and set passwords by `gos user password LOGIN`"
+    try_it = curl_line(config, starter_input(), base, first_run)
+    if since + FIRST_KEY_MS < clock.now_ms():
+        try_it = f"the key in {first_run} has expired; gos key add --tenant {TENANT} --name mine"
     return (
-        f"\nConsole   {first['base_url']}/console/  as {first['console_user']}, password in {config.data / 'first-run.json'}\n"
-        f"API       {first['base_url']}/api-docs/\n"
-        f"Try it    {curl_line(config, starter_input(), first)}\n"
+        f"\nConsole   {base}/console/  as {user}, password in {first_run}\n"
+        f"API       {base}/api-docs/  with the key in the same file\n"
+        f"Try it    {try_it}\n"
     )
 
 
-def curl_line(config: Config, sample: Path, first: dict[str, str]) -> str:
-    """Executes the starter's process on its sample input."""
-    trust = f"--cacert {config.data / 'tls' / 'ca.pem'} " if config.tls_mode == "internal" else ""
+def curl_line(config: Config, sample: Path, base: str, first_run: Path) -> str:
+    """Executes the starter's process on its sample input, with the key that the shell reads from the file."""
+    trust = f"--cacert {quote(str(config.data / 'tls' / 'ca.pem'))} " if config.tls_mode == "internal" else ""
+    key = f"""$(sed -n 's/.*"api_key": "\\([^"]*\\)".*/\\1/p' {quote(str(first_run))})"""
     return (
-        f"curl -sS {trust}-H 'X-API-Key: {first['api_key']}' -H 'Content-Type: application/json' --data-binary @{sample} "
-        f"'{first['base_url']}/api/v1/processes/order-intake/execute?wait=30'"
+        f"""curl -sS {trust}-H "X-API-Key: {key}" -H 'Content-Type: application/json' --data-binary @{quote(str(sample))} """
+        f"'{base}/api/v1/processes/order-intake/execute?wait=30'"
     )

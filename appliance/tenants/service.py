@@ -10,7 +10,7 @@ from appliance.core.errors import AlreadyExists, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
-from .models import Secret, Tenant
+from .models import ApiKey, Person, Secret, Tenant
 from .scopes import ALL
 
 OnTenant = Callable[[TenantScope], None]
@@ -55,6 +55,11 @@ def get_tenant(tenant_id: str) -> Tenant:
     if row is None:
         raise NotFound(f"there is no tenant {tenant_id[:80]!r}")
     return row
+
+
+def anybody_known() -> bool:
+    """Whether somebody can come in: there is an account, or an API key of any tenant."""
+    return bool(Person.select().exists() or ApiKey.select().exists())
 
 
 _known: dict[str, float] = {}

@@ -1,0 +1,123 @@
+"""`gos init`, which runs at every start: it begins a data folder once and whole, and prints no secret."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from appliance.cli import main, setup
+from appliance.core import clock
+from appliance.tenants import people
+from tests.store.opening import migrated
+
+Init = Callable[..., tuple[int, str, str]]
+DAY = 24 * 3_600_000
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder with a name that a shell would take apart, and this release's schema."""
+    folder = tmp_path / "the data"
+    with migrated(f"sqlite:///{folder / 'gos.db'}"):
+        pass
+    return folder
+
+
+@pytest.fixture
+def gos(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Init:
+    monkeypatch.setenv("GOS_DATA", str(data))
+
+    def run(*argv: str, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        return main(list(argv)), *capsys.readouterr()
+
+    return run
+
+
+def told(data: Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads((data / "first-run.json").read_text("utf8"))
+    return found
+
+
+def is_whole(gos: Init, data: Path) -> bool:
+    """Whether what the file tells is there."""
+    first = told(data)
+    keys = json.loads(gos("key", "list", "--tenant", "demo", "--json")[1])
+    return [key["name"] for key in keys] == ["first run"] and first["api_key"].startswith("gos_first_")
+
+
+def test_a_first_run_tells_where_the_credentials_are_and_not_what(gos: Init, data: Path) -> None:
+    code, out, errors = gos("init")
+    assert (code, errors) == (0, "")
+    first = told(data)
+    assert (data / "first-run.json").stat().st_mode & 0o777 == 0o600
+    assert is_whole(gos, data)
+    assert first["api_key"] not in out
+    assert first["console_password"] not in out
+    line = re.search(r"Try it +(curl .*)", out)
+    assert line is not None
+    script = f"curl() {{ printf '%s\\n' \"$@\"; }}; {line[1]}"
+    typed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert f"X-API-Key: {first['api_key']}" in typed.stdout.splitlines()
+    again = gos("init")
+    assert (again[0], told(data)) == (0, first)
+
+
+def test_a_key_that_has_expired_is_not_offered(gos: Init, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gos("init")[0] == 0
+    tomorrow = clock.now_ms() + DAY + 1
+    monkeypatch.setattr(clock, "now_ms", lambda: tomorrow)
+    code, out, _ = gos("init")
+    assert (code, "has expired; gos key add --tenant demo" in out, "curl" in out) == (0, True, False)
+
+
+def test_a_deleted_demo_stays_deleted_and_the_appliance_starts(gos: Init) -> None:
+    assert gos("init")[0] == 0
+    assert gos("tenant", "delete", "demo", "--yes")[0] == 0
+    for _ in range(2):
+        assert gos("init") == (0, "", "")
+    assert gos("tenant", "list")[1] == "none\n"
+
+
+@pytest.mark.parametrize("last", ["insert_user", "write_private"])
+def test_a_run_that_is_cut_short_is_made_up_for(gos: Init, data: Path, monkeypatch: pytest.MonkeyPatch, last: str) -> None:
+    """As a kill, whatever was its last act: nothing of it has been committed."""
+
+    def cut(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    owner = setup if last == "write_private" else people
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, last, cut)
+        assert gos("init")[0] == 130
+    assert gos("tenant", "list")[1] == "none\n"
+    assert gos("init")[0] == 0
+    assert is_whole(gos, data)
+
+
+def test_what_an_earlier_release_left_of_a_cut_run_is_made_up_for(gos: Init, data: Path) -> None:
+    """It committed the tenant by itself, and took that for all of it from then on."""
+    assert gos("tenant", "add", "demo", "--name", "Demo")[0] == 0
+    assert gos("init")[0] == 0
+    assert is_whole(gos, data)
+
+
+@pytest.mark.parametrize("first", ["key add --name n", "user add ann@acme.test"])
+def test_an_appliance_that_somebody_comes_into_gets_no_demo(gos: Init, data: Path, first: str) -> None:
+    assert gos("tenant", "add", "acme")[0] == 0
+    assert gos(*first.split(), "--tenant", "acme")[0] == 0
+    assert gos("init") == (0, "", "")
+    assert not (data / "first-run.json").exists()
+
+
+def test_a_file_that_cannot_be_read_does_not_keep_the_appliance_down(gos: Init, data: Path) -> None:
+    assert gos("init")[0] == 0
+    (data / "first-run.json").write_text('{"base_url": ')
+    code, out, _ = gos("init")
+    assert (code, "cannot be read: take it away" in out) == (0, True)
