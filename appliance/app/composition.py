@@ -11,7 +11,7 @@ from hypercorn.asyncio import serve
 from quart import Quart, Response, request
 from werkzeug.exceptions import HTTPException
 
-from appliance import api, console
+from appliance import api
 from appliance.agents.skills import service as skills
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.api.errors import error_body
@@ -21,6 +21,7 @@ from appliance.blobs.service import Blobs
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import CONNECTORS
 from appliance.connectors.reloading import Watch
+from appliance.console.blueprint import register as register_console
 from appliance.core import catalogues, clock, db
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
@@ -328,7 +329,7 @@ def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     quart.register_blueprint(api.make_blueprint(services))
     quart.register_blueprint(api.make_docs(services, ui_folder() / "templates" / "docs" / "explorer.html"))
     quart.register_blueprint(make_hooks(services))
-    console.register(quart, services)
+    register_console(quart, services)
     if appliance.config.demo.order_system:
         quart.register_blueprint(make_demo())
     quart.register_blueprint(make_root(appliance.config))

@@ -22,6 +22,7 @@ UNSHOWN = ("cli", "testing", "mcp", "hooks", "starter", "core/migrations")
 PAGES = ("console/", "sites/", "core/errors.py")
 _FEWEST_LETTERS = 8  # of a pattern's own, or it would take every sentence for its own
 _WORDS = re.compile(r"[^\W\d_]")
+_CLASS = re.compile(r"^class (\w+)\(([^()]*)\):", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,12 @@ def extract(*, with_domains: bool = True) -> Iterator[Text]:
     yield from _of_templates(ui_folder() / "templates")
     modules = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
     wanted = [name for name in modules if with_domains or name.startswith(PAGES)]
-    trees = {name: ast.parse(modules[name].read_text("utf8")) for name in wanted if not name.startswith(UNSHOWN)}
-    errors = _errors(trees.values())
-    for name, tree in trees.items():
-        yield from of_python(tree, name, errors)
+    sources = {name: modules[name].read_text("utf8") for name in wanted if not name.startswith(UNSHOWN)}
+    errors = _errors(sources.values())
+    called = re.compile(rf"\b(?:{'|'.join(sorted({*errors, *FUNCTIONS, Detail.__name__}))})\(")
+    for name, source in sources.items():
+        if called.search(source):  # reading a module that has no text takes as long as reading one that has
+            yield from of_python(ast.parse(source), name, errors)
     for state in (*showing.TONES, *showing.NAMES, *showing.MORE_NAMES):
         yield Text(showing.english_name(state), context=showing.STATE, place="console/showing.py")
 
@@ -123,9 +126,7 @@ def _read_call(name: str, texts_given: list[str]) -> tuple[str, str, str] | None
 
 def of_python(tree: ast.Module, name: str, errors: Collection[str]) -> Iterator[Text]:
     """The texts of one module: `name` is its path in the package, `errors` are the classes of coded errors."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
+    for node in _calls(tree):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
         place = f"{name}:{node.lineno}"
         given = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
@@ -138,13 +139,26 @@ def of_python(tree: ast.Module, name: str, errors: Collection[str]) -> Iterator[
                 yield Text(sentence, "", texts.ERROR, place, is_needed=False)
 
 
-def _errors(trees: Iterable[ast.Module]) -> set[str]:
+def _calls(tree: ast.Module) -> Iterator[ast.Call]:
+    """Every call, by a walk that leaves out names and constants: most of what there is, and none has a call in it."""
+    waiting: list[Any] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, ast.AST) and not isinstance(node, ast.Name | ast.Constant | ast.expr_context):
+            if isinstance(node, ast.Call):
+                yield node
+            waiting += node.__dict__.values()
+
+
+def _errors(sources: Iterable[str]) -> set[str]:
     """The names of the classes of coded errors, without importing what defines them."""
-    classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    classes = [(match[1], match[2].split(", ")) for source in sources for match in _CLASS.finditer(source)]
     found, before = {ApplianceError.__name__}, 0
     while len(found) > before:
         before = len(found)
-        found |= {each.name for each in classes if any(isinstance(base, ast.Name) and base.id in found for base in each.bases)}
+        found |= {name for name, bases in classes if not found.isdisjoint(bases)}
     return found
 
 
