@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from babel.messages.catalog import Catalog
 from babel.messages.pofile import write_po
 
 from appliance.core import catalogues
-from appliance.core.catalogues import CatalogueInvalid, locale_of, read_catalogue
+from appliance.core.catalogues import CatalogueInvalid, locale_of, read_catalogue, read_text
 from appliance.core.config import Config
 from appliance.core.interface import ui_folder
 
@@ -19,6 +20,11 @@ from .output import add_json, say, show
 HEADER = "# Texts of the pages in {language}. Kept up by `gos translation update`; see docs/translation.md.\n"
 # A date that changes with every run would be a change in every run.
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+# What stands in a header that says nothing of it.
+_HEADER_VALUES = {
+    "project": "GOS", "version": "1", "msgid_bugs_address": "", "revision_date": _EPOCH, "last_translator": "", "language_team": "",
+}  # fmt: skip
+_ABOVE_HEADER = re.compile(r'((?:[ \t]*(?:#.*)?\r?\n)*)msgid[ \t]+""[ \t]*\r?\n[ \t]*msgstr')
 
 
 def add_commands(commands: Any) -> None:
@@ -42,7 +48,7 @@ def run_list(args: argparse.Namespace) -> int:
         if isinstance(found, CatalogueInvalid):
             rows.append({"language": "", "texts": "", "file": found.message})
         else:
-            missing = missing_of(found.catalogue, wanted)
+            missing = missing_of(found.sound, wanted)
             count = sum(1 for each in wanted if each.id)
             rows.append({"language": found.language.name, "texts": f"{count - len(missing)} of {count}", "file": str(found.path)})
     show(args, rows)
@@ -52,15 +58,20 @@ def run_list(args: argparse.Namespace) -> int:
 def run_update(args: argparse.Namespace) -> int:
     path: Path = args.file
     locale = locale_of(path)
-    catalogue = read_catalogue(path).catalogue if path.exists() else Catalog(locale=locale, fuzzy=False)
+    if path.exists():
+        found = read_catalogue(path)
+        catalogue, problems, comment = found.catalogue, found.problems, _header_comment(read_text(path))
+    else:
+        catalogue, problems, comment = Catalog(locale=locale, fuzzy=False), (), ""
     wanted = _wanted()
     catalogue.update(wanted, no_fuzzy_matching=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".po.new")
-    fresh.write_bytes(as_file(catalogue))
+    fresh.write_bytes(as_file(catalogue, comment))
     fresh.replace(path)
     missing = len(missing_of(catalogue, wanted))
-    say(args, f"{path} has every text; {missing} of them wait for a translation", file=str(path), missing=missing)
+    told = f"{path} has every text; {missing} of them wait for a translation"
+    say(args, "\n".join((*problems, told)), file=str(path), missing=missing, faults=list(problems))
     return 0
 
 
@@ -78,16 +89,24 @@ def run_check(args: argparse.Namespace) -> int:
     return int(bool(found.problems))
 
 
-def as_file(catalogue: Catalog) -> bytes:
-    """The file of a catalogue, the same for the same texts."""
+def as_file(catalogue: Catalog, comment: str = "") -> bytes:
+    """The file of a catalogue, the same for the same texts; what its header says of translators stays, and so its comment."""
     language = catalogue.locale.english_name if catalogue.locale else "another language"
-    catalogue.header_comment = HEADER.format(language=language).rstrip("\n")
-    catalogue.project, catalogue.version, catalogue.msgid_bugs_address = "GOS", "1", ""
-    catalogue.creation_date = catalogue.revision_date = _EPOCH
-    catalogue.last_translator, catalogue.language_team = "", ""
+    unset = Catalog()
+    for name, ours in _HEADER_VALUES.items():
+        if getattr(catalogue, name) == getattr(unset, name):
+            setattr(catalogue, name, ours)
+    catalogue.creation_date, catalogue.charset, catalogue.header_comment = _EPOCH, "utf-8", ""
     written = io.BytesIO()
     write_po(written, catalogue, width=120, sort_output=True, ignore_obsolete=True, include_lineno=False, omit_header=False)
-    return written.getvalue()
+    return (comment or HEADER.format(language=language)).encode() + written.getvalue().lstrip(b"\n")
+
+
+def _header_comment(text: str) -> str:
+    """What stands above the header of a file: who has translated it, and under which licence."""
+    found = _ABOVE_HEADER.match(text)
+    lines = found[1].splitlines() if found else []
+    return "".join(f"{line.rstrip()}\n" for line in lines if re.match(r"#(\s|$)", line))
 
 
 def missing_of(catalogue: Catalog, wanted: Catalog) -> list[str]:

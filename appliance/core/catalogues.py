@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from gettext import GNUTranslations
+from gettext import GNUTranslations, c2py
 from pathlib import Path
 
 from babel import Locale, UnknownLocaleError
@@ -23,6 +23,7 @@ FOLDER = "translations"
 # The reader takes a string that does not end for whatever stands before; a translator should be told.
 _LINE = re.compile(r'\s*(?:#.*|(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s+)?"(?:[^"\\]|\\.)*"\s*)?')
 _TAG = re.compile(r"<(/?[a-zA-Z][^<>]*)>")
+_NUMBERS_TRIED = 201  # no language's rule looks at more than the last two digits, and at whether there are more
 _WISH = re.compile(r"\s*([A-Za-z0-9-]{1,35}|\*)\s*(?:;\s*q\s*=\s*([01](?:\.\d{0,3})?)\s*)?")
 
 
@@ -32,21 +33,50 @@ class CatalogueInvalid(ConfigInvalid):
 
 @dataclass(frozen=True)
 class Reading:
-    """A file of translations, with what is wrong with single messages; those are left out."""
+    """A file of translations, with what is wrong with single messages; `sound` is the catalogue without those."""
 
     path: Path
     language: Language
     catalogue: Catalog
+    sound: Catalog
     problems: tuple[str, ...]
 
 
 def read_catalogue(path: Path) -> Reading:
     """One file; its name says its language.  CatalogueInvalid when nothing of it can be used."""
     locale = locale_of(path)
+    catalogue = _parsed(path, locale)
+    sound, problems = Catalog(), []
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        sound.mime_headers = catalogue.mime_headers
+        for message in [each for each in catalogue if each.id]:
+            fault = fault_of(message) if message.string and not message.fuzzy else ""
+            if fault:
+                problems.append(f"{path}, line {message.lineno or 0}: {fault}; the English text is shown until it is mended")
+            elif is_whole(message):
+                sound[message.id] = message
+        _try_plurals(sound)
+        compiled = io.BytesIO()
+        write_mo(compiled, sound)
+        texts = GNUTranslations(io.BytesIO(compiled.getvalue()))
+    except (ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        told = f"its header cannot be used ({_cause(error)}); see Content-Type and Plural-Forms in it"
+        raise CatalogueInvalid(f"{path}: {told}") from error
+    return Reading(path, _language(locale, texts, sound), catalogue, sound, tuple(problems))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file of translations; CatalogueInvalid for one that cannot be read."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise CatalogueInvalid(f"{path} cannot be read ({error.strerror or error}); see to its rights, or take it away") from error
     except UnicodeDecodeError as error:
         raise CatalogueInvalid(f"{path} is not in UTF-8 ({_cause(error)}); save it as that") from error
+
+
+def _parsed(path: Path, locale: Locale) -> Catalog:
+    text = read_text(path)
     for number, line in enumerate(text.splitlines(), 1):
         if not _LINE.fullmatch(line):
             fault = f"{line.strip()[:60]!r} is no line of a catalogue; mend the file, or take it away"
@@ -57,19 +87,22 @@ def read_catalogue(path: Path) -> Reading:
         raise CatalogueInvalid(f"{path}, line {error.lineno}: {_cause(error)}; mend the file, or take it away") from error
     except (LookupError, ValueError) as error:
         raise CatalogueInvalid(f"{path} cannot be read as a catalogue ({_cause(error)}); mend the file, or take it away") from error
-    problems = []
-    for message in [each for each in catalogue if each.id and each.string and not each.fuzzy]:
-        if fault := fault_of(message):
-            problems.append(f"{path}, line {message.lineno or 0}: {fault}; the English text is shown until it is mended")
-            catalogue.delete(message.id, message.context)
-    compiled = io.BytesIO()
-    try:
-        write_mo(compiled, catalogue)
-        texts = GNUTranslations(io.BytesIO(compiled.getvalue()))
-    except (ValueError, LookupError, AttributeError) as error:
-        told = f"its header cannot be used ({_cause(error)}); see Content-Type and Plural-Forms in it"
-        raise CatalogueInvalid(f"{path}: {told}") from error
-    return Reading(path, _language(locale, texts, catalogue), catalogue, tuple(problems))
+    catalogue.locale = locale  # whatever its header says
+    return catalogue
+
+
+def is_whole(message: Message) -> bool:
+    """Whether every form of a message is translated: the compiler would fill the others with English for good."""
+    forms = message.string if isinstance(message.string, tuple | list) else (message.string,)
+    return bool(forms) and all(forms)
+
+
+def _try_plurals(catalogue: Catalog) -> None:
+    """ValueError or ArithmeticError for a rule of plurals that fails for some number, or names a form that there is not."""
+    form_of, forms = c2py(catalogue.plural_expr), catalogue.num_plurals
+    for number in range(_NUMBERS_TRIED):
+        if not 0 <= (form := form_of(number)) < forms:
+            raise ValueError(f"the form of {number} would be {form}, and there are {forms}")
 
 
 def _cause(error: Exception) -> str:

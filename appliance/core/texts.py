@@ -44,8 +44,13 @@ class Language:
 
 
 def _reader(pattern: str) -> re.Pattern[str]:
+    """A value at an edge holds no semicolon, or it would swallow every longer sentence that begins or ends like this one."""
     pieces = NAMED.split(pattern)
-    read = [f"(?P<{piece}>.*?)" if index % 2 else re.escape(piece.replace("%%", "%")) for index, piece in enumerate(pieces)]
+    edges = {1 if not pieces[0] else 0, len(pieces) - 2 if not pieces[-1] else 0}
+    read = [
+        f"(?P<{piece}>{'[^;]*?' if index in edges else '.*?'})" if index % 2 else re.escape(piece.replace("%%", "%"))
+        for index, piece in enumerate(pieces)
+    ]
     return re.compile("".join(read), re.DOTALL)
 
 

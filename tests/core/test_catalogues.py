@@ -69,7 +69,8 @@ def test_the_sentence_of_an_error_is_found_with_its_values(tmp_path: Path) -> No
     ).language  # fmt: skip
     assert german.tell("there is no user 'ada (or so)'") == "'ada (or so)' gibt es nicht"
     assert german.tell("there is no tenant") == "kein tenant"
-    assert german.tell("there is no user ada; ask an owner") == "ada; fragen Sie einen Eigentümer gibt es nicht"
+    assert german.tell("there is no user ada; ask an owner") == "ada gibt es nicht; fragen Sie einen Eigentümer"
+    assert german.tell("there is no user ada; ask somebody") == "there is no user ada; ask somebody"
     assert german.tell("anything else") == "anything else"
     assert ENGLISH.tell("there is no user ada") == "there is no user ada"
 
@@ -103,10 +104,13 @@ def test_a_translation_that_would_break_a_page_is_left_out(tmp_path: Path, text:
         ("de.po", HEADER.encode() + b'msgid "a"\nmsgstr "\xff\xfe"\n', "UTF-8"),
         ("de.po", b'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=klingon\\n"\n\nmsgid "a"\nmsgstr "b"\n', "klingon"),
         ("de.po", HEADER.replace("n<5", "n.x()").encode() + b'msgid "a"\nmsgstr "b"\n', "Plural-Forms"),
+        ("de.po", HEADER.replace("n<5", "n/0").encode() + b'msgid "a"\nmsgstr "b"\n', "Plural-Forms"),
+        ("de.po", HEADER.replace("n<5", "n%(n-150)").encode() + b'msgid "a"\nmsgstr "b"\n', "Plural-Forms"),
+        ("de.po", HEADER.replace("1 : 2", "1 : 3").encode() + b'msgid "a"\nmsgstr "b"\n', "the form of 5 would be 3"),
         ("deutsch.po", HEADER.encode(), "no language"),
         ("de.po", b"\x00\x01\x02", "line 1"),
     ],
-    ids=["syntax", "bytes", "charset", "plural", "name", "binary"],
+    ids=["syntax", "bytes", "charset", "plural", "division", "remainder", "form", "name", "binary"],
 )
 def test_a_file_that_cannot_be_used_is_named_and_stops_nothing(tmp_path: Path, name: str, content: bytes, told: str) -> None:
     (tmp_path / name).write_bytes(content)
@@ -125,6 +129,37 @@ def test_the_data_folder_goes_first_text_by_text(tmp_path: Path) -> None:
     with texts.speaking(german):
         assert texts.gettext("Sign in") == "Einloggen"
         assert (texts.tell("no key"), texts.tell("bad key")) == ("kein key", "falsch: key")
+
+
+def test_a_text_with_one_form_too_few_is_left_to_the_catalogue_before(tmp_path: Path) -> None:
+    def forms(*words: str) -> str:
+        return 'msgid "%(num)s rule"\nmsgid_plural "%(num)s rules"' + "".join(
+            f'\nmsgstr[{index}] "{word}"' for index, word in enumerate(words)
+        )
+
+    po(tmp_path / "ours", "cs.po", forms("%(num)s pravidlo", "%(num)s pravidla", "%(num)s pravidel"))
+    po(tmp_path / "theirs", "cs.po", message("Sign in", "Vstoupit"), forms("jen %(num)s", "", ""))
+    with texts.speaking(load_languages([tmp_path / "ours", tmp_path / "theirs"], "cs").default):
+        assert texts.gettext("Sign in") == "Vstoupit"
+        assert [texts.ngettext("%(num)s rule", "%(num)s rules", number) for number in (1, 7)] == ["1 pravidlo", "7 pravidel"]
+
+
+def test_what_stands_in_the_folder_and_cannot_be_opened_is_named_and_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "it.po").mkdir()
+    (tmp_path / "fr.po").symlink_to(tmp_path / "gone.po")
+    po(tmp_path, "cs.po", message("good", "dobrý"))
+    told = [each.message for each in survey([tmp_path]) if isinstance(each, CatalogueInvalid)]
+    assert told == [
+        f"{tmp_path / 'fr.po'} cannot be read (No such file or directory); see to its rights, or take it away",
+        f"{tmp_path / 'it.po'} cannot be read (Is a directory); see to its rights, or take it away",
+    ]
+    assert [each.tag for each in load_languages([tmp_path], "en")] == ["en", "cs"]
+
+
+def test_what_is_left_out_is_kept_for_whoever_mends_the_file(tmp_path: Path) -> None:
+    found = read_catalogue(po(tmp_path, "fr.po", message("Sign out", "Se déconnecter 100 %"), message("good", "bon")))
+    assert found.catalogue["Sign out"].string == "Se déconnecter 100 %"
+    assert [each.id for each in found.sound if each.id] == ["good"]
 
 
 def test_a_fuzzy_or_empty_translation_is_none(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""`gos translation`: what a translator has written is never lost, however wrong it is."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from appliance import cli
+
+FRENCH = """\
+# Textes des pages, VERSION libre.
+# Licence: CC0
+#
+# Ada <ada@polyglot.test>
+msgid ""
+msgstr ""
+"Project-Id-Version: Notre GOS 3\\n"
+"PO-Revision-Date: 2025-05-05 05:05+0000\\n"
+"Last-Translator: Ada <ada@polyglot.test>\\n"
+"Language-Team: les nôtres\\n"
+"Plural-Forms: nplurals=2; plural=(n > 1);\\n"
+"Content-Type: text/plain; charset=utf-8\\n"
+
+# À vérifier
+msgid "Sign out"
+msgstr "Se déconnecter 100 %"
+
+msgid "Sign in"
+msgstr "Se connecter"
+"""
+
+
+def test_an_update_keeps_faulty_translations_and_the_header_and_names_the_faults(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "fr.po"
+    path.write_text(FRENCH, "utf8")
+    assert cli.main(["translation", "update", str(path)]) == 0
+    told, written = capsys.readouterr().out, path.read_text("utf8")
+    assert f"{path}, line 15: the translation of 'Sign out' has a single percent sign; write it twice" in told
+    assert written.startswith(FRENCH.partition("msgid")[0])
+    for line in ("Project-Id-Version: Notre GOS 3", "PO-Revision-Date: 2025-05-05 05:05+0000", "Language-Team: les nôtres"):
+        assert f'"{line}\\n"' in written
+    assert '"Last-Translator: Ada <ada@polyglot.test>\\n"' in written
+    assert 'msgid "Sign out"\nmsgstr "Se déconnecter 100 %"' in written
+    assert "# À vérifier" in written
+    assert cli.main(["translation", "update", "--json", str(path)]) == 0
+    assert len(json.loads(capsys.readouterr().out)["faults"]) == 1
+    assert path.read_text("utf8") == written
+
+
+def test_a_new_file_has_a_header_of_ours_and_every_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "pt-BR.po"
+    assert cli.main(["translation", "update", str(path)]) == 0
+    written = path.read_text("utf8")
+    assert written.startswith("# Texts of the pages in Portuguese (Brazil). Kept up by `gos translation update`")
+    assert '"Last-Translator: \\n"' in written
+    assert 'msgid "Sign out"\nmsgstr ""' in written
+    assert "wait for a translation" in capsys.readouterr().out
