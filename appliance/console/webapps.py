@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.webapps import previews
 
 from .people import Names
@@ -51,7 +52,8 @@ def app_page(visit: Visit, app_id: str, problem: ApplianceError | None = None, p
     values = {
         "app": app, "address": _address(visit, app_id), "versions": found.items, "next_cursor": found.next_cursor,
         "names": Names(visit), "problem": problem, "preview": preview, "message": visit.asked.field("message"),
-        "before": webapps.version_before(visit.scope, app_id),
+        "before": webapps.version_before(visit.scope, app_id), "version_count": webapps.count_versions(visit.scope, app_id),
+        "hosts": [each.host for each in visit.services.domains.list_domains(visit.scope, app_id, PageRequest(MAX_LIMIT)).items],
         "publications": visit.services.publishing.list_publications(visit.scope, app_id, [row.number for row in found.items]),
     }  # fmt: skip
     return Page("webapp.html", values, problem.status if problem else 200)
@@ -102,3 +104,15 @@ def unpublish_webapp(visit: Visit, app: str) -> Answer:
     """Serve nothing from now on."""
     visit.services.webapps.unpublish_app(visit.scope, app)
     return Redirect(f"/console/webapps/{app}")
+
+
+@page("POST", "/webapps/<app>/delete", scope="webapps.write")
+def delete_webapp(visit: Visit, app: str) -> Answer:
+    """Delete the app with its versions; one that is published only where that was said, too."""
+    try:
+        visit.services.webapps.delete_app(visit.scope, app, force=visit.asked.field("force") == "yes")
+    except NotFound:
+        raise
+    except ApplianceError as refusal:
+        return app_page(visit, app, refusal)
+    return Redirect("/console/webapps")

@@ -230,6 +230,10 @@ class WebApps:
             page = paginate(query, request, {"number": VersionRow.number}, default="-number", tie="number")
         return page.map(lambda row: versions.show(row, published))
 
+    def count_versions(self, scope: TenantScope, app_id: str) -> int:
+        """How many versions are kept, in any state."""
+        return int(scope.select(VersionRow).where(VersionRow.app_id == app_id).count())
+
     def list_files(self, scope: TenantScope, app_id: str, number: int) -> dict[str, FileSpec]:
         """The files of a version by path; NotFound."""
         versions.get_row(scope, app_id, number)

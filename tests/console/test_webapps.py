@@ -100,3 +100,35 @@ def test_a_link_to_a_preview_is_made_by_who_may_write(
         assert visitor.get(found[2]).status_code == 303
     viewer = signed_in("viewer@acme.test")
     assert viewer.post(viewer.at("acme", f"/console/webapps/{shop}/preview"), {"version": "2"}).status_code == 403
+
+
+def test_a_webapp_is_deleted_by_who_may_write_after_being_told_what_goes(
+    signed_in: Callable[[str], Browser], owner: Browser, acme: httpx.Client, shop: str
+) -> None:
+    acme.post(f"/api/v1/webapps/{shop}/domains", json={"host": f"{shop}.example.org"}).raise_for_status()
+    viewer = signed_in("viewer@acme.test")
+    assert "delete-webapp" not in viewer.get(viewer.at("acme", f"/console/webapps/{shop}")).text
+    assert viewer.post(viewer.at("acme", f"/console/webapps/{shop}/delete"), {"force": "yes"}).status_code == 403
+    at = owner.at("acme", f"/console/webapps/{shop}")
+    page = owner.get(at).text
+    assert f"The &lt;b&gt;{shop}&lt;/b&gt; goes at once, with its 2 versions" in page
+    assert f"These domains are given up: {shop}.example.org." in page
+    assert 'name="force" value="yes" required' in page
+    refused = owner.post(f"{at}/delete", {})
+    assert (refused.status_code, "The WebApp is published" in refused.text) == (409, True)
+    assert published(acme, shop) == 1
+    owner.post(f"{at}/delete", {"force": "yes"})
+    assert owner.url == owner.at("acme", "/console/webapps")
+    assert acme.get(f"/api/v1/webapps/{shop}").status_code == 404
+    assert owner.post(f"{at}/delete", {"force": "yes"}).status_code == 404
+
+
+def test_who_deletes_an_app_that_is_not_published_is_not_asked_to_stop_it(owner: Browser, acme: httpx.Client) -> None:
+    app = fresh("console")
+    acme.post("/api/v1/webapps", json={"id": app}).raise_for_status()
+    at = owner.at("acme", f"/console/webapps/{app}")
+    page = owner.get(at).text
+    assert ('name="force"' in page, f"{app} goes at once, and does not come back." in page) == (False, True)
+    owner.post(f"{at}/delete", {})
+    assert owner.url == owner.at("acme", "/console/webapps")
+    assert acme.get(f"/api/v1/webapps/{app}").status_code == 404

@@ -27,11 +27,13 @@ _OF = "FROM webapp_request WHERE tenant_id = ? AND app_id = ? AND at >= ? AND at
 
 @dataclass(frozen=True)
 class RequestFilter:
-    """Which requests: `status` is one (404) or a class (4xx); `path` is one, or with a final `*` all that begin so."""
+    """Which requests: `status` is one (404) or a class (4xx); `path` is one, or with a final `*` all that begin so; `of_routes`:
+    only what a route answered."""
 
     status: str | None = None
     path: str | None = None
     since: int | None = None
+    of_routes: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ def list_requests(scope: TenantScope, app_id: str, wanted: RequestFilter, page: 
         query = query.where(RequestRow.path == wanted.path)
     if wanted.since is not None:
         query = query.where(RequestRow.at >= wanted.since)
+    if wanted.of_routes:
+        query = query.where(RequestRow.route.is_null(False))
     found: Page[RequestRow] = paginate(query, page, {"at": RequestRow.at, "id": RequestRow.id}, default="-at")
     return found
 
