@@ -1,57 +1,30 @@
 """Backups that the appliance makes by itself: when one is due, what became of the last one, which ones stay."""
 
 import fcntl
-import json
 import logging
 import os
-import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
 from appliance.blobs.service import Places
 from appliance.core import clock
 from appliance.core.config import Config
-from appliance.core.errors import ApplianceError, Conflict
+from appliance.core.errors import Conflict
 from appliance.core.periodic import Periodic
 
 from .checking import verify_backup
 from .envelope import check_passphrase
+from .kept import Kept, Outcome, forget_old, last_outcome, list_kept, new_path, nobodys, reason_of, remember, tidy, workroom
 from .making import Backup, make_backup
-from .parts import is_sealed, name_file
-from .problems import BackupInvalid, Course, Stopped
+from .parts import name_file
+from .problems import Course, Stopped
 
 log = logging.getLogger(__name__)
 AGAIN_MS = 10 * 60_000  # after one that failed
-_NAME = re.compile(r"gos-(\d{8}T\d{6})Z\.gosb")
-_STATE, _LOCK = "backup.json", "backup.lock"
-_LEFT_OVER = (".gos-backup-*", ".gos-verify-*", ".gos-*.partial", "gos-*.partial")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of the last attempt; `problem` is None when it is whole, which was checked by reading it again."""
-
-    at: int
-    path: str
-    size: int
-    rows: int
-    contents: int
-    encrypted: bool
-    problem: str | None
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A backup that lies in the folder; only a sealed one may leave by the console."""
-
-    name: str
-    made_at: int
-    size: int
-    is_sealed: bool
+_LOCK = "backup.lock"
 
 
 @dataclass(frozen=True)
@@ -125,7 +98,7 @@ class Schedule:
                 self._wish, self._progress = None, self._progress or Progress(clock.now_ms())
             try:
                 outcome = self._make(wish.passphrase)
-                _remember(self._config, outcome)
+                remember(self._config, outcome)
             except Stopped:
                 return None
             finally:
@@ -137,47 +110,30 @@ class Schedule:
             self._progress = replace(before, stage=stage, done=done, of=of or (before.of if before.of >= done else 0))
 
     def _make(self, passphrase: str | None) -> Outcome:
-        folder, now = folder_of(self._config), clock.now_ms()
-        stamp = clock.rfc3339(now)[:19].replace("-", "").replace(":", "")
-        path = folder / f"gos-{stamp}Z.gosb"
+        now, path = clock.now_ms(), new_path(self._config)
         try:
             made = self._make_whole(path, passphrase)
         except Stopped:
             raise
         except Exception as error:  # whatever it is, `gos doctor` must tell of it
-            reason = _reason(error, folder)
+            reason = reason_of(error, path.parent)
             log.exception("the backup failed", extra={"fields": {"path": str(path), "reason": reason}})
             return Outcome(now, str(path), 0, 0, 0, bool(passphrase), reason)
-        problem = _damage(made) or _forget_old(folder, self._config.backup.keep)
+        problem = _damage(made) or forget_old(self._config)
         log.info("backed up", extra={"fields": {"path": str(path), "bytes": made.size}})
         return Outcome(now, str(path), made.size, made.rows, made.contents, made.encrypted, problem)
 
     def _make_whole(self, path: Path, passphrase: str | None) -> Backup:
         """Only what was read again and found whole gets the name that counts as a backup."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _tidy(path.parent)
+        tidy(self._config)
         course = Course(lambda: self._stopping, self._tell)
-        draft = path.with_name(f"{path.name}.partial")
-        try:
+        with workroom(self._config) as room:
+            draft = room / path.name
             made = make_backup(self._config, self._places, draft, passphrase, course)
-            verify_backup(draft, passphrase, path.parent, course)
+            verify_backup(draft, passphrase, room, course)
             name_file(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
         return made
-
-
-def folder_of(config: Config) -> Path:
-    """Where backups lie: in the configured folder, and those that were only asked for in the data folder without one."""
-    return Path(config.backup.to) if config.backup.to else config.data / "backups"
-
-
-def _reason(error: Exception, folder: Path) -> str:
-    if isinstance(error, ApplianceError):
-        return error.message
-    if isinstance(error, OSError):
-        return f"{error.filename or folder}: {error.strerror or error}"
-    return f"{type(error).__name__}: {error}"
 
 
 def _damage(made: Backup) -> str | None:
@@ -214,60 +170,6 @@ def _alone(config: Config) -> Iterator[bool]:
         yield False
     finally:
         os.close(descriptor)
-
-
-def _tidy(folder: Path) -> None:
-    """Take away what a killed process left."""
-    for pattern in _LEFT_OVER:
-        for path in folder.glob(pattern):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-
-
-def list_kept(config: Config) -> list[Kept]:
-    """The backups in the folder, newest first."""
-    folder, found = folder_of(config), []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if match := _NAME.fullmatch(path.name):
-            day, time = match[1][:8], match[1][9:]
-            text = f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}Z"
-            found.append(Kept(path.name, clock.parse_rfc3339(text), path.stat().st_size, _is_sealed(path)))
-    return sorted(found, key=lambda kept: kept.made_at, reverse=True)
-
-
-def _is_sealed(path: Path) -> bool:
-    try:
-        return is_sealed(path)
-    except BackupInvalid:  # whatever it is, it does not leave
-        return False
-
-
-def _forget_old(folder: Path, keep: int) -> str | None:
-    """Delete all but the newest ones; only called when a new one lacks nothing that the others may hold.  Answers what failed."""
-    try:
-        names = sorted((path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
-        for name in names[keep:]:
-            (folder / name).unlink(missing_ok=True)
-    except OSError as error:
-        log.exception("old backups could not be deleted")
-        return f"it is whole, but old ones could not be deleted: {_reason(error, folder)}"
-    return None
-
-
-def last_outcome(config: Config) -> Outcome | None:
-    """What became of the last attempt."""
-    try:
-        return Outcome(**json.loads((config.data / _STATE).read_text("utf8")))
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
-
-
-def _remember(config: Config, outcome: Outcome) -> None:
-    draft = config.data / f"{_STATE}.new"
-    draft.write_text(json.dumps(asdict(outcome)), "utf8")
-    draft.replace(config.data / _STATE)
 
 
 def next_due(config: Config) -> int | None:
@@ -310,6 +212,11 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
         yield (
             "note",
             "backups are not encrypted and so lack the key file (backup.passphrase); keep a copy of it apart from this machine",
+        )
+    if unclear := nobodys(config):
+        yield "note", (
+            f"{len(unclear)} backups in {now.folder} have names of an earlier release, which do not say whose they are: they are "
+            "neither counted nor deleted; take them away by hand once you need them no more"
         )
     folder = Path(now.folder)
     if folder.is_dir() and folder.stat().st_dev == config.data.stat().st_dev:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from appliance.backups.schedule import folder_of, list_kept, standing
+from appliance.backups.kept import folder_of, list_kept
+from appliance.backups.schedule import standing
 from appliance.core import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.texts import mark

@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from appliance.backups import schedule
+from appliance.backups import kept, schedule
 from appliance.backups.checking import verify_backup
+from appliance.backups.kept import Outcome, list_kept, workroom
 from appliance.backups.problems import BackupInvalid, Stopped
-from appliance.backups.schedule import Schedule, findings, list_kept, standing
+from appliance.backups.schedule import Schedule, findings, standing
 from appliance.backups.snapshots import opened_snapshot
 from appliance.blobs.service import Places
 from appliance.core import clock, db
@@ -40,7 +41,7 @@ def test_one_is_made_when_it_is_due_and_old_ones_go(backed: World, monkeypatch: 
         assert verify_backup(Path(first.path), PASSPHRASE)["tables"]["tenant"] == 0
         assert own.run_due() is None
         for hours in (1, 2, 3):
-            (folder / f".gos-{hours}.partial").write_bytes(b"of a killed process")
+            _killed(folder, next(iter(folder.glob("*.gosb"))))
             monkeypatch.setattr(clock, "now_ms", lambda at=first.at + hours * HOUR + hours: at)
             assert own.run_due() is not None
         assert len(list_kept(backed.config)) == 2
@@ -50,6 +51,69 @@ def test_one_is_made_when_it_is_due_and_old_ones_go(backed: World, monkeypatch: 
     assert state.next_at == state.kept[0].made_at + HOUR
     told = dict(findings(backed.config))
     assert "is whole" in told["ok"]
+
+
+def _killed(folder: Path, made: Path) -> None:
+    """What a process of the appliance leaves that is killed while it makes one; the kernel has dropped its lock."""
+    room = folder / f".gos-making-{made.stem.rpartition('-')[2]}-0a1b2c3d"
+    room.mkdir()
+    (room / "lock").touch()
+    (room / f".{made.name}.partial").write_bytes(b"a part of it")
+
+
+def test_appliances_that_share_a_folder_keep_their_own(backed: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = make_world(tmp_path / "neighbour")
+    other = World(replace(other.config, backup=backed.config.backup))
+    made: dict[str, list[str]] = {"backed": [], "other": []}
+    for _ in range(3):
+        for name, world in (("backed", backed), ("other", other)):
+            with world.opened():
+                done = Schedule(world.config, world.places).run_due()
+            assert done is not None, "the neighbour's newest is no backup of ours"
+            assert done.problem is None
+            made[name].append(Path(done.path).name)
+        later(monkeypatch, 1)
+    for name, world in (("backed", backed), ("other", other)):
+        assert [kept.name for kept in list_kept(world.config)] == made[name][:0:-1]
+    assert {path.name for path in Path(backed.config.backup.to).iterdir()} == {*made["backed"][1:], *made["other"][1:]}
+
+
+def test_what_others_are_making_is_left_alone(backed: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour's, one of the same installation on another machine, and a `gos backup` by cron; what is old has no owner left."""
+    folder = Path(backed.config.backup.to)
+    folder.mkdir()
+    names = (".gos-backup-x1", ".gos-nightly.gosb.ab12.partial", f".gos-making-ins_{'0' * 24}-00000000")
+    by_hand = [folder / name for name in names]
+    for path in by_hand:
+        path.mkdir()
+        (path / "gos.db").touch()
+    with backed.opened():
+        with workroom(backed.config) as room:
+            assert Schedule(backed.config, backed.places).run_due() is not None
+            assert room.is_dir()
+        assert all((path / "gos.db").exists() for path in by_hand)
+        assert not room.exists()
+        later(monkeypatch, 8 * 24)
+        assert Schedule(backed.config, backed.places).run_due() is not None
+    assert [path for path in folder.iterdir() if path.suffix != ".gosb"] == []
+
+
+def test_names_that_do_not_say_whose_they_are_are_not_deleted(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier release gave them; ours is the one that we remember having made."""
+    folder = Path(backed.config.backup.to)
+    folder.mkdir()
+    old = [f"gos-2026010{day}T000000Z.gosb" for day in range(1, 6)]
+    for name in old:
+        (folder / name).write_bytes(b"the backup of whoever made it")
+    with backed.opened():
+        kept.remember(backed.config, Outcome(0, str(folder / old[-1]), 1, 1, 0, True, None))
+        assert [each.name for each in list_kept(backed.config)] == old[-1:]
+        for _ in range(3):
+            assert Schedule(backed.config, backed.places).run_due() is not None
+            later(monkeypatch, 1)
+    assert sorted(path.name for path in folder.iterdir() if "ins_" not in path.name) == old
+    assert len(list_kept(backed.config)) == 2
+    assert any("5 backups" in text and "do not say whose" in text for _, text in findings(backed.config))
 
 
 def test_one_that_fails_is_told_and_tried_again_soon(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,9 +268,9 @@ def test_one_is_made_when_it_is_asked_for(world: World, monkeypatch: pytest.Monk
         assert own.progress is None
         assert own.run_due() is None
     assert stages == [("database", 0, 0), ("contents", 1, 2), ("contents", 2, 2), ("checking", 1, 2), ("checking", 2, 2)]
-    (kept,) = list_kept(world.config)
-    assert kept.is_sealed
-    assert Path(made.path) == world.config.data / "backups" / kept.name
+    (only,) = list_kept(world.config)
+    assert only.is_sealed
+    assert Path(made.path) == world.config.data / "backups" / only.name
     assert verify_backup(Path(made.path), PASSPHRASE)["contents"]["count"] == 2
 
 

@@ -67,7 +67,7 @@ def test_one_is_made_now_watched_and_downloaded(signed_in: Callable[[str], Brows
     while "being made" in (part := browser.get(f"{here}?part=live").text):
         assert clock.monotonic() < ends
     assert "read again, whole" in part
-    (link,) = re.findall(rf'href="({page}/gos-\w+\.gosb)"', part)
+    (link,) = re.findall(rf'href="({page}/gos-[\w-]+\.gosb)"', part)
     found = browser.get(browser.at("acme", link))
     kept = running.config.data / "backups" / link.rpartition("/")[2]
     assert found.content == kept.read_bytes()
