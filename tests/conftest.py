@@ -1,5 +1,6 @@
 """Fixtures of every test: one running appliance for the session, with two tenants that must never see each other."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,15 @@ from tests.store.opening import migrated
 from tests.webapps.name_server import NameServer, running_name_server
 
 _live: list[Running] = []
+
+gc.disable()  # until every test is found: they stay, and were walked through again and again while there came more of them
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays to the end; the collector has no need to look at it with every pass."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -50,15 +50,19 @@ def save(page: Page) -> None:
     expect(page.locator("[data-said]")).to_have_text("saved")
 
 
-# Whether somebody sees that this element has the focus: an outline of its own or around it, or a frame that turns.
-IS_SEEN = """(element) => {
+# Whether the wanted element has the focus, and what has it without anybody seeing so: without an outline of its own or around
+# it, and without a frame that turns.
+LOOK = """(wanted) => {
   const is = (style) => style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
-  if (element.matches("main, .code-host") || element.closest(".code-panel")) return true;
-  const box = element.querySelector(".flow-box");
-  const isFramed = box !== null && parseFloat(getComputedStyle(box).strokeWidth) > 2;
-  return isFramed || is(getComputedStyle(element)) || is(getComputedStyle(element, "::after"));
+  const isSeen = (element) => {
+    if (element.matches("body, main, .code-host") || element.closest(".code-panel")) return true;
+    const box = element.querySelector(".flow-box");
+    const isFramed = box !== null && parseFloat(getComputedStyle(box).strokeWidth) > 2;
+    return isFramed || is(getComputedStyle(element)) || is(getComputedStyle(element, "::after"));
+  };
+  const focused = document.activeElement, inner = focused.shadowRoot?.activeElement;
+  return [wanted === focused || wanted === inner, isSeen(focused) ? "" : focused.outerHTML];
 }"""
-HAS_FOCUS = "(element) => element === document.activeElement || element === document.activeElement.shadowRoot?.activeElement"
 MOST_STOPS = 150
 
 
@@ -67,10 +71,9 @@ def reach(page: Page, wanted: Locator) -> None:
     expect(wanted).to_be_visible()
     for _ in range(MOST_STOPS):
         page.keyboard.press("Tab")
-        focused = page.locator(":focus").first
-        if focused.count() and not focused.evaluate(IS_SEEN):
-            raise AssertionError(f"the focus cannot be seen on {focused.evaluate('(element) => element.outerHTML')}")
-        if wanted.evaluate(HAS_FOCUS):
+        is_there, unseen = wanted.evaluate(LOOK)
+        assert not unseen, f"the focus cannot be seen on {unseen}"
+        if is_there:
             return
     raise AssertionError(f"no Tab leads to {wanted}")
 

@@ -69,12 +69,14 @@ def house(running: Running) -> Furnished:
 @pytest.fixture
 def looks(gos_browser: Browser, running: Running, house: Furnished) -> Iterator[dict[bool, Look]]:
     """One for somebody who is signed in, one for a stranger; at the end nothing was amiss in either."""
+    axe = fetch_axe()
     with visiting(gos_browser, running.config) as known:
         stranger = gos_browser.new_context()
         watches = [Watch(context, f"localhost{running.config.port_suffix}") for context in (known, stranger)]
         found = {}
         for is_signed_in, context in ((True, known), (False, stranger)):
             context.add_init_script(NOTES_SHIFTS)
+            context.add_init_script(axe)
             page = context.new_page()
             look = found[is_signed_in] = Look(page, context.new_cdp_session(page))
             look.session.send("Network.enable")
@@ -87,12 +89,11 @@ def looks(gos_browser: Browser, running: Running, house: Furnished) -> Iterator[
 
 
 def test_every_page_is_accessible_quiet_light_and_still(looks: dict[bool, Look], house: Furnished) -> None:
-    axe = fetch_axe()
-    found = {screen.name: amiss for screen in screens(house.things) if (amiss := look_at(looks, house.running, screen, axe))}
+    found = {screen.name: amiss for screen in screens(house.things) if (amiss := look_at(looks, house.running, screen))}
     assert found == {}, "\n".join(f"{name}: {amiss}" for name, amiss in found.items())
 
 
-def look_at(looks: dict[bool, Look], running: Running, screen: Screen, axe: str) -> list[str]:
+def look_at(looks: dict[bool, Look], running: Running, screen: Screen) -> list[str]:
     """What is amiss with a page."""
     look = looks[screen.is_signed_in]
     page = look.page
@@ -103,7 +104,6 @@ def look_at(looks: dict[bool, Look], running: Running, screen: Screen, axe: str)
     policy = answer.headers["content-security-policy"]
     amiss += ["unsafe policy"] if "unsafe" in policy or "default-src 'none'" not in policy else []
     amiss += [f"{sum(look.sizes)} bytes"] if not 0 < sum(look.sizes) <= MOST_BYTES else []
-    page.evaluate(axe)
     amiss += page.evaluate(FINDINGS, None)
     shift = page.evaluate("window.shift")
     amiss += [f"shifts by {shift:.3f}"] if shift >= MOST_SHIFT else []

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,10 @@ def test_versions_are_exact() -> None:
     assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in wanted.values())
 
 
-def test_a_second_preparation_does_nothing_and_takes_no_time(prepared: None) -> None:
+def test_a_second_preparation_does_nothing(prepared: None) -> None:
     manifest = runtimes.default_folder() / runtimes.MANIFEST
     before = manifest.stat().st_mtime_ns
-    started = time.monotonic()
     done = subprocess.run([sys.executable, "-m", "appliance.sandbox.runtimes.prepare"], capture_output=True, check=True)
-    assert time.monotonic() - started < 2
     assert done.stderr == b""
     assert manifest.stat().st_mtime_ns == before
 

@@ -39,10 +39,10 @@ def test_an_unknown_login_takes_as_long_as_a_wrong_password(ann: str) -> None:
     people.find_user(LOGIN)
     times = []
     for login in (LOGIN, "nobody@example.com", "nobody@example.com", LOGIN):
-        began = time.perf_counter()
+        began = time.thread_time()  # a hash is computed in the thread that asks; how busy the machine is does not count
         with pytest.raises(SignInFailed):
             people.check_password(login, "wrong password")
-        times.append(time.perf_counter() - began)
+        times.append(time.thread_time() - began)
     assert min(times) > max(times) / 5
 
 
