@@ -12,7 +12,7 @@ from typing import Any
 
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Places
-from appliance.core import clock, db, migrations
+from appliance.core import catalogues, clock, db, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import Conflict
@@ -37,7 +37,10 @@ ConfigOf = Callable[[Path | None], Config]
 
 @dataclass(frozen=True)
 class RestoreRequest:
-    """`key_file`: the key file of the appliance, where the backup does not hold it; `replace`: keep what is there aside."""
+    """`key_file`: the key file of the appliance, where the backup does not hold it; `replace`: keep what is there aside.
+
+    With `replace`, what the backup does not hold of settings is taken from the folder that is replaced.
+    """
 
     path: Path
     passphrase: str | None = None
@@ -47,12 +50,17 @@ class RestoreRequest:
 
 @dataclass(frozen=True)
 class Restored:
-    """What was brought back; `aside` is where the former data lies now."""
+    """What was brought back; `aside` is where the former data lies now.
+
+    `stayed` names what of the former folder is in the new one too, `missing` what that appliance had and nobody has brought.
+    """
 
     data: Path
     aside: Path | None
     manifest: dict[str, Any]
     migrated: tuple[str, ...]
+    stayed: tuple[str, ...]
+    missing: tuple[str, ...]
 
     @property
     def rows(self) -> int:
@@ -70,11 +78,34 @@ def restore_backup(load: ConfigOf, places_of: PlacesOf, request: RestoreRequest)
         checked = read_backup(request.path, request.passphrase, folder, keep_contents=True)
         kept = folder / FILES / CONFIG
         config = load(kept if kept.is_file() else None)
-        _lay_out(checked, request.key_file)
+        own_key = data / KEY if request.replace and (data / KEY).is_file() else None
+        _lay_out(checked, request.key_file or own_key)
+        stayed = tuple(_keep_settings(folder, data)) if request.replace else ()
+        missing = tuple(name for name in checked.manifest["left_out"] if not (folder / name).exists())
         migrated = _fill(config, places_of, checked)
         os.sync()
         aside = _switch(folder, data)
-    return Restored(data, aside, checked.manifest, tuple(migrated))
+    return Restored(data, aside, checked.manifest, tuple(migrated), stayed, missing)
+
+
+def _keep_settings(folder: Path, data: Path) -> Iterator[str]:
+    """Copy settings that the backup does not hold, so that the appliance starts as it was set up, and where the rows went.
+
+    Answers their names.  A configuration that stays may name a language that the backup does not know.
+    """
+    own_languages = (data / CONFIG).exists() and not (folder / CONFIG).exists()
+    wanted = [data / CONFIG, data / "tls"]
+    if own_languages or not (folder / catalogues.FOLDER).exists():
+        wanted += sorted((data / catalogues.FOLDER).glob("*.po"))
+    for former in wanted:
+        new = folder / former.relative_to(data)
+        if former.exists() and not new.exists():
+            new.parent.mkdir(exist_ok=True, mode=0o700)
+            if former.is_dir():
+                shutil.copytree(former, new, symlinks=True)
+            else:
+                shutil.copy2(former, new, follow_symlinks=False)
+            yield new.relative_to(folder).as_posix()
 
 
 def _refuse_occupied(data: Path, *, replace: bool) -> None:
@@ -118,7 +149,7 @@ def _lay_out(checked: Checked, key_file: Path | None) -> None:
     own = installation_id(Sealer(load_or_make_key(key)))
     if own != checked.manifest["installation"]:
         raise BackupInvalid(
-            f"the key file is that of {own}, the backup that of {checked.manifest['installation']}; bring that one's"
+            f"the key file is that of {own}, the backup that of {checked.manifest['installation']}; give that one's by --key FILE"
         )
 
 

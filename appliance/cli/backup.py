@@ -99,11 +99,20 @@ def run_restore(args: argparse.Namespace) -> int:
 
     request = restoring.RestoreRequest(args.file, passphrase, args.key, args.replace)
     done = restoring.restore_backup(load, make_places, request)
-    aside = f"; what was there is in {done.aside}" if done.aside else ""
-    counted = f"{done.rows} rows and {done.manifest['contents']['count']} contents of {done.manifest['made_at']}"
     say(
-        args, f"{counted} are in {done.data}{aside}. Start the appliance; people sign in anew", data=str(done.data), rows=done.rows,
-        contents=done.manifest["contents"]["count"], made_at=done.manifest["made_at"], migrated=list(done.migrated),
-        aside=str(done.aside) if done.aside else None,
+        args, _told(done), data=str(done.data), rows=done.rows, contents=done.manifest["contents"]["count"],
+        made_at=done.manifest["made_at"], migrated=list(done.migrated), aside=str(done.aside) if done.aside else None,
+        stayed=list(done.stayed), missing=list(done.missing),
     )  # fmt: skip
     return 0
+
+
+def _told(done: restoring.Restored) -> str:
+    """What lies where now, and what to do before the appliance is started."""
+    counted = f"{done.rows} rows and {done.manifest['contents']['count']} contents of {done.manifest['made_at']}"
+    told = f"{counted} are in {done.data}" + (f"; what was there is in {done.aside}" if done.aside else "")
+    if done.stayed:
+        told += f". Of that {', '.join(done.stayed)} stayed, because the backup does not hold them"
+    if done.missing:
+        told += f". The backup does not hold that appliance's {', '.join(done.missing)}: put it into {done.data}, or set up anew"
+    return f"{told}. {'Then start' if done.missing else 'Start'} the appliance; people sign in anew"

@@ -9,12 +9,15 @@ from typing import BinaryIO, cast
 import pytest
 import zstandard
 
+from appliance.app.parts import make_places
 from appliance.backups.checking import verify_backup
 from appliance.backups.envelope import OpeningReader
 from appliance.backups.making import hold_contents
 from appliance.backups.problems import BackupInvalid
+from appliance.backups.restoring import RestoreRequest, restore_backup
 from appliance.core import db
 from appliance.core.catalogues import load_languages
+from appliance.core.config import Config
 from appliance.core.errors import AlreadyExists, Conflict
 from appliance.core.presence import Presence
 from appliance.documents.models import DocumentRow
@@ -139,6 +142,49 @@ def test_what_was_there_is_kept_aside(made: tuple[World, Path], tmp_path: Path) 
         assert [tenant.id for tenant in service.list_tenants()] == ["former"]
     with target.opened():
         assert [tenant.id for tenant in service.list_tenants()] == ["hooli", "initech"]
+
+
+def test_the_settings_that_a_backup_lacks_stay_when_it_replaces(made: tuple[World, Path], tmp_path: Path) -> None:
+    """Without them the appliance would start as one that nobody has set up, on another database perhaps."""
+    world, folder = made
+    target = make_world(tmp_path / "data")
+    data = target.config.data
+    (data / "tls").mkdir(parents=True)
+    (data / "translations").mkdir()
+    settings = {"config.yaml": "server: {port: 8443}\n", "tls/ca.pem": "a certificate", "translations/nl.po": "a language"}
+    for name, text in settings.items():
+        (data / name).write_text(text)
+    (data / "key").write_bytes((world.config.data / "key").read_bytes())
+    asked: list[Path | None] = []
+
+    def load(kept: Path | None) -> Config:
+        asked.append(kept)
+        return target.config
+
+    done = restore_backup(load, make_places, RestoreRequest(folder / "open.gosb", replace=True))
+    assert (done.stayed, done.missing) == (("config.yaml", "tls", "translations/nl.po"), ())
+    assert asked == [None, None]
+    assert done.aside is not None
+    for name, text in settings.items():
+        assert (data / name).read_text() == (done.aside / name).read_text() == text
+
+
+def test_the_settings_of_a_backup_replace_those_that_were_there(world: World, tmp_path: Path) -> None:
+    with world.opened():
+        (world.config.data / "config.yaml").write_text("server: {port: 9443}\n")
+        (world.config.data / "translations").mkdir()
+        (world.config.data / "translations" / "fr.po").write_text("a language")
+        whole, bare = world.backup(tmp_path / "whole.gosb"), world.backup(tmp_path / "bare.gosb", None)
+    target = make_world(tmp_path / "elsewhere")
+    (target.config.data / "translations").mkdir(parents=True)
+    (target.config.data / "translations" / "nl.po").write_text("one that may be what keeps it from starting")
+    (target.config.data / "config.yaml").write_text("server: {port: 8443}\n")
+    done = restored(whole.path, target, replace=True)
+    assert (done.stayed, done.missing) == ((), ())
+    assert (target.config.data / "config.yaml").read_text() == "server: {port: 9443}\n"
+    assert [path.name for path in (target.config.data / "translations").iterdir()] == ["fr.po"]
+    done = restored(bare.path, make_world(tmp_path / "empty"), key_file=world.config.data / "key")
+    assert (done.stayed, done.missing) == ((), ("config.yaml",))
 
 
 def test_a_running_appliance_is_not_replaced(made: tuple[World, Path], tmp_path: Path) -> None:

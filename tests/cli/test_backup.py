@@ -51,6 +51,19 @@ def test_a_backup_in_the_open_says_what_is_left_out(gos: Gos, tmp_path: Path) ->
     assert "is no backup" in gos("restore", "--verify", str(tmp_path / "other"))[2]
 
 
+def test_a_restore_says_which_settings_stay_and_which_are_missing(gos: Gos, tmp_path: Path) -> None:
+    assert gos("tenant", "add", "acme")[0] == 0
+    (tmp_path / "data" / "config.yaml").write_text("server: {port: 8443}\n")
+    file, key = str(tmp_path / "whole.gosb"), str(tmp_path / "data" / "key")
+    assert gos("backup", file)[0] == 0
+    told = gos("--data", str(tmp_path / "restored"), "restore", file, "--key", key)[1]
+    assert "The backup does not hold that appliance's config.yaml: put it into" in told
+    told = gos("restore", file, "--replace")[1]
+    assert "Of that config.yaml stayed" in told
+    assert "8443" in (tmp_path / "data" / "config.yaml").read_text()
+    assert gos("tenant", "list")[1].splitlines()[1].startswith("acme")
+
+
 def test_a_tenant_is_exported_imported_and_reset(gos: Gos, tmp_path: Path) -> None:
     assert gos("tenant", "add", "acme")[0] == 0
     assert gos("secret", "set", "erp", "--tenant", "acme", stdin="value of a test 5c1e")[0] == 0
