@@ -21,7 +21,7 @@ from appliance.tenants import service
 from appliance.webapps.certificates.service import survey
 from appliance.webapps.domains.operating import is_public_suffix, list_every_domain
 
-from .output import add_json, opened_store, show
+from .output import add_json, seen_store, show
 
 EXPIRING_DAYS = 14
 
@@ -46,28 +46,49 @@ def run_doctor(args: argparse.Namespace) -> int:
 
 def checks(config: Config) -> Iterator[tuple[str, str]]:
     """(ok | note | FAIL, sentence) for everything worth knowing."""
-    yield from _storage(config)
+    yield from check_storage(config)
     yield from check_bucket(config)
     yield from _runtimes(config)
     yield from _exposure(config)
-    yield from check_domains(config)
     yield from _scanner(config)
     yield from schedule.findings(config)
     yield from _translations(config)
-    with opened_store(config):
+    with seen_store(config):
+        is_known = migrations.newer() is None and not migrations.pending()
+    if not is_known:
+        yield "note", "domains and certificates are looked at once the database has this release's schema"
+        return
+    yield from check_domains(config)
+    with seen_store(config):
         yield from certificate_findings(config)
 
 
-def _storage(config: Config) -> Iterator[tuple[str, str]]:
+def check_storage(config: Config) -> Iterator[tuple[str, str]]:
+    """The disk, the database as it is, and the key file."""
     free = shutil.disk_usage(config.data if config.data.exists() else config.data.parent).free >> 20
     yield ("ok" if free > 1024 else "FAIL", f"{free} MiB are free where the data lies ({config.data})")
-    with opened_store(config):
-        yield "ok", f"the database answers, {migrations.pending()} migrations are pending, {len(service.list_tenants())} tenants"
+    with seen_store(config):
+        yield from _schema()
         if db.is_sqlite():
             found = db.rows("PRAGMA quick_check")[0][0]
             yield ("ok" if found == "ok" else "FAIL", f"SQLite's quick check says {found}")
     mode = (config.data / "key").stat().st_mode & 0o777
     yield ("ok" if mode == 0o600 else "FAIL", f"the key file has mode {mode:o}" + ("" if mode == 0o600 else "; make it 600"))
+
+
+def _schema() -> Iterator[tuple[str, str]]:
+    """How the open database's schema stands to this release, which may not be the one that runs."""
+    pending, newer = migrations.pending(), migrations.newer()
+    if newer is not None:
+        known = len(migrations.all_migrations())
+        yield "FAIL", f"the database has migration {newer}, this release knows {known} and does not start: install the newer one"
+    elif not migrations.is_begun():
+        yield "note", "the database answers and is empty; the next start makes its schema"
+    elif pending:
+        told = f"the database answers, {pending} migrations are pending"
+        yield "note", f"{told}: the next start of this release makes them, and there is no way back; make a backup before"
+    else:
+        yield "ok", f"the database answers, 0 migrations are pending, {len(service.list_tenants())} tenants"
 
 
 def _bucket_owner(config: Config) -> Iterator[tuple[str, str]]:
@@ -144,7 +165,7 @@ def _exposure(config: Config) -> Iterator[tuple[str, str]]:
 
 def check_domains(config: Config) -> Iterator[tuple[str, str]]:
     """What is wrong with custom domains."""
-    with opened_store(config):
+    with seen_store(config):
         found = list_every_domain()
     if found and not config.domains.public_addresses:
         yield "note", "custom domains cannot be told to lead here: set domains.public_addresses to where the world reaches you"

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from appliance.core import db
@@ -48,16 +49,35 @@ def show(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]]) -> None:
 
 @contextmanager
 def opened_store(config: Config, *, create: bool = False) -> Iterator[Sealer]:
-    """The data folder's database for the length of a command; works beside a running appliance.
+    """The data folder's database for the length of a command, brought to this release's schema; works beside a running appliance.
 
     ConfigInvalid when the folder holds no data yet, unless the command is one that may begin it (`create`).
     """
     from appliance.app.store import open_store
 
-    if not create and not (config.data / "key").exists():
-        raise ConfigInvalid(f"there is no appliance's data in {config.data}; name the folder with --data, or begin with `gos init`")
+    if not create:
+        _refuse_empty(config)
     sealer = open_store(config)
     try:
         yield sealer
     finally:
         db.close_database()
+
+
+@contextmanager
+def seen_store(config: Config) -> Iterator[None]:
+    """The database as it is, of whatever schema: nothing is made or migrated by looking.  ConfigInvalid when there is none."""
+    _refuse_empty(config)
+    file = Path(config.database_url.removeprefix("sqlite:///"))
+    if config.database_url.startswith("sqlite:///") and not file.exists():
+        raise ConfigInvalid(f"there is no database {file}; bring a backup back by `gos restore`, or begin with `gos init`")
+    db.open_database(config.database_url)
+    try:
+        yield
+    finally:
+        db.close_database()
+
+
+def _refuse_empty(config: Config) -> None:
+    if not (config.data / "key").exists():
+        raise ConfigInvalid(f"there is no appliance's data in {config.data}; name the folder with --data, or begin with `gos init`")

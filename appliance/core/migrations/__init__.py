@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from peewee import DatabaseError
-
 from appliance.core import clock, db
 from appliance.core.errors import ConfigInvalid
 
@@ -51,10 +49,9 @@ def migrate(until: int | None = None) -> list[str]:
     Answers the names applied.  ConfigInvalid when the database was written by a newer release.
     """
     db.write(_make_ledger)
-    done = {int(row[0]) for row in db.rows("SELECT number FROM migration")}
-    known = all_migrations()
-    if unknown := sorted(done - {m.number for m in known}):
-        raise ConfigInvalid(f"the database has migration {unknown[-1]}, this release knows {len(known)}: install the newer release")
+    done, known = _done(), all_migrations()
+    if (unknown := newer()) is not None:
+        raise ConfigInvalid(f"the database has migration {unknown}, this release knows {len(known)}: install the newer release")
     applied = []
     for migration in known[:until]:
         if migration.number not in done and db.write(partial(_apply, migration)):
@@ -65,11 +62,17 @@ def migrate(until: int | None = None) -> list[str]:
 
 def pending() -> int:
     """How many migrations the open database still lacks."""
-    try:
-        done = {int(row[0]) for row in db.rows("SELECT number FROM migration")}
-    except DatabaseError:
-        done = set()
+    done = _done()
     return sum(1 for m in all_migrations() if m.number not in done)
+
+
+def newer() -> int | None:
+    """The last migration of the open database if this release does not know it; None when it knows all."""
+    return max(_done() - {m.number for m in all_migrations()}, default=None)
+
+
+def _done() -> set[int]:
+    return {int(row[0]) for row in db.rows("SELECT number FROM migration")} if is_begun() else set()
 
 
 def is_begun() -> bool:

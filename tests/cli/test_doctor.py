@@ -1,0 +1,72 @@
+"""`gos doctor` looks and changes nothing: a new release may look at what an older one still runs on."""
+
+from pathlib import Path
+
+import pytest
+
+from appliance.cli.doctor import check_storage, checks
+from appliance.core import db, migrations
+from appliance.core.config import Config, load_config
+from appliance.core.crypto import load_or_make_key
+from appliance.core.errors import ConfigInvalid
+from appliance.tenants import service
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """A data folder with a key and no database yet."""
+    data = tmp_path / "data"
+    data.mkdir()
+    load_or_make_key(data / "key")
+    return load_config(environment={}, flags={"storage.data": str(data)})
+
+
+def opened_until(config: Config, number: int | None) -> None:
+    db.open_database(config.database_url)
+    migrations.migrate(number)
+
+
+def schema(config: Config) -> tuple[str, str]:
+    """The verdict on it."""
+    return next(found for found in check_storage(config) if found[1].startswith("the database"))
+
+
+def test_an_older_schema_is_told_and_left(config: Config) -> None:
+    before = len(migrations.all_migrations()) - 3
+    opened_until(config, before)
+    db.close_database()
+    for _ in range(2):
+        level, text = schema(config)
+        assert (level, "3 migrations are pending: the next start of this release makes them" in text) == ("note", True)
+    found = list(checks(config))
+    assert [text for level, text in found if level == "FAIL"] == []
+    assert any("once the database has this release's schema" in text for _, text in found)
+    db.open_database(config.database_url)
+    assert db.rows("SELECT max(number) FROM migration") == [(before,)]
+    db.close_database()
+
+
+def test_a_newer_schema_fails(config: Config) -> None:
+    opened_until(config, None)
+    db.write(lambda: db.execute("INSERT INTO migration (number, name, applied_at) VALUES (9999, 'future', 0)"))
+    db.close_database()
+    level, text = schema(config)
+    assert (level, "has migration 9999" in text, "install the newer one" in text) == ("FAIL", True, True)
+
+
+def test_this_schema_is_well(config: Config) -> None:
+    opened_until(config, None)
+    service.create_tenant("acme", "Acme")
+    db.close_database()
+    assert schema(config) == ("ok", "the database answers, 0 migrations are pending, 1 tenants")
+
+
+def test_no_database_is_made_by_looking(config: Config) -> None:
+    with pytest.raises(ConfigInvalid, match="there is no database"):
+        list(check_storage(config))
+    assert [path.name for path in config.data.iterdir()] == ["key"]
+
+
+def test_an_empty_database_stays_empty(config: Config) -> None:
+    (config.data / "gos.db").touch()
+    assert schema(config) == ("note", "the database answers and is empty; the next start makes its schema")
