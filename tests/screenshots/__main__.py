@@ -4,6 +4,7 @@ import argparse
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
@@ -30,21 +31,32 @@ def appliance() -> Iterator[Running]:
             running.stop()
 
 
-def take(running: Running, chromium: Browser, wanted: list[Screen], folder: Path, widths: list[int]) -> int:
+@dataclass(frozen=True)
+class Wanted:
+    """Which pictures: of these pages, as wide as this, by a browser that asks for this language."""
+
+    screens: list[Screen]
+    widths: list[int]
+    language: str
+
+
+def take(running: Running, chromium: Browser, wanted: Wanted, folder: Path) -> int:
     """The pictures, each named by its page, scheme and width; answers how many."""
     count = 0
     with visiting(chromium, running.config) as known:
-        stranger = chromium.new_context()
-        pages = {True: known.new_page(), False: stranger.new_page()}
-        for screen in wanted:
+        reader = chromium.new_context(storage_state=known.storage_state(), locale=wanted.language)
+        stranger = chromium.new_context(locale=wanted.language)
+        pages = {True: reader.new_page(), False: stranger.new_page()}
+        for screen in wanted.screens:
             page = pages[screen.is_signed_in]
             for scheme in SCHEMES:
-                for width in widths:
+                for width in wanted.widths:
                     set_look(page, scheme, width)
                     page.goto(url_of(running.config, screen))
                     page.screenshot(path=folder / f"{screen.name}-{scheme}-{width}.png", full_page=True)
                     count += 1
-        stranger.close()
+        for context in (reader, stranger):
+            context.close()
     return count
 
 
@@ -53,15 +65,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where the pictures go; made when it is not there")
     parser.add_argument("--only", default="", help="pages whose name holds this alone")
     parser.add_argument("--widths", default=",".join(map(str, WIDTHS)), help="in pixels (default: %(default)s)")
+    parser.add_argument("--language", default="en", help="what the browser asks for, such as de (default: %(default)s)")
     chosen = parser.parse_args()
     chosen.folder.mkdir(parents=True, exist_ok=True)
     with appliance() as running, sync_playwright() as playwright:
         house = furnish(running)
-        wanted = [screen for screen in screens(house.things) if chosen.only in screen.name]
+        found = [screen for screen in screens(house.things) if chosen.only in screen.name]
+        wanted = Wanted(found, [int(width) for width in chosen.widths.split(",")], chosen.language)
         chromium = launch(playwright)
-        count = take(running, chromium, wanted, chosen.folder, [int(width) for width in chosen.widths.split(",")])
+        count = take(running, chromium, wanted, chosen.folder)
         chromium.close()
-    print(f"{count} pictures of {len(wanted)} pages in {chosen.folder}")
+    print(f"{count} pictures of {len(found)} pages in {chosen.folder}")
 
 
 if __name__ == "__main__":
