@@ -133,6 +133,26 @@ def list_processes(scope: TenantScope, page: PageRequest) -> Page[Process]:
     return paginate(scope.select(Process), page, fields, default="id")
 
 
+_MENTIONS = """
+SELECT id, name, definition FROM process WHERE tenant_id = ? AND definition LIKE ?
+UNION ALL
+SELECT process.id, process.name, process_version.definition FROM process
+JOIN process_version ON process_version.tenant_id = process.tenant_id AND process_version.process_id = process.id
+AND process_version.version = process.published_version
+WHERE process.tenant_id = ? AND process_version.definition LIKE ?
+ORDER BY 1
+"""
+
+
+def list_mentions(scope: TenantScope, slug: str) -> list[tuple[str, str, Any]]:
+    """(id, name, definition) of the drafts and published versions that have this slug somewhere in them, by process.
+
+    A search of text, so that not every process of the tenant is read to find the few; what it means there is for the caller.
+    """
+    found = db.rows(_MENTIONS, (scope.tenant_id, f"%{slug}%") * 2)
+    return [(str(process_id), str(name), json.loads(definition)) for process_id, name, definition in found]
+
+
 def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) -> None:
     """Delete a process with its versions and executions; Conflict while executions are active, unless forced."""
 

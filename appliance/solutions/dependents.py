@@ -71,12 +71,9 @@ def _profiles(services: Services, scope: TenantScope, wanted: Name) -> Iterator[
 
 def _processes(scope: TenantScope, wanted: Name) -> Iterator[Dependent]:
     """Drafts and published versions alike: either may be what runs next."""
-    for row in read_all(lambda page: versions.list_processes(scope, page)):
-        definitions = [row.definition]
-        if row.published_version is not None:
-            definitions.append(versions.get_version(scope, row.id, row.published_version).definition)
-        if any(wanted in set(names_in(each)) for each in definitions):
-            yield Dependent("process", row.id, row.name)
+    found = {id_: name for id_, name, definition in versions.list_mentions(scope, wanted[1]) if wanted in set(names_in(definition))}
+    for process_id, name in found.items():
+        yield Dependent("process", process_id, name)
 
 
 def _agents(scope: TenantScope, kind: Kind, name: str) -> Iterator[Dependent]:

@@ -140,6 +140,10 @@ def test_what_names_an_integration_is_told_before_it_is_deleted(owner: Browser, 
     at = f"/console/integrations/{sent['slug']}"
     page = owner.get(owner.at("acme", f"{at}/settings")).text
     assert (f"The asking {process}" in page, f"/console/alerts/{alert_id}" in page) == (True, True)
+    acme.post(f"/api/v1/processes/{process}/publish", json={}).raise_for_status()
+    draft["steps"] = [{"id": "none", "rule": {"expression": "= 1"}}]
+    acme.put(f"/api/v1/processes/{process}", json=draft).raise_for_status()
+    assert f"The asking {process}" in owner.get(owner.at("acme", f"{at}/settings")).text, "its published version still asks it"
     owner.post(owner.at("acme", f"{at}/delete"), {})
     assert acme.get(f"/api/v1/integrations/{sent['slug']}").status_code == 404
     acme.delete(f"/api/v1/processes/{process}").raise_for_status()
