@@ -87,7 +87,8 @@ def save_process(visit: Visit, process_id: str) -> Answer:
             row, _ = versions.save_draft(visit.scope, process_id, written.draft, if_stamp=stamp)
             stamp = versions.stamp_of(row)
             if wants_data:
-                return Data({"stamp": stamp})  # looking takes its time: the script asks for it next
+                # Looking takes its time: the script asks for it next.
+                return Data({"stamp": stamp, "is_published": _is_published(visit, row)})
         if asked.field("do") == "review":
             return Redirect(f"/console/processes/{process_id}/diff")
         problems = visit.services.processes.problems_of(visit.scope, written.draft)

@@ -77,7 +77,8 @@ def test_a_check_stores_nothing_and_tells_where(owner: Browser, edited: httpx.Cl
 def test_what_somebody_else_stored_is_not_overwritten(owner: Browser, edited: httpx.Client) -> None:
     old = stamp(owner)
     saved = send(owner, "export default () => 2;\n", **{"file": "steps/one.ts", "as": "data"}).json()
-    assert saved == {"stamp": stamp(owner)} != {"stamp": old}
+    assert saved == {"stamp": stamp(owner), "is_published": False}
+    assert saved["stamp"] != old
     answer = send(owner, "export default () => 3;\n", stamp=old, **{"file": "steps/one.ts", "as": "data"})
     assert answer.status_code == 412
     assert "read it again" in answer.json()["refusal"]
@@ -106,6 +107,17 @@ def test_a_review_stores_first_and_leads_to_what_differs(owner: Browser, edited:
     (version,) = edited.get(f"{ADDRESS}/versions").json()["data"]
     assert version["message"] == "with an output"
     edited.delete(ADDRESS).raise_for_status()
+
+
+def test_a_page_that_stays_open_hears_whether_what_is_stored_is_what_runs(owner: Browser, edited: httpx.Client) -> None:
+    send(owner, SOURCE)
+    edited.post(f"{ADDRESS}/publish").raise_for_status()
+    address = owner.at("acme", "/console/processes/edited/edit")
+    assert re.search(r"<p data-published>It is what runs.*<p data-unpublished hidden>", owner.get(address).text, re.DOTALL)
+    assert send(owner, SOURCE.replace("Edited", "Changed"), **{"as": "data"}).json()["is_published"] is False
+    assert re.search(r"<p data-published hidden>It is what runs.*<p data-unpublished>", owner.get(address).text, re.DOTALL)
+    assert send(owner, SOURCE, **{"as": "data"}).json()["is_published"] is True
+    edited.delete(f"{ADDRESS}?force=true").raise_for_status()
 
 
 def test_a_file_gets_another_path_and_the_steps_follow(owner: Browser, edited: httpx.Client) -> None:

@@ -177,7 +177,9 @@ def test_the_definition_is_completed_from_its_schema(page: Page, workshop: QaTen
 
 def test_a_save_is_never_taken_back(page: Page, workshop: QaTenant) -> None:
     workshop.ask("PUT", "/processes/quick", {"id": "quick", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]})
+    workshop.ask("POST", "/processes/quick/publish", {})
     page.goto(workshop.url("/console/processes/quick/edit"))
+    expect(page.get_by_text("It is what runs.")).to_be_visible()
     held: list[Route] = []
     is_holding = [True]
 
@@ -197,8 +199,22 @@ def test_a_save_is_never_taken_back(page: Page, workshop: QaTenant) -> None:
     for route in held:
         route.continue_()
     expect(page.locator("[data-said]")).to_have_text("saved")
+    expect(page.get_by_text("It is what runs.")).to_be_hidden()
     page.reload()
     expect(page.locator(".cm-content")).to_contain_text("# and more")
+
+
+def test_what_is_typed_over_a_selection_has_no_looks_of_its_own(page: Page, workshop: QaTenant) -> None:
+    """The browser would give it an inline style, which the policy refuses: the page's watch hears of that."""
+    workshop.ask("PUT", "/processes/over", {"id": "over", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]})
+    page.goto(workshop.url("/console/processes/over/edit"))
+    content = page.locator(".cm-content")
+    content.focus()
+    page.keyboard.press("Control+a")
+    page.keyboard.type("(")
+    expect(content).to_contain_text("(id: over")
+    page.keyboard.type("name")
+    expect(content).to_have_text("(name)")
 
 
 def test_without_scripts_it_is_a_form(gos_page_as: Callable[..., Page], page: Page, workshop: QaTenant) -> None:

@@ -55,6 +55,16 @@ const colours = HighlightStyle.define([
   { tag: tags.invalid, color: "var(--bad)" },
 ]);
 
+// Chromium gives what is typed over a selection the looks of what was there, as an inline style, which the page's policy refuses
+// and reports: the editor puts the text in by itself, past the same handlers as any other.
+function typeOver(event, view) {
+  const { from, to, empty } = view.state.selection.main;
+  if (event.inputType !== "insertText" || event.data === null || empty || view.composing) return false;
+  const insert = () => view.state.update(view.state.replaceSelection(event.data), { userEvent: "input.type", scrollIntoView: true });
+  if (!view.state.facet(EditorView.inputHandler).some((handle) => handle(view, from, to, event.data, insert))) view.dispatch(insert());
+  return true; // the browser leaves it alone
+}
+
 class DraftEditor {
   constructor(form) {
     this.form = form;
@@ -102,6 +112,7 @@ class DraftEditor {
       autocompletion(schema ? { override: [completeBySchema(schema)] } : {}),
       keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap, indentWithTab]),
       EditorView.contentAttributes.of({ "aria-label": this.file, "aria-multiline": "true", spellcheck: "false", tabindex: "0" }),
+      EditorView.domEventHandlers({ beforeinput: typeOver }),
       EditorView.updateListener.of((update) => { if (update.docChanged) this.changed(); }),
     ];
   }
@@ -153,7 +164,7 @@ class DraftEditor {
     this.say("saving…");
     try {
       const { text, ok, told } = await this.ask("save");
-      if (told.stamp) this.form.elements.stamp.value = told.stamp;
+      if (told.stamp) this.stored(told);
       if (ok) this.saved = text;
       if (told.problems?.length) this.show(told.problems);
       this.say(told.refusal ?? (this.isChanged ? "not saved" : "saved"));
@@ -162,6 +173,13 @@ class DraftEditor {
     } catch {
       this.say("not saved: the appliance did not answer; try again, or reload to sign in");
     }
+  }
+
+  // What is stored is another draft now, which may be what runs, or be so no longer.
+  stored({ stamp, is_published: isPublished }) {
+    this.form.elements.stamp.value = stamp;
+    document.querySelector("[data-published]").hidden = !isPublished;
+    document.querySelector("[data-unpublished]").hidden = isPublished;
   }
 
   async check() {
