@@ -15,10 +15,13 @@ from .routing import Body, Call, Query, View, route
 
 
 class TenantView(View):
+    """A tenant: `base_url` leads to its console and API, `cdn_url` to its public documents and shares."""
+
     id: str
     name: str
     kind: str
     base_url: str
+    cdn_url: str
     created_at: str
 
 
@@ -59,8 +62,11 @@ class NoQuery(Query):
 def get_tenant(call: Call) -> TenantView:
     """Show the tenant of this key."""
     row = service.get_tenant(call.scope.tenant_id)
-    url = call.services.config.tenant_url(row.id)
-    return TenantView(id=row.id, name=row.name, kind=row.kind, base_url=url, created_at=clock.rfc3339(row.created_at))
+    config = call.services.config
+    return TenantView(
+        id=row.id, name=row.name, kind=row.kind, base_url=config.tenant_url(row.id), cdn_url=config.cdn_url(row.id),
+        created_at=clock.rfc3339(row.created_at),
+    )  # fmt: skip
 
 
 def member_view(member: Member) -> MemberView:

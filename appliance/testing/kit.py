@@ -71,7 +71,16 @@ class Gos(ABC):
     @property
     @abstractmethod
     def domain(self) -> str:
-        """Host and port below which every page of this appliance lies."""
+        """Host and port below which every page of the console lies."""
+
+    @property
+    @abstractmethod
+    def content_domain(self) -> str:
+        """Host and port below which WebApps and public documents lie."""
+
+    def own_hosts(self) -> set[str]:
+        """The domains of their own that WebApps of these tenants have."""
+        return {host for each in self.tenants.values() for host in each.own_hosts()}
 
     @cached_property
     def plain(self) -> QaTenant:
@@ -138,6 +147,10 @@ class LocalGos(Gos):
     @property
     def domain(self) -> str:
         return f"{self.running.config.domains.base}{self.running.config.port_suffix}"
+
+    @property
+    def content_domain(self) -> str:
+        return f"{self.running.config.domains.content}{self.running.config.port_suffix}"
 
     def close(self) -> None:
         """Once what is served has come to rest: a connection that is dropped tells another test of it."""

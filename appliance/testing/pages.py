@@ -1,12 +1,15 @@
 """Pages in a real browser: opened as somebody, watched for what must not happen, kept as evidence when a test fails."""
 
 import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, Response, WebError, expect
 
+from .kit import Gos
 from .tenants import QaTenant
 
 CHROMIUM = "/usr/bin/chromium"
@@ -34,34 +37,43 @@ def flaws_of(page: Page) -> list[str]:
 
 class Watch:
     """Notes what must not happen in a page: errors in its console, requests to anywhere else, a page of the console whose policy
-    would let foreign or inline content in."""
+    would let foreign or inline content in.  Everything below `domains` is the appliance's own, and so are the hosts that
+    `own_hosts` answers, which is asked when something else was requested."""
 
-    def __init__(self, context: BrowserContext, domain: str) -> None:
-        self.troubles: list[str] = []
-        self._own = re.compile(rf"https?://([a-z0-9-]+\.)*{re.escape(domain)}/|data:|blob:")
+    def __init__(self, context: BrowserContext, *domains: str, own_hosts: Callable[[], Collection[str]] = tuple) -> None:
+        self._wrong: list[str] = []
+        self._elsewhere: list[str] = []
+        self._own = re.compile(rf"https?://([a-z0-9-]+\.)*({'|'.join(map(re.escape, domains))})/|data:|blob:")
+        self._own_hosts = own_hosts
         context.on("request", self._see_request)
         context.on("console", self._see_message)
         context.on("weberror", self._see_exception)
         context.on("response", self._see_response)
 
+    @property
+    def troubles(self) -> list[str]:
+        """What happened until now, a line each."""
+        own = self._own_hosts() if self._elsewhere else ()
+        return [f"outside: {url}" for url in self._elsewhere if urlsplit(url).hostname not in own] + self._wrong
+
     def _see_request(self, request: Request) -> None:
         if not self._own.match(request.url):
-            self.troubles.append(f"outside: {request.url}")
+            self._elsewhere.append(request.url)
 
     def _see_message(self, message: ConsoleMessage) -> None:
         """A form that comes back with its mistakes is answered 422, a sign-in 401, which Chromium calls errors."""
         refused = "status of 422" in message.text or ("status of 401" in message.text and SIGN_IN.search(message.location["url"]))
         if message.type in ("error", "warning") and not refused:
-            self.troubles.append(f"{message.type}: {message.text}")
+            self._wrong.append(f"{message.type}: {message.text}")
 
     def _see_response(self, response: Response) -> None:
         if "/console/" in response.url.split("?")[0] and response.request.resource_type == "document":
             allowed = response.headers.get("content-security-policy", "")
             if "default-src 'none'" not in allowed or "unsafe-" in allowed:
-                self.troubles.append(f"policy of {response.url}: {allowed or 'none'}")
+                self._wrong.append(f"policy of {response.url}: {allowed or 'none'}")
 
     def _see_exception(self, found: WebError) -> None:
-        self.troubles.append(f"exception: {found.error}")
+        self._wrong.append(f"exception: {found.error}")
 
 
 @dataclass(frozen=True)
@@ -86,7 +98,7 @@ class Pages:
     """The pages of one test.  `sessions` outlive it, so that each person signs in once per appliance."""
 
     browser: Browser
-    domain: str
+    gos: Gos
     evidence: Evidence
     sessions: dict[tuple[str, str], Any]
     _open: list[tuple[BrowserContext, Watch]] = field(default_factory=list)
@@ -100,7 +112,8 @@ class Pages:
         context.set_default_timeout(PATIENCE_MS)
         if self.evidence.folder is not None and self.evidence.traces:
             context.tracing.start(screenshots=True, snapshots=True)
-        self._open.append((context, Watch(context, self.domain)))
+        watch = Watch(context, self.gos.domain, self.gos.content_domain, own_hosts=self.gos.own_hosts)
+        self._open.append((context, watch))
         page = context.new_page()
         if role != VISITOR:
             self._enter(page, tenant, role)

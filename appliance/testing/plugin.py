@@ -172,7 +172,7 @@ def gos_pages(gos: "Gos", gos_browser: "Browser", request: pytest.FixtureRequest
     folder = request.config.getini("gos_evidence")
     evidence = Evidence(request.config.rootpath / folder if folder else None, request.config.getini("gos_traces"))
     known = _sessions.setdefault(gos.domain, {})
-    pages = Pages(gos_browser, gos.domain, evidence, known)
+    pages = Pages(gos_browser, gos, evidence, known)
     yield pages
     lenient = request.node.get_closest_marker("gos_lenient") or not request.config.getini("gos_strict")
     troubles = [] if lenient else pages.troubles

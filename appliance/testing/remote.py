@@ -73,8 +73,16 @@ class RemoteGos(Gos):
 
     @property
     def domain(self) -> str:
-        told = urlsplit(self.tenant().base_url)
-        return told.netloc.partition(".")[2]
+        return _parent(self.tenant().base_url)
+
+    @property
+    def content_domain(self) -> str:
+        return _parent(self.tenant().ask("GET", "/tenant")["cdn_url"])
+
+
+def _parent(url: str) -> str:
+    """The domain of which this address names a host, with its port."""
+    return urlsplit(url).netloc.partition(".")[2]
 
 
 def read_logins(path: Path) -> dict[str, tuple[str, str]]:

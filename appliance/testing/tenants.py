@@ -10,6 +10,7 @@ import httpx
 from appliance.solutions.archive import write_zip
 from appliance.solutions.folder import read_folder
 from appliance.solutions.starter import ORDER_SYSTEM, starter_folder
+from appliance.webapps.domains.names import names_of
 
 STARTER = "starter"
 ROLES = ("owner", "builder", "operator", "approver", "viewer")
@@ -58,6 +59,12 @@ class QaTenant:
         """An execution as it is now."""
         found: dict[str, Any] = self.ask("GET", f"/processes/{process}/executions/{execution_id}")
         return found
+
+    def own_hosts(self) -> set[str]:
+        """The names of WebApps' own domains, once it is known that they are the tenant's."""
+        claimed = [each for app in self.ask("GET", "/webapps") for each in self.ask("GET", f"/webapps/{app['id']}/domains")]
+        proven = [each for each in claimed if each.get("verified_at")]
+        return {name for each in proven for name in names_of(each["host"], each.get("redirect_from"))}
 
     def apply(self, solution: str | Path, secrets: Mapping[str, str] | None = None) -> None:
         """Put a solution folder (or `starter`) into the tenant, once its secrets are set; again is fine."""

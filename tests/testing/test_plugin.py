@@ -9,15 +9,34 @@ from pathlib import Path
 
 import pytest
 
+from appliance.testing.kit import LocalGos
 from appliance.testing.running import Running
+from appliance.testing.tenants import QaTenant
 from tests.architecture.source_tree import ROOT
 
 BLOCKS = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FAILING = """
 import pytest
+from appliance.solutions.archive import write_zip
 
-def test_sees_a_page_that_is_wrong(gos_page):
+@pytest.fixture(scope="session")
+def gos_settings(gos_settings):
+    return gos_settings | {"domains__base": "desk.localhost", "domains__content": "pages.localhost"}
+
+def test_sees_a_page_that_is_wrong(gos_page, gos_foreign):
     gos_page.evaluate("console.error('it broke')")
+    gos_page.goto(f"{gos_foreign.url}/elsewhere")
+
+def test_opens_a_webapp_on_a_domain_of_its_own(gos_tenant, gos_page_as):
+    url = gos_tenant.ask("POST", "/webapps", {"id": "shop"})["url"]
+    page = "<!doctype html><html lang=en><head><title>Shop</title><link rel=icon href='data:,'></head><h1>Open</h1></html>"
+    packed = write_zip({"public/index.html": page.encode()})
+    gos_tenant.ask("POST", "/webapps/shop/versions", content=packed, headers={"Content-Type": "application/zip"})
+    gos_tenant.ask("POST", "/webapps/shop/versions/1/publish", {})
+    page = gos_page_as("visitor")
+    page.goto(url)
+    assert page.get_by_role("heading").inner_text() == "Open"
+    assert ".pages.localhost" in page.url
 
 @pytest.mark.gos_lenient
 def test_fails(gos_page):
@@ -78,6 +97,7 @@ def test_a_page_is_opened_by_whoever_was_named(gos, gos_tenant, gos_page_as):
     assert page.get_by_test_id("console").is_visible()
     assert gos_tenant.ask("GET", "/tenant")["id"] == gos_tenant.id == "elsewhere"
     gos.drain()
+    assert gos.content_domain == f"content.{gos.domain}"
     with pytest.raises(LookupError, match="nobody is named for the role owner"):
         gos_page_as("owner")
     with pytest.raises(NotHere, match="clock"):
@@ -120,8 +140,9 @@ def test_the_test_of_a_process_takes_less_than_20_lines() -> None:
 @pytest.mark.browser
 def test_a_failure_leaves_its_pages_and_says_why(tmp_path: Path) -> None:
     code, told = run_tests(tmp_path, FAILING)
-    assert (code, "1 failed, 3 passed, 1 error" in told) == (1, True), told
+    assert (code, "1 failed, 4 passed, 1 error" in told) == (1, True), told
     assert "error: it broke" in told
+    assert re.search(r"^outside: http://127\.0\.0\.1:\d+/elsewhere$", told, re.MULTILINE), told
     kept = sorted(path.name for path in (tmp_path / "gos-evidence").iterdir())
     starts = ["test_it.py-test_fails-1", "test_it.py-test_sees_a_page_that_is_wrong-1"]
     assert kept == [f"{start}-{end}" for start in starts for end in ("page1.png", "trace.zip")]
@@ -136,6 +157,16 @@ def test_an_appliance_elsewhere_is_tested_alike(tmp_path: Path, running: Running
     url = running.config.tenant_url("elsewhere")
     code, told = run_tests(tmp_path, ELSEWHERE, f"--gos-url={url}", "--gos-key-file=key", "--gos-people=people.json")
     assert (code, "1 passed" in told) == (0, True), told
+
+
+def test_domains_of_webapps_are_their_own_once_they_are_proven(gos: LocalGos, gos_tenant: QaTenant) -> None:
+    gos_tenant.ask("POST", "/webapps", {"id": "shop"})
+    domains = gos.running.services.domains
+    claim = {"method": "operator", "redirect_from": "www"}
+    gos_tenant.ask("POST", "/webapps/shop/domains", {"host": "proven.example", **claim})
+    gos_tenant.ask("POST", "/webapps/shop/domains", {"host": "claimed.example", **claim})
+    domains.approve_domain(gos.running.tenant(gos_tenant.id), "proven.example")
+    assert gos.own_hosts() == {"proven.example", "www.proven.example"}
 
 
 def test_letters_of_earlier_tests_are_not_handed_out(tmp_path: Path) -> None:
