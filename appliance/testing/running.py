@@ -13,7 +13,7 @@ import httpx
 from appliance.app import composition as app
 from appliance.connectors.testing import free_port
 from appliance.core import clock
-from appliance.core.config import Config, load_config
+from appliance.core.config import Config, environment, load_config
 from appliance.core.scope import TenantScope
 from appliance.tenants import keys, people, service
 from appliance.tenants.scopes import SCOPES
@@ -23,8 +23,13 @@ START_SECONDS = 30.0
 
 
 def make_config(folder: Path, **settings: Any) -> Config:
-    """Settings for a test: data in `folder`, a free port, quiet logs; `settings` are `section__name=value`."""
+    """Settings for a test: data in `folder`, a free port, quiet logs; `settings` are `section__name=value`.
+
+    Of the environment GOS_RUNTIMES alone counts: where the prepared runtimes are.
+    """
     flags = {"storage.data": str(folder), "server.port": free_port(), "logs.level": "error", "queue.sweep_ms": 100}
+    if runtimes := environment("GOS_RUNTIMES"):
+        flags["sandbox.runtimes"] = runtimes
     flags |= {name.replace("__", ".", 1): value for name, value in settings.items()}
     return load_config(environment={}, flags=flags)
 

@@ -24,6 +24,16 @@ def pins_of(lock: Path) -> dict[str, str]:
     return {canonicalize_name(found["name"]): found["version"] for found in PIN.finditer(lock.read_text("utf-8"))}
 
 
+A_TEST_OF_A_TEAM = """
+import pytest
+
+@pytest.mark.gos_solution("starter")
+def test_an_order_is_taken_in(gos, gos_tenant, gos_mail):
+    found = gos_tenant.execute("order-intake", {"orders": "number,ordered_at\\n"})
+    assert (found["status"], gos_mail.letters) == ("succeeded", [])
+"""
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
@@ -60,6 +70,26 @@ def test_the_wheel_alone_makes_a_first_run(wheel: Path, tmp_path: Path) -> None:
     done = subprocess.run(init, cwd=tmp_path, env=inherited | own, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "data/first-run.json").exists()
+
+
+def test_the_wheel_alone_prepares_runtimes_and_tests_what_a_team_has_made(wheel: Path, tmp_path: Path) -> None:
+    """Its lock of the runtimes is the checkout's, they go into the environment, and the kit takes those that GOS_RUNTIMES names."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    shown = "from appliance.sandbox.runtimes import default_folder, prepare; print(prepare.LOCK, default_folder(), sep='\\n')"
+    alone = os.environ | {"PYTHONPATH": str(tmp_path / "installed"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    told = subprocess.run([sys.executable, "-c", shown], cwd=tmp_path, env=alone, capture_output=True, text=True, check=True)
+    lock, folder = told.stdout.splitlines()
+    assert lock.startswith(str(tmp_path))
+    for name in ("package.json", "package-lock.json"):
+        assert (Path(lock) / name).read_bytes() == (ROOT / "packaging/runtimes" / name).read_bytes()
+    assert folder == f"{sys.prefix}/share/gos/runtimes"
+
+    (tmp_path / "test_it.py").write_text(A_TEST_OF_A_TEAM)
+    named = alone | {"GOS_RUNTIMES": str(ROOT / ".cache/runtimes")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "appliance.testing.plugin", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=tmp_path, env=named, capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=name_of)

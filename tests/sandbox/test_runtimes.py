@@ -103,7 +103,7 @@ def test_what_is_not_stale_is_not_made_again(copied: Path) -> None:
 
 
 def test_missing_runtimes_say_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(runtimes.RuntimesMissing, match=r"python -m appliance\.sandbox\.runtimes\.prepare"):
+    with pytest.raises(runtimes.RuntimesMissing, match=rf"`python -m appliance\.sandbox\.runtimes\.prepare --out {tmp_path}`"):
         Pool(Settings(runtimes=tmp_path))
 
 

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import platform
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,13 +101,22 @@ class Runtimes:
         path = self.folder / name
         expected = self.digests.get(name)
         if expected is None or not path.is_file() or digest(path.read_bytes()) != expected:
-            raise RuntimesMissing(f"{path} is not the file that was prepared; run packaging/setup.sh again, which prepares it anew")
+            raise RuntimesMissing(f"{path} is not the file that was prepared; {_advice(self.folder)}, which prepares it anew")
         return path
 
 
 def default_folder() -> Path:
-    """Where a checkout keeps its runtimes."""
-    return Path(__file__).resolve().parents[3] / ".cache" / "runtimes"
+    """Where a checkout keeps its runtimes; those of an installed wheel are in its environment, and go with it."""
+    root = Path(__file__).resolve().parents[3]
+    if (root / "pyproject.toml").is_file():
+        return root / ".cache" / "runtimes"
+    return Path(sys.prefix) / "share" / "gos" / "runtimes"
+
+
+def _advice(folder: Path) -> str:
+    """The command that prepares this folder."""
+    where = "" if folder == default_folder() else f" --out {folder}"
+    return f"run `python -m appliance.sandbox.runtimes.prepare{where}`"
 
 
 def digest(data: bytes) -> str:
@@ -153,14 +163,11 @@ def load(folder: Path) -> Runtimes:
     """The runtimes in `folder`, or RuntimesMissing when they are absent or fit other circumstances."""
     manifest = read_manifest(folder)
     if not manifest:
-        raise RuntimesMissing(f"no prepared runtimes in {folder}; run `python -m appliance.sandbox.runtimes.prepare`")
+        raise RuntimesMissing(f"no prepared runtimes in {folder}; {_advice(folder)}")
     parts = {name: PreparedPart(**each) for name, each in manifest.get("parts", {}).items()}
     stale = [part.name for part in PARTS if part.name not in parts or parts[part.name].circumstances != part.circumstances()]
     if stale or manifest.get("circumstances") != circumstances():
-        raise RuntimesMissing(
-            f"the runtimes in {folder} were prepared for another version or machine; "
-            "run `python -m appliance.sandbox.runtimes.prepare`"
-        )
+        raise RuntimesMissing(f"the runtimes in {folder} were prepared for another version or machine; {_advice(folder)}")
     engine = digest(json.dumps(manifest["circumstances"], sort_keys=True).encode() + manifest["files"][QUICKJS].encode())
     digests = dict(manifest["files"])
     for each in parts.values():

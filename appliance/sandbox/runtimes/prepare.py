@@ -19,6 +19,7 @@ from typing import Any
 
 import wasmtime
 
+from appliance.core.config import environment
 from appliance.sandbox import runtimes
 from appliance.sandbox.engine import configuration
 from appliance.sandbox.php.engine import configuration as php_configuration
@@ -33,7 +34,8 @@ SANDBOX = ("quickjs-wasi", "@swc/wasm-typescript", "swagger-ui-dist", "typescrip
 EDITOR = (editor.BUNDLER, *editor.PACKAGES)
 NOTICES = {"typescript": ("LICENSE.txt", "ThirdPartyNoticeText.txt")}
 ASSET_FILES = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png", "LICENSE", "NOTICE")
-LOCK = Path(__file__).resolve().parents[3] / "packaging" / "runtimes"
+CHECKOUT, WHEEL = Path(__file__).resolve().parents[3] / "packaging" / "runtimes", Path(__file__).parent / "lock"
+LOCK = WHEEL if WHEEL.is_dir() else CHECKOUT
 
 
 class PreparationFailed(Exception):
@@ -49,10 +51,8 @@ def _step(what: str) -> Iterator[None]:
 
 
 def fetch(out: Path, npm: str | None) -> Path:
-    """`npm ci` of packaging/runtimes into the cache, unless the same lock was fetched before; answers node_modules."""
+    """`npm ci` of the lock into the cache, unless the same one was fetched before; answers node_modules."""
     work = out / "npm"
-    if not (LOCK / "package-lock.json").is_file():
-        raise PreparationFailed("outside of a checkout there is no lock to fetch by; name a folder with the packages by --packages")
     wanted = (LOCK / "package-lock.json").read_bytes()
     stamp, modules = work / "fetched", work / "node_modules"
     if stamp.is_file() and stamp.read_text() == runtimes.digest(wanted) and modules.is_dir():
@@ -209,7 +209,8 @@ def _alone(out: Path) -> Iterator[None]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="prepare", description=__doc__)
     parser.add_argument("--packages", type=Path, help="node_modules with the packages (default: fetched by npm from the lock)")
-    parser.add_argument("--out", type=Path, default=runtimes.default_folder(), help="where the runtimes go (default: %(default)s)")
+    usual = environment("GOS_RUNTIMES") or runtimes.default_folder()
+    parser.add_argument("--out", type=Path, default=usual, help="where the runtimes go (default: %(default)s)")
     parser.add_argument("--npm", help="the npm to fetch with (default: the one on PATH)")
     chosen = parser.parse_args()
     try:
