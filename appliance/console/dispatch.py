@@ -16,6 +16,7 @@ from werkzeug.http import parse_options_header
 from appliance.core import clock, logs, texts
 from appliance.core.config import Config
 from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, PayloadTooLarge, PolicyDenied, http_status
+from appliance.core.scope import TenantScope
 from appliance.core.texts import mark, mark_error
 from appliance.solutions.services import Services
 from appliance.tenants.people import SignedIn
@@ -91,7 +92,7 @@ class Edge:
             if asked.method == "POST":
                 asked = self._asked("POST", await _read_own_form(self._services.config.limits.json_body_kb))
         except ApplianceError as error:
-            return self._send(_problem_page(error), asked, None)
+            return await self._run(partial(self._refuse, error), asked)
         return await self._run(work, asked)
 
     async def _run(self, work: "Work", asked: Asked) -> Response:
@@ -129,7 +130,7 @@ class Edge:
                 asked = replace(asked, form=texts, files=files)
             return await self._run(work, asked)
         except ApplianceError as error:
-            return self._send(_problem_page(error), asked, None)
+            return await self._run(partial(self._refuse, error), asked)
         finally:
             if reader is not None:
                 reader.discard()
@@ -171,10 +172,21 @@ class Edge:
             signed_out = Page("problem.html", {"title": TITLES[401], "message": mark_error("sign in again to go on")}, 401)
             return self._send(signed_out if asked.is_fragment else session.ask_base(self._services, asked), asked, None)
         asked = self._as_read_by(asked, person)
-        visit = Visit(self._services, asked, person, replace(person.scope, trace=asked.trace) if asked.trace else person.scope)
+        visit = self._visit(asked, person, person.scope)
         if route is None:
             return self._send(_problem_page(NotFound(NO_PAGE)), asked, visit)
         return self._perform(lambda: _run(route, visit, path_args), asked, visit)
+
+    def _refuse(self, error: ApplianceError, asked: Asked) -> Response:
+        """A form that was not taken: told in the language of whoever sent it, and in their frame when they are signed in here."""
+        person = session.find_person(self._services, asked)
+        asked = self._as_read_by(asked, person)
+        if asked.tenant is None or person is None or person.scope is None:
+            return self._send(_problem_page(error), asked, None)
+        return self._send(_problem_page(error), asked, self._visit(asked, person, person.scope))
+
+    def _visit(self, asked: Asked, person: SignedIn, scope: TenantScope) -> Visit:
+        return Visit(self._services, asked, person, replace(scope, trace=asked.trace) if asked.trace else scope)
 
     def _as_read_by(self, asked: Asked, person: SignedIn | None) -> Asked:
         """In the language that the person has chosen, if they have."""

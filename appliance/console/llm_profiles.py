@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from appliance.core.errors import ApplianceError, Detail, ValidationFailed
+from appliance.core.texts import fixed, grouped, mark
 from appliance.core.texts import gettext as _
-from appliance.core.texts import mark
 from appliance.llm.profile import Budget, Profile
 from appliance.llm.service import KEEP, KeyChange, StoredProfile, Trial, Usage
 from appliance.llm.usage import NANO, Used
@@ -170,11 +170,11 @@ def _gauges(usage: Usage) -> list[Gauge]:
 def _gauges_of(title: str, budget: Budget, used: Used, currency: str) -> list[Gauge]:
     found = []
     if budget.tokens is not None:
-        told = _("%(tokens)s tokens", tokens=f"{used.tokens:,}")
-        found.append(Gauge(title, told, f"{budget.tokens:,}", min(100, 100 * used.tokens // budget.tokens)))
+        told = _("%(tokens)s tokens", tokens=grouped(used.tokens))
+        found.append(Gauge(title, told, grouped(budget.tokens), min(100, 100 * used.tokens // budget.tokens)))
     if budget.cost is not None:
         cost = used.cost_nano / NANO
-        found.append(Gauge(title, f"{cost:.2f} {currency}", f"{budget.cost:.2f}", min(100, int(100 * cost / budget.cost))))
+        found.append(Gauge(title, f"{fixed(cost, 2)} {currency}", fixed(budget.cost, 2), min(100, int(100 * cost / budget.cost))))
     return found
 
 

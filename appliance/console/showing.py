@@ -46,9 +46,11 @@ NAMES = {
 }  # fmt: skip
 
 STATE = "state"  # the context of names of states and roles in a catalogue
-# What is shown like a state and has no tone: roles, what is asked of people, what can be switched off.
+# What is shown like a state and has no tone: roles, what is asked of people, what can be switched off, the turns of alerts,
+# who visits, where a version is checked.
 MORE_NAMES = (
     "owner", "builder", "operator", "viewer", "approver", "approval", "input", "choice", "tenant", "agent", "tool", "integration",
+    "firing", "repeated", "test", "user", "member", "password", "preview", "live",
 )  # fmt: skip
 
 _OFFICE, _OPEN = "vnd.openxmlformats-officedocument.", "vnd.oasis.opendocument."
@@ -133,6 +135,11 @@ def clock_time(ms: int) -> Markup:
 def number(value: float) -> str:
     """With thin spaces between thousands."""
     return texts.grouped(value)
+
+
+def fixed(value: float, places: int = 2) -> str:
+    """Money, or a percentage: `1 234.50`, with the decimal sign of the reader."""
+    return texts.fixed(value, places)
 
 
 def count(value: int, word: str, plural: str = "") -> str:
@@ -245,7 +252,8 @@ def tone(state: str) -> str:
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
-    "duration": duration, "moment": moment, "clock_time": clock_time, "number": number, "count_of": count, "pretty": pretty,
-    "compact": compact, "cell": cell, "members": members, "size": size, "state_name": state_name, "sentence": sentence,
-    "tone": tone, "columns_of": columns_of, "file_mark": file_mark, "day": day, "hour": hour, "local_moment": local_moment,
+    "duration": duration, "moment": moment, "clock_time": clock_time, "number": number, "fixed": fixed, "count_of": count,
+    "pretty": pretty, "compact": compact, "cell": cell, "members": members, "size": size, "state_name": state_name,
+    "sentence": sentence, "tone": tone, "columns_of": columns_of, "file_mark": file_mark, "day": day, "hour": hour,
+    "local_moment": local_moment,
 }  # fmt: skip

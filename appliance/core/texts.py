@@ -113,6 +113,11 @@ def grouped(value: float) -> str:
     return f"{value:,}".replace(",", THIN_SPACE).replace(".", _now.get().decimal)
 
 
+def fixed(value: float, places: int) -> str:
+    """The same with that many places after the decimal sign: money and percentages."""
+    return f"{value:,.{places}f}".replace(",", THIN_SPACE).replace(".", _now.get().decimal)
+
+
 def decimal(text: str) -> str:
     """The text of a number with the decimal sign of the language spoken now."""
     return text.replace(".", _now.get().decimal)

@@ -49,6 +49,11 @@ def test_german_has_every_text_and_each_of_them_is_sound() -> None:
     assert german.problems == ()
 
 
+def test_no_template_writes_a_number_by_itself() -> None:
+    """`number` and `fixed` know the decimal sign of the reader, a format of Python does not."""
+    assert [name_of(path) for path in PAGES if "|format(" in path.read_text("utf8")] == []
+
+
 def test_no_text_is_put_together_from_parts() -> None:
     """A text that ends with a space waits for a neighbour whose place another language may not know."""
     assert [each for each in extract(with_domains=False) if each.message.endswith(" ") and each.message not in BETWEEN] == []
@@ -65,6 +70,8 @@ def test_no_text_is_put_together_from_parts() -> None:
         '{% set title = "Draft of " ~ name %}',
         '{{ _("Members") }} of {{ name }}',
         "<option>{{ text }} days</option>",
+        '<dd>{{ role|state_name }}{{ ", approver" if row.approver }}</dd>',
+        '<td>{{ value or "(empty)" }}</td>',
     ],
 )
 def test_a_text_of_a_page_that_is_not_marked_is_found(source: str) -> None:
@@ -79,6 +86,7 @@ def test_a_text_of_a_page_that_is_not_marked_is_found(source: str) -> None:
         "{% trans name=row.name %}Members of {{ name }}{% endtrans %}",
         '{% if state == "timed_out" %}<code>gos serve</code>{% endif %}',
         '{{ count|count_of("rule") }}',
+        '{{ icon("check" if good else "failure") }}{{ "secrets." ~ name }}<option{{ " selected" if name }}></option>',
         '<a href="/console/">openapi.json</a>',
         '{% macro common(field) %}id="{{ field.name }}" name="{{ field.name }}"{% endmacro %}',
     ],

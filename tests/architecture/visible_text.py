@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from jinja2 import Environment, nodes
 
 TOKEN = re.compile(
-    r"(?P<comment>\{#.*?#\})|(?P<message>\{%-?\s*trans\b.*?\bendtrans\s*-?%\})|(?P<statement>\{%.*?%\})|(?P<expression>\{\{.*?\}\})"
+    r"(?P<comment>\{#.*?#\})|(?P<message>\{%-?\s*trans\b.*?\bendtrans\s*-?%\})|(?P<statement>\{%.*?%\})"
+    r"""|(?P<expression>\{\{(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^"'])*?\}\})"""
     r"|(?P<code><(?P<name>script|style|code|kbd)\b.*?</(?P=name)>)|(?P<declaration><![^>]*>)"
     r"""|(?P<tag></?(?:[a-zA-Z]|\{\{)(?:\{\{.*?\}\}|\{%.*?%\}|"(?:\{\{.*?\}\}|\{%.*?%\}|[^"{]|\{)*"|'[^']*'|[^<>"'{]|\{)*>)"""
     r"|(?P<text>[^<{]+|[<{])",
@@ -27,6 +28,8 @@ _FILTERS = {"count_of"}
 _SENTENCE = re.compile(r"[A-Za-z,]{2,} [A-Za-z(]")
 # HTML, whole documents such as an example in YAML, and what headers say.
 _CODE = re.compile(r"<|.*\n|Location$|Lax$|.*max-age=")
+# What is no class, no query, no method and no beginning of a name.
+_WORD = re.compile(r"(?:[(,;:] ?)?[A-Za-z][a-z]+[a-z ,)]*")
 _TITLE = re.compile(r"[A-Z][a-z]{2,}(?!\w*[-_/.:])")
 
 
@@ -47,6 +50,9 @@ def in_template(source: str) -> Iterator[tuple[int, str]]:
         found = match[0]
         if match["text"] and is_seen(found):
             yield line, found.strip()
+        for constant in _answers_of(found) if match["expression"] else ():
+            if _WORD.fullmatch(constant):
+                yield line, repr(constant)
         for attribute in SEEN_ATTRIBUTE.finditer(found if match["tag"] else ""):
             if is_seen(JINJA.sub("", attribute[2])):
                 yield line, attribute[0].strip()
@@ -61,6 +67,19 @@ def _in_expressions(source: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, nodes.Const) and isinstance(node.value, str) and is_worded(node.value):
             yield node.lineno, repr(node.value)
         waiting += _to_look_at(node)
+
+
+def _answers_of(expression: str) -> Iterator[str]:
+    """The constants that may be all that an expression between tags shows, one word without a capital included."""
+    waiting: list[nodes.Node] = list(Environment(autoescape=True).parse(expression).find_all(nodes.Output))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, nodes.Const) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, nodes.CondExpr):
+            waiting += [each for each in (node.expr1, node.expr2) if each is not None]
+        elif isinstance(node, nodes.Output | nodes.Or | nodes.And | nodes.Concat):
+            waiting += node.iter_child_nodes()
 
 
 def _to_look_at(node: nodes.Node) -> list[nodes.Node]:

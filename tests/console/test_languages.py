@@ -79,6 +79,49 @@ def test_ones_own_choice_holds_whatever_the_browser_asks_for(running: Running) -
     assert [entry["fields"] for entry in entries] == ['{"language":""}', '{"language":"de"}']
 
 
+def test_a_form_that_is_not_taken_is_told_in_ones_own_language_and_frame(running: Running) -> None:
+    running.user("sender@polyglot.test", PASSWORD, TENANT, "owner")
+    browser = Browser(running)
+    browser.sign_in("sender@polyglot.test", PASSWORD, TENANT)
+    browser.post(browser.at(TENANT, "/console/account/language"), {"language": "de"})
+    foreign = {"Accept-Language": "en", "Sec-Fetch-Site": "cross-site"}
+    upload = browser.at(TENANT, "/console/documents/-/upload")
+    answers = [
+        browser.post(browser.at(TENANT, "/console/account/language"), {"language": "en"}, **foreign),
+        browser.upload(upload, ("a.txt", b"text"), None, **foreign),
+        browser.send("POST", upload, b"no parts", {"Sec-Fetch-Site": "same-origin", "Content-Type": "text/plain"}),
+    ]
+    assert [answer.status_code for answer in answers] == [403, 403, 400]
+    for answer in answers:
+        assert '<html lang="de" dir="ltr">' in answer.text
+        assert {"Abmelden", "Freigaben"} <= words(answer.text)
+    assert "Dieses Formular" in answers[0].text
+    stranger = Browser(running)
+    told = stranger.upload(upload, ("a.txt", b"text"), None, **{**foreign, **GERMAN}).text
+    assert '<html lang="de" dir="ltr">' in told
+    assert "Abmelden" not in told
+
+
+def test_states_roles_and_turns_are_in_that_language_too(running: Running, reader: Browser) -> None:
+    with running.api(TENANT) as api:
+        body = {"name": "disk", "condition": {"kind": "disk_full", "above": 99}}
+        alert = api.post("/api/v1/logs/alerts", json=body).json()["data"]["id"]
+    for path in ("/console/alerts", f"/console/alerts/{alert}"):
+        assert "wie es sein soll" in words(reader.get(reader.at(TENANT, path), **GERMAN).text)
+    form = {"login": "neu@polyglot.test", "role": "operator", "approver": "yes", "way": "link"}
+    assert "Bediener, Freigeber" in words(reader.post(reader.at(TENANT, "/console/people"), form, **GERMAN).text)
+
+
+def test_numbers_have_the_decimal_sign_of_the_language(running: Running, reader: Browser) -> None:
+    price = {"currency": "EUR", "input": 0.5, "output": 2}
+    body = {"slug": "priced", "kind": "openai", "model": "m", "price": price, "budgets": {"day": {"tokens": 1234567, "cost": 12.5}}}
+    with running.api(TENANT) as api:
+        api.post("/api/v1/llm-profiles", json=body).raise_for_status()
+    page = reader.get(reader.at(TENANT, "/console/llm-profiles/priced"), **GERMAN).text
+    assert {"0 Tokens von 1\u202f234\u202f567", "0,00 EUR von 12,50"} <= words(page)
+    assert "0,5 und 2,0 EUR" in page
+
+
 def test_a_share_speaks_to_whoever_opens_it(running: Running) -> None:
     with running.client(f"cdn--{TENANT}.content.localhost", GERMAN) as visitor:
         page = visitor.get("/s/unknown").text

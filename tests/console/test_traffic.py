@@ -47,6 +47,12 @@ def rows(page: str) -> list[str]:
     return re.findall(r'<td class="break"><code>([^<]+)</code>', page)
 
 
+def test_clearing_the_path_keeps_the_status(signed_in: SignedIn, shop: str) -> None:
+    page = page_of(signed_in("viewer@acme.test"), shop, "?path=/file&status=4xx")
+    (clear,) = re.findall(r'<a class="button ghost" href="([^"]+)">Clear</a>', page)
+    assert clear == f"/console/webapps/{shop}/requests?span=7d&amp;status=4xx"
+
+
 def test_the_numbers_of_an_app_are_those_of_the_chosen_time(signed_in: SignedIn, acme: httpx.Client, shop: str) -> None:
     viewer = signed_in("viewer@acme.test")
     assert f'href="/console/webapps/{shop}/requests"' in viewer.get(viewer.at("acme", f"/console/webapps/{shop}")).text

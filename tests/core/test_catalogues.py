@@ -34,7 +34,7 @@ def test_texts_speak_the_language_of_the_block(tmp_path: Path) -> None:
     with texts.speaking(czech):
         assert texts.gettext("Members of %(name)s", name="acme") == "Členové acme"
         assert texts.gettext("not translated") == "not translated"
-        assert texts.grouped(1234.5) == "1\u202f234,5"
+        assert (texts.grouped(1234.5), texts.fixed(1234.5, 2)) == ("1\u202f234,5", "1\u202f234,50")
     assert texts.gettext("Members of %(name)s", name="acme") == "Members of acme"
 
 
