@@ -40,6 +40,12 @@ def test_a_command_on_the_store_loads_neither_edges_nor_models(tmp_path: Path, l
     assert json.loads(ran.stdout.splitlines()[-1]) == [0, []], ran.stderr
 
 
+def test_finding_the_texts_of_the_pages_loads_no_page(tmp_path: Path) -> None:
+    code = f"import sys, appliance.console.extraction; print([name for name in sys.modules if name in {HEAVY!r}])"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
+
+
 def test_what_is_no_command_is_told_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["frobnicate"])
