@@ -189,7 +189,8 @@ def _form(
     values = {
         "kind": kind, "kinds": KINDS, "fields": [WRITTEN.get(name, name) for name in members],
         "needed": [WRITTEN.get(name, name) for name in MEMBERS[kind][0]] if kind else [], "given": given, "problem": problem,
-        "processes": processes, "webhooks": [each for each in hooks if each.state == "active"],
+        "processes": processes,
+        "webhooks": [each for each in hooks if each.state == "active" or each.id == given.get("webhook")],
         "mailers": [slug for slug in slugs if visit.may("integrations.execute") and _sends(visit, slug)], "integrations": slugs,
         "roles": ROLES, "editing": editing,
         "kept": [] if editing is None or _fits(actions_of(editing)) else [_said(visit, each) for each in actions_of(editing)],

@@ -66,17 +66,43 @@ def test_an_alert_is_changed_by_its_form_and_what_the_form_cannot_say_stays(
     assert (told["name"], told["actions"]) == ("Again", both)
 
 
+@pytest.fixture
+def hooked(acme: httpx.Client) -> tuple[str, str]:
+    """The id of an alert, and of the webhook that it tells."""
+    asked = {"url": "https://example.org/hook", "events": ["alert.firing"], "description": "Pager"}
+    hook = acme.post("/api/v1/webhooks", json=asked).json()["data"]["id"]
+    body = {
+        "name": fresh("alert"), "condition": {"kind": "disk_full", "above": 99}, "actions": [{"kind": "webhook", "webhook": hook}],
+    }  # fmt: skip
+    return acme.post("/api/v1/logs/alerts", json=body).json()["data"]["id"], hook
+
+
 def test_what_is_not_there_any_more_stays_until_somebody_chooses_otherwise(
-    owner: Browser, acme: httpx.Client, greeting: str
+    owner: Browser, acme: httpx.Client, hooked: tuple[str, str]
 ) -> None:
-    hook = acme.post("/api/v1/webhooks", json={"url": "https://example.org/hook", "events": ["alert.firing"]}).json()["data"]["id"]
-    actions = [{"kind": "webhook", "webhook": hook}]
-    body = {"name": fresh("alert"), "condition": {"kind": "disk_full", "above": 99}, "actions": actions}
-    at = f"/api/v1/logs/alerts/{acme.post('/api/v1/logs/alerts', json=body).json()['data']['id']}"
+    alert, hook = hooked
     acme.delete(f"/api/v1/webhooks/{hook}").raise_for_status()
-    form = show(owner, f"/alerts/{at.rpartition('/')[2]}/edit").text
+    form = show(owner, f"/alerts/{alert}/edit").text
     assert f'<option value="{hook}" selected>{hook} (not there any more)</option>' in form
     assert "More than (% of the disk)" in form
+    unchanged = {"kind": "disk_full", "name": "Renamed", "above": "99", "for": "", "repeat": "", "webhook": hook}
+    for given, kept in ((unchanged, [{"kind": "webhook", "webhook": hook}]), (unchanged | {"webhook": ""}, [])):
+        assert owner.post(owner.at("acme", f"/console/alerts/{alert}/edit"), given).status_code == 200
+        told = acme.get(f"/api/v1/logs/alerts/{alert}").json()["data"]
+        assert (told["name"], told["actions"]) == ("Renamed", kept)
+    chosen = owner.post(owner.at("acme", f"/console/alerts/{alert}/edit"), unchanged)
+    assert chosen.status_code == 422, "it is chosen anew"
+
+
+def test_a_webhook_that_is_disabled_is_called_so_where_it_is_chosen(
+    owner: Browser, acme: httpx.Client, hooked: tuple[str, str]
+) -> None:
+    alert, hook = hooked
+    acme.patch(f"/api/v1/webhooks/{hook}", json={"enabled": False}).raise_for_status()
+    form = show(owner, f"/alerts/{alert}/edit").text
+    assert f'<option value="{hook}" selected>Pager (disabled)</option>' in form
+    assert "not there any more" not in form
+    assert hook not in show(owner, "/alerts/new?kind=disk_full").text
 
 
 def test_what_is_wrong_stands_at_its_field_and_nothing_is_lost(owner: Browser, greeting: str) -> None:

@@ -12,8 +12,10 @@ from appliance.core import clock, db
 from appliance.core.config import load_config
 from appliance.core.scope import TenantScope
 from appliance.integrations.service import Spec as IntegrationSpec
+from appliance.monitor import failures
 from appliance.monitor.alerts import turning
 from appliance.monitor.alerts.models import AlertEventRow
+from appliance.monitor.failures import Failure
 from appliance.processes import versions
 from appliance.processes.models import Execution
 from appliance.tenants import people, service
@@ -125,3 +127,28 @@ async def test_what_an_alert_cannot_do_any_more_is_told_in_its_history(api: Api,
     assert turning.tell_due(api.services.alerts.reach) == 1
     (event,) = await api.ask(key, "GET", f"/logs/alerts/{made['id']}/history")
     assert event["problems"] == ["tell was not started: there is no process 'tell' here"]
+
+
+async def test_what_an_alert_names_and_is_gone_is_in_the_way_of_no_other_change(api: Api, acme: TenantScope) -> None:
+    _, key = api.key(acme)
+    publish(api, acme)
+    failure = Failure("tell", "exe_1", None, "system", "internal", "it broke")
+    group = db.write(lambda: failures.record_failure(acme, failure))
+    gone = {"kind": "process", "process": "tell"}
+    condition = {"kind": "failures", "above": 5, "window": "15m", "failure": group}
+    body = {"name": "Group", "condition": condition, "actions": [gone]}
+    at = f"/logs/alerts/{(await api.ask(key, 'POST', '/logs/alerts', body, 201))['id']}"
+    versions.delete_process(service.system_scope("acme"), "tell")
+    failures.purge(clock.now_ms() + 1)
+    changed = await api.ask(key, "PATCH", at, {"name": "Renamed", "condition": condition | {"above": 6}})
+    assert (changed["name"], changed["condition"]["above"], changed["actions"]) == ("Renamed", 6, [gone])
+    both = await api.ask(key, "PATCH", at, {"actions": [{"kind": "webhook"}, gone]})
+    assert both["actions"] == [{"kind": "webhook"}, gone]
+    nowhere = {"kind": "process", "process": "nowhere"}
+    assert await api.ask(key, "PATCH", at, {"actions": [gone, nowhere]}, 422) == "validation_failed"
+    assert await api.ask(key, "PATCH", at, {"condition": condition | {"failure": "fail_x"}}, 422) == "validation_failed"
+    await api.ask(key, "PATCH", at, {"actions": []})
+    assert await api.ask(key, "PATCH", at, {"actions": [gone]}, 422) == "validation_failed", "it is asked for anew"
+    narrow = api.key(acme, "processflow.write", "logs.read")[1]
+    await api.ask(key, "PATCH", at, {"actions": [{"kind": "webhook"}]})
+    assert await api.ask(narrow, "PATCH", at, {"name": "Theirs"}, 403) == "scope_missing"

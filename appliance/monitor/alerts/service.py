@@ -95,10 +95,10 @@ class Alerts:
 
     def change_alert(self, scope: TenantScope, alert_id: str, change: Change) -> AlertRow:
         """Change, silence, enable or disable an alert.  One that fires and is disabled, or given another condition, is
-        resolved.  NotFound, and the errors of `create_alert`."""
+        resolved.  NotFound, and the errors of `create_alert`, but for what it names already and is gone since."""
         old = self.get_alert(scope, alert_id)
         if _says_more(change):  # what is only silenced or switched off may name what is gone
-            self._check(scope, _changed(old, change))
+            self._check(scope, _changed(old, change), old)
         now = clock.now_ms()
 
         def update() -> AlertRow:
@@ -145,7 +145,8 @@ class Alerts:
 
         return db.write(add)
 
-    def _check(self, scope: TenantScope, spec: Spec) -> None:
+    def _check(self, scope: TenantScope, spec: Spec, old: AlertRow | None = None) -> None:
+        """What the `old` alert names already may be gone: it stands in the way of no other change."""
         if not 1 <= len(spec.name.strip()) <= LONGEST_NAME:
             raise ValidationFailed(f"name must have 1 to {LONGEST_NAME} characters", pointer="/name")
         check_condition(spec.condition)
@@ -153,12 +154,12 @@ class Alerts:
             raise ValidationFailed("for must be between 0s and 30d", pointer="/for")
         if spec.repeat_ms and not SHORTEST_REPEAT <= spec.repeat_ms <= LONGEST_WINDOW:
             raise ValidationFailed("repeat must be between 5m and 30d, or 0s for never", pointer="/repeat")
-        if spec.condition.failure is not None:
+        if spec.condition.failure is not None and (old is None or spec.condition.failure != condition_of(old).failure):
             try:
                 get_failure(scope, spec.condition.failure)
             except NotFound as error:
                 raise ValidationFailed(error.message, pointer="/condition/failure") from error
-        check_actions(scope, spec.actions, self.reach)
+        check_actions(scope, spec.actions, self.reach, () if old is None else actions_of(old))
 
 
 def purge(before_ms: int) -> int:
