@@ -12,6 +12,7 @@ from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
 from appliance.monitor import analytics, audit, failures, logs
 from appliance.monitor.logs import Line, LineFilter, Tail
+from appliance.processes.failed_work import FailedWork
 from appliance.tenants import keys
 
 from .routing import Answer, Body, Call, Events, ListQuery, Query, View, route
@@ -299,9 +300,10 @@ class RetryAllView(View):
 def retry_failures(call: Call, failure_id: str) -> RetryAllView:
     """Retry every execution of a group from where it failed.
 
-    At most 200 at once; call again while `remaining` is not 0. Each execution is retried from here once.
+    At most 200 at once; call again while `remaining` is not 0. Each execution is retried from here once; what has been
+    retried in another way, is deleted by now or failed before the group was resolved is passed over.
     """
-    outcome = failures.retry_all(call.scope, failure_id, call.services.processes.retry_failure)
+    outcome = failures.retry_all(call.scope, failure_id, FailedWork(call.services.processes))
     return RetryAllView(retried=outcome.retried, refused=outcome.refused, remaining=outcome.remaining)
 
 

@@ -3,9 +3,9 @@
 from typing import get_args
 
 from appliance.core.errors import InvalidRequest
-from appliance.core.scope import TenantScope
 from appliance.monitor import failures
 from appliance.monitor.failures import State
+from appliance.processes.failed_work import FailedWork
 
 from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page
@@ -51,9 +51,5 @@ def change_failure(visit: Visit, failure_id: str) -> Answer:
 @page("POST", "/failures/<failure_id>/retry", scope="processflow.execute")
 def retry_failures(visit: Visit, failure_id: str) -> Answer:
     """Retry every execution of a group from where it failed, and say what came of it."""
-    published = visit.asked.field("version") == "published"
-
-    def retry(scope: TenantScope, failed_id: str, token: str) -> str:
-        return visit.services.processes.retry_failure(scope, failed_id, token, published=published)
-
-    return _failures_page(visit, failures.retry_all(visit.scope, failure_id, retry))
+    work = FailedWork(visit.services.processes, published=visit.asked.field("version") == "published")
+    return _failures_page(visit, failures.retry_all(visit.scope, failure_id, work))

@@ -2,12 +2,14 @@
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
+
+import peewee
 
 from appliance.core import clock, db, ids
-from appliance.core.errors import ApplianceError
+from appliance.core.errors import ApplianceError, Draining, Overloaded, StorageFull
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 
@@ -16,9 +18,10 @@ from .retention import delete_older
 from .storable import storable_text
 
 State = Literal["open", "acknowledged", "resolved"]
-RetryExecution = Callable[[TenantScope, str, str], str]
 MESSAGE_BYTES = 2 << 10
 RETRIES_AT_ONCE = 200
+LOOKED_AT_ONCE = 2_000
+_LATER = (Draining, Overloaded, StorageFull)
 
 # What differs between two occurrences of one failure; the order matters, a quoted id is a quoted value.
 _VARIABLE = re.compile(
@@ -42,6 +45,16 @@ class Failure:
     failure_class: str
     code: str
     message: str
+
+
+class FailedWork(Protocol):
+    """How what failed is done again; the processes know."""
+
+    def left_to_retry(self, scope: TenantScope, failed_ids: Sequence[str]) -> Collection[str]:
+        """Those of them that are still there and that nobody has retried yet."""
+
+    def retry(self, scope: TenantScope, failed_id: str, token: str) -> str:
+        """The id of the execution that retries it, the same for the same token; an ApplianceError when none can."""
 
 
 @dataclass(frozen=True)
@@ -75,18 +88,20 @@ def record_failure(scope: TenantScope, failure: Failure) -> str:
     if found:
         return str(found[0][0])
     message = storable_text(failure.message, MESSAGE_BYTES)
-    ((group_id,),) = db.rows(
+    ((group_id, settled_at),) = db.rows(
         "INSERT INTO failure (tenant_id, id, fingerprint, process_id, step, failure_class, code, message, state, "
         "count, first_seen, last_seen, sample_execution_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', 1, ?, ?, ?) "
         "ON CONFLICT (tenant_id, fingerprint) DO UPDATE SET count = failure.count + 1, last_seen = excluded.last_seen, "
         "message = excluded.message, sample_execution_id = excluded.sample_execution_id, "
-        "state = CASE failure.state WHEN 'resolved' THEN 'open' ELSE failure.state END RETURNING id",
+        "state = CASE failure.state WHEN 'resolved' THEN 'open' ELSE failure.state END RETURNING id, settled_at",
         (
             scope.tenant_id, ids.new("fail"), mark, failure.process_id, failure.step or "", failure.failure_class,
             failure.code, message, now, now, failure.execution_id,
         ),
     )  # fmt: skip
-    scope.insert(FailureOccurrence, failure_id=group_id, execution_id=failure.execution_id, at=now)
+    # What fails after a group was resolved is later than that, whatever the clock says.
+    at = now if settled_at is None else max(now, settled_at + 1)
+    scope.insert(FailureOccurrence, failure_id=group_id, execution_id=failure.execution_id, at=at)
     return str(group_id)
 
 
@@ -109,42 +124,79 @@ def get_failure(scope: TenantScope, failure_id: str) -> FailureGroup:
 
 
 def set_state(scope: TenantScope, failure_id: str, state: State) -> FailureGroup:
-    """Acknowledge, resolve or re-open a group."""
+    """Acknowledge, resolve or re-open a group.
+
+    What failed before it was resolved is not retried any more, until the same resolution is taken back by another state.
+    """
 
     def change() -> FailureGroup:
-        scope.get(FailureGroup, id=failure_id)
+        row = scope.get(FailureGroup, id=failure_id)
         changes = {"state": state, "changed_at": clock.now_ms(), "changed_by": scope.actor}
+        if state == "resolved" and row.state != "resolved":
+            changes |= {"settled_at": _latest(scope, failure_id), "settled_before": row.settled_at}
+        elif row.state == "resolved" and state != "resolved":
+            changes["settled_at"] = row.settled_before
         scope.update(FailureGroup, **changes).where(FailureGroup.id == failure_id).execute()
         return scope.get(FailureGroup, id=failure_id)
 
     return db.write(change)
 
 
-def retry_all(scope: TenantScope, failure_id: str, retry: RetryExecution) -> RetryOutcome:
+def _latest(scope: TenantScope, failure_id: str) -> int:
+    latest = scope.select(FailureOccurrence, peewee.fn.MAX(FailureOccurrence.at)).where(FailureOccurrence.failure_id == failure_id)
+    return max(clock.now_ms(), latest.scalar() or 0)
+
+
+def retry_all(scope: TenantScope, failure_id: str, work: FailedWork) -> RetryOutcome:
     """Retry the group's executions, oldest first, at most 200 at once; each is retried from here once.
 
-    `retry(scope, execution_id, token)` answers the id of the execution that retries the given one; for the same token
-    it answers the same, so that a call cut short can be repeated.  What it refuses is reported and not asked again.
+    What has been retried in another way, or is deleted by now, is passed over, and so is what failed before the group was
+    resolved.  What is refused is reported and not asked again; when the appliance can do nothing now, that is raised, and a
+    call cut short can be repeated.
     """
-    get_failure(scope, failure_id)
-    pending = scope.select(FailureOccurrence).where(
-        FailureOccurrence.failure_id == failure_id, FailureOccurrence.retried_at.is_null()
-    )
-    chosen = [row.execution_id for row in pending.order_by(FailureOccurrence.at).limit(RETRIES_AT_ONCE)]
+    chosen = _choose(scope, get_failure(scope, failure_id), work)
     retried: dict[str, str] = {}
     refused: dict[str, str] = {}
     for execution_id in chosen:
         try:
-            retried[execution_id] = retry(scope, execution_id, f"{failure_id}/{execution_id}")
+            retried[execution_id] = work.retry(scope, execution_id, f"{failure_id}/{execution_id}")
+        except _LATER:
+            raise
         except ApplianceError as error:
             refused[execution_id] = error.message
+    _close(scope, failure_id, chosen)
+    return RetryOutcome(retried, refused, _pending(scope, get_failure(scope, failure_id)).count())
+
+
+def _pending(scope: TenantScope, group: FailureGroup) -> Any:
+    return scope.select(FailureOccurrence).where(
+        FailureOccurrence.failure_id == group.id, FailureOccurrence.retried_at.is_null(),
+        FailureOccurrence.at > (group.settled_at or 0),
+    )  # fmt: skip
+
+
+def _choose(scope: TenantScope, group: FailureGroup, work: FailedWork) -> list[str]:
+    """The oldest that are left to retry; those before them that are not are closed."""
+    pending = _pending(scope, group).order_by(FailureOccurrence.at, FailureOccurrence.execution_id).limit(LOOKED_AT_ONCE)
+    while found := [row.execution_id for row in pending.clone()]:
+        left = work.left_to_retry(scope, found)
+        _close(scope, group.id, [each for each in found if each not in left])
+        if chosen := [each for each in found if each in left]:
+            return chosen[:RETRIES_AT_ONCE]
+    return []
+
+
+def _close(scope: TenantScope, failure_id: str, execution_ids: Sequence[str]) -> None:
     done = scope.update(FailureOccurrence, retried_at=clock.now_ms()).where(
-        FailureOccurrence.failure_id == failure_id, FailureOccurrence.execution_id.in_(chosen)
+        FailureOccurrence.failure_id == failure_id, FailureOccurrence.execution_id.in_(execution_ids)
     )
     db.write(done.execute)
-    return RetryOutcome(retried, refused, pending.count())
 
 
 def purge(before_ms: int) -> int:
-    """Delete every tenant's groups that were last seen before `before_ms`; answers how many."""
+    """Delete every tenant's failures from before `before_ms`, and the groups last seen before it; answers how many groups.
+
+    A group that is seen again and again keeps its count, and of its executions the later ones.
+    """
+    delete_older("failure_occurrence", "failure_id, execution_id", "at", before_ms)
     return delete_older("failure", "id", "last_seen", before_ms)

@@ -36,6 +36,8 @@ class FailureGroup(TenantModel):
     sample_execution_id = peewee.TextField()
     changed_at = peewee.BigIntegerField(null=True)
     changed_by = peewee.TextField(null=True)
+    settled_at = peewee.BigIntegerField(null=True)  # what failed until then was resolved and is not retried
+    settled_before = peewee.BigIntegerField(null=True)  # the same before the last resolution, for whoever takes it back
 
     class Meta:
         table_name = "failure"
@@ -43,7 +45,7 @@ class FailureGroup(TenantModel):
 
 
 class FailureOccurrence(TenantModel):
-    """An execution that failed so; `retried_at` once it was retried from here."""
+    """An execution that failed so; `retried_at` once it was retried from here, or passed over as retried or deleted."""
 
     label = "failed execution"
     failure_id = peewee.TextField()

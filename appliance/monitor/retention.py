@@ -10,11 +10,11 @@ CHUNK = 2_000
 def delete_older(table: str, key: str, column: str, before_ms: int, *, is_searched: bool = False) -> int:
     """Delete every tenant's rows of `table` whose `column` lies before `before_ms`; answers how many.
 
-    `key` is what names a row beside the tenant, `is_searched` says that the table has a full-text index.  The names are our
-    own, never a caller's.
+    `key` are the columns that name a row beside the tenant, `is_searched` says that the table has a full-text index.  The
+    names are our own, never a caller's.
     """
     oldest = f"SELECT {key} FROM {table} WHERE tenant_id = ? AND {column} < ? ORDER BY {column} LIMIT {CHUNK}"  # noqa: S608
-    where = f"tenant_id = ? AND {key} IN ({oldest})"
+    where = f"tenant_id = ? AND ({key}) IN ({oldest})"
 
     def delete(params: tuple[object, ...]) -> int:
         if is_searched:

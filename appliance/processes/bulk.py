@@ -75,8 +75,8 @@ def act(flow: "ProcessFlow", scope: TenantScope, wanted: ExecutionFilter, action
 
 def _act_on(flow: "ProcessFlow", scope: TenantScope, execution_id: str, action: Action) -> Any:
     if action == "retry":
-        # The token makes one of two retries that are asked for at the same time.
-        return flow.retry_execution(scope, execution_id, token=f"bulk-retry:{execution_id}")
+        # One is made of two retries that are asked for at the same time.
+        return flow.retry_once(scope, execution_id, f"bulk-retry:{execution_id}")
     try:
         return db.write(partial(executions.cancel_rows, scope, execution_id, None))
     except ExecutionFinished:  # it came to its end since it was looked for

@@ -91,12 +91,13 @@ def version_to_run(scope: TenantScope, process_id: str, wanted: int | None) -> i
 
 @dataclass(frozen=True)
 class Birth:
-    """Where a new execution comes from: claimed at once by `owner` until `lease_until`, the retry of another, or the child of a
-    `parent`, `depth` generations down."""
+    """Where a new execution comes from: claimed at once by `owner` until `lease_until`, the retry of another, which is to be
+    its `only_retry` or one of several, or the child of a `parent`, `depth` generations down."""
 
     owner: str | None = None
     lease_until: int = 0
     retry_of: str | None = None
+    only_retry: bool = False
     parent: str | None = None
     depth: int = 0
 
@@ -121,6 +122,8 @@ def insert_execution(
     now = clock.now_ms()
     if request.token and (found := _find_repeated(scope, request, now)) is not None:
         return found, False
+    if birth.only_retry and (other := scope.find(Execution, retry_of=birth.retry_of)) is not None:
+        raise Conflict(f"it has been retried already, as {other.id}")
     entry = admission.enter(scope, process_id, version, Wanted(request.input, request.run_at, request.expires_ms), now)
     slot = entry.slot
     status = "scheduled" if entry.is_later else "running" if birth.owner and entry.held is None else "queued"

@@ -227,8 +227,14 @@ class ProcessFlow:
         process_id: str | None = None, token: str = "",
     ) -> Execution:  # fmt: skip
         """A new execution with the same input that keeps the finished steps of a failed one."""
+        return self._retry(scope, executions.get_execution(scope, execution_id, process_id), start_from, published, token, False)
+
+    def retry_once(self, scope: TenantScope, execution_id: str, token: str, *, published: bool = False) -> Execution:
+        """Retry it from where it failed; the same for the same token, Conflict when it has been retried in another way."""
+        return self._retry(scope, executions.get_execution(scope, execution_id), "failed", published, token, True)
+
+    def _retry(self, scope: TenantScope, old: Execution, start_from: str, published: bool, token: str, once: bool) -> Execution:
         self._refuse_when_draining()
-        old = executions.get_execution(scope, execution_id, process_id)
         version = executions.version_to_run(scope, old.process_id, None if published else old.version)
         compiled = self.runner.load(scope, old.process_id, version)
         executions.check_input(compiled, old.input)
@@ -236,7 +242,8 @@ class ProcessFlow:
         request = StartRequest(old.input, version, None, old.priority, old.label_text, token)
 
         def insert() -> Execution:
-            row, new = executions.insert_execution(scope, old.process_id, version, request, Birth(retry_of=old.id, depth=old.depth))
+            birth = Birth(retry_of=old.id, only_retry=once, depth=old.depth)
+            row, new = executions.insert_execution(scope, old.process_id, version, request, birth)
             if new:
                 for run in kept:
                     store.save_run(scope, row.id, run)
@@ -250,12 +257,6 @@ class ProcessFlow:
         """See `Webhooks.receive`."""
         self._refuse_when_draining()
         return self.triggers.webhooks.receive(tenant_id, request, request_id, trace)
-
-    def retry_failure(self, scope: TenantScope, failed_id: str, token: str, *, published: bool = False) -> str:
-        """Retry what Monitor lists as failed: an execution, or a trigger's event; answers the id of the new execution."""
-        if failed_id.startswith("fir_"):
-            return self.triggers.firings.retry(scope, failed_id)
-        return str(self.retry_execution(scope, failed_id, published=published, token=token).id)
 
     def plan_retry(
         self, scope: TenantScope, execution_id: str, *, start_from: str = "failed", published: bool = False,

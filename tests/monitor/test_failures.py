@@ -1,14 +1,15 @@
 """Failures: one group per kind of failure, with a state people set and a way to retry them all."""
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 
-from appliance.core import db
-from appliance.core.errors import ExecutionFinished, NotFound
+from appliance.core import clock, db
+from appliance.core.errors import Draining, ExecutionFinished, NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.monitor import failures
+from appliance.monitor import failures, retention
 from appliance.monitor.failures import Failure, fingerprint
 
 SAMPLE = Failure("intake", "exe_1", "push", "connector", "connector_failed", "order 10248: no answer after 3.5 s")
@@ -16,6 +17,24 @@ SAMPLE = Failure("intake", "exe_1", "push", "connector", "connector_failed", "or
 
 def fail(scope: TenantScope, failure: Failure = SAMPLE) -> str:
     return db.write(lambda: failures.record_failure(scope, failure))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What failed can be done again by `again(scope, id, token)`, but for what is `done` already or gone."""
+
+    again: Callable[[TenantScope, str, str], str] = lambda scope, execution_id, token: f"{execution_id}_again"
+    done: Sequence[str] = ()
+
+    def left_to_retry(self, scope: TenantScope, failed_ids: Sequence[str]) -> list[str]:
+        return [each for each in failed_ids if each not in self.done]
+
+    def retry(self, scope: TenantScope, failed_id: str, token: str) -> str:
+        return self.again(scope, failed_id, token)
+
+
+def retried(scope: TenantScope, group: str, done: Sequence[str] = ()) -> list[str]:
+    return sorted(failures.retry_all(scope, group, Work(done=done)).retried)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +100,7 @@ def test_another_tenants_failure_is_not_found(acme: TenantScope, other: TenantSc
     with pytest.raises(NotFound):
         failures.set_state(other, group, "resolved")
     with pytest.raises(NotFound):
-        failures.retry_all(other, group, lambda scope, execution_id, token: execution_id)
+        failures.retry_all(other, group, Work())
     assert failures.get_failure(acme, group).state == "open"
 
 
@@ -107,11 +126,11 @@ def test_retrying_all_asks_for_each_execution_once_and_reports_refusals(acme: Te
             raise ExecutionFinished("it was retried already")
         return f"{execution_id}_again"
 
-    outcome = failures.retry_all(acme, group, retry)
+    outcome = failures.retry_all(acme, group, Work(retry))
     assert sorted(asked) == [f"{group}/exe_1", f"{group}/exe_2", f"{group}/exe_3"]
     assert outcome.retried == {"exe_1": "exe_1_again", "exe_3": "exe_3_again"}
     assert outcome.refused == {"exe_2": "it was retried already"}
-    assert failures.retry_all(acme, group, retry) == failures.RetryOutcome({}, {}, 0)
+    assert failures.retry_all(acme, group, Work(retry)) == failures.RetryOutcome({}, {}, 0)
 
 
 def test_a_retry_that_was_cut_short_asks_with_the_same_tokens_again(acme: TenantScope) -> None:
@@ -127,15 +146,65 @@ def test_a_retry_that_was_cut_short_asks_with_the_same_tokens_again(acme: Tenant
         return new
 
     with pytest.raises(KeyboardInterrupt):
-        failures.retry_all(acme, group, retry)
-    assert failures.retry_all(acme, group, retry).retried == {"exe_1": "exe_1_again", "exe_2": "exe_2_again"}
+        failures.retry_all(acme, group, Work(retry))
+    assert failures.retry_all(acme, group, Work(retry)).retried == {"exe_1": "exe_1_again", "exe_2": "exe_2_again"}
+
+
+def test_what_was_retried_in_another_way_or_is_gone_is_passed_over(acme: TenantScope) -> None:
+    (group,) = {fail(acme, replace(SAMPLE, execution_id=f"exe_{number}")) for number in range(4)}
+    outcome = failures.retry_all(acme, group, Work(done=["exe_0", "exe_2"]))
+    assert (sorted(outcome.retried), outcome.refused, outcome.remaining) == (["exe_1", "exe_3"], {}, 0)
+
+
+def test_what_is_passed_over_takes_nobodys_place(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "LOOKED_AT_ONCE", 3)
+    (group,) = {fail(acme, replace(SAMPLE, execution_id=f"exe_{number}")) for number in range(8)}
+    assert retried(acme, group, done=[f"exe_{number}" for number in range(7)]) == ["exe_7"]
+    assert retried(acme, group) == []
+
+
+def test_an_appliance_that_shuts_down_leaves_the_rest_for_later(acme: TenantScope) -> None:
+    group = fail(acme)
+
+    def refuse(scope: TenantScope, execution_id: str, token: str) -> str:
+        raise Draining("it shuts down")
+
+    with pytest.raises(Draining):
+        failures.retry_all(acme, group, Work(refuse))
+    assert retried(acme, group) == ["exe_1"]
+
+
+def test_what_failed_before_a_resolution_is_not_retried(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = clock.now_ms()
+    monkeypatch.setattr(clock, "now_ms", lambda: now)  # all in one and the same millisecond
+    group = fail(acme)
+    fail(acme, replace(SAMPLE, execution_id="exe_2"))
+    failures.set_state(acme, group, "resolved")
+    assert failures.retry_all(acme, group, Work()) == failures.RetryOutcome({}, {}, 0)
+    now -= 1000  # the clock is set back
+    fail(acme, replace(SAMPLE, execution_id="exe_3"))
+    failures.set_state(acme, group, "resolved")
+    fail(acme, replace(SAMPLE, execution_id="exe_4"))
+    failures.set_state(acme, group, "acknowledged")
+    assert retried(acme, group) == ["exe_4"]
+
+
+def test_a_resolution_that_is_taken_back_settled_nothing(acme: TenantScope) -> None:
+    group = fail(acme)
+    failures.set_state(acme, group, "resolved")
+    fail(acme, replace(SAMPLE, execution_id="exe_2"))
+    failures.set_state(acme, group, "resolved")
+    failures.set_state(acme, group, "resolved")
+    failures.set_state(acme, group, "open")
+    failures.set_state(acme, group, "open")
+    assert retried(acme, group) == ["exe_2"], "the first resolution stands"
 
 
 def test_many_are_retried_in_portions(acme: TenantScope) -> None:
     (group,) = {fail(acme, replace(SAMPLE, execution_id=f"exe_{number}")) for number in range(250)}
-    first = failures.retry_all(acme, group, lambda scope, execution_id, token: "exe_new")
+    first = failures.retry_all(acme, group, Work())
     assert (len(first.retried), first.remaining) == (200, 50)
-    second = failures.retry_all(acme, group, lambda scope, execution_id, token: "exe_new")
+    second = failures.retry_all(acme, group, Work())
     assert (len(second.retried), second.remaining) == (50, 0)
 
 
@@ -145,3 +214,19 @@ def test_retention_deletes_groups_not_seen_since(acme: TenantScope) -> None:
     assert failures.purge(last_seen) == 0
     assert failures.purge(last_seen + 1) == 1
     assert db.rows("SELECT COUNT(*) FROM failure_occurrence") == [(0,)]
+
+
+def test_retention_deletes_what_failed_long_ago_of_a_group_that_goes_on(
+    acme: TenantScope, other: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "CHUNK", 2)
+    now = clock.now_ms()
+    for minute in range(7):
+        monkeypatch.setattr(clock, "now_ms", lambda at=now + minute: at)
+        group = fail(acme, replace(SAMPLE, execution_id=f"exe_{minute}"))
+        fail(other, replace(SAMPLE, execution_id=f"exe_{minute}"))
+    assert failures.purge(now + 5) == 0
+    left = [("acme", "exe_5"), ("acme", "exe_6"), ("other", "exe_5"), ("other", "exe_6")]
+    assert db.rows("SELECT tenant_id, execution_id FROM failure_occurrence ORDER BY 1, 2") == left
+    assert failures.get_failure(acme, group).count == 7
+    assert retried(acme, group) == ["exe_5", "exe_6"]

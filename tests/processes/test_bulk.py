@@ -2,10 +2,14 @@
 
 import pytest
 
+from appliance.core.errors import Conflict
+from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
+from appliance.monitor import failures
 from appliance.processes import bulk
 from appliance.processes.bulk import BulkResult
 from appliance.processes.executions import ExecutionFilter
+from appliance.processes.failed_work import FailedWork
 from tests.processes.world import World, rule
 
 PAUSE = [{"id": "pause", "wait": {"for": "1h"}}]
@@ -38,6 +42,22 @@ def test_what_failed_is_retried_once_however_often_it_is_asked_for(world: World)
     wanted = ExecutionFilter(process, until=max(world.get(each).created_at for each in failed) + 1)
     assert act(world, wanted, "retry").done == 3
     assert act(world, wanted, "retry") == BulkResult()
+
+
+def test_monitor_and_bulk_retry_what_failed_once_between_them(world: World) -> None:
+    process = world.publish([rule("one", "= input.missing.deep")])
+    failed = [world.finish(world.start(process)).id for _ in range(4)]
+    [group] = failures.list_failures(world.scope, PageRequest(), process_id=process).items
+    work = FailedWork(world.flow)
+    own = world.flow.retry_execution(world.scope, failed[0])
+    assert act(world, ExecutionFilter(process, until=world.get(failed[1]).created_at + 1), "retry").done == 1
+    assert work.left_to_retry(world.scope, [*failed, "exe_gone"]) == set(failed[2:])
+    again = failures.retry_all(world.scope, group.id, work).retried
+    assert set(failed) & set(again) == set(failed[2:])
+    with pytest.raises(Conflict, match=own.id):
+        work.retry(world.scope, failed[0], "another token")
+    assert work.retry(world.scope, failed[2], f"{group.id}/{failed[2]}") == again[failed[2]], "asked for once more"
+    assert work.left_to_retry(world.other, failed) == set()
 
 
 def test_more_than_fit_are_done_by_asking_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,6 +220,7 @@ def test_publishing_again_keeps_what_is_unchanged_and_begins_anew_what_is_not(wa
 def test_an_event_that_does_not_fit_is_a_failure_that_can_be_tried_again(watch: Watch) -> None:
     from appliance.core.pages import PageRequest
     from appliance.monitor import failures
+    from appliance.processes.failed_work import FailedWork
 
     schema = {"type": "object", "required": ["day"]}
     process_id = watch.publish({"cron": "*/10 * * * *"}, input=schema)
@@ -231,8 +232,8 @@ def test_an_event_that_does_not_fit_is_a_failure_that_can_be_tried_again(watch: 
     [group] = failures.list_failures(scope, PageRequest(), process_id=process_id).items
     assert (group.step, group.code) == ("trigger schedule", "validation_failed")
     watch.world.republish(process_id, [rule("a", "= input")], triggers=[{"schedule": {"cron": "*/10 * * * *"}}])
-    outcome = failures.retry_all(scope, group.id, watch.world.flow.retry_failure)
-    assert outcome.refused == {}
+    outcome = failures.retry_all(scope, group.id, FailedWork(watch.world.flow))
+    assert (len(outcome.retried), outcome.refused) == (1, {})
     assert watch.run(process_id) == ["08:10"]
 
 
