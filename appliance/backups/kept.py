@@ -113,7 +113,7 @@ def tidy(config: Config) -> None:
 def _is_abandoned(room: Path) -> bool:
     try:
         descriptor = os.open(room / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:  # it has just been made, or is just going
+    except OSError:  # it has just been made, is just going, or is another user's
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
