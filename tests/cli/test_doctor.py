@@ -38,9 +38,7 @@ def test_an_older_schema_is_told_and_left(config: Config) -> None:
     for _ in range(2):
         level, text = schema(config)
         assert (level, "3 migrations are pending: the next start of this release makes them" in text) == ("note", True)
-    found = list(checks(config))
-    assert [text for level, text in found if level == "FAIL"] == []
-    assert any("once the database has this release's schema" in text for _, text in found)
+    assert any("once the database has this release's schema" in text for _, text in checks(config))
     db.open_database(config.database_url)
     assert db.rows("SELECT max(number) FROM migration") == [(before,)]
     db.close_database()
