@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +20,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.texts import mark, mark_error
 from appliance.solutions.services import Services
 from appliance.tenants.people import SignedIn
+from appliance.uploads.forms import FormLimits, FormReader
 
 from . import csrf, session
 from .rendering import Renderer
@@ -40,11 +41,11 @@ from .routing import (
     Stream,
     Visit,
 )
-from .uploads import FormReader
 
 log = logging.getLogger(__name__)
 
 MAX_FIELDS = 5000
+MOST_PARTS, MOST_FILES, TEXT_BYTES = 1000, 50, 1 << 20  # of a form with files
 HEARTBEAT_SECONDS = 15.0
 LOOK_SECONDS = 0.5
 LASTING = "private, max-age=86400, immutable"
@@ -123,11 +124,12 @@ class Edge:
         try:
             _refuse_foreign()
             if await loop.run_in_executor(self._services.threads, self._may_send, route, asked):
-                reader = FormReader(self._services.blobs.receiver, _boundary(), self._services.config.limits.upload_mb << 20)
+                limits = FormLimits(MOST_PARTS, MOST_FILES, TEXT_BYTES, self._services.config.limits.upload_mb << 20)
+                reader = FormReader(self._services.blobs.receiver, _boundary(), limits)
                 async for piece in request.body:
                     await loop.run_in_executor(self._services.threads, reader.feed, piece)
                 texts, files = await loop.run_in_executor(self._services.threads, reader.finish)
-                asked = replace(asked, form=texts, files=files)
+                asked = replace(asked, form=_by_name(texts), files=files)
             return await self._run(work, asked)
         except ApplianceError as error:
             return await self._run(partial(self._refuse, error), asked)
@@ -306,6 +308,13 @@ def _boundary() -> str:
     """What separates the parts of the form that was sent; empty when it is of another kind."""
     media, options = parse_options_header(request.headers.get("Content-Type", ""))
     return options.get("boundary", "") if media == "multipart/form-data" else ""
+
+
+def _by_name(pairs: Iterable[tuple[str, str]]) -> Form:
+    found: dict[str, list[str]] = {}
+    for name, text in pairs:
+        found.setdefault(name, []).append(text)
+    return found
 
 
 async def _read_own_form(json_body_kb: int) -> Form:

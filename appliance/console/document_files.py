@@ -3,10 +3,10 @@
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.documents.naming import clean_name
 from appliance.documents.service import Changes, NewDocument
+from appliance.uploads.forms import SentFile
 
 from .documents import document_page, list_page
 from .routing import Answer, Redirect, Visit, page
-from .uploads import SentFile
 
 FILE = "file"
 

@@ -10,8 +10,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.texts import ENGLISH, Language
 from appliance.solutions.services import Services
 from appliance.tenants.people import SignedIn
-
-from .uploads import SentFile
+from appliance.uploads.forms import SentFile
 
 Form = Mapping[str, list[str]]
 PAGE_ROWS = 50

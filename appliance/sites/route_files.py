@@ -9,9 +9,10 @@ from appliance.core import ids
 from appliance.core.errors import UnsupportedMediaType
 from appliance.core.scope import TenantScope
 from appliance.documents.service import Documents, NewDocument, clean_name, settle_media_type
+from appliance.uploads.forms import SentFile
 from appliance.webapps.routes import Upload
 
-from .route_bodies import SentFile, gather
+from .route_bodies import gather
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,13 @@ def keep_files(documents: Documents, scope: TenantScope, upload: Upload, files: 
     """The contents, kept; UnsupportedMediaType, before anything is, for one that is not what the route takes, whatever it is
     called."""
     for file in files:
-        found = settle_media_type(file.received.head, clean_name(file.filename), file.media_type)
+        found = settle_media_type(file.received.head, clean_name(file.name), file.media_type)
         if not any(found == wanted or (wanted.endswith("/*") and found.startswith(wanted[:-1])) for wanted in upload.types):
             message = f"{found} is not taken here; send {', '.join(upload.types)}"
-            raise UnsupportedMediaType(message, pointer=f"/{file.name[:60]}")
+            raise UnsupportedMediaType(message, pointer=f"/{file.field[:60]}")
     kept = []
     for file in files:
-        new = NewDocument(clean_name(file.filename), file.media_type, upload.folder)
+        new = NewDocument(clean_name(file.name), file.media_type, upload.folder)
         kept.append((ids.new("doc"), new, documents.keep_received(scope, file.received)))
-    named = gather((file.name, document_id) for file, (document_id, _, _) in zip(files, kept, strict=True))
+    named = gather((file.field, document_id) for file, (document_id, _, _) in zip(files, kept, strict=True))
     return KeptFiles(named, kept)

@@ -10,8 +10,8 @@ from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.documents.service import Wanted
 from appliance.processes.executions import StartRequest
-from appliance.sites.route_bodies import SentFile
 from appliance.sites.route_files import keep_files
+from appliance.uploads.forms import SentFile
 from appliance.webapps.routes import Upload
 
 from .test_journal import MOST_WRITES, PowerCut, When, power_cut
