@@ -49,10 +49,11 @@ def new_process(visit: Visit) -> Answer:
 def create_process(visit: Visit) -> Answer:
     """Store the draft of a process that is not there yet, and go on in the editor."""
     asked = visit.asked
-    process_id = asked.field("id").strip()
+    name = asked.field("name").strip()[:200]
+    process_id = asked.field("id").strip() or ids.slug_of(name)
     try:
         ids.check_slug(process_id, pointer="/id")
-        draft = examples.draft_of(asked.field("template"), process_id, asked.field("name").strip()[:200])
+        draft = examples.draft_of(asked.field("template"), process_id, name)
         versions.save_draft(visit.scope, process_id, draft, create_only=True)
     except ApplianceError as refusal:
         return _beginning(visit, refusal)

@@ -4,12 +4,14 @@ import re
 import secrets
 import threading
 import time
+import unicodedata
 
 from .errors import ValidationFailed
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 RESERVED = frozenset({"cdn", "content", "www", "api", "connectors", "batch"})
 _SLUG = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
 _VERSION_LIKE = re.compile(r"v\d+(-.*)?")
 _PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
 _lock = threading.Lock()
@@ -35,6 +37,12 @@ def new(kind: str) -> str:
         _last = max(_last + 1, time.time_ns() // 1000)
         moment = _last
     return f"{kind}_{base62(moment, 9)}{base62(secrets.randbits(71), 12)}"
+
+
+def slug_of(text: str, *, longest: int = 63) -> str:
+    """A slug that reads like the text, `grosse-auftrage-2` of `Große Aufträge 2`; empty when no letter of it is Latin."""
+    plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode()
+    return _NOT_IN_SLUG.sub("-", plain.replace("'", "")).lstrip("-0123456789")[:longest].strip("-")
 
 
 def check_slug(text: str, *, pointer: str = "", longest: int = 63) -> str:

@@ -157,6 +157,8 @@ def test_a_process_begins_from_an_example(owner: Browser, acme: httpx.Client) ->
     assert "rules/shipping.json" in owner.post(at, {"id": "begun", "name": "Be: gun", "template": "decision"}).text
     assert acme.get("/api/v1/processes/begun").json()["data"]["name"] == "Be: gun"
     assert owner.post(at, {"id": "begun", "name": "Begun", "template": "decision"}).status_code == 409
+    assert owner.post(at, {"id": "", "name": "Begun", "template": "decision"}).status_code == 409, "its id is made from the name"
+    assert owner.post(at, {"id": "", "name": "", "template": "decision"}).status_code == 422
     acme.delete("/api/v1/processes/begun").raise_for_status()
 
 

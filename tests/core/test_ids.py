@@ -44,6 +44,16 @@ def test_bad_slugs(slug: str) -> None:
     assert refusal.value.details[0].pointer == "/id"
 
 
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [("Cart total", "cart-total"), ("  Große Aufträge -- 2 ", "grosse-auftrage-2"), ("4 eyes' check", "eyes-check"),
+     ("x" * 80, "x" * 63), ("a" * 62 + " b", "a" * 62), ("日本", ""), ("12", ""), ("", "")],
+)  # fmt: skip
+def test_a_slug_reads_like_the_text(text: str, slug: str) -> None:
+    assert ids.slug_of(text) == slug
+    assert slug == "" or ids.check_slug(slug) == slug
+
+
 @pytest.mark.parametrize("slug", ["v1", "v12-shop", "x" * 25])
 def test_names_of_tenants_and_apps_are_shorter_and_never_look_like_a_version(slug: str) -> None:
     assert ids.check_slug(slug) == slug

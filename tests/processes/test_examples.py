@@ -32,3 +32,14 @@ def test_each_is_published_as_it_is(acme: httpx.Client, name: str) -> None:
     if name in EXPECTED:
         assert ended["output"] == output
     acme.delete(address).raise_for_status()
+
+
+@pytest.mark.parametrize(("decision", "approved"), [("approved", True), ("rejected", False), ("expired", False)])
+def test_above_the_limit_a_person_decides(acme: httpx.Client, decision: str, approved: bool) -> None:
+    draft = examples.draft_of("approval", "begun-decided", "")
+    acme.put("/api/v1/processes/begun-decided", json={"definition": draft.definition}).raise_for_status()
+    mocks = {"decide": {"output": {"status": decision, "answer": None, "comment": "", "decided_by": "eve@acme.test"}}}
+    request = {"input": {"title": "Chairs", "amount": 1200}, "mocks": mocks}
+    told = acme.post("/api/v1/processes/begun-decided/test", json=request).json()["data"]
+    assert (told["status"], told["output"]) == ("succeeded", {"title": "Chairs", "approved": approved}), told
+    acme.delete("/api/v1/processes/begun-decided").raise_for_status()

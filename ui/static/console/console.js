@@ -12,7 +12,7 @@ function ago(ms) {
   if (size < 5e3) return age >= 0 ? PHRASES.justNow : PHRASES.now;
   const index = AGES.findIndex(([below]) => size < below);
   if (index < 0) return new Date(ms).toLocaleDateString(LOCALE, { dateStyle: "medium" });
-  return PHRASES.ages[index][age > 0 ? 0 : 1].replace("#", Math.floor(size / AGES[index][1]));
+  return PHRASES.ages[index][age > 0 ? 0 : 1].replace("#", (age > 0 ? Math.floor : Math.round)(size / AGES[index][1]));
 }
 
 function showTimes(root) {
