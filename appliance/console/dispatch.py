@@ -22,7 +22,7 @@ from appliance.solutions.services import Services
 from appliance.tenants.people import SignedIn
 from appliance.uploads.forms import FormLimits, FormReader
 
-from . import csrf, session
+from . import csrf, kept_forms, session
 from .rendering import Renderer
 from .routing import (
     Answer,
@@ -171,13 +171,25 @@ class Edge:
             return self._perform(lambda: route.handler(Arrival(self._services, asked, None)), asked, None)
         person = session.find_person(self._services, asked)
         if person is None or person.scope is None:
-            signed_out = Page("problem.html", {"title": TITLES[401], "message": mark_error("sign in again to go on")}, 401)
-            return self._send(signed_out if asked.is_fragment else session.ask_base(self._services, asked), asked, None)
+            return self._send(self._signed_out(routes, asked, person), asked, None)
         asked = self._as_read_by(asked, person)
         visit = self._visit(asked, person, person.scope)
         if route is None:
             return self._send(_problem_page(NotFound(NO_PAGE)), asked, visit)
-        return self._perform(lambda: _run(route, visit, path_args), asked, visit)
+        return self._perform(lambda: _run(route, _with_kept_form(visit), path_args), asked, visit)
+
+    def _signed_out(self, routes: Mapping[str, PageRoute], asked: Asked, person: SignedIn | None) -> Page | Redirect:
+        """To the sign-in; a form stays, in a page that sends it again, because nothing of it was stored."""
+        if asked.is_fragment:
+            return Page("problem.html", {"title": TITLES[401], "message": mark_error("sign in again to go on")}, 401)
+        route = routes.get(asked.method)
+        if asked.method == "GET" or person is not None or route is None or route.path == session.SIGN_OUT:
+            return session.ask_base(self._services, asked)
+        told = {
+            "action": f"{asked.path}?{asked.query}".rstrip("?"), "kept": kept_forms.keep(self._services.sealer, asked),
+            "field": kept_forms.FIELD, "has_files": route.takes_files,
+        }  # fmt: skip
+        return Page("base/signed_out.html", told, 401)
 
     def _refuse(self, error: ApplianceError, asked: Asked) -> Response:
         """A form that was not taken: told in the language of whoever sent it, and in their frame when they are signed in here."""
@@ -291,6 +303,10 @@ def _run(route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer
     if route.scope is not None:
         visit.scope.require(route.scope)
     return route.handler(visit, **path_args)
+
+
+def _with_kept_form(visit: Visit) -> Visit:
+    return replace(visit, asked=kept_forms.take_out(visit.services.sealer, visit.asked))
 
 
 def _problem_page(error: ApplianceError) -> Page:

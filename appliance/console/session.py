@@ -16,6 +16,7 @@ from .routing import Asked, Redirect
 COOKIE = "__Host-gos"
 STATE_COOKIE = "__Host-gos-enter"
 HOUR_MS = 3_600_000
+SIGN_OUT = "/console/sign-out"
 
 
 def lifetime_ms(config: Config) -> int:

@@ -1,10 +1,12 @@
 """Sign-in on the base host, sessions on the tenants' hosts, and the way between them."""
 
+import re
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
+from appliance.console import kept_forms
 from appliance.core import db
 from appliance.tenants import people
 from appliance.testing.running import Running
@@ -46,6 +48,72 @@ def test_who_was_away_too_long_signs_in_and_is_where_they_were(staff: Running) -
     assert urlsplit(browser.url).path == "/sign-in"
     browser.post(browser.url, {"login": "away@acme.test", "password": PASSWORD})
     assert browser.url == browser.at("acme", "/console/logs?q=late&level=error")
+
+
+def sent_too_late(staff: Running, form: dict[str, str | list[str]]) -> tuple[Browser, httpx.Response]:
+    """A builder whose session ends between the form and its button, and what they are shown then."""
+    browser = Browser(staff)
+    login = f"late-{form['id']}@acme.test"
+    user_id = staff.user(login, PASSWORD, "acme", "builder")
+    browser.sign_in(login, PASSWORD, "acme")
+    db.write(lambda: db.execute("UPDATE session SET expires_at = 1 WHERE user_id = ?", (user_id,)))
+    page = browser.post(browser.at("acme", "/console/processes/-/new?from=menu"), form)
+    browser.sign_in(login, PASSWORD, "acme")
+    return browser, page
+
+
+def kept_in(page: httpx.Response) -> dict[str, str | list[str]]:
+    (kept,) = re.findall(r'type="hidden" name="kept-form" value="([\w=-]+)"', page.text)
+    return {"kept-form": kept}
+
+
+def test_a_form_of_somebody_signed_out_meanwhile_is_kept_and_sent_again(staff: Running) -> None:
+    name = 'Late & "quoted" <b>'
+    browser, page = sent_too_late(staff, {"id": "kept-form", "template": "decision", "name": name})
+    assert page.status_code == 401
+    assert "<strong>nothing of it was stored or done</strong>" in page.text
+    assert 'action="/console/processes/-/new?from=menu"' in page.text
+    assert "quoted" not in page.text
+    with staff.api("acme") as api:
+        assert api.get("/api/v1/processes/kept-form").status_code == 404
+        assert browser.post(browser.at("acme", "/console/processes/-/new"), kept_in(page)).status_code == 200
+        assert api.get("/api/v1/processes/kept-form").json()["data"]["name"] == name
+        api.delete("/api/v1/processes/kept-form").raise_for_status()
+
+
+def test_what_is_kept_of_a_form_is_for_its_own_page_and_a_day(staff: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser, page = sent_too_late(staff, {"id": "kept-long", "template": "decision", "name": "Late"})
+    elsewhere = browser.post(browser.at("acme", "/console/secrets"), kept_in(page))
+    assert (elsewhere.status_code, "open the form again" in elsewhere.text) == (403, True)
+    forged = browser.post(browser.at("acme", "/console/processes/-/new"), {"kept-form": "AAAA"})
+    assert (forged.status_code, "open the form again" in forged.text) == (403, True)
+    monkeypatch.setattr(kept_forms, "LIFETIME_MS", -1)
+    browser, page = sent_too_late(staff, {"id": "kept-old", "template": "decision", "name": "Late"})
+    old = browser.post(browser.at("acme", "/console/processes/-/new"), kept_in(page))
+    assert (old.status_code, "open the form again" in old.text) == (403, True)
+
+
+def test_who_is_signed_out_still_keeps_what_was_kept(browser: Browser) -> None:
+    address = browser.at("acme", "/console/processes/-/new")
+    first = kept_in(browser.post(address, {"id": "kept-twice", "template": "decision", "name": "Twice"}))
+    assert kept_in(browser.post(address, first)) == first
+
+
+def test_files_of_somebody_signed_out_meanwhile_have_to_be_chosen_again(browser: Browser) -> None:
+    page = browser.upload(browser.at("acme", "/console/documents/-/upload"), ("words.txt", b"words"))
+    assert page.status_code == 401
+    assert "have to be chosen again" in page.text
+    assert "<form" not in page.text
+
+
+def test_what_is_kept_of_a_form_is_given_to_pages_of_ours_alone(browser: Browser) -> None:
+    page = browser.post(browser.at("acme", "/console/processes/-/new"), {"name": "kept"}, **{"Sec-Fetch-Site": "cross-site"})
+    assert (page.status_code, "kept" in page.text) == (403, False)
+
+
+def test_who_signs_out_twice_is_signed_out(browser: Browser) -> None:
+    browser.post(browser.at("acme", "/console/sign-out"), {})
+    assert urlsplit(browser.url).path == "/sign-in"
 
 
 def test_the_session_cookie_is_as_closed_as_a_cookie_can_be(staff: Running) -> None:

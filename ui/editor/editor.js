@@ -171,7 +171,7 @@ class DraftEditor {
       this.note();
       if (ok) this.check();
     } catch {
-      this.say("not saved: the appliance did not answer; try again, or reload to sign in");
+      this.say("not saved: the appliance did not answer, or you are signed out; sign in on another page, and save again");
     }
   }
 
