@@ -71,7 +71,7 @@ def test_a_form_of_somebody_signed_out_meanwhile_is_kept_and_sent_again(staff: R
     name = 'Late & "quoted" <b>'
     browser, page = sent_too_late(staff, {"id": "kept-form", "template": "decision", "name": name})
     assert page.status_code == 401
-    assert "<strong>nothing of it was stored or done</strong>" in page.text
+    assert "<strong>nothing of it was stored or done</strong>. What" in page.text
     assert 'action="/console/processes/-/new?from=menu"' in page.text
     assert "quoted" not in page.text
     with staff.api("acme") as api:
