@@ -3,8 +3,9 @@
 import argparse
 import json
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -33,6 +34,14 @@ def add_connection(parser: argparse.ArgumentParser, *more_names: str) -> None:
     parser.add_argument("--ca-file", type=Path, help="certificate authority to trust besides the system's")
 
 
+@dataclass(frozen=True)
+class Event:
+    """One server-sent event: its JSON, and the id to go on behind, if it has one."""
+
+    id: str
+    data: Any
+
+
 class Caller:
     """One tenant's API."""
 
@@ -53,20 +62,36 @@ class Caller:
         """`data` of the answer."""
         return self.call(method, path, **request).json()["data"]
 
-    def events(self, path: str, params: Mapping[str, Any]) -> Iterator[Any]:
-        """The data of server-sent events until the stream ends."""
+    def events(self, path: str, params: Mapping[str, Any], last: str = "") -> Iterator["Event | None"]:
+        """Server-sent events behind that with the id `last` until the stream ends; None for a sign of life between them."""
         timeout = httpx.Timeout(SECONDS, read=60.0)  # the appliance says something every 15 s
-        url = f"/api/v1{path}"
+        asked: dict[str, Any] = {"params": dict(params), "headers": {"Last-Event-ID": last} if last else {}, "timeout": timeout}
         try:
-            with self._client.stream("GET", url, params=dict(params), timeout=timeout, extensions=self._extensions) as response:
+            with self._client.stream("GET", f"/api/v1{path}", extensions=self._extensions, **asked) as response:
                 if response.is_error:
                     response.read()
                 _refuse(response)
-                for line in response.iter_lines():
-                    if line.startswith("data:"):
-                        yield json.loads(line.removeprefix("data:"))
+                yield from _read_events(response.iter_bytes())
         except httpx.HTTPError as error:
             raise _unreachable(self._client, error) from error
+
+
+def _read_events(pieces: Iterable[bytes]) -> Iterator["Event | None"]:
+    """The events that are there whole.  Lines end where the appliance ends them: a text may hold other ends of lines."""
+    rest, event_id, data = b"", "", b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            name, _, value = line.partition(b":")
+            if name == b"id":
+                event_id = value.strip().decode()
+            elif name == b"data":
+                data = value
+            elif line and not name:
+                yield None
+            elif not line and data:
+                yield Event(event_id, json.loads(data))
+                event_id, data = "", b""
 
 
 def _unreachable(client: httpx.Client, error: httpx.HTTPError) -> ConnectorFailed:

@@ -19,6 +19,7 @@ from appliance.solutions.merging import merge_pulled
 from appliance.solutions.typings import type_files
 
 from .calling import add_connection, connected
+from .following import follow
 from .output import add_json, say
 
 LONGEST_WAIT = 60
@@ -35,7 +36,7 @@ def add_commands(commands: Any) -> None:
     add_connection(execute)
     execute.set_defaults(run=run_execute)
     logs = commands.add_parser("logs", help="print log lines, the newest last")
-    logs.add_argument("--follow", action="store_true", help="go on with every line from now on")
+    logs.add_argument("--follow", action="store_true", help="go on with every line from now on, also after a lost connection")
     logs.add_argument("--execution")
     logs.add_argument("--level", choices=("debug", "info", "warn", "error"))
     logs.add_argument("--limit", type=int, default=50)
@@ -147,7 +148,7 @@ def run_logs(args: argparse.Namespace) -> int:
         if args.follow:
             # From the oldest of these lines on, so that none is lost between the two calls.
             since = lines[-1]["at"] if lines else "1970-01-01T00:00:00.000Z"
-            lines = caller.events("/logs", {**params, "follow": "true", "since": since})
+            lines = follow(caller, "/logs", {**params, "follow": "true", "since": since})
         else:
             lines = reversed(lines)
         for line in lines:

@@ -1,0 +1,81 @@
+"""`gos logs --follow` against an appliance that breaks off, restarts, and at last turns the key away."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from appliance.cli import following, main
+
+
+def line(message: str) -> dict[str, Any]:
+    return {"at": "2026-01-31T09:30:00.000Z", "level": "info", "source": "api", "message": message, "fields": {}}
+
+
+def event(number: int, message: str) -> bytes:
+    return f"id: {number}\nevent: line\ndata: {json.dumps(line(message), ensure_ascii=False)}\n\n".encode()
+
+
+def failure(message: str) -> bytes:
+    return json.dumps({"success": False, "error": {"code": "-", "message": message, "status": 0}}).encode()
+
+
+# What is answered to each request for a stream: status, body, and how much of it never comes.
+STREAMS = [
+    (200, b": connected\n\n" + event(7, "one\u2028line") + event(8, "second") + event(9, "third")[:30], 1_000),
+    (503, failure("the appliance stops"), 0),
+    (503, failure("the appliance stops"), 0),
+    (200, b": connected\n\n" + event(9, "third"), 0),
+    (200, b": connected\n\n", 0),
+    (401, failure("this key has ended"), 0),
+]
+
+
+class Breaking(ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Door)
+        self.left = list(STREAMS)
+        self.asked: list[str | None] = []
+
+
+class _Door(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        server: Any = self.server
+        status, body, missing = 200, b'{"success": true, "data": []}', 0
+        if "follow=true" in self.path:
+            server.asked.append(self.headers["Last-Event-ID"])
+            status, body, missing = server.left.pop(0)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body) + missing))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def breaking() -> Iterator[Breaking]:
+    with Breaking() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_stream_that_breaks_goes_on_behind_its_last_event(
+    breaking: Breaking, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(following, "RETRY_SECONDS", 0)
+    monkeypatch.setenv("GOS_API_KEY", "gos_key")
+    assert main(["logs", "--follow", "--json", "--url", f"http://127.0.0.1:{breaking.server_port}"]) == 1
+    said = capsys.readouterr()
+    assert [json.loads(each)["message"] for each in said.out.split("\n") if each] == ["one\u2028line", "second", "third"]
+    assert breaking.asked == [None, "8", "8", "8", "9", "9"]
+    told = said.err.splitlines()
+    assert (len(told), "does not answer" in told[0]) == (3, True)
+    assert told[1:] == ["gos: connected again", "gos: this key has ended"]
