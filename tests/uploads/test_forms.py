@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from appliance.blobs.local import LocalPlaces
-from appliance.core.errors import ApplianceError, InvalidRequest, PayloadTooLarge
+from appliance.core.errors import ApplianceError, InvalidRequest, PayloadTooLarge, StorageFull
 from appliance.uploads.forms import FormLimits, FormReader
 
 LIMITS = FormLimits(parts=6, files=2, text_bytes=500, file_bytes=2048)
@@ -82,6 +82,20 @@ def test_a_file_is_on_the_disk_when_it_is_handed_on(form: Make, monkeypatch: pyt
     reader.feed(FILE + END)
     _, [file] = reader.finish()
     assert file.received.path.stat().st_ino in synced
+
+
+def test_a_disk_that_fails_at_the_end_of_a_file_leaves_nothing(
+    form: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    reader = form()
+    with pytest.raises(StorageFull):
+        reader.feed(FILE + TEXT)
+    reader.discard()
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
