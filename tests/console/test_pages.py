@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from appliance.console.routing import PAGES, PageRoute
+from appliance.console.session import SIGN_OUT
 from appliance.core.interface import ui_folder
 from appliance.processes.store import FINISHED
 from appliance.testing.running import Running
@@ -66,8 +67,11 @@ def test_no_template_holds_script_or_style() -> None:
 def test_no_page_opens_without_a_session(staff: Running, route: PageRoute) -> None:
     browser = Browser(staff)
     address = browser.at("acme", path_of(route))
-    browser.get(address) if route.method == "GET" else browser.post(address, {})
-    assert urlsplit(browser.url).path == "/sign-in"
+    answer = browser.get(address) if route.method == "GET" else browser.post(address, {})
+    if route.method == "GET" or route.path == SIGN_OUT:
+        assert urlsplit(browser.url).path == "/sign-in"
+    else:
+        assert (answer.status_code, "<h1>You were signed out</h1>" in answer.text) == (401, True)
 
 
 @pytest.mark.parametrize("route", [r for r in PAGES if r.needs_session and r.scope], ids=lambda r: f"{r.method} {r.path}")
