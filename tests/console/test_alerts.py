@@ -146,6 +146,19 @@ def test_the_monitor_counts_what_ran_and_offers_to_retry_what_failed(owner: Brow
     assert 'aria-label="Retry all of greeting greet"' in page
     assert 'class="line-slow"' in page
     assert '<a href="/console/processes/greeting">greeting</a>' in page
+    assert 'data-testid="retry-all"' in show(owner, "/failures").text
+
+
+def test_of_what_is_resolved_there_is_nothing_to_retry(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+    acme.post("/api/v1/processes/greeting/execute?wait=30", json={"guest": "nobody"}).raise_for_status()
+    groups = acme.get("/api/v1/logs/failures?process=greeting&state=open").json()["data"]
+    assert groups
+    for group in groups:
+        acme.patch(f"/api/v1/logs/failures/{group['id']}", json={"state": "resolved"}).raise_for_status()
+    listed = show(owner, "/failures?state=resolved").text
+    assert f"/failures/{groups[0]['id']}/state" in listed
+    for page in (listed, show(owner, "/monitor?span=1h").text):
+        assert f"/failures/{groups[0]['id']}/retry" not in page
 
 
 def test_the_monitor_tells_what_came_with_each_key(signed_in: SignedIn, staff: Running) -> None:
