@@ -14,7 +14,7 @@ from .routing import Form
 
 MAX_DEPTH = 4
 MAX_OPTIONS = 200
-LONG_TEXT = 200
+LONG_TEXT = 500
 SHORT = 12
 PREFIX = "in"
 _LONG_WORDS = re.compile(r"\b(csv|text|body|content|lines|document|markdown|html|xml)\b", re.IGNORECASE)
@@ -68,7 +68,7 @@ class Field:
     @property
     def rows(self) -> int:
         """Height of a text area that suits what stands in it."""
-        return min(max(self.value.count("\n") + 2, 5), 16)
+        return min(max(self.value.count("\n") + 2, 3 if self.kind in ("pairs", "json") else 5), 16)
 
     def walk(self) -> "Iterator[Field]":
         yield self

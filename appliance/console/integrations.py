@@ -88,7 +88,8 @@ def show_integration(visit: Visit, slug: str) -> Answer:
     connector = find_connector(visit, found)
     words = visit.asked.args.get("q", "")[:200]
     values = {
-        "integration": found, "connector": connector, "settings": _rows(found.settings), "words": words,
+        "integration": found, "connector": connector, "words": words,
+        "settings": _rows(found.settings, connector.settings_schema if connector else {}),
         "calls": history.list_calls(visit.scope, slug, CallFilter(), PageRequest(_LATEST)).items,
         "health": integrations.health(visit.scope, slug),
         "connection": connecting.connection(integrations, visit.scope, slug) if connector else None,
@@ -114,15 +115,19 @@ def connector_of(visit: Visit, integration: Integration) -> type[Connector]:
     return found
 
 
-def _rows(settings: Mapping[str, Any], above: str = "") -> list[tuple[str, Any, bool]]:
-    """Settings as (name, value, is it sealed), nested names joined by points."""
+def _rows(settings: Mapping[str, Any], schema: Mapping[str, Any], above: str = "") -> list[tuple[str, Any, bool]]:
+    """Settings as (what the form calls it, value, is it sealed); a nested one after the group it is of."""
+    properties = schema.get("properties")
+    members: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
     rows: list[tuple[str, Any, bool]] = []
     for name, value in settings.items():
-        path = f"{above}{name}"
+        member = members.get(name)
+        known: Mapping[str, Any] = member if isinstance(member, Mapping) else {}
+        path = f"{above}{known.get('title') or name}"
         if isinstance(value, Mapping) and value.get("sealed") is True:
             rows.append((path, value.get("updated_at"), True))
         elif isinstance(value, Mapping) and value:
-            rows += _rows(value, f"{path}.")
+            rows += _rows(value, known, f"{path}: ")
         else:
             rows.append((path, value, False))
     return rows
