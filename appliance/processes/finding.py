@@ -105,7 +105,7 @@ def _narrowed(scope: TenantScope, query: Any, wanted: ExecutionFilter) -> Any:
         start = f"{wanted.by}:"
         query = query.where(fn.SUBSTR(Execution.actor, 1, len(start)) == start)
     if wanted.text:
-        query = query.where(Execution.id.in_(_with_text(scope, wanted.text)))
+        query = query.where(_with_text(scope, wanted.text))
     return query
 
 
@@ -119,13 +119,20 @@ def _took(scope: TenantScope, least_ms: int) -> Any:
 
 
 def _with_text(scope: TenantScope, text: str) -> Any:
-    """The ids of executions with this id, this in their label, this code of an error or this value in their input."""
+    """Whether an execution has this id, this in its label, this code of an error or this value in its input.
+
+    Where many labels have it, the newest are soon met on the way through the list, as in `_took`.
+    """
     if len(text) > LONGEST_TEXT:
         raise ValidationFailed(f"look for at most {LONGEST_TEXT} characters", pointer="/text")
     ids = scope.select(Execution, Execution.id)
-    labelled = ids.where(Execution.label_text.is_null(False) & Execution.label_text.contains(text))
     failed = ids.where(Execution.failure_code.is_null(False) & (Execution.failure_code == text))
-    return ids.where(Execution.id == text) | labelled | failed | input_values.executions_with(scope, f"={text}")
+    others = ids.where(Execution.id == text) | failed | input_values.executions_with(scope, f"={text}")
+    labelled = ids.where(Execution.label_text.is_null(False) & Execution.label_text.contains(text))
+    found = len(labelled.limit(MANY).tuples())
+    if found == MANY:
+        return fn.COALESCE(Execution.label_text, "").contains(text) | Execution.id.in_(others)
+    return Execution.id.in_(others | labelled if found else others)
 
 
 def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageRequest) -> Page[Execution]:
