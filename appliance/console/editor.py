@@ -9,6 +9,7 @@ from typing import Any
 
 from appliance.core import ids, yaml12
 from appliance.core.errors import AlreadyExists, ApplianceError, NotFound, ValidationFailed
+from appliance.core.texts import mark
 from appliance.processes import examples, versions
 from appliance.processes.renaming import rename_file
 from appliance.processes.versions import Draft, Problem, Process
@@ -20,6 +21,13 @@ from .routing import Answer, Data, Page, Redirect, Visit, page
 DEFINITION = "process.yaml"
 LANGUAGES = {"yaml": "yaml", "yml": "yaml", "ts": "typescript", "js": "javascript", "json": "json", "php": "php"}
 MOST_SHOWN = 200
+# What the examples say of themselves, in files that nobody extracts texts from.
+EXAMPLE_TEXTS = (
+    mark("An approval"), mark("A person decides above a limit; what is below goes through by itself."),
+    mark("A calculation"), mark("One step of TypeScript turns what comes in into what goes out."),
+    mark("A decision table"), mark("Rows of conditions decide; a builder changes them without code."),
+    mark("Every working day"), mark("Starts by itself at six in the morning, Berlin time, and says what it did."),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def _form(visit: Visit, problem: ApplianceError | None = None) -> Page:
     areas: dict[str, list[tuple[str, str]]] = {}
     for name, text in SCOPES.items():
         if visit.may(name):
-            areas.setdefault(_(AREA_NAMES[name.partition(".")[0]]), []).append((name, text))
+            areas.setdefault(_(AREA_NAMES[name.partition(".")[0]]), []).append((name, _(text)))
     values = {
         "areas": areas, "lifetimes": LIFETIMES, "problem": problem, "chosen": asked.form.get("scopes", []),
         "name": asked.field("name"), "environment": asked.field("environment") or "live", "days": asked.field("days") or "365",

@@ -43,6 +43,12 @@ def test_every_type_gets_its_field() -> None:
     }  # fmt: skip
 
 
+def test_a_host_is_one_line_and_a_letter_is_several() -> None:
+    host, letter = {"type": "string", "maxLength": 253}, {"type": "string", "maxLength": 4_000}
+    shown = kinds(InputForm({"type": "object", "properties": {"host": host, "letter": letter}}))
+    assert shown == {"/host": "text", "/letter": "textarea"}
+
+
 def test_what_is_sent_becomes_json_of_the_schemas_types() -> None:
     value, problems = read(
         ORDER, customer="C-1", amount="12.50", pieces="3", express="true", paid="false", currency='"EUR"', address__city="Berlin",

@@ -48,6 +48,8 @@ def test_settings_are_tested_before_they_are_saved(owner: Browser, acme: httpx.C
     assert owner.url.endswith(f"/console/integrations/{sent['slug']}")
     assert "The settings work." in saved.text
     assert TOKEN not in saved.text
+    assert re.search(r"<dt>Base address</dt><dd>[^<]*/demo</dd>", saved.text), "a setting goes by the name that its field has"
+    assert "<dt>base_url</dt>" not in saved.text
     auth = settings(acme, sent["slug"])["auth"]
     assert isinstance(auth, dict)
     assert (auth["kind"], auth["token"]["sealed"]) == ("bearer", True)
