@@ -47,11 +47,13 @@ NAMES = {
 
 STATE = "state"  # the context of names of states and roles in a catalogue
 # What is shown like a state and has no tone: roles, what is asked of people, what can be switched off, the turns of alerts,
-# who visits, where a version is checked, the classes of failures.
+# who visits, where a version is checked, the classes of failures,
+# what an execution waits for.
 MORE_NAMES = (
     "owner", "builder", "operator", "viewer", "approver", "approval", "input", "choice", "tenant", "agent", "tool", "integration",
     "firing", "repeated", "test", "user", "member", "password", "preview", "live",
     "user_code", "connector", "policy", "memory", "timeout", "validation", "system",
+    "event", "child", "timer", "retry", "slot", "paused",
 )  # fmt: skip
 
 _OFFICE, _OPEN = "vnd.openxmlformats-officedocument.", "vnd.oasis.opendocument."
