@@ -11,6 +11,7 @@ import pytest
 from appliance.tenants import service as tenants
 from appliance.testing.running import Running, make_config, start
 from appliance.webapps.domains import lookups
+from tests.hashing import hash_cheaply
 from tests.spreading import Spreading
 from tests.store.cluster import Cluster, running_cluster
 from tests.store.opening import migrated
@@ -18,6 +19,7 @@ from tests.webapps.name_server import NameServer, running_name_server
 
 _live: list[Running] = []
 
+hash_cheaply()
 gc.disable()  # until every test is found: they stay, and were walked through again and again while there came more of them
 
 

@@ -1,9 +1,11 @@
 """Users, their passwords, roles and sessions."""
 
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
+from argon2 import Type, extract_parameters
 
 from appliance.core import db
 from appliance.core.crypto import Sealer
@@ -12,6 +14,7 @@ from appliance.core.scope import TenantScope
 from appliance.tenants import people
 from appliance.tenants.people import SignInFailed
 from appliance.tenants.scopes import ROLES, SCOPES, scopes_of_role
+from tests.hashing import PROPER
 
 LOGIN, PASSWORD = "ann@example.com", "a long enough password"
 HOUR = 3_600_000
@@ -35,7 +38,23 @@ def test_a_password_is_checked_and_never_kept(ann: str) -> None:
             people.check_password(login, password)
 
 
-def test_an_unknown_login_takes_as_long_as_a_wrong_password(ann: str) -> None:
+@pytest.fixture
+def proper_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Hashed as outside of tests."""
+    monkeypatch.setattr(people, "_hasher", PROPER)
+    people._hash_of_nobody.cache_clear()
+    yield
+    people._hash_of_nobody.cache_clear()
+
+
+def test_a_password_is_hashed_as_strongly_as_is_recommended(proper_hashes: None, ann: str) -> None:
+    """OWASP asks for 19 MiB with two passes, or more."""
+    ((stored,),) = db.rows("SELECT password_hash FROM person")
+    told = extract_parameters(stored)
+    assert (told.type, told.memory_cost >= 19_456, told.time_cost >= 2) == (Type.ID, True, True)
+
+
+def test_an_unknown_login_takes_as_long_as_a_wrong_password(proper_hashes: None, ann: str) -> None:
     people.find_user(LOGIN)
     times = []
     for login in (LOGIN, "nobody@example.com", "nobody@example.com", LOGIN):
