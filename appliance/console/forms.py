@@ -14,7 +14,7 @@ from .routing import Form
 
 MAX_DEPTH = 4
 MAX_OPTIONS = 200
-LONG_TEXT = 500
+LONG_TEXT = 320  # as long as an address of e-mail may be: names of hosts and of people are one line
 SHORT = 12
 PREFIX = "in"
 _LONG_WORDS = re.compile(r"\b(csv|text|body|content|lines|document|markdown|html|xml)\b", re.IGNORECASE)
@@ -269,6 +269,8 @@ def _fill(target: Field, value: Any) -> None:
         target.value = json.dumps(value)
     else:
         target.value = value
+        if target.kind == "text" and "\n" in value:
+            target.kind = "textarea"  # a field of one line would lose the others
 
 
 def read_form(form: InputForm, sent: Form) -> Any:

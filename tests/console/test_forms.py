@@ -49,6 +49,13 @@ def test_a_host_is_one_line_and_a_letter_is_several() -> None:
     assert shown == {"/host": "text", "/letter": "textarea"}
 
 
+def test_a_value_of_several_lines_keeps_them() -> None:
+    form = InputForm({"type": "object", "properties": {"host": {"type": "string", "maxLength": 253}}})
+    form.fill({"host": "one\ntwo"})
+    assert kinds(form) == {"/host": "textarea"}
+    assert read_form(form, {"in/host": ["one\r\ntwo"]}) == {"host": "one\ntwo"}
+
+
 def test_what_is_sent_becomes_json_of_the_schemas_types() -> None:
     value, problems = read(
         ORDER, customer="C-1", amount="12.50", pieces="3", express="true", paid="false", currency='"EUR"', address__city="Berlin",
