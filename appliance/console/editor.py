@@ -1,6 +1,7 @@
 """The page on which a draft is written: its definition and its files, with what is wrong beside them."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -9,6 +10,7 @@ from typing import Any
 
 from appliance.core import ids, yaml12
 from appliance.core.errors import AlreadyExists, ApplianceError, NotFound, ValidationFailed
+from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.processes import examples, versions
 from appliance.processes.renaming import rename_file
@@ -17,6 +19,7 @@ from appliance.processes.versions import Draft, Problem, Process
 from . import outline
 from .policies import read_yaml
 from .routing import Answer, Data, Page, Redirect, Visit, page
+from .showing import count
 
 DEFINITION = "process.yaml"
 LANGUAGES = {"yaml": "yaml", "yml": "yaml", "ts": "typescript", "js": "javascript", "json": "json", "php": "php"}
@@ -93,7 +96,7 @@ def save_process(visit: Visit, process_id: str) -> Answer:
     try:
         written = _written(row, path, text)
         if not is_check:
-            row, _ = versions.save_draft(visit.scope, process_id, written.draft, if_stamp=stamp)
+            row, _is_new = versions.save_draft(visit.scope, process_id, written.draft, if_stamp=stamp)
             stamp = versions.stamp_of(row)
             if wants_data:
                 # Looking takes its time: the script asks for it next.
@@ -108,7 +111,7 @@ def save_process(visit: Visit, process_id: str) -> Answer:
             return Data(_refusal(refusal, path), refusal.status)
         return _editor(visit, row, path, Sent(text, stamp, refusal))
     if wants_data:
-        return Data({"problems": [_told(each, written.lines) for each in problems[:MOST_SHOWN]]})
+        return Data(_listed([_told(each, written.lines) for each in problems[:MOST_SHOWN]]))
     if is_check:
         return _editor(visit, row, path, Sent(text, stamp))
     return Redirect(f"/console/processes/{process_id}/edit?file={path}")
@@ -204,7 +207,24 @@ def _refusal(refusal: ApplianceError, path: str) -> dict[str, Any]:
     if line is None:
         return {"refusal": refusal.message}
     found = {"file": path, "line": line, "column": None, "message": refusal.message, "severity": "error", "pointer": "", "code": ""}
-    return {"problems": [found], "refusal": refusal.message}
+    return {**_listed([found]), "refusal": refusal.message}
+
+
+def _listed(problems: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"problems": problems, "title": _title(len(problems))}
+
+
+def _title(problems: int) -> str:
+    return count(problems, "problem") if problems else _("No problems")
+
+
+def _phrases() -> str:
+    """What the editor's script says by itself, as JSON."""
+    unanswered = _("not saved: the appliance did not answer, or you are signed out; sign in on another page, and save again")
+    return json.dumps({
+        "saving": _("saving…"), "saved": _("saved"), "unsaved": _("not saved"), "unanswered": unanswered,
+        "silent": _("the appliance did not answer"), "unchecked": _("Not checked: %(why)s", why="#"),
+    })  # fmt: skip
 
 
 def _is_published(visit: Visit, row: Process) -> bool:
@@ -234,7 +254,8 @@ def _editor(visit: Visit, row: Process, path: str, sent: Sent | None = None) -> 
         problem, problems = problem or refusal, _refusal(refusal, path).get("problems", [])
     values = {
         "process": row, "path": path, "text": sent.text, "paths": [DEFINITION, *sorted(row.files)], "problem": problem,
-        "problems": problems, "language": LANGUAGES.get(path.rpartition(".")[2], ""), "definition": DEFINITION,
+        "problems": problems, "problems_title": _title(len(problems)), "editor_phrases": _phrases(), "definition": DEFINITION,
+        "language": LANGUAGES.get(path.rpartition(".")[2], ""),
         "users": [line for line in outline.every_line(outline.outline(row.definition)) if line.file == path],
         "is_published": _is_published(visit, row), "stamp": sent.stamp, "is_stored": sent.text == _text_of(row, path),
         "editor": _script(visit.services.assets / "editor" / "editor.js"),

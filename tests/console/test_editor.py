@@ -166,3 +166,11 @@ def test_a_viewer_does_not_write(signed_in: Callable[[str], Browser], edited: ht
     viewer = signed_in("viewer@acme.test")
     assert viewer.get(viewer.at("acme", "/console/processes/edited/edit")).status_code == 403
     assert "edited/edit" not in viewer.get(viewer.at("acme", "/console/processes/edited")).text
+
+
+def test_the_script_of_the_editor_speaks_the_language_of_the_page(owner: Browser, edited: httpx.Client) -> None:
+    german = {"Accept-Language": "de"}
+    at = owner.at("acme", "/console/processes/edited/edit")
+    assert "nicht gespeichert" in owner.get(at, **german).text
+    asked = {"file": "process.yaml", "text": "id: edited\nsteps: []\n", "do": "check", "as": "data"}
+    assert owner.post(at, asked, **german).json()["title"] == "1 Problem"

@@ -68,6 +68,7 @@ function typeOver(event, view) {
 class DraftEditor {
   constructor(form) {
     this.form = form;
+    this.phrases = JSON.parse(form.dataset.phrases); // what is said here, in the language of the page
     this.area = form.elements.text;
     this.file = form.elements.file.value;
     this.state = form.querySelector("[data-said]");
@@ -94,7 +95,7 @@ class DraftEditor {
       if ((event.ctrlKey || event.metaKey) && event.key === "s") { event.preventDefault(); this.save(); }
     });
     this.show(this.given());
-    if (this.isChanged) { this.say("not saved"); this.note(); }
+    if (this.isChanged) { this.say(this.phrases.unsaved); this.note(); }
     const line = Number(new URLSearchParams(location.hash.slice(1)).get("line"));
     if (line) this.go(line);
   }
@@ -131,7 +132,7 @@ class DraftEditor {
   }
 
   changed() {
-    this.say(this.isChanged ? "not saved" : "");
+    this.say(this.isChanged ? this.phrases.unsaved : "");
     this.note();
     clearTimeout(this.due);
     this.due = setTimeout(() => this.check(), CHECK_AFTER);
@@ -161,17 +162,17 @@ class DraftEditor {
   }
 
   async store() {
-    this.say("saving…");
+    this.say(this.phrases.saving);
     try {
       const { text, ok, told } = await this.ask("save");
       if (told.stamp) this.stored(told);
       if (ok) this.saved = text;
-      if (told.problems?.length) this.show(told.problems);
-      this.say(told.refusal ?? (this.isChanged ? "not saved" : "saved"));
+      if (told.problems?.length) this.show(told.problems, told.title);
+      this.say(told.refusal ?? (this.isChanged ? this.phrases.unsaved : this.phrases.saved));
       this.note();
       if (ok) this.check();
     } catch {
-      this.say("not saved: the appliance did not answer, or you are signed out; sign in on another page, and save again");
+      this.say(this.phrases.unanswered);
     }
   }
 
@@ -189,22 +190,22 @@ class DraftEditor {
     this.problems.ariaBusy = "true";
     try {
       const { told } = await this.ask("check", this.asking.signal);
-      if (told.problems) this.show(told.problems);
+      if (told.problems) this.show(told.problems, told.title);
       else if (told.refusal) this.doubt(told.refusal);
       this.problems.ariaBusy = "false";
     } catch (error) {
-      if (error.name !== "AbortError") this.doubt("the appliance did not answer");
+      if (error.name !== "AbortError") this.doubt(this.phrases.silent);
     }
   }
 
   // Nothing was looked at: what is shown is of an earlier text.
   doubt(why) {
-    this.problems.querySelector("h2").textContent = `Not checked: ${why}`;
+    this.problems.querySelector("h2").textContent = this.phrases.unchecked.replace("#", () => why);
   }
 
-  show(problems) {
-    const title = this.problems.querySelector("h2");
-    title.textContent = problems.length ? `${problems.length} problem${problems.length > 1 ? "s" : ""}` : "No problems";
+  // Those that the page came with have their heading already.
+  show(problems, title = null) {
+    if (title !== null) this.problems.querySelector("h2").textContent = title;
     this.problems.querySelector("ol").replaceChildren(...problems.map((each) => this.item(each)));
     const counts = Map.groupBy ? Map.groupBy(problems, (each) => each.file) : new Map();
     for (const link of document.querySelectorAll(".files a[data-file]")) {
