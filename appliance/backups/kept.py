@@ -17,6 +17,7 @@ from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import ApplianceError
+from appliance.core.presence import is_locked
 
 from .making import KEY
 from .parts import is_sealed
@@ -112,16 +113,9 @@ def tidy(config: Config) -> None:
 
 def _is_abandoned(room: Path) -> bool:
     try:
-        descriptor = os.open(room / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        return not is_locked(room / _LOCK)
     except OSError:  # it has just been made, is just going, or is another user's
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def _is_dead(path: Path) -> bool:

@@ -18,14 +18,18 @@ def open_presence(folder: Path) -> "Presence":
 
 def anyone_alive(folder: Path) -> bool:
     """Whether a process of this machine is present in the folder; nothing is changed by asking."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
+    return any(is_locked(path) for path in (folder.iterdir() if folder.is_dir() else ()))
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of this file; OSError when it cannot be opened, or its file system has no locks."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
     return False
 
 
@@ -44,16 +48,9 @@ class Presence:
         if owner == self.instance:
             return True
         try:
-            descriptor = os.open(self._folder / owner, os.O_RDWR | os.O_CLOEXEC)
+            return is_locked(self._folder / owner)
         except (FileNotFoundError, IsADirectoryError):
             return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
 
     def sweep(self) -> list[str]:
         """Remove the files of dead processes; answers their names."""

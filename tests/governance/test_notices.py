@@ -38,7 +38,7 @@ def wait_for(holds: Callable[[], bool]) -> None:
     until = time.monotonic() + WAIT_SECONDS
     while not holds():
         assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks, until it holds or the time is up
 
 
 @pytest.fixture
