@@ -9,7 +9,7 @@ from appliance.core.errors import NotFound
 from appliance.core.pages import Page
 from appliance.tenants import people, service
 from appliance.tenants.people import Member
-from appliance.tenants.service import SecretName
+from appliance.tenants.service import SecretName, Tenant
 
 from .routing import Body, Call, Query, View, route
 
@@ -23,6 +23,12 @@ class TenantView(View):
     base_url: str
     cdn_url: str
     created_at: str
+
+
+class RenameTenant(Body):
+    """The id, and with it every address, stays."""
+
+    name: Annotated[str, Field(min_length=1, max_length=service.LONGEST_NAME)]
 
 
 class MemberView(View):
@@ -61,12 +67,22 @@ class NoQuery(Query):
 @route("GET", "/tenant", scope=None, returns=TenantView)
 def get_tenant(call: Call) -> TenantView:
     """Show the tenant of this key."""
-    row = service.get_tenant(call.scope.tenant_id)
+    return _tenant_view(call, service.get_tenant(call.scope.tenant_id))
+
+
+def _tenant_view(call: Call, row: Tenant) -> TenantView:
     config = call.services.config
     return TenantView(
         id=row.id, name=row.name, kind=row.kind, base_url=config.tenant_url(row.id), cdn_url=config.cdn_url(row.id),
         created_at=clock.rfc3339(row.created_at),
     )  # fmt: skip
+
+
+@route("PATCH", "/tenant", scope="keys.write", body=RenameTenant, returns=TenantView)
+def rename_tenant(call: Call) -> TenantView:
+    """Call the tenant of this key something else."""
+    body: RenameTenant = call.body
+    return _tenant_view(call, service.rename_tenant(call.scope, body.name))
 
 
 def member_view(member: Member) -> MemberView:

@@ -55,6 +55,7 @@ from . import (
     skills,
     step_runs,
     tenant_secrets,
+    tenant_settings,
     traffic,
     trying,
     versions,
@@ -70,7 +71,7 @@ AREAS = (
     document_files, documents, domains, dry_runs, editor, entities, executions, failures, home, importing, integration_calls,
     integration_edit, integrations, invitations, keys, kill_switches, llm_profiles, logs, members, monitor, policies,
     policy_decisions, processes, replay, retention, retry_plan, schemas, shares, sign_in, skills, step_runs, tenant_secrets,
-    traffic, trying, versions, visiting, webapps,
+    tenant_settings, traffic, trying, versions, visiting, webapps,
 )  # fmt: skip
 
 

@@ -53,6 +53,7 @@ MENU = (
         Section("audit", mark("Audit"), "logs.read", "audit", "y"),
     )),
     Group(mark("Settings"), (
+        Section("settings", mark("Tenant"), None, "sliders", "z"),
         Section("people", mark("People"), "keys.read", "people", "u"),
         Section("keys", mark("API keys"), "keys.read", "key", "k"),
         Section("secrets", mark("Secrets"), "secrets.write", "lock", "v"),

@@ -13,6 +13,12 @@ from appliance.monitor import audit
 from .models import ApiKey, Person, Secret, Tenant
 from .scopes import ALL
 
+__all__ = [
+    "LONGEST_NAME", "SecretName", "Tenant", "anybody_known", "before_tenant_delete", "clear_tenant", "create_sandbox_tenant",
+    "create_tenant", "delete_secret", "delete_tenant", "get_tenant", "list_secrets", "list_tenants", "on_tenant_delete",
+    "open_secret", "rename_tenant", "set_secret", "system_scope", "tenant_exists",
+]  # fmt: skip
+LONGEST_NAME = 200
 OnTenant = Callable[[TenantScope], None]
 
 
@@ -24,8 +30,7 @@ def system_scope(tenant_id: str, actor: str = "system") -> TenantScope:
 def create_tenant(tenant_id: str, name: str, *, kind: str = "standard") -> Tenant:
     """A new tenant; its id is a slug of at most 24 characters.  AlreadyExists when it is taken."""
     ids.check_slug(tenant_id, pointer="/id", longest=24)
-    if not name.strip() or len(name) > 200:
-        raise ValidationFailed("name must have 1 to 200 characters", pointer="/name")
+    _check_name(name)
 
     def insert() -> Tenant:
         if Tenant.get_or_none(Tenant.id == tenant_id) is not None:
@@ -34,6 +39,25 @@ def create_tenant(tenant_id: str, name: str, *, kind: str = "standard") -> Tenan
         return row
 
     return db.write(insert)
+
+
+def _check_name(name: str) -> None:
+    if not name.strip() or len(name) > LONGEST_NAME:
+        raise ValidationFailed(f"name must have 1 to {LONGEST_NAME} characters", pointer="/name")
+
+
+def rename_tenant(scope: TenantScope, name: str) -> Tenant:
+    """Call the tenant something else; its id, and with it every address, stays."""
+    _check_name(name)
+
+    def rename() -> Tenant:
+        before = get_tenant(scope.tenant_id)
+        if before.name != name.strip():
+            Tenant.update(name=name.strip()).where(Tenant.id == scope.tenant_id).execute()
+            audit.record(scope, "tenant.rename", scope.tenant_id, {"from": before.name, "to": name.strip()})
+        return get_tenant(scope.tenant_id)
+
+    return db.write(rename)
 
 
 def create_sandbox_tenant(login: str) -> Tenant:

@@ -182,6 +182,11 @@ def _(tenant: Resources) -> Example:
     return Example(body={"login": tenant.login(), "role": "operator", "approver": True})
 
 
+@example("rename_tenant")
+def _(tenant: Resources) -> Example:
+    return Example(body={"name": "Acme & daughters"})
+
+
 @example("put_kill_switch")
 def _(tenant: Resources) -> Example:
     return Example(body={"integration": tenant.integration(), "off": True, "reason": "it books twice"})

@@ -85,6 +85,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/processes/<process_id>/versions": ("/console/processes/order-intake/versions",),
     "/console/secrets": ("/console/secrets",),
     "/console/secrets/<name>": ("/console/secrets/order_token",),
+    "/console/settings": ("/console/settings",),
     "/console/skills": ("/console/skills",),
     "/console/skills/<name>": ("/console/skills/returns",),
     "/console/skills/<name>/file": ("/console/skills/returns/file?path=SKILL.md",),
