@@ -127,9 +127,13 @@ def _is_dead(path: Path) -> bool:
 
 
 def list_kept(config: Config) -> list[Kept]:
-    """The backups of this installation in the folder, newest first."""
-    found = [_kept(folder_of(config), match) for match in _told_apart(config)[0]]
-    return sorted(found, key=lambda kept: kept.made_at, reverse=True)
+    """The backups of this installation in the folder, newest first.
+
+    One that says a time to come was made while the clock was ahead: it is taken for the oldest, or each new one would be deleted
+    instead of it.
+    """
+    now, found = clock.now_ms(), [_kept(folder_of(config), match) for match in _told_apart(config)[0]]
+    return sorted(found, key=lambda kept: (kept.made_at <= now, kept.made_at), reverse=True)
 
 
 def _kept(folder: Path, match: re.Match[str]) -> Kept:

@@ -176,11 +176,11 @@ def next_due(config: Config) -> int | None:
     """When the next one is due; None when none is configured."""
     if not config.backup.to:
         return None
-    last = last_outcome(config)
+    last, every, now = last_outcome(config), clock.parse_duration(config.backup.every), clock.now_ms()
     if last is not None and last.size == 0:  # it failed
-        return last.at + min(AGAIN_MS, clock.parse_duration(config.backup.every))
-    kept = list_kept(config)
-    return kept[0].made_at + clock.parse_duration(config.backup.every) if kept else 0
+        return last.at + min(AGAIN_MS, every) if last.at <= now else 0
+    kept = [each for each in list_kept(config) if each.made_at <= now]  # by a clock that was ahead none would be due for years
+    return kept[0].made_at + every if kept else 0
 
 
 def standing(config: Config) -> Standing:

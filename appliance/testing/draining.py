@@ -11,10 +11,14 @@ PAUSE = 0.05
 LOOKS = 2
 """So often in a row nothing may be left: between two rows that a task writes there can be a moment without either."""
 
-# What goes on by itself.  Who waits for a person, an event or a time that has not come is at rest.
+HELD_BACK = ("paused", "slot")
+"""Why a queued execution does not begin by itself: its process is paused, or another has its slot, whose end passes it on."""
+
+# What goes on by itself.  Who waits for a person, an event or a time that has not come is at rest, and so is what is held back.
 _OPEN = {
     "execution": (
-        "SELECT tenant_id, id, process_id || ' is ' || status FROM execution WHERE status IN ('queued', 'running', 'cancelling') "
+        "SELECT tenant_id, id, process_id || ' is ' || status FROM execution WHERE status IN ('running', 'cancelling') "  # noqa: S608
+        f"OR (status = 'queued' AND COALESCE(wait_reason, '') NOT IN {HELD_BACK}) "
         "OR (status IN ('waiting', 'scheduled') AND next_run_at <= ?)"
     ),
     "agent run": (
@@ -22,13 +26,17 @@ _OPEN = {
         "OR (status = 'waiting' AND next_run_at <= ?)"
     ),
     "event of a trigger": "SELECT tenant_id, id, process_id || ' is to start' FROM firing WHERE status = 'pending' AND ? > 0",
-    "trigger": "SELECT tenant_id, trigger_id, process_id || ' is due' FROM trigger_state WHERE next_due <= ?",
+    "trigger": (
+        "SELECT t.tenant_id, t.trigger_id, t.process_id || ' is due' FROM trigger_state t JOIN process p "
+        "ON p.tenant_id = t.tenant_id AND p.id = t.process_id WHERE t.next_due <= ? AND p.paused_at IS NULL"
+    ),
     "call": (
         "SELECT tenant_id, id, integration_id || ' is ' || status FROM "
         "integration_call WHERE status IN ('queued', 'running') AND ? > 0"
     ),
     "webhook": (
-        "SELECT tenant_id, id, event || ' is to be delivered' FROM webhook_delivery WHERE status = 'pending' AND next_try_at <= ?"
+        "SELECT tenant_id, id, event || ' is to be delivered' FROM webhook_delivery d WHERE status = 'pending' "
+        "AND next_try_at <= ? AND NOT EXISTS (SELECT 1 FROM switched_off s WHERE s.tenant_id = d.tenant_id AND s.kind = 'tenant')"
     ),
     "text of a document": "SELECT tenant_id, id, 'is to be read' FROM document_text WHERE state = 'pending' AND next_try_at <= ?",
     "approval": "SELECT tenant_id, id, title || ' is over' FROM approval WHERE status = 'pending' AND expires_at <= ?",

@@ -18,6 +18,7 @@ from .tenants import QaTenant
 
 PASSWORD = "every door opens to whoever tests it"  # noqa: S105  of people who live as long as a test run
 MAIL = "mail"
+UNAUTHORISED = 401
 _numbers = count(1)
 
 
@@ -35,13 +36,15 @@ class MovableClock:
         """Let so much time pass: what runs comes to rest first, then everything that fell due meanwhile is done.
 
         Sessions and API keys grow old too: `gos_page_as` signs in again, a page that was open does so itself when it
-        is loaded.  `Date` in step code stays with the machine's clock.
+        is loaded, and a tenant's `api` gets another key once its own has ended.  `Date` in step code stays with the
+        machine's clock.
         """
         passed = round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000)
         if passed < 0:
             raise ValueError("time only goes on")
         self.gos.drain()
         self.gos.running.move_clock(passed)
+        self.gos.renew_keys()
         self.gos.drain()
 
 
@@ -134,6 +137,12 @@ class LocalGos(Gos):
             held = "operator" if role == "approver" else role
             people.add_member(self.running.tenant(tenant_id), login, held, approver=role == "approver")
         return login, PASSWORD
+
+    def renew_keys(self) -> None:
+        """Give the clients of tenants another key where theirs has ended: every later test of the module uses them."""
+        for each in self.tenants.values():
+            if each.api.get("/api/v1/tenant").status_code == UNAUTHORISED:
+                each.api.headers["X-API-Key"] = self.running.key(each.id)
 
     def drain(self, seconds: float = SECONDS) -> None:
         told = self.running.config.approvals

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from .draining import SECONDS, await_rest
+from .draining import HELD_BACK, SECONDS, await_rest
 from .kit import Gos, MovableClock, NotHere
 from .tenants import QaTenant
 
@@ -62,7 +62,8 @@ class RemoteGos(Gos):
         tenant = self.tenant()
 
         def left() -> list[str]:
-            found = [each for status in UNFINISHED for each in tenant.ask("GET", f"/executions?status={status}")]
+            found = [each for status in UNFINISHED for each in tenant.ask("GET", f"/executions?status={status}&limit=500")]
+            found = [each for each in found if each.get("wait_reason") not in HELD_BACK]
             return [f"execution {each['execution_id']}: {each['process_id']} is {each['status']}" for each in found]
 
         await_rest(left, seconds)

@@ -139,6 +139,44 @@ def later(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
     monkeypatch.setattr(clock, "now_ms", lambda: at)
 
 
+def test_a_clock_that_was_ahead_neither_stops_backups_nor_takes_the_new_one(
+    backed: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that believed in another year for a while: what it made then is the oldest, whatever its name says."""
+    now, folder = clock.now_ms(), Path(backed.config.backup.to)
+    with backed.opened():
+        own = Schedule(backed.config, backed.places)
+        for _ in range(2):
+            later(monkeypatch, 5 * 365 * 24)
+            assert own.run_due() is not None
+        ahead = {path.name for path in folder.iterdir()}
+        for hours in (0, 1):
+            at = now + hours * (HOUR + 1)
+            monkeypatch.setattr(clock, "now_ms", lambda at=at: at)
+            made = own.run_due()
+            assert made is not None, "due again as soon as the clock is right"
+            assert Path(made.path).exists(), "the one that was just made is kept"
+            assert own.run_due() is None
+    assert ahead.isdisjoint({path.name for path in folder.iterdir()})
+    assert "is whole" in dict(findings(backed.config))["ok"]
+
+
+def test_one_that_failed_by_a_clock_that_was_ahead_is_tried_again(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, now = Path(backed.config.backup.to), clock.now_ms()
+    folder.write_text("a file is in the way")
+    with backed.opened():
+        own = Schedule(backed.config, backed.places)
+        later(monkeypatch, 5 * 365 * 24)
+        failed = own.run_due()
+        assert failed is not None
+        assert failed.problem is not None
+        folder.unlink()
+        monkeypatch.setattr(clock, "now_ms", lambda: now)
+        again = own.run_due()
+    assert again is not None
+    assert again.problem is None
+
+
 def test_one_that_cannot_be_restored_is_none(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(backed.config.backup.to)
     with backed.opened():
