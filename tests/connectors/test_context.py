@@ -36,7 +36,7 @@ def test_a_pause_beyond_the_deadline_is_refused_at_once(client: EgressClient) ->
     began = time.monotonic()
     assert make(client, 1).pause(5) is False
     assert make(client, 1).pause(0.01) is True
-    assert time.monotonic() - began < 0.9
+    assert time.monotonic() - began < 4
 
 
 def test_stopping_ends_a_pause(client: EgressClient) -> None:

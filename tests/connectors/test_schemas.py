@@ -58,7 +58,7 @@ def test_a_pattern_cannot_stall_the_appliance() -> None:
     schema = compile_schema({"type": "string", "pattern": "^(a+)+$"})
     began = time.monotonic()
     assert schema.problems("a" * 50_000 + "!")
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 5
 
 
 def test_names_in_any_script_may_have_a_pattern() -> None:

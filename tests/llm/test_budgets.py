@@ -83,10 +83,11 @@ def test_corrections_count_too(desk: Desk) -> None:
 
 
 def test_what_was_refused_is_free_and_what_nobody_knows_counts_as_the_most(desk: Desk) -> None:
-    desk.profile(timeout="200ms", parameters={"max_tokens": 50})
+    desk.profile(parameters={"max_tokens": 50})
     desk.provider.say(Say(status=429))
     assert isinstance(desk.ask().error, ConnectorFailed)
     assert desk.llm.get_usage(desk.scope, "default").day == Used()
+    desk.profile(timeout="200ms", parameters={"max_tokens": 50})
     desk.provider.say(Say("slowly", slow=True))
     desk.ask()
     lost = desk.llm.get_usage(desk.scope, "default").day

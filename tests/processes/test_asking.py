@@ -11,7 +11,7 @@ from appliance.processes.executions import ExecutionFilter, list_executions
 
 from .replaying import replay, results
 from .test_suspend import decide, tell, waiting
-from .world import World, code, rule, wait_until
+from .world import Wall, World, code, rule, wait_until
 
 EVENT = {"id": "event", "wait": {"event": "paid-{{ input.n }}", "timeout": "= input.within ?? '1h'"}}
 APPROVE = {"id": "approve", "human": {"kind": "approval", "title": "Ship {{ input.n }}?", "details": {"n": "= input.n"}}}
@@ -52,11 +52,15 @@ def test_the_input_of_an_event_is_the_output(world: World) -> None:
     assert nothing_waits()
 
 
-def test_an_event_that_does_not_come_fails_the_step_and_may_be_tried_again(world: World) -> None:
+def test_an_event_that_does_not_come_fails_the_step_and_may_be_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wall = Wall(monkeypatch)
     failed = world.finish(start(world, [EVENT], {"n": 1, "within": "5ms"}))
     assert (failed.status, failed.error["code"], failed.failure_class) == ("failed", "wait_timed_out", "timeout")
-    execution = start(world, [{**EVENT, "retry": AGAIN}], {"n": 1, "within": "300ms"})
+    execution = start(world, [{**EVENT, "retry": AGAIN}], {"n": 1, "within": "1h"})
     (first,) = waiting(world, execution)
+    wall.offset = 3_600_000
     wait_until(lambda: world.steps(execution)["event"].attempt == 2)
     (second,) = waiting(world, execution)
     assert first["token"] != second["token"]

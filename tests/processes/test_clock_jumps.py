@@ -5,20 +5,11 @@ from collections import Counter
 import pytest
 
 from appliance.core import clock
-from tests.processes.world import Bell, World, wait_until
+from tests.processes.world import Bell, Wall, World, wait_until
 
 HOUR = 3_600_000
 RING = {"id": "ring", "integration": {"use": "bell", "action": "ring", "input": {}}}
 HOLD = {"id": "ring", "integration": {"use": "bell", "action": "hold", "input": {}}}
-
-
-class Wall:
-    """The wall clock, moved by `offset` milliseconds."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.offset = 0
-        true_now = clock.now_ms
-        monkeypatch.setattr(clock, "now_ms", lambda: true_now() + self.offset)
 
 
 def sweep(world: World) -> None:

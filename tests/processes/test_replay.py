@@ -153,7 +153,7 @@ def test_a_replay_has_its_time(world: World, monkeypatch: pytest.MonkeyPatch) ->
     began = clock.monotonic()
     with pytest.raises(TimedOut, match="replay one step"):
         replay(world, row, version=2)
-    assert clock.monotonic() - began < 3
+    assert clock.monotonic() - began < 15, "its step would have had twenty seconds"
 
 
 def test_only_a_few_replays_run_at_once(world: World) -> None:

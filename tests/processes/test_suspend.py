@@ -16,7 +16,7 @@ from appliance.processes.executions import Resumption
 from appliance.processes.versions import PublishRequest
 from appliance.tenants import service as tenants
 
-from .world import GRANTS, SEALER, Bell, World, code, rule, wait_until
+from .world import GRANTS, SEALER, Bell, Wall, World, code, rule, wait_until
 
 HUMAN = {**GRANTS, "human": True}
 PROCESSES = itertools.count(1)
@@ -256,24 +256,29 @@ def test_a_request_is_not_answered_by_a_key(world: World) -> None:
         tell(world, execution, wait["approval_id"])
 
 
-def test_a_condition_is_not_asked_again_when_the_step_goes_on(world: World) -> None:
-    later = clock.now_ms() + 1500
+def test_a_condition_is_not_asked_again_when_the_step_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, later = Wall(monkeypatch), clock.now_ms() + 3_600_000
     process = world.publish([code("late", 'await api.events.wait("go"); return "went";', when=f"= Date.now() < {later}")])
     execution = world.start(process)
     (wait,) = waiting(world, execution)
-    wait_until(lambda: clock.now_ms() > later)
+    wall.offset = 2 * 3_600_000
+    assert world.finish(world.start(process)).output is None, "it holds no longer"
     tell(world, execution, wait["token"])
     assert world.finish(execution).output == "went"
 
 
 def test_what_a_step_used_before_it_slept_counts_once_for_the_executions_timeout(world: World) -> None:
     body = 'await api.integrations.execute("bell", "hold", {}); await api.wait.for("10ms"); return "in time";'
-    execution = start(world, body, timeout="5s")
-    assert Bell.arrived.acquire(timeout=10)
-    began = clock.monotonic()
-    wait_until(lambda: clock.monotonic() > began + 2.7)  # more than half of its time
-    Bell.go_on.set()
-    done = world.finish(execution)
+    for seconds in (2, 20):  # a busy machine may take the time that is left
+        Bell.go_on.clear()
+        execution = start(world, body, timeout=f"{seconds}s")
+        assert Bell.arrived.acquire(timeout=10)
+        ends = clock.monotonic() + seconds * 0.55  # more than half of its time
+        wait_until(lambda ends=ends: clock.monotonic() > ends)
+        Bell.go_on.set()
+        done = world.finish(execution, 30)
+        if done.status == "succeeded":
+            break
     assert done.output == "in time", done.error
 
 

@@ -44,7 +44,7 @@ def world(hasty: World) -> World:
 def test_a_call_past_its_deadline_is_answered_and_its_late_answer_is_nobodys(world: World) -> None:
     began = clock.monotonic()
     done = world.run([code("a", CATCH), code("b", "return 'went on'")])
-    assert clock.monotonic() - began < 3
+    assert clock.monotonic() - began < 15, "it would have been held for twenty seconds"
     assert done.status == "succeeded"
     found = world.steps(done)["a"].output
     assert {name: found[name] for name in ("code", "retryable", "failure_class")} == {
@@ -94,10 +94,8 @@ def test_a_declared_step_has_its_own_time_and_not_the_deadline_of_calls(world: W
 def test_a_cancel_does_not_wait_for_a_declared_call(world: World) -> None:
     execution = world.start(world.publish([{"id": "ring", "integration": HOLD}, {"id": "next", "integration": HOLD}]))
     assert Bell.arrived.acquire(timeout=10)
-    began = clock.monotonic()
     world.flow.cancel_execution(world.scope, execution)
-    done = world.finish(execution, 5)
-    assert clock.monotonic() - began < 1
+    done = world.finish(execution, 15)  # the call is held until it is let go
     assert (done.status, world.steps(done)["ring"].status) == ("cancelled", "cancelled")
     Bell.go_on.set()
     wait_until(lambda: [call.status for call in calls_of(world, execution)] == ["succeeded"])

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
 from appliance.connectors import contract
@@ -199,6 +201,15 @@ class World:
         """The execution once it has this status."""
         wait_until(lambda: self.get(execution_id).status == status)
         return self.get(execution_id)
+
+
+class Wall:
+    """The wall clock, moved by `offset` milliseconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.offset = 0
+        true_now = clock.now_ms
+        monkeypatch.setattr(clock, "now_ms", lambda: true_now() + self.offset)
 
 
 def wait_until(found: Any, seconds: float = 15.0) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +30,22 @@ class Meeting:
         if not self.go_on.wait(min(timeout, 0.1)) or self._call is None:
             return None
         return Settled(self._call.id, True, None)
+
+
+class Stopping:
+    """A host that stops the process of the step, as soon as this makes a call, and answers the call."""
+
+    def __init__(self, process_id: int) -> None:
+        self._process_id = process_id
+        self._call: HostCall | None = None
+
+    def submit(self, call: HostCall, clock: list[int]) -> None:
+        os.kill(self._process_id, signal.SIGSTOP)
+        self._call = call
+
+    def wait(self, timeout: float) -> Settled | None:
+        call, self._call = self._call, None
+        return Settled(call.id, True, None) if call else None
 
 
 class Running:

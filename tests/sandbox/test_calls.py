@@ -140,7 +140,7 @@ def test_a_host_can_end_a_step_that_computes(run: Run, pool: Pool, body: str) ->
     started = time.monotonic()
     with pytest.raises(FenceLost):
         run(body, host=Watching())
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 10, "it would have computed for half a minute"
     assert pool.process_ids() == processes
     assert [run("return 1").output for _ in range(10)] == [1] * 10
 

@@ -136,7 +136,7 @@ def test_all_files_and_their_stages_share_one_deadline(tools: tuple[Engine, Type
     artefact, failures = Compiler(*tools, {"language": "typescript", "entry": "s.ts", "files": files}).compile()
     assert artefact is None
     assert failures
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 10, "each would have had half a second"
 
 
 def test_who_waits_for_the_translator_in_vain_may_come_again(tools: tuple[Engine, TypeScript]) -> None:

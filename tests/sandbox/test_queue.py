@@ -15,7 +15,7 @@ import pytest
 from appliance.sandbox import HostCall, Limits, Outcome, Pool, Program, Settings, Settled
 from appliance.sandbox.lane import Bounds, Busy, Lane
 from appliance.sandbox.waiting import Waiting
-from tests.sandbox.held import CALLING, Running, until
+from tests.sandbox.held import CALLING, Running, Stopping, until
 
 Make = Callable[..., Program]
 
@@ -113,7 +113,7 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_again(prepared: None
         until(lambda: pool.health()["queued"] == 1)
         began = time.monotonic()
         failure = pool.run(step, {}).failure
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10, "it would have waited for half a minute"
         assert failure is not None
         assert (failure.code, failure.failure_class, failure.retryable) == ("sandbox_busy", "system", True)
         assert failure.message == "the queue before the sandbox is full (1 waiting); try again later"
@@ -132,8 +132,8 @@ def test_steps_of_two_tenants_that_wait_for_an_answer_learn_at_once_that_their_p
         os.kill(victim, signal.SIGKILL)
         assert all(each.host.timeouts[0] > 25 for each in steps), "a call may take all the time the step has left"
         # Their calls are never answered: nothing but the death of the process can end them before the limit of 30 s.
-        failures = [each.ended(2).failure for each in steps]
-        assert time.monotonic() - killed < 0.5
+        failures = [each.ended(10).failure for each in steps]
+        assert time.monotonic() - killed < 10
         assert [(each.code, each.retryable) for each in failures if each is not None] == [("sandbox_lost", True)] * 2
         until(lambda: pool.health()["processes"] == 1)
         assert pool.restarts() == {"lost": 1}
@@ -160,15 +160,14 @@ def test_an_observer_is_told_of_waits_and_replacements(prepared: None, make_prog
     seen = Seen()
     with started(slots=1) as pool:
         pool.observe(seen)
-        step = make_program("export default () => { for (;;); }")
+        step = make_program(CALLING)
         assert pool.compile(step) == []
         (victim,) = pool.process_ids()
-        threading.Timer(0.1, os.kill, (victim, signal.SIGSTOP)).start()
-        assert pool.run(step, {}, limits=Limits(wall_ms=300)).failure is not None
+        assert pool.run(step, {}, Stopping(victim), limits=Limits(wall_ms=300)).failure is not None
         until(lambda: pool.health()["processes"] == 1)
         assert pool.restarts() == {"overdue": 1}
     assert [lane for lane, _ in seen.waits] == ["code", "code"]
-    assert all(0 <= seconds < 1 for _, seconds in seen.waits)
+    assert all(0 <= seconds < 10 for _, seconds in seen.waits)
     assert seen.replacements == [("code", "overdue")]
     assert seen.steps == [("typescript", "time_limit")]
 

@@ -256,7 +256,7 @@ def test_a_step_that_computes_on_after_its_sleep_is_stopped_without_harm_to_its_
     another_pool: Pool, make_program: MakeProgram
 ) -> None:
     program = make_program("""export default async function (input, api) {
-      const began = Date.now(); while (Date.now() - began < 700); await api.human.request({}); while (true); }""")
+      const began = Date.now(); while (Date.now() - began < 400); await api.human.request({}); while (true); }""")
     snapshot = suspended(another_pool.run(program, None, SleepyHost(), limits=Limits(wall_ms=1000)))
     processes = another_pool.process_ids()
     host = SleepyHost(*answers(snapshot, 1))

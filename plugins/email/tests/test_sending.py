@@ -292,9 +292,12 @@ def at(server: Any) -> dict[str, Any]:
     ],
 )
 def test_a_lost_connection_tells_whether_the_mail_may_be_out(scripted: Any, answers: Any, outcome: str) -> None:
-    server = scripted(b"220 hi\r\n", lying(**answers))
-    with pytest.raises(TransientError) as caught, open_context(seconds=0.5) as ctx:
-        send(at(server), ctx)
+    for seconds in (0.5, 5, 30):
+        server = scripted(b"220 hi\r\n", lying(**answers))
+        with pytest.raises(TransientError) as caught, open_context(seconds=seconds) as ctx:
+            send(at(server), ctx)
+        if "dot" not in answers or b".\r\n" in server.lines:  # else a busy machine was too slow to come so far
+            break
     assert caught.value.outcome == outcome
 
 
