@@ -3,6 +3,7 @@
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from .pieces import FilePieces, Pieces
@@ -66,10 +67,12 @@ class LocalPlaces:
     def forget_incoming(self, before_ms: int) -> int:
         """Delete what began to arrive, and was last written before this moment; answers how many files."""
         count = 0
-        for entry in os.scandir(self._incoming):
-            if entry.stat().st_mtime_ns // 1_000_000 < before_ms:
-                Path(entry.path).unlink(missing_ok=True)
-                count += 1
+        with os.scandir(self._incoming) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # it has arrived while we looked
+                    if entry.stat().st_mtime_ns // 1_000_000 < before_ms:
+                        Path(entry.path).unlink()
+                        count += 1
         return count
 
 

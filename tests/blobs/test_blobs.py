@@ -4,7 +4,9 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +137,23 @@ def test_strays_of_a_crash_are_collected_once_they_are_old(
     assert blobs.collect() == 1
     assert len(shelf.names()) == 1
     assert blobs.read_whole(acme, kept.sha256, 4) == b"kept"
+
+
+def test_what_arrives_while_strays_are_looked_for_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places, scan = LocalPlaces(tmp_path), os.scandir
+    arriving, stray = places.receiver(), places.receiver()
+    arriving.write(b"arriving")
+    stray.write(b"stray")
+    whole, _ = arriving.finish(), stray.finish()
+
+    def scan_before_it_arrives(folder: Path) -> Any:
+        with scan(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.path != str(whole.path))
+        places.adopt(whole.path, "acme/ab/abcd.1")
+        return nullcontext(found)
+
+    monkeypatch.setattr(os, "scandir", scan_before_it_arrives)
+    assert places.forget_incoming(clock.now_ms() + 60_000) == 1
 
 
 def test_a_reader_finishes_what_is_collected_meanwhile(blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:

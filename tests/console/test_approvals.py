@@ -247,7 +247,7 @@ def test_what_became_of_an_approved_action_is_told(owner: Browser, ask_action: A
 
 def test_several_are_decided_from_the_list(owner: Browser, ask: Ask, ask_action: Ask, acme_things: Resources) -> None:
     first, second, over, left = ask(title="First <i>"), ask_action(), ask(title="Over"), ask(title="Left")
-    db.write(lambda: db.execute("UPDATE approval SET status = 'cancelled', closed_at = 2 WHERE id = ?", (over,)))
+    db.write(lambda: db.execute("UPDATE approval SET status = 'cancelled', closed_at = created_at WHERE id = ?", (over,)))
     inbox = owner.get(owner.at("acme", "/console/approvals?limit=500")).text
     assert f'type="checkbox" name="approval" value="{first}"' in inbox
     form = {"approval": [first, second, over], "verdict": ["reject"], "comment": ["not now"]}
@@ -274,7 +274,7 @@ def test_a_strangers_request_is_not_there(signed_in: SignedIn, ask: Ask, acme_th
 def test_what_is_over_says_so(owner: Browser, ask: Ask) -> None:
     late, ended = ask(), ask()
     db.write(lambda: db.execute("UPDATE approval SET expires_at = 1 WHERE id = ?", (late,)))
-    db.write(lambda: db.execute("UPDATE approval SET status = 'cancelled', closed_at = 2 WHERE id = ?", (ended,)))
+    db.write(lambda: db.execute("UPDATE approval SET status = 'cancelled', closed_at = created_at WHERE id = ?", (ended,)))
     for asked, text in ((late, "Nobody decided in time"), (ended, "The execution that asked has ended")):
         page = show(owner, asked)
         assert text in page

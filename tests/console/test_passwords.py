@@ -8,7 +8,7 @@ import pytest
 from appliance.console import passwords
 from appliance.core.errors import ApplianceError, Overloaded
 from appliance.tenants import people
-from appliance.tenants.people import Person
+from appliance.tenants.models import Person
 from appliance.testing.running import Running
 
 

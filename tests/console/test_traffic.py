@@ -19,7 +19,7 @@ HOSTILE = "/<script>alert(1)</script>"
 
 @pytest.fixture
 def shop(running: Running, acme: httpx.Client) -> str:
-    """A WebApp that was asked for a file 55 times, for something hostile, failed three days ago and was asked 40 days ago."""
+    """A WebApp that was asked for a file 55 times, for something hostile, failed three days ago and was asked 20 days ago."""
     name = fresh("traffic")
     acme.post("/api/v1/webapps", json={"id": name}).raise_for_status()
     now, log = clock.now_ms(), running.appliance.services.requests
@@ -28,7 +28,7 @@ def shop(running: Running, acme: httpx.Client) -> str:
         log.add(replace(asked, path="/file" if number else "/first"))
     log.add(replace(asked, path=HOSTILE, status=404, agent="Mozilla/5.0 Firefox/140.0", referrer="https://search.example/"))
     log.add(replace(asked, at=now - 3 * DAY, path="/broken", status=502))
-    log.add(replace(asked, at=now - 40 * DAY, path="/long-ago"))
+    log.add(replace(asked, at=now - 20 * DAY, path="/long-ago"))
     log.flush()
     return name
 
