@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -79,27 +80,28 @@ def line_view(line: Line) -> LineView:
 def list_logs(call: Call) -> Page[LineView] | Answer:
     """List log lines, newest first.
 
-    `follow=true` answers server-sent events instead: every matching line from now on, from `since`, or after the
-    `Last-Event-ID` of an interrupted stream.
+    `follow=true` answers server-sent events instead: every matching line from now on, those from `since` before it, or those
+    after the `Last-Event-ID` of an interrupted stream.
     """
     query: LogQuery = call.query
     if query.follow:
-        return Answer(Events(_follow(call, query.wanted, _starting_point(call, query))))
+        return Answer(Events(_follow(call, _tail(call, query))))
     return logs.list_lines(call.scope, query.wanted, query.page).map(line_view)
 
 
-def _starting_point(call: Call, query: LogQuery) -> int:
+def _tail(call: Call, query: LogQuery) -> Tail:
+    """Begins where the caller stopped, whatever time is named besides; else at that time, or now."""
     seen = call.headers.get("last-event-id", "")
     if seen:
         if not (seen.isascii() and seen.isdigit() and len(seen) <= 18):
             raise InvalidRequest("Last-Event-ID must be the id of an event of this stream", pointer="/Last-Event-ID")
-        return int(seen)
-    return 0 if query.since is not None else logs.last_number()
+        return Tail(call.scope, replace(query.wanted, since=None), int(seen))
+    return Tail(call.scope, query.wanted, 0 if query.since is not None else logs.last_number())
 
 
-async def _follow(call: Call, wanted: LineFilter, number: int) -> AsyncIterator[tuple[int | None, str, Any]]:
+async def _follow(call: Call, tail: Tail) -> AsyncIterator[tuple[int | None, str, Any]]:
     """Matching lines as they are kept, until the caller leaves or the key ends."""
-    loop, scope, tail = asyncio.get_running_loop(), call.scope, Tail(call.scope, wanted, number)
+    loop, scope = asyncio.get_running_loop(), call.scope
 
     def look() -> list[Line] | None:
         return tail.look() if _key_is_good(scope) else None

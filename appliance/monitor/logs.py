@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -132,10 +132,15 @@ def last_number() -> int:
 
 
 class Tail:
-    """Matching lines as they are kept, from after the line `number` on: none is left out and none comes twice."""
+    """Matching lines as they are kept, from after the line `number` on: none is left out and none comes twice.
+
+    `since` chooses among the lines that are there already.  One that is kept later comes whatever time it says: a long step's are
+    kept at its end, and a clock may be set back.
+    """
 
     def __init__(self, scope: TenantScope, wanted: LineFilter, number: int) -> None:
-        self._scope, self._wanted, self._number = scope, wanted, number
+        self._scope, self._wanted, self._number = scope, replace(wanted, since=None), number
+        self._since, self._newest = wanted.since, last_number()
         self.is_behind = False
 
     def look(self, *, only_newest: bool = False) -> list[Line]:
@@ -146,6 +151,8 @@ class Tail:
         until = last_number()
         between = (LogLine.id > self._number) & (LogLine.id <= until)
         query = _matching(self._scope.select(LogLine), self._wanted, self._number).where(between)
+        if self._since is not None and self._number < self._newest:
+            query = query.where((LogLine.at >= self._since) | (LogLine.id > self._newest))
         order = LogLine.id.desc() if only_newest else LogLine.id
         lines = [_line(row) for row in query.order_by(order).limit(AT_ONCE)] if until > self._number else []
         self.is_behind = len(lines) == AT_ONCE and not only_newest

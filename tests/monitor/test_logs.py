@@ -134,6 +134,14 @@ def test_following_begins_after_a_line_and_sees_new_ones_in_order(acme: TenantSc
     assert [line.message for line in tail.look()] == ["third"]
 
 
+def test_what_is_kept_while_one_follows_is_told_whatever_time_it_says(acme: TenantScope) -> None:
+    """A step that logs for minutes is kept at its end, and a clock is set back."""
+    keep(acme, Line(5, "info", "step", "too old"), Line(90, "info", "step", "old"))
+    tail = Tail(acme, LineFilter(since=50), 0)
+    keep(acme, Line(7, "info", "step", "of a long step"))
+    assert [line.message for line in tail.look()] == ["old", "of a long step"]
+
+
 def test_an_interrupted_follower_goes_on_after_any_line(
     acme: TenantScope, other: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
