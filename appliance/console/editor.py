@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.core import ids, yaml12
-from appliance.core.errors import AlreadyExists, ApplianceError, NotFound, ValidationFailed
+from appliance.core.errors import AlreadyExists, ApplianceError, NotFound, ValidationFailed, VersionConflict
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.processes import examples, versions
@@ -90,10 +90,11 @@ def save_process(visit: Visit, process_id: str) -> Answer:
     """Store one file of the draft, or only look at it; a script of ours is told in JSON."""
     row = versions.get_process(visit.scope, process_id)
     asked = visit.asked
-    path, text = _chosen(row, asked.field("file")), asked.field("text").replace("\r\n", "\n")
+    path, text = asked.field("file") or DEFINITION, asked.field("text").replace("\r\n", "\n")
     wants_data, is_check = asked.field("as") == "data", asked.field("do") == "check"
     stamp = asked.field("stamp") or versions.stamp_of(row)
     try:
+        _refuse_gone(row, path, stamp)
         written = _written(row, path, text)
         if not is_check:
             row, _is_new = versions.save_draft(visit.scope, process_id, written.draft, if_stamp=stamp)
@@ -124,7 +125,9 @@ def change_files(visit: Visit, process_id: str) -> Answer:
     path = visit.asked.field("file").strip()
     try:
         draft, shown = _with_files(visit, row, path)
-        versions.save_draft(visit.scope, process_id, draft, if_stamp=versions.stamp_of(row))
+        # What is deleted is what was shown; a new path, or another file, is in nobody's way.
+        seen = visit.asked.field("stamp") if visit.asked.field("do") == "delete" else ""
+        versions.save_draft(visit.scope, process_id, draft, if_stamp=seen or versions.stamp_of(row))
     except NotFound:
         raise
     except ApplianceError as refusal:
@@ -145,6 +148,8 @@ def _with_files(visit: Visit, row: Process, path: str) -> tuple[Draft, str]:
         target = visit.asked.field("to").strip()
         _refuse_taken(row, target)
         return rename_file(Draft(row.definition, files, row.source), path, target), target
+    if do != "delete":
+        raise ValidationFailed("this form is not one of this page; open the draft again", pointer="/do")
     del files[path]
     return Draft(row.definition, files, row.source), DEFINITION
 
@@ -170,6 +175,17 @@ def _chosen(row: Process, path: str) -> str:
     if path not in row.files:
         raise NotFound(f"the draft of {row.id} has no file {path[:80]!r}; choose one of the list")
     return path
+
+
+def _refuse_gone(row: Process, path: str, stamp: str) -> None:
+    """NotFound for a file that the draft does not have; VersionConflict when it may have had it: its text must not be lost."""
+    if path != DEFINITION and path not in row.files:
+        if stamp == versions.stamp_of(row) or not versions.is_path(path):
+            raise NotFound(f"the draft of {row.id} has no file {path[:80]!r}; choose one of the list")
+        raise VersionConflict(
+            f"the draft has no file {path} any more: somebody deleted it, or gave it another path; keep a copy of your text, open "
+            "the draft again, and put it where it belongs now"
+        )
 
 
 def _written(row: Process, path: str, text: str) -> Written:
@@ -244,6 +260,7 @@ def _script(path: Path) -> str:
 
 def _editor(visit: Visit, row: Process, path: str, sent: Sent | None = None) -> Page:
     """The page with what was sent, or with what is stored."""
+    is_there = path == DEFINITION or path in row.files
     sent = sent or Sent(_text_of(row, path), versions.stamp_of(row))
     problem = sent.problem
     try:
@@ -253,11 +270,12 @@ def _editor(visit: Visit, row: Process, path: str, sent: Sent | None = None) -> 
     except ApplianceError as refusal:
         problem, problems = problem or refusal, _refusal(refusal, path).get("problems", [])
     values = {
-        "process": row, "path": path, "text": sent.text, "paths": [DEFINITION, *sorted(row.files)], "problem": problem,
+        "process": row, "path": path, "is_there": is_there, "text": sent.text, "paths": [DEFINITION, *sorted(row.files)],
+        "problem": problem,
         "problems": problems, "problems_title": _title(len(problems)), "editor_phrases": _phrases(), "definition": DEFINITION,
         "language": LANGUAGES.get(path.rpartition(".")[2], ""),
         "users": [line for line in outline.every_line(outline.outline(row.definition)) if line.file == path],
-        "is_published": _is_published(visit, row), "stamp": sent.stamp, "is_stored": sent.text == _text_of(row, path),
+        "is_published": _is_published(visit, row), "stamp": sent.stamp, "is_stored": is_there and sent.text == _text_of(row, path),
         "editor": _script(visit.services.assets / "editor" / "editor.js"),
     }  # fmt: skip
     return Page("process_edit.html", values, problem.status if problem else 200)

@@ -63,6 +63,11 @@ def stamp_of(row: Process) -> str:
     return hashlib.sha256(f"{row.draft_digest}\0{row.source}".encode("utf8", "surrogatepass")).hexdigest()
 
 
+def is_path(text: str) -> bool:
+    """Whether a file of a draft may be called so."""
+    return len(text) <= 200 and _PATH.fullmatch(text) is not None
+
+
 def check_draft(process_id: str, draft: Draft) -> None:
     """What must hold of a draft even while it is unfinished; ValidationFailed otherwise."""
     ids.check_slug(process_id, pointer="/definition/id")
@@ -72,7 +77,7 @@ def check_draft(process_id: str, draft: Draft) -> None:
     if len(draft.files) > MAX_FILES:
         raise ValidationFailed(f"a process has at most {MAX_FILES} files", pointer="/files")
     for path in draft.files:
-        if len(path) > 200 or not _PATH.fullmatch(path):
+        if not is_path(path):
             raise ValidationFailed(f"{path[:80]!r} is not a file's path such as steps/enrich.ts", pointer="/files")
 
 

@@ -147,6 +147,32 @@ def test_files_are_added_and_taken_out(owner: Browser, edited: httpx.Client) -> 
     assert owner.get(owner.at("acme", "/console/processes/edited/edit?file=none.ts")).status_code == 404
 
 
+def test_a_file_that_somebody_changed_is_not_deleted_unseen(owner: Browser, edited: httpx.Client) -> None:
+    at, seen = owner.at("acme", "/console/processes/edited/files"), stamp(owner)
+    page = owner.get(owner.at("acme", "/console/processes/edited/edit?file=steps/one.ts")).text
+    assert re.search(r'<button[^>]*form="draft"[^>]*formaction="/console/processes/edited/files"[^>]*value="delete"', page)
+    send(owner, "export default () => 2;\n", file="steps/one.ts")
+    refused = owner.post(at, {"file": "steps/one.ts", "stamp": seen, "do": "delete"})
+    assert (refused.status_code, "read it again" in refused.text) == (412, True)
+    assert "() =&gt; 2;" in refused.text
+    assert stored(edited)["files"] == {"steps/one.ts": "export default () => 2;\n"}
+    assert owner.post(at, {"file": "steps/one.ts", "stamp": stamp(owner), "do": "other"}).status_code == 422
+    assert owner.post(at, {"file": "steps/one.ts", "stamp": stamp(owner)}).status_code == 422
+    assert list(stored(edited)["files"]) == ["steps/one.ts"]
+
+
+def test_a_text_is_not_lost_when_somebody_took_its_file_out(owner: Browser, edited: httpx.Client) -> None:
+    old, at = stamp(owner), owner.at("acme", "/console/processes/edited/files")
+    owner.post(at, {"file": "steps/one.ts", "to": "steps/first.ts", "do": "rename"})
+    refused = send(owner, "export default () => 3;\n", stamp=old, file="steps/one.ts")
+    assert (refused.status_code, "() =&gt; 3;" in refused.text, "data-unsaved" in refused.text) == (412, True, True)
+    assert "The draft has no file steps/one.ts any more" in refused.text
+    told = send(owner, "export default () => 3;\n", stamp=old, **{"file": "steps/one.ts", "as": "data"})
+    assert (told.status_code, "any more" in told.json()["refusal"]) == (412, True)
+    assert list(stored(edited)["files"]) == ["steps/first.ts"]
+    assert send(owner, "x", file="../none.ts").status_code == 404
+
+
 def test_a_process_begins_from_an_example(owner: Browser, acme: httpx.Client) -> None:
     at = owner.at("acme", "/console/processes/-/new")
     assert "A decision table" in owner.get(at).text
