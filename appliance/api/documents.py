@@ -67,13 +67,14 @@ class RevisionView(View):
 
 
 class DocumentListQuery(ListQuery):
-    """`name` is a part of it, `folder` exactly the folder, `media_type` like `image/png` or `image/*`; `metadata` is a JSON
-    object whose members the document's metadata has: `{"customer": "ACME"}`; `search` are words that its text has, or a part of
-    its name."""
+    """`name` is a part of it, `folder` exactly the folder, `under` the folder and all below it, `media_type` like `image/png` or
+    `image/*`; `metadata` is a JSON object whose members the document's metadata has: `{"customer": "ACME"}`; `search` are words
+    that its text has, or a part of its name."""
 
     name: str | None = None
     tag: str | None = None
     folder: str | None = None
+    under: str | None = None
     media_type: MediaType | None = None
     metadata: str | None = None
     search: Annotated[str, StringConstraints(max_length=500)] | None = None
@@ -189,7 +190,7 @@ def list_documents(call: Call) -> object:
     """
     query: DocumentListQuery = call.query
     metadata = read_metadata(query.metadata) if query.metadata is not None else {}
-    wanted = Wanted(query.name, query.tag, query.folder, query.media_type, metadata, query.search)
+    wanted = Wanted(query.name, query.tag, query.folder, query.media_type, metadata, query.search, query.under)
     page = call.services.documents.list_documents(call.scope, wanted, query.page)
     found: Mapping[str, str] = {}
     if query.search is not None:

@@ -5,7 +5,8 @@ from appliance.documents.naming import clean_name
 from appliance.documents.service import Changes, NewDocument
 from appliance.uploads.forms import SentFile
 
-from .documents import document_page, list_page
+from .document_list import browsed, list_page
+from .documents import document_page
 from .routing import Answer, Redirect, Visit, page
 
 FILE = "file"
@@ -26,7 +27,7 @@ def upload_documents(visit: Visit) -> Answer:
     if refused:
         stored, total, named = len(sent) - len(refused), len(sent), "; ".join(refused[:10])
         return list_page(visit, ValidationFailed(f"{stored} of {total} files were stored; not stored: {named}"))
-    return Redirect("/console/documents")
+    return Redirect(browsed(visit.asked.field("folder").strip().strip("/")))
 
 
 def _store(visit: Visit, sent: SentFile) -> None:
@@ -74,10 +75,12 @@ def change_document(visit: Visit, document_id: str) -> Answer:
 @page("POST", "/documents/<document_id>/delete", scope="documents.write")
 def delete_document(visit: Visit, document_id: str) -> Answer:
     """Delete a document with all its revisions and links; what is held or retained stays."""
+    documents = visit.services.documents
+    folder = documents.get_document(visit.scope, document_id).folder
     try:
-        visit.services.documents.delete_document(visit.scope, document_id)
+        documents.delete_document(visit.scope, document_id)
     except NotFound:
         raise
     except ApplianceError as refusal:
         return document_page(visit, document_id, refusal)
-    return Redirect("/console/documents")
+    return Redirect(browsed(folder))

@@ -1,31 +1,27 @@
-"""Pages of documents: the list, and one with its contents, its text, its shares and its reviews, which people decide here."""
+"""The page of a document, with its contents, its text, its shares and its reviews, which people decide here."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, cast
 
-from appliance.core import clock, full_text
+from appliance.core import clock
 from appliance.core.errors import ApplianceError, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.texts import mark, mark_error
-from appliance.documents import downloads, keeping, previews, reviews, texts
+from appliance.documents import downloads, keeping, previews, reviews
 from appliance.documents.reviews import Decision, NewReview, Review
-from appliance.documents.service import Document, Wanted
+from appliance.documents.service import Document
 from appliance.documents.shares import Share
 from appliance.documents.texts import Text
 from appliance.tenants import people
 
+from .document_list import THUMBNAIL_WIDTH, browsed, folders_above
 from .people import Names
 from .routing import Answer, File, Page, Picture, Redirect, Visit, page
 from .sharing import SHARE_DAYS, names_of_shares
 
-MOST_FOLDERS = 200
 SHARES, DOWNLOADS = 10, 10
 EXCERPT_BYTES = 20_000
-PREVIEW_WIDTH, THUMBNAIL_WIDTH = 640, 160
-KINDS = (
-    ("application/pdf", "PDF"), ("image/*", mark("Pictures")), ("text/*", mark("Texts")), ("application/json", "JSON"),
-    ("audio/*", mark("Sound")), ("video/*", mark("Videos")), ("application/*", mark("Files of programs")),
-)  # fmt: skip
+PREVIEW_WIDTH = 640
 DUE_DAYS = (("1", mark("in 1 day")), ("7", mark("in 7 days")), ("30", mark("in 30 days")), ("90", mark("in 90 days")))
 
 
@@ -46,44 +42,6 @@ class MadeShare:
     url: str
 
 
-@page("GET", "/documents", scope="documents.read")
-def list_documents(visit: Visit) -> Answer:
-    """The tenant's documents, newest first, and what waits for this visitor's review."""
-    return list_page(visit)
-
-
-def list_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
-    """The list; with what was wrong with files that were sent."""
-    args = visit.asked.args
-    search, folder = args.get("search", "").strip()[:200], args.get("folder") or None
-    words = [word for _, _, word in full_text.words_in(search)][: full_text.MOST_WORDS]
-    kind = args.get("kind", "") if args.get("kind") in dict(KINDS) else ""
-    wanted = replace(_wanted(search, words, folder), media_type=kind or None)
-    found = visit.services.documents.list_documents(visit.scope, wanted, visit.page(count=True))
-    folders = visit.services.documents.list_folders(visit.scope, "", PageRequest(MOST_FOLDERS))
-    values = {
-        "rows": found.items, "next_cursor": found.next_cursor, "total": found.total, "search": search, "folder": folder,
-        "snippets": texts.snippets(visit.scope, [row.sha256 for row in found.items], words) if words else {},
-        "folders": [each.path for each in folders.items], "mine": _mine(visit), "names": Names(visit),
-        "pictured": previews.documents_with_preview(visit.scope, found.items, THUMBNAIL_WIDTH), "width": THUMBNAIL_WIDTH,
-        "problem": problem, "sent": {name: visit.asked.field(name) for name in ("folder", "tags")},
-        "most": visit.services.config.limits.upload_mb, "kind": kind, "kinds": KINDS,
-    }  # fmt: skip
-    return Page("documents.html", values, problem.status if problem else 200)
-
-
-def _wanted(search: str, words: list[str], folder: str | None) -> Wanted:
-    """By words where there are any; else what was typed may still be a part of a name."""
-    return Wanted(search=" ".join(words), folder=folder) if words else Wanted(name=search or None, folder=folder)
-
-
-def _mine(visit: Visit) -> list[tuple[Review, str]]:
-    """The reviews that wait for this visitor, each with the name of its document."""
-    documents = visit.services.documents
-    waiting = reviews.waiting_for(visit.scope, visit.person.user_id)
-    return [(each, documents.get_document(visit.scope, each.document_id).name) for each in waiting]
-
-
 @page("GET", "/documents/<document_id>", scope="documents.read")
 def show_document(visit: Visit, document_id: str) -> Answer:
     """One document."""
@@ -102,7 +60,8 @@ def document_page(
     asked = reviews.list_reviews(visit.scope, document_id, PageRequest(20))
     may_ask = visit.may("documents.review")
     values = {
-        "document": document, "revisions": revisions.items, "reviews": [_asked(visit, each) for each in asked.items],
+        "document": document, "above": [(name, browsed(path)) for name, path in folders_above(document.folder)],
+        "revisions": revisions.items, "reviews": [_asked(visit, each) for each in asked.items],
         "names": Names(visit), "problem": problem, "comment": visit.asked.field("comment"), "days": DUE_DAYS,
         "members": people.list_members(visit.scope) if may_ask else [], "chosen": visit.asked.form.get("reviewers", []),
         "note": visit.asked.field("note") if of_form == "review" else "", "text": text, "excerpt": excerpt,

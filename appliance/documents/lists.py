@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from appliance.core import full_text
+from appliance.core.pages import Page, PageRequest, paginate, parse_sort
 from appliance.core.scope import TenantScope
 
 from . import metadata, reviews, texts
@@ -11,14 +12,31 @@ from .models import DocumentRow, DocumentTag
 from .naming import check_folder
 from .records import Document, Wanted
 
+_SORTED_BY = {name: getattr(DocumentRow, name) for name in ("id", "name", "folder", "size", "created_at", "updated_at")}
 
-def chosen(scope: TenantScope, wanted: Wanted) -> Any:
-    """The query of the rows that fulfil every wish; ValidationFailed, InvalidFilter."""
-    query = scope.select(DocumentRow)
+
+def page_of(scope: TenantScope, wanted: Wanted, request: PageRequest) -> Page[DocumentRow]:
+    """A page of the rows that fulfil every wish; ValidationFailed, InvalidFilter.
+
+    What is looked through is what an index has; whole rows are read of this page alone.
+    """
+    order = parse_sort(request.sort, _SORTED_BY, "-created_at")
+    columns = [_SORTED_BY[name] for name in dict.fromkeys(["id", *(name for name, _ in order)])]
+    page = paginate(chosen(scope, wanted, *columns), request, _SORTED_BY)
+    whole = {row.id: row for row in scope.select(DocumentRow).where(DocumentRow.id.in_([row.id for row in page.items]))}
+    return page.map(lambda row: whole[row.id])
+
+
+def chosen(scope: TenantScope, wanted: Wanted, *columns: Any) -> Any:
+    """The query of the rows, of these columns of them, that fulfil every wish; ValidationFailed, InvalidFilter."""
+    query = scope.select(DocumentRow, *columns)
     if wanted.name is not None:
         query = query.where(DocumentRow.name.contains(wanted.name))
     if wanted.folder is not None:
         query = query.where(DocumentRow.folder == check_folder(wanted.folder))
+    if wanted.under is not None and (under := check_folder(wanted.under, "/under")):
+        below = (DocumentRow.folder > f"{under}/") & (DocumentRow.folder < f"{under}0")  # `0` is the character after `/`
+        query = query.where((DocumentRow.folder == under) | below)
     if wanted.tag is not None:
         tagged = scope.select(DocumentTag, DocumentTag.document_id).where(DocumentTag.tag == wanted.tag)
         query = query.where(DocumentRow.id.in_(tagged))

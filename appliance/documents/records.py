@@ -71,7 +71,7 @@ class Changes:
 @dataclass(frozen=True)
 class Wanted:
     """What a list shows: a part of the name, a tag, exactly this folder, `image/png` or `image/*`, equal metadata,
-    words that its text or its name has."""
+    words that its text or its name has, this folder (`under`) or one below it."""
 
     name: str | None = None
     tag: str | None = None
@@ -79,6 +79,7 @@ class Wanted:
     media_type: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     search: str | None = None
+    under: str | None = None
 
 
 @dataclass(frozen=True)

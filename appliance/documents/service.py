@@ -16,11 +16,12 @@ from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 
-from . import folders, key_checks, preview_rows, texts
+from . import browsing, folders, key_checks, preview_rows, texts
+from .browsing import Order, Shelf
 from .folder_rules import refuse_freeing
 from .folders import Folder
 from .keeping import refuse_any_kept, refuse_kept
-from .lists import chosen, shown
+from .lists import page_of, shown
 from .media_types import settle_media_type
 from .metadata import check_metadata, merge, read_metadata, set_metadata
 from .models import DocumentRevision, DocumentRow, DocumentTag
@@ -31,8 +32,8 @@ from .scanning import ScannedBlobs
 from .texts import Text
 
 __all__ = [
-    "HOLDER", "HOLDERS", "Changes", "Content", "Document", "Documents", "Event", "Folder", "Listener", "NewDocument", "Revision",
-    "Wanted", "clean_name", "forget_tenant", "on_change", "read_metadata", "settle_media_type",
+    "HOLDER", "HOLDERS", "Changes", "Content", "Document", "Documents", "Event", "Folder", "Listener", "NewDocument", "Order",
+    "Revision", "Shelf", "Wanted", "clean_name", "forget_tenant", "on_change", "read_metadata", "settle_media_type",
 ]  # fmt: skip
 
 HOLDER = "document_revision"  # the table whose rows are what documents have been
@@ -148,9 +149,8 @@ class Documents:
 
     def list_documents(self, scope: TenantScope, wanted: Wanted, request: PageRequest) -> Page[Document]:
         """The documents that fulfil every wish, newest first unless asked otherwise."""
-        fields = {name: getattr(DocumentRow, name) for name in ("id", "name", "folder", "size", "created_at", "updated_at")}
         with db.snapshot():
-            page = paginate(chosen(scope, wanted), request, fields)
+            page = page_of(scope, wanted, request)
             return Page(shown(scope, page.items), page.next_cursor, page.total)
 
     def update_document(self, scope: TenantScope, document_id: str, changes: Changes, *, if_version: int | None = None) -> Document:
@@ -197,6 +197,10 @@ class Documents:
         texts.want_text(scope, row.sha256, media_type)
 
     # -- folders
+
+    def list_shelf(self, scope: TenantScope, folder: str, order: Order, request: PageRequest) -> Shelf:
+        """What is directly in a folder: folders by name, then documents; ValidationFailed, InvalidCursor."""
+        return browsing.list_shelf(scope, folder, order, request)
 
     def list_folders(self, scope: TenantScope, under: str, request: PageRequest) -> Page[Folder]:
         """The folders in `under` and below, by path; ValidationFailed."""

@@ -1,4 +1,4 @@
-"""How long every page of the console takes over 100,000 executions.
+"""How long every page of the console takes over 100,000 executions and 100,000 documents.
 
     python -m tests.bench.console [--count 100000] [--rounds 30] [--only PART] [--folder FOLDER]
 
@@ -22,6 +22,7 @@ import httpx
 
 from appliance.testing.running import Running, make_config, start
 from tests.bench.filling import fill
+from tests.bench.shelves import fill_shelves
 from tests.console.browser import Browser
 from tests.screenshots.furnishing import LOGIN, PASSWORD, TENANT, furnish
 from tests.screenshots.pages import Screen, screens
@@ -37,6 +38,13 @@ FILLED = (
     "/console/executions?took=1s", "/console/executions?took=10h", "/console/executions?process=bench-03&version=2",
     "/console/executions?by=trigger", "/console/executions?by=execution",
     "/console/executions?since=2020-01-01&until=2020-02-01", "/console/processes/bench-01",
+    "/console/documents?order=newest", "/console/documents?folder=archive%2Fscans", "/console/documents?folder=customers",
+    "/console/documents?folder=archive%2Fscans&order=newest", "/console/documents?folder=customers%2F00007",
+    "/console/documents?below=1", "/console/documents?folder=archive&below=1",
+    "/console/documents?folder=customers%2F00007&below=1",
+    "/console/documents?search=contract", "/console/documents?search=007777", "/console/documents?search=not-to-be-found",
+    "/console/documents?folder=customers&search=offer+009", "/console/documents?folder=customers%2F00007&search=offer",
+    "/console/documents?kind=image%2F%2A", "/console/documents?kind=audio%2F%2A",
 )  # fmt: skip
 _DURATION = re.compile(r"(app|cpu);dur=([0-9.]+)")
 
@@ -78,7 +86,9 @@ def _filled(running: Running, folder: Path, count: int) -> dict[str, str]:
         return dict(json.loads(kept.read_text("utf8")))
     house = furnish(running)
     began, worked = time.monotonic(), time.process_time()
-    made = fill(running.tenant(TENANT), count)
+    scope = running.tenant(TENANT)
+    made = fill(scope, count)
+    fill_shelves(scope)
     took = f"{time.monotonic() - began:.0f} s, {time.process_time() - worked:.0f} s of work"
     print(f"{count} executions written in {took}; load {os.getloadavg()[0]:.1f}")
     things = {**house.things, **{f"filled_{name}": id_ for name, id_ in made.items()}}

@@ -2,6 +2,7 @@
 
 import html
 import io
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 from PIL import Image
 
+from appliance.console import routing
 from tests.api.resources import fresh
 from tests.console.browser import Browser
 
@@ -73,7 +75,7 @@ def test_the_named_decide_and_the_others_read(signed_in: SignedIn, acme: httpx.C
     review = ask(acme, made, "viewer@acme.test", "operator@acme.test", needed=2, note="the price")
     viewer, operator, builder = (signed_in(f"{role}@acme.test") for role in ("viewer", "operator", "builder"))
     path = f"/{made['id']}/reviews/{review}"
-    assert made["id"] in shown(viewer, "").split("Documents, newest first")[0]
+    assert made["id"] in shown(viewer, "").split("Folders and documents by name")[0]
     assert "this is decided by" in shown(builder, f"/{made['id']}").lower()
     assert f'action="/console/documents{path}"' not in shown(builder, f"/{made['id']}")
     address = viewer.at("acme", f"/console/documents{path}")
@@ -170,3 +172,66 @@ def test_a_picture_is_shown_on_its_page(signed_in: SignedIn, acme: httpx.Client,
     assert 'class="preview"' not in shown(viewer, f"/{made['id']}")
     for wrong, status in ((f"/{made['id']}/preview?revision=1", 404), (f"/{picture}/preview", 422)):
         shown(viewer, wrong, status)
+
+
+def rows(text: str) -> list[str]:
+    """What the rows of the list lead to."""
+    return re.findall(r'<a class="cover" href="/console/documents([^"]*)"', text)
+
+
+def test_folders_are_browsed_and_searched(signed_in: SignedIn, acme: httpx.Client) -> None:
+    viewer, word = signed_in("viewer@acme.test"), fresh("shelf")
+    top, inner = upload(acme, f"{word} b.txt", b"b", word), upload(acme, f"{word} a&b.txt", b"<i>", f"{word}/in & out")
+    deep, other = upload(acme, f"{word} c.txt", b"c", f"{word}/in & out/x"), upload(acme, f"{word}.txt", b"d", f"{word}-not")
+    inside = f"{word}%2Fin+%26+out"
+    assert {f"?folder={word}", f"?folder={word}-not"} <= set(rows(shown(viewer, "")))
+    told = shown(viewer, f"?folder={word}")
+    assert rows(told) == [f"?folder={inside}", f"/{top}"]
+    assert ("3 documents in this folder and below." in told, ">2 documents<" in told) == (True, True)
+    told = shown(viewer, f"?folder={inside}")
+    assert rows(told) == [f"?folder={inside}%2Fx", f"/{inner}"]
+    (crumbs,) = re.findall(r'<ol class="crumbs">(.*?)</ol>', told, re.DOTALL)
+    assert re.findall(r'href="([^"]+)">([^<]+)', crumbs) == [
+        ("/console/documents", "Documents"), (f"/console/documents?folder={word}", word),
+    ]  # fmt: skip
+    assert "<h1 class=\"break\">in &amp; out</h1>" in told
+    assert rows(shown(viewer, f"?folder={word}&search={word}")) == [f"/{deep}", f"/{inner}", f"/{top}"]
+    assert rows(shown(viewer, f"?folder={word}&search={word}&in=all")) == [f"/{other}", f"/{deep}", f"/{inner}", f"/{top}"]
+    assert rows(shown(viewer, f"?folder={inside}&below=1")) == [f"/{deep}", f"/{inner}"]
+    assert "This folder is empty" in shown(viewer, f"?folder={word}/none")
+    assert f'href="/console/documents?folder={inside}"' in shown(viewer, f"/{deep}")
+    for query in ("?folder=../x", "?folder=a%00", "?cursor=x", "?cursor=/x", "?below=1&cursor=/x"):
+        assert 400 <= viewer.get(viewer.at("acme", f"/console/documents{query}")).status_code < 500
+    stranger = signed_in("owner@globex.test")
+    assert "This folder is empty" in stranger.get(stranger.at("globex", f"/console/documents?folder={word}")).text
+
+
+def test_pages_of_a_folder_are_turned(signed_in: SignedIn, acme: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    viewer, word = signed_in("viewer@acme.test"), fresh("turned")
+    for number in range(3):
+        upload(acme, f"{number}.txt", b"x", word)
+        upload(acme, "x.txt", b"x", f"{word}/{number}")
+    monkeypatch.setattr(routing, "PAGE_ROWS", 2)
+    for order in ("", "&order=newest"):
+        seen, query = [], f"?folder={word}{order}"
+        while query:
+            told = shown(viewer, query)
+            seen += rows(told)
+            found = re.search(r'href="/console/documents([^"]+)" data-testid="next-page"', told)
+            query = html.unescape(found[1]) if found else ""
+        folders = [f"?folder={word}%2F{number}{html.escape(order)}" for number in range(3)]
+        assert (seen[:3], len(seen), len(set(seen))) == (folders, 6, 6)
+
+
+def test_files_are_uploaded_into_the_open_folder(signed_in: SignedIn, acme: httpx.Client) -> None:
+    builder, word = signed_in("builder@acme.test"), fresh("into")
+    upload(acme, "a.txt", b"a", word)
+    told = shown(builder, f"?folder={word}")
+    assert f'action="/console/documents/-/upload?folder={word}"' in told
+    assert f'name="folder" value="{word}"' in told
+    at = builder.at("acme", f"/console/documents/-/upload?folder={word}")
+    answer = builder.upload(at, ("b.txt", b"b"), {"folder": word, "tags": ""})
+    assert (builder.url.endswith(f"/console/documents?folder={word}"), len(rows(answer.text))) == (True, 2)
+    refused = builder.upload(at, ("c.txt", b"c"), {"folder": f"{word}/../x", "tags": "kept"})
+    assert (refused.status_code, len(rows(refused.text))) == (422, 2)
+    assert f'value="{word}/../x"' in refused.text

@@ -133,8 +133,10 @@ def _add_documents(house: Furnished) -> None:
 
     for name, folder in (("price list 2026.csv", "sales"), ("carriers.json", "logistics"), ("terms of delivery.md", "sales")):
         upload(name, folder, furniture.TEXTS[name].encode(), "current")
+    for name, folder in (("terms 2025.md", "contracts/2025"), ("Around the Horn.md", "contracts/2026/suppliers")):
+        upload(name, folder, furniture.CONTRACT.encode() + name.encode())
     made = house.things["document"] = upload(
-        "contract Alfreds Futterkiste.md", "contracts", furniture.CONTRACT.encode(), "2026, customer"
+        "contract Alfreds Futterkiste.md", "contracts/2026", furniture.CONTRACT.encode(), "2026, customer"
     )
     path = f"/documents/{made}"
     house.ask(

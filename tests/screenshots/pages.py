@@ -33,7 +33,10 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
         "/console/datapool/orders/schema/edit", "/console/datapool/orders/schema/edit?as=yaml",
     ),
     "/console/datapool/<collection>/new": ("/console/datapool/orders/new",),
-    "/console/documents": ("/console/documents",),
+    "/console/documents": (
+        "/console/documents", "/console/documents?folder=contracts/2026", "/console/documents?folder=contracts&search=discount",
+        "/console/documents?folder=contracts/2030",
+    ),
     "/console/documents/<document_id>": ("/console/documents/{document}",),
     "/console/documents/<document_id>/downloads": ("/console/documents/{document}/downloads",),
     "/console/executions": ("/console/executions", "/console/executions?state=failed", "/console/executions?step=weigh&span=24h"),
