@@ -234,7 +234,7 @@ class $class_name(Connector):
 _STAND_IN = '''\
 """$title as far as the connector knows it, for tests and for trying out; put the real one in its place where there is one.
 
-    python tests/stand_in.py FILE       serves until it is ended; FILE then holds its address
+    python tests/stand_in.py [FILE]     prints its address, writes it into FILE too, and serves until it is ended
 """
 
 import json
@@ -265,7 +265,10 @@ def make_server():
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(make_server().url, "utf-8")
+    url = make_server().url
+    print(url, "with the token", TOKEN, flush=True)
+    for file in sys.argv[1:]:
+        Path(file).write_text(url, "utf-8")
     threading.Event().wait()
 '''
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from appliance.cli import main
@@ -30,6 +31,18 @@ def test_a_new_connector_is_green_at_once(begun: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "27 passed" in done.stdout
     assert (tmp_path / "report.xml").read_text().count("<testcase") == 27
+
+
+def test_its_stand_in_says_where_it_is(begun: Path) -> None:
+    command = [sys.executable, str(begun / "tests/stand_in.py")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as stand_in:
+        try:
+            assert stand_in.stdout is not None
+            url, token = stand_in.stdout.readline().strip().split(" with the token ")
+            assert httpx.get(f"{url}/items/1", headers={"Authorization": f"Bearer {token}"}).json()["name"] == "one"
+        finally:
+            stand_in.kill()
 
 
 @pytest.mark.parametrize(
