@@ -23,6 +23,7 @@ from appliance.core.errors import (
     RateLimited,
     ValidationFailed,
 )
+from appliance.core.texts import mark_error
 from appliance.governance import approvals
 from appliance.governance.action_approvals import Wish, is_over
 from appliance.governance.actions import canonical_action
@@ -43,6 +44,7 @@ from .tracing import TELEMETRY
 from .turning import KEY, offered_tools
 
 ASK = "request_human_input"
+_WANTS = mark_error("The run %(run)s of the agent %(agent)s wants to make this call.")
 _IN_FLIGHT_MS = 1_000
 
 
@@ -266,7 +268,7 @@ class Calls:
             return self._returned(wanted, {"ok": False, "error": told_error(denied(action, decision))})
 
         def write() -> list[Entry]:
-            reason = f"The run {stretch.claim.run_id} of the agent {stretch.claim.agent_id} wants to make this call."
+            reason = _WANTS % {"run": stretch.claim.run_id, "agent": stretch.claim.agent_id}
             # With the place in the journal: policies that come back are asked by anew, not answered as they were then.
             wish = Wish("", reason, None, f"{self._key(wanted.turn, wanted.number)}/{digest}/{stretch.journal.last}")
             asked = self.means.approvals.request_action(scope, subject, action, decision, wish)

@@ -14,10 +14,11 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.scope import TenantScope
-from appliance.governance.executor import GovernedExecutor
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark, mark_error, speaking, tell
 from appliance.governance.requests import ActionRequest
+from appliance.governance.writing import Writing
 from appliance.integrations import gate
-from appliance.integrations.service import Integrations
 from appliance.monitor.alerts.actions import OWNERS, Action, Letters, Notice, Reach
 from appliance.monitor.alerts.measuring import Facts
 from appliance.monitor.alerts.service import Alerts
@@ -37,37 +38,48 @@ SECONDS = 30.0
 MOST_READERS = 50
 _LATER = (Draining, Overloaded, StorageFull)
 _NAMED = {"email": "integration", "webhook": "webhook", "process": "process"}
-_HEADINGS = {"firing": "fires", "repeated": "still fires", "resolved": "is over", "test": "is tried out"}
+_ENDING_KEY, _ENDING_CERTIFICATE = mark_error("the API key %(name)s"), mark_error("the certificate of %(host)s")
+_SUBJECTS = {
+    "firing": mark("%(tenant)s: %(alert)s fires"),
+    "repeated": mark("%(tenant)s: %(alert)s still fires"),
+    "resolved": mark("%(tenant)s: %(alert)s is over"),
+    "test": mark("%(tenant)s: %(alert)s is tried out"),
+}
+_TURNS = {
+    "firing": mark('The alert "%(alert)s" of %(tenant)s fires, since %(time)s.'),
+    "repeated": mark('The alert "%(alert)s" of %(tenant)s still fires, %(time)s.'),
+    "resolved": mark('The alert "%(alert)s" of %(tenant)s is over, since %(time)s.'),
+    "test": mark('The alert "%(alert)s" of %(tenant)s is tried out, %(time)s.'),
+}
 
 
 @dataclass(frozen=True)
 class Reached:
     """What actions may name, and what conditions look at beside them."""
 
-    integrations: Integrations
     webhooks: Webhooks
     disk: DiskGauge
 
 
-def make_alerts(config: Config, flow: ProcessFlow, executor: GovernedExecutor, reached: Reached) -> Alerts:
+def make_alerts(config: Config, flow: ProcessFlow, writing: Writing, reached: Reached) -> Alerts:
     """Alerts over the parts they look at and act through."""
     facts = Facts(
         queue_age_ms=lambda scope: flow.queue_state(scope)["oldest_age_ms"], last_execution=executions.last_created,
         failing=gate.failing, expiring=find_expiring, disk_used=lambda: reached.disk.read().used_percent,
     )  # fmt: skip
-    telling = _Telling(config, flow, executor, reached)
+    telling = _Telling(config, flow, writing, reached)
     return Alerts(facts, Reach(telling.check, telling.send_letters, telling.start_process))
 
 
 def find_expiring(scope: TenantScope, until: int) -> list[str]:
     """API keys nobody has rotated yet and certificates of domains that end before `until`."""
-    found = [f"the API key {key.name}" for key in keys.expiring_keys(scope, until)]
-    return found + [f"the certificate of {host}" for host in expiring_hosts(scope, until)]
+    found = [_ENDING_KEY % {"name": key.name} for key in keys.expiring_keys(scope, until)]
+    return found + [_ENDING_CERTIFICATE % {"host": host} for host in expiring_hosts(scope, until)]
 
 
 class _Telling:
-    def __init__(self, config: Config, flow: ProcessFlow, executor: GovernedExecutor, reached: Reached) -> None:
-        self._config, self._flow, self._executor, self._reached = config, flow, executor, reached
+    def __init__(self, config: Config, flow: ProcessFlow, writing: Writing, reached: Reached) -> None:
+        self._config, self._flow, self._writing, self._reached = config, flow, writing, reached
 
     def check(self, scope: TenantScope, action: Action) -> None:
         """ValidationFailed for what is not there to act through."""
@@ -87,7 +99,7 @@ class _Telling:
             executions.version_to_run(scope, action.process, None)
         if action.kind == "email":
             slug = action.integration or ""
-            if "send" not in (self._reached.integrations.find_actions(scope, slug) or ()):
+            if "send" not in (self._writing.integrations.find_actions(scope, slug) or ()):
                 raise NotFound(f"there is no integration {slug[:80]!r} with an action send; make one of the connector email")
 
     def send_letters(self, scope: TenantScope, action: Action, notice: Notice) -> Letters:
@@ -98,14 +110,18 @@ class _Telling:
         if not readers:
             problems.append("nobody was written to: no member who is meant signs in with an e-mail address")
         for member, email in readers:
+            with speaking(self._writing.languages.choose(member.language)):
+                given = self._letter(scope, notice, email)
             request = ActionRequest(
-                action.integration or "", "send", self._letter(scope, notice, email),
+                action.integration or "", "send", given,
                 idempotency_key=f"{notice.key}/{action.integration}/{member.user_id}", seconds=SECONDS,
             )  # fmt: skip
             try:
-                self._executor.enqueue(scope, request)
+                self._writing.executor.enqueue(scope, request)
             except _LATER:
                 raise
+            except IdempotencyMismatch:  # it was queued before the alert got another name, or its reader another language
+                continue
             except ApplianceError as error:
                 problems.append(f"a letter could not be sent by {action.integration}: {error.message}")
         return Letters([member.login for member, _ in readers], problems)
@@ -125,13 +141,15 @@ class _Telling:
         return []
 
     def _letter(self, scope: TenantScope, notice: Notice, email: str) -> dict[str, object]:
-        tenant, turn = tenants.get_tenant(scope.tenant_id).name, _HEADINGS[notice.turn]
-        text = (
-            f'The alert "{notice.name}" of {tenant} {turn}, since {clock.rfc3339(notice.at)}.\n\n{notice.text}.\n\n'
-            f"It looks at: {notice.condition}.\n\nIts history, and how to silence it:\n\n"
-            f"    {self._config.tenant_url(scope.tenant_id)}/console/alerts/{notice.alert_id}\n"
-        )
-        return {"to": [email], "subject": f"{tenant}: {notice.name} {turn}", "text": text}
+        """The e-mail, in the language spoken now."""
+        tenant = tenants.get_tenant(scope.tenant_id).name
+        at = f"    {self._config.tenant_url(scope.tenant_id)}/console/alerts/{notice.alert_id}"
+        text = "\n".join([
+            _(_TURNS[notice.turn], alert=notice.name, tenant=tenant, time=clock.minute(notice.at)), "",
+            f"{tell(notice.text)}.", "", _("It looks at: %(condition)s.", condition=tell(notice.condition)), "",
+            _("Its history, and how to silence it:"), "", at, "",
+        ])  # fmt: skip
+        return {"to": [email], "subject": _(_SUBJECTS[notice.turn], tenant=tenant, alert=notice.name), "text": text}
 
 
 def _is_member(scope: TenantScope, login: str) -> bool:

@@ -55,6 +55,7 @@ from appliance.governance.links import on_console
 from appliance.governance.notices import Notices
 from appliance.governance.policies.service import PolicyService
 from appliance.governance.threads import REPLAYS, TenantThreads
+from appliance.governance.writing import Writing
 from appliance.hooks import make_hooks
 from appliance.integrations import gate
 from appliance.llm.service import on_profile_stored
@@ -216,22 +217,22 @@ def build(config: Config) -> Appliance:
         DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach, agents.steps
     )  # fmt: skip
     flow = ProcessFlow(config, presence, pool, queue, ports)
-    own_domains, visits, exits = domains.of_config(config, egress), Visits(sealer), Exits(blobs, reviews)
+    writing, exits = Writing(executor, integrations, _languages(config)), Exits(blobs, reviews)
+    own_domains, visits = domains.of_config(config, egress), Visits(sealer)
     withdraw = (
         approvals.on_decided(flow.answer_approval), on_console(lambda tenant, path: config.tenant_url(tenant) + path),
         on_profile_stored(flow.answer_profile), own_domains.table.watch(), on_other_host(custom_hosts(own_domains.table)),
     )  # fmt: skip
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
-        executor=executor, invitations=Invitations(config, sealer, executor, integrations), policies=policies,
-        governor=governor, rate_limiter=RateLimiter(), instance=presence.instance,
+        executor=executor, invitations=Invitations(config, sealer, writing), policies=policies, governor=governor,
+        rate_limiter=RateLimiter(), instance=presence.instance, languages=writing.languages, key_traffic=KeyTraffic(),
         threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), replays=TenantThreads(REPLAYS, "replay"),
-        languages=_languages(config), key_traffic=KeyTraffic(), imports=FileImports(formats),
-        assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files,
+        assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files, imports=FileImports(formats),
         uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files),
         publications=Publications(exits), shares=Shares(exits, sealer), backups=BackupUpkeep(config, stored[0]),
         webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
-        webhooks=told, alerts=make_alerts(config, flow, executor, Reached(integrations, told, disk)), disk=disk,
+        webhooks=told, alerts=make_alerts(config, flow, writing, Reached(told, disk)), disk=disk,
         certificates=Certificates(sealer), domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
     )  # fmt: skip
     add_tools(services, governor, actions)
@@ -256,7 +257,8 @@ def _upkeep(services: Services) -> list[Periodic]:
     """What every process does again and again: close calls of dead processes, delete what is past its time."""
     queue, executor, templates = services.queue, services.executor, services.pool.templates
     told = services.config.approvals
-    notices = Notices(executor, services.integrations, told.email_integration, told.letter_seconds)
+    writing = Writing(executor, services.integrations, services.languages)
+    notices = Notices(writing, told.email_integration, told.letter_seconds)
     return [
         *_reloading(services),
         Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),

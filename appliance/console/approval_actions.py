@@ -11,19 +11,26 @@ from appliance.governance.action_approvals import ActionApprovals
 from appliance.governance.actions import StoredAction, printable
 from appliance.governance.approvals import Approval
 
-from .particulars import Block, describe
+from .particulars import Block, describe, leaves
 from .routing import Visit
 
 EFFECTS = {"read": mark("only reads"), "idempotent": mark("writes, and may be repeated"), "write": mark("writes")}
 
 
+MOST_LEAVES, LONGEST_LEAF = 6, 120
+
+
 @dataclass(frozen=True)
 class ShownAction:
-    """`pairs` are the names and values beside the input; `text` is the canonical text, `hides` whether secrets are left out."""
+    """`pairs` are the names and values beside the input, `leaves` the first plain values of it;
+    `given` is the whole of it as JSON, `text` the canonical text, `hides` whether secrets are left out."""
 
     stored: StoredAction
     pairs: list[tuple[str, str]]
     input: Block
+    leaves: list[tuple[str, str]]
+    more: int
+    given: str
     text: str
     hides: bool
 
@@ -40,7 +47,13 @@ def show_action(visit: Visit, approval: Approval) -> ShownAction | None:
         (_("Connector"), action.connector), (_("Leads to"), action.host), (_("Credentials"), action.credential),
     ]  # fmt: skip
     pairs = [(name, printable(redact(value))) for name, value in told if value]
-    return ShownAction(stored, pairs, describe(_visible(dict(action.input))), printable(text), text != stored.canonical.text)
+    given = _visible(dict(action.input))
+    found = list(leaves(given)) if given else []
+    shown = [(name, value if len(value) <= LONGEST_LEAF else f"{value[:LONGEST_LEAF]}…") for name, value in found[:MOST_LEAVES]]
+    return ShownAction(
+        stored, pairs, describe(given), shown, len(found) - len(shown),
+        json.dumps(given, ensure_ascii=False, indent=2), printable(text), text != stored.canonical.text,
+    )  # fmt: skip
 
 
 def _visible(value: Any) -> Any:

@@ -12,9 +12,10 @@ from appliance.governance import approvals, batches
 from appliance.governance.approvals import Approval, ApprovalFilter, Decision, Verdict
 from appliance.governance.batches import Outcome
 from appliance.governance.questions import FREE_TEXT
+from appliance.governance.wording import title_of
 from appliance.processes import versions
 
-from .approval_actions import show_action
+from .approval_actions import ShownAction, show_action
 from .forms import InputForm, read_form
 from .particulars import describe
 from .people import Names
@@ -33,6 +34,8 @@ class Row:
     approval: Approval
     is_mine: bool
     is_late: bool
+    title: str
+    action: ShownAction | None
 
 
 @page("GET", "/approvals", scope="approvals.read")
@@ -61,7 +64,7 @@ def _inbox(visit: Visit, outcomes: Sequence[Outcome] = (), problem: ApplianceErr
     pending = state == "pending"
     wanted = ApprovalFilter("pending" if pending else None)
     found = approvals.list_approvals(visit.scope, wanted, visit.page(sort="created_at" if pending else None))
-    rows = [Row(each, is_mine(visit, each), is_late(each)) for each in found.items]
+    rows = [Row(each, is_mine(visit, each), is_late(each), title_of(each), show_action(visit, each)) for each in found.items]
     names = _process_names(visit, [row.approval for row in rows])
     values = {
         "mine": [row for row in rows if pending and row.is_mine], "state": state,
@@ -78,7 +81,7 @@ def _title(visit: Visit, approval_id: str) -> str:
         found = approvals.get_approval(visit.scope, approval_id)
     except NotFound:
         return approval_id
-    return found.about.heading or found.request.title
+    return title_of(found)
 
 
 def _process_names(visit: Visit, rows: Sequence[Approval]) -> dict[str, str]:
@@ -130,7 +133,8 @@ def _approval_page(visit: Visit, approval: Approval, form: InputForm | None, pro
         "row": approval, "asked_for": approval.request, "form": form, "problem": problem, "refusal": refusal,
         "is_open": is_open, "is_late": late, "is_own": own, "names": Names(visit),
         "process_name": _process_name(visit, approval.origin.process_id) if approval.origin.process_id else "",
-        "action": show_action(visit, approval), "about": approval.about, "asker": _(_ASKERS[_asker(approval)]),
+        "action": show_action(visit, approval), "title": title_of(approval), "about": approval.about,
+        "asker": _(_ASKERS[_asker(approval)]),
         "details": describe(approval.request.details) if approval.request.details is not None else None,
         "answer": describe(approval.answer), "who": [_who(name) for name in approval.request.approvers],
         "comment": visit.asked.field("comment"), "chosen": visit.asked.field("choice"),

@@ -8,9 +8,10 @@ from appliance.backups.schedule import standing
 from appliance.core import clock
 from appliance.core.pages import PageRequest
 from appliance.core.texts import gettext as _
-from appliance.core.texts import ngettext
+from appliance.core.texts import ngettext, tell
 from appliance.governance import approvals
 from appliance.governance.approvals import Approval, ApprovalFilter
+from appliance.governance.wording import title_of
 from appliance.integrations import gate
 from appliance.monitor import analytics, failures
 from appliance.monitor.analytics import Series, Window
@@ -94,15 +95,11 @@ def _approvals(visit: Visit) -> Needs:
         if cursor is None:
             break
     items = [
-        Need(_title(each), each.request.reason, f"/console/approvals/{each.id}", "waiting", each.created_at)
+        Need(title_of(each), tell(each.request.reason), f"/console/approvals/{each.id}", "waiting", each.created_at)
         for each in found
         if is_mine(visit, each)
     ]  # fmt: skip
     return _shown(_("Waiting for your decision"), "/console/approvals", items)
-
-
-def _title(asked: Approval) -> str:
-    return asked.about.heading or asked.request.title
 
 
 def _times(count: int) -> str:

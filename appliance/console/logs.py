@@ -1,11 +1,13 @@
 """The page of log lines: searched by words, level, source, process, execution and time, and followed live."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 from appliance.core.errors import InvalidRequest
 from appliance.core.pages import PageRequest
+from appliance.core.texts import gettext as _
 from appliance.monitor import logs
 from appliance.monitor.logs import LEVELS, LineFilter, Tail
 from appliance.processes import versions
@@ -31,10 +33,20 @@ def list_logs(visit: Visit) -> Answer:
     values = {
         "lines": found.items, "next_cursor": found.next_cursor, "args": dict.fromkeys(KEPT, "") | args,
         "filtered": bool(others), "levels": list(LEVELS), "sources": SOURCES, "spans": SPANS, "processes": names,
-        "follows": follows, "tail_url": f"/console/logs/live?{urlencode({**others, 'part': 'live', 'after': newest})}",
+        "follows": follows, "tail_words": _tail_words(),
+        "tail_url": f"/console/logs/live?{urlencode({**others, 'part': 'live', 'after': newest})}",
         "kept": urlencode(others), "follow_url": f"/console/logs?{urlencode(others if follows else {**others, 'follow': '1'})}",
     }  # fmt: skip
     return Page("logs.html", values)
+
+
+def _tail_words() -> str:
+    """What the script says that follows the log."""
+    return json.dumps({
+        "following": _("Following"), "paused": _("Paused. Going on shows what came meanwhile."), "connecting": _("Connecting…"),
+        "again": _("Connecting again…"), "ended": _("The stream has ended. Load the page again."), "pause": _("Pause"),
+        "resume": _("Go on"),
+    })  # fmt: skip
 
 
 @page("GET", "/logs/live", scope="logs.read")

@@ -1,14 +1,15 @@
 """JSON as people read it: names with their values, tables of things alike, lists; nothing of it is left out."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from appliance.core.texts import gettext as _
 
 MOST_COLUMNS = 8
-MOST_NESTED = 3
+MOST_NESTED = 5
+LONG_TEXT, LONG_LINES = 500, 12
 
 
 @dataclass(frozen=True)
@@ -16,14 +17,25 @@ class Block:
     """A value to be shown.
 
     `text` for a plain value or the JSON of a deep one; `pairs` are names with blocks; a table has `columns` and `rows` of
-    texts; a list has `rows` of one text.
+    texts; a list has `rows` of one text; `items` are blocks of things that a table would not hold.
     """
 
-    kind: Literal["text", "json", "pairs", "table", "list"]
+    kind: Literal["text", "json", "pairs", "table", "list", "items"]
     text: str = ""
     pairs: "list[tuple[str, Block]]" = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
     rows: list[list[str]] = field(default_factory=list)
+    items: "list[Block]" = field(default_factory=list)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a text is folded until somebody opens it."""
+        return len(self.text) > LONG_TEXT or self.text.count("\n") >= LONG_LINES
+
+    @property
+    def beginning(self) -> str:
+        """What of a long text is seen at once."""
+        return f"{' '.join(self.text[:LONG_TEXT].split())[:120]}…"
 
 
 def describe(value: Any, depth: int = 0) -> Block:
@@ -37,7 +49,23 @@ def describe(value: Any, depth: int = 0) -> Block:
     if isinstance(value, list) and (columns := _columns(value)):
         rows = [[_plain(item[name]) if name in item else "" for name in columns] for item in value]
         return Block("table", columns=[heading(name) for name in columns], rows=rows)
+    if depth < MOST_NESTED and isinstance(value, list) and value:
+        return Block("items", items=[describe(item, depth + 1) for item in value])
     return Block("json", text=json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def leaves(value: Any, label: str = "") -> Iterator[tuple[str, str]]:
+    """Every plain value of a JSON value with the names that lead to it: `Order · Lines 2 · Price`."""
+    if isinstance(value, Mapping) and value:
+        for name, item in value.items():
+            yield from leaves(item, f"{label} · {heading(str(name))}" if label else heading(str(name)))
+    elif isinstance(value, list) and value and not all(_is_plain(item) for item in value):
+        for number, item in enumerate(value, 1):
+            yield from leaves(item, f"{label} {number}" if len(value) > 1 else label)
+    elif isinstance(value, list) and value:
+        yield label, ", ".join(_plain(item) for item in value)
+    else:
+        yield label, _plain(value) if _is_plain(value) else json.dumps(value)
 
 
 def heading(name: str) -> str:

@@ -249,6 +249,11 @@ def sentence(text: str) -> str:
     return f"{told[:1].upper()}{told[1:]}".rstrip(".")
 
 
+def advice(text: str) -> str:
+    """Sentences that the appliance keeps or makes for programs too, in the reader's language, with their full stops."""
+    return texts.tell(text)
+
+
 def tone(state: str) -> str:
     """The tone of a state's badge."""
     return TONES.get(state, "calm")
@@ -257,6 +262,6 @@ def tone(state: str) -> str:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "duration": duration, "moment": moment, "clock_time": clock_time, "number": number, "fixed": fixed, "count_of": count,
     "pretty": pretty, "compact": compact, "cell": cell, "members": members, "size": size, "state_name": state_name,
-    "sentence": sentence, "tone": tone, "columns_of": columns_of, "file_mark": file_mark, "day": day, "hour": hour,
-    "local_moment": local_moment,
+    "sentence": sentence, "advice": advice, "tone": tone, "columns_of": columns_of, "file_mark": file_mark, "day": day,
+    "hour": hour, "local_moment": local_moment,
 }  # fmt: skip

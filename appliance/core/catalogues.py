@@ -166,8 +166,9 @@ class Languages:
         by_tag = {each.tag.lower(): each for each in self._known.values()}
         return by_tag.get(wanted) or by_tag.get(wanted.partition("-")[0])
 
-    def choose(self, own: str, accept: str) -> Language:
-        """What somebody reads: their own choice, else what their browser asks for (`Accept-Language`), else the default."""
+    def choose(self, own: str, accept: str = "") -> Language:
+        """What somebody reads: their own choice, else what their browser asks for (`Accept-Language`; a letter knows none),
+        else the default."""
         return (self.get(own) if own else None) or self._negotiate(accept[:200])
 
     def _best(self, accept: str) -> Language:

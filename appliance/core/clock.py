@@ -42,6 +42,11 @@ def rfc3339(ms: int) -> str:
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
+def minute(ms: int) -> str:
+    """`2026-01-02 03:04 UTC`, for somebody whose time zone nobody knows."""
+    return (_EPOCH + timedelta(milliseconds=ms)).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def optional_rfc3339(ms: int | None) -> str | None:
     """`rfc3339`, or None for None."""
     return None if ms is None else rfc3339(ms)

@@ -11,6 +11,8 @@ from typing import Any
 
 ERROR = "error"  # the context of the sentences of coded errors in a catalogue
 NAMED = re.compile(r"%\((\w+)\)s")
+_MEASURE = re.compile(r"\d{1,15}\.\d{1,6}( (?:ms|s|min|h|d|kB|MB|GB|TB))?")
+_MOST_PARTS = 5  # of a list in a sentence that are looked at one by one
 THIN_SPACE = "\u202f"
 
 
@@ -26,21 +28,30 @@ class Language:
     patterns: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property
-    def _readers(self) -> list[tuple[re.Pattern[str], str]]:
-        """How each pattern is recognised; those with most words of their own first, so that the closest one wins."""
+    def _readers(self) -> list[tuple[str, re.Pattern[str], str]]:
+        """How each pattern begins and is recognised; those with most words of their own first, so that the closest one wins."""
         ordered = sorted(self.patterns, key=lambda pattern: len(NAMED.sub("", pattern)), reverse=True)
-        return [(_reader(pattern), pattern) for pattern in ordered]
+        return [(NAMED.split(pattern)[0].replace("%%", "%"), _reader(pattern), pattern) for pattern in ordered]
 
     def tell(self, sentence: str) -> str:
-        """The sentence of a coded error in this language; as it is when no translation is known."""
+        """The sentence of a coded error in this language, its full stop kept; as it is when no translation is known."""
         found = self.catalogue.pgettext(ERROR, sentence) if sentence else ""
         if found != sentence or not self.patterns:
             return found
-        for reader, pattern in self._readers:
-            if match := reader.fullmatch(sentence):
-                values = {name: self.tell(value) for name, value in match.groupdict().items()}  # an error may quote another
+        for beginning, reader, pattern in self._readers:
+            if sentence.startswith(beginning) and (match := reader.fullmatch(sentence)):
+                values = {name: self._value(name, value) for name, value in match.groupdict().items()}
                 return self.catalogue.pgettext(ERROR, pattern) % values
-        return sentence
+        return f"{self.tell(sentence[:-1])}." if sentence.endswith(".") else sentence
+
+
+    def _value(self, name: str, value: str) -> str:
+        """What stands in a sentence: a measure with the decimal sign of this language, a quoted error or a list of such, told."""
+        if _MEASURE.fullmatch(value) and "version" not in name:
+            return value.replace(".", self.decimal)
+        parts = value.split(", ", _MOST_PARTS)
+        told = [self.tell(part) for part in parts] if 1 < len(parts) <= _MOST_PARTS else []
+        return ", ".join(told) if told and all(map(str.__ne__, told, parts)) else self.tell(value)
 
 
 def _reader(pattern: str) -> re.Pattern[str]:

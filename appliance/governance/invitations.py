@@ -11,9 +11,10 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ApplianceError, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance.executor import GovernedExecutor
+from appliance.core.texts import gettext as _
+from appliance.core.texts import pgettext, speaking
 from appliance.governance.requests import ActionRequest
-from appliance.integrations.service import Integrations
+from appliance.governance.writing import Writing
 from appliance.tenants import invitations, people
 from appliance.tenants import service as tenants
 from appliance.tenants.email_addresses import as_email
@@ -34,9 +35,9 @@ class Invited:
 class Invitations:
     """Makes invitations of every tenant and brings their links on the way."""
 
-    def __init__(self, config: Config, sealer: Sealer, executor: GovernedExecutor, integrations: Integrations) -> None:
+    def __init__(self, config: Config, sealer: Sealer, writing: Writing) -> None:
         self._config, self._sealer = config, sealer
-        self._executor, self._integrations = executor, integrations
+        self._executor, self._integrations, self._languages = writing.executor, writing.integrations, writing.languages
 
     @property
     def are_offered(self) -> bool:
@@ -83,7 +84,8 @@ class Invitations:
         return person.id, tenant_id
 
     def _send(self, scope: TenantScope, invitation: Invitation, link: str, token: str) -> None:
-        given = letter(tenants.get_tenant(scope.tenant_id).name, invitation, link)
+        with speaking(self._languages.choose(people.language_of(invitation.login))):
+            given = letter(tenants.get_tenant(scope.tenant_id).name, invitation, link)
         slug = self._config.approvals.email_integration
         request = ActionRequest(
             slug, "send", given, idempotency_key=f"invitation/{invitation.id}", seconds=SEND_SECONDS, hidden=(token,)
@@ -100,10 +102,14 @@ class Invitations:
 
 
 def letter(tenant: str, invitation: Invitation, link: str) -> dict[str, Any]:
-    """The e-mail; it names no person, whose words nobody has checked."""
-    text = (
-        f"You are invited to {tenant} as {invitation.role}.\n\nChoose a password and begin at\n\n    {link}\n\n"
-        f"The link works once, until {clock.rfc3339(invitation.expires_at)}. Whoever has it can use it: do not pass it on.\n"
-        "If you expected no invitation, do nothing.\n"
-    )
-    return {"to": [invitation.login], "subject": f"Your invitation to {tenant}", "text": text}
+    """The e-mail, in the language spoken now; it names no person, whose words nobody has checked."""
+    text = "\n".join([
+        _("You are invited to %(tenant)s as %(role)s.", tenant=tenant, role=pgettext("state", invitation.role)), "",
+        _("Choose a password and begin at"), "", f"    {link}", "",
+        _(
+            "The link works once, until %(time)s. Whoever has it can use it: do not pass it on.",
+            time=clock.minute(invitation.expires_at),
+        ),
+        _("If you expected no invitation, do nothing."), "",
+    ])  # fmt: skip
+    return {"to": [invitation.login], "subject": _("Your invitation to %(tenant)s", tenant=tenant), "text": text}

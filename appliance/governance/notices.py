@@ -9,15 +9,17 @@ from typing import Any
 from appliance.core import clock, db
 from appliance.core.errors import ApplianceError, IdempotencyMismatch, NotFound
 from appliance.core.scope import TenantScope
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark, ngettext, speaking
 from appliance.governance import approvals
 from appliance.governance.action_approvals import is_over
 from appliance.governance.approvals import Approval
 from appliance.governance.deciders import find_deciders
-from appliance.governance.executor import GovernedExecutor
 from appliance.governance.links import console_url, review_url
 from appliance.governance.models import ApprovalRow
 from appliance.governance.requests import ActionRequest
-from appliance.integrations.service import Integrations
+from appliance.governance.wording import action_of
+from appliance.governance.writing import Writing
 from appliance.monitor.logs import Line, write_lines
 from appliance.tenants import service as tenants
 from appliance.tenants.email_addresses import as_email
@@ -26,27 +28,41 @@ MOST_READERS = 50
 _MOST_AT_ONCE, _MOST_NAMED = 1_000, 20
 _TOLD = "INSERT INTO approval_told (tenant_id, approval_id, user_id, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 SECONDS = 30.0
-_KINDS = {"approval": "approval", "input": "answer", "choice": "choice"}
+_SUBJECTS = {
+    "approval": mark("Your approval is asked for in %(tenant)s"),
+    "input": mark("Your answer is asked for in %(tenant)s"),
+    "choice": mark("Your choice is asked for in %(tenant)s"),
+}
+_ASKED = {
+    "approval": mark("Somebody asks for your approval in %(tenant)s."),
+    "input": mark("Somebody asks for your answer in %(tenant)s."),
+    "choice": mark("Somebody asks for your choice in %(tenant)s."),
+}
+_IN_WORDS = {
+    "approval": mark("asked in words, for your approval"),
+    "input": mark("asked in words, for your answer"),
+    "choice": mark("asked in words, for your choice"),
+}
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Somebody who may decide and can be written to."""
+    """Somebody who may decide and can be written to, in the `language` of their choice where there is one."""
 
     user_id: str
     email: str
+    language: str
 
 
 class Notices:
     """Sends by the integration of this name, in every tenant that has one; a letter to each person, once per request and one
-    in `letter_seconds` at most: what was asked meanwhile is in the next.
+    in `letter_seconds` at most: what was asked meanwhile is in the next.  Each is in its reader's language.
 
     The letters are queued as calls of the integration: what becomes of each is in its record, and a restart loses none.
     """
 
-    def __init__(self, executor: GovernedExecutor, integrations: Integrations, integration: str, letter_seconds: int = 0) -> None:
-        self._executor = executor
-        self._integrations = integrations
+    def __init__(self, writing: Writing, integration: str, letter_seconds: int = 0) -> None:
+        self._executor, self._integrations, self._languages = writing.executor, writing.integrations, writing.languages
         self._integration = integration
         self._pause_ms = letter_seconds * 1000
 
@@ -90,7 +106,7 @@ class Notices:
         for each in asked:
             if (alike := _alike(each)) not in known:
                 deciders = find_deciders(scope, each.request, each.askers)
-                found = [Reader(one.user_id, email) for one in deciders if (email := as_email(one.login))]
+                found = [Reader(one.user_id, email, one.language) for one in deciders if (email := as_email(one.login))]
                 known[alike] = found[:MOST_READERS]
         return {each.id: known[_alike(each)] for each in asked}
 
@@ -107,7 +123,8 @@ class Notices:
         """Queue one letter; answers 1 unless it could not be, and what is left for the next.  One that was queued before a crash
         is not queued again: its key, of its first request, says so, and nobody knows what else it told."""
         first = about[0]
-        given = letter(scope, about, reader.email)
+        with speaking(self._languages.choose(reader.language)):
+            given = letter(scope, about, reader.email)
         key = f"approval/{first.id}/{reader.user_id}"
         request = ActionRequest(self._integration, "send", given, idempotency_key=key, seconds=SECONDS)
         sent, later = 1, about[:0]
@@ -132,38 +149,41 @@ class Notices:
 
 
 def letter(scope: TenantScope, about: Sequence[Approval], email: str) -> dict[str, Any]:
-    """The e-mail.  What a request is about is read where it is decided; the asker's words are marked as theirs."""
+    """The e-mail, in the language spoken now.  What a request is about is read where it is decided; the asker's words are
+    marked as theirs."""
     tenant = tenants.get_tenant(scope.tenant_id).name
     if len(about) == 1:
-        subject, text = f"Your {_KINDS[about[0].request.kind]} is asked for in {tenant}", _told_of_one(scope, about[0], tenant)
+        subject, text = _(_SUBJECTS[about[0].request.kind], tenant=tenant), _told_of_one(scope, about[0], tenant)
     else:
-        subject, text = f"{len(about)} requests wait for you in {tenant}", _told_of_many(scope, about, tenant)
-    return {"to": [email], "subject": subject, "text": f"{text}\nNothing is decided by answering this e-mail.\n"}
+        subject = ngettext(
+            "%(num)s request waits for you in %(tenant)s", "%(num)s requests wait for you in %(tenant)s", len(about), tenant=tenant
+        )
+        text = _told_of_many(scope, about, subject)
+    return {"to": [email], "subject": subject, "text": f"{text}\n{_('Nothing is decided by answering this e-mail.')}\n"}
 
 
 def _told_of_one(scope: TenantScope, asked: Approval, tenant: str) -> str:
     about, request = asked.about, asked.request
-    ends = f"It can be decided until {clock.rfc3339(request.expires_at)}.\n" if request.expires_at is not None else ""
-    more = f"{about.needed} different people must agree.\n" if about.needed > 1 else ""
-    doing = f"The action: {about.heading}\n" if about.heading else ""
-    title = "" if request.title == about.heading else f'In the words of the one who asks: "{request.title}"\n'
-    return (
-        f"Somebody asks for your {_KINDS[request.kind]} in {tenant}.\n\n{doing}{title}{more}{ends}\n"
-        f"Read it and decide, signed in, at\n\n    {review_url(scope, asked.id)}\n"
-    )
+    said = [_(_ASKED[request.kind], tenant=tenant), ""]
+    if about.heading:
+        said.append(_("The action: %(action)s", action=action_of(asked) or about.heading))
+    if request.title != about.heading:
+        said.append(_('In the words of the one who asks: "%(title)s"', title=request.title))
+    if about.needed > 1:
+        said.append(ngettext("%(num)s person must agree.", "%(num)s different people must agree.", about.needed))
+    if request.expires_at is not None:
+        said.append(_("It can be decided until %(time)s.", time=clock.minute(request.expires_at)))
+    return "\n".join([*said, "", _("Read it and decide, signed in, at"), "", f"    {review_url(scope, asked.id)}", ""])
 
 
-def _told_of_many(scope: TenantScope, about: Sequence[Approval], tenant: str) -> str:
+def _told_of_many(scope: TenantScope, about: Sequence[Approval], told: str) -> str:
     """How many of what; the inbox shows them all, and what else waits there."""
-    counted = Counter(each.about.heading or f"asked in words, for your {_KINDS[each.request.kind]}" for each in about)
+    counted = Counter(action_of(each) or each.about.heading or _(_IN_WORDS[each.request.kind]) for each in about)
     lines = [f"    {count} x {what}" for what, count in counted.most_common(_MOST_NAMED)]
-    if len(counted) > _MOST_NAMED:
-        lines.append(f"    and others of {len(counted) - _MOST_NAMED} more kinds")
-    shown = "\n".join(lines)
-    return (
-        f"{len(about)} requests wait for you in {tenant}:\n\n{shown}\n\n"
-        f"Read them and decide, signed in, at\n\n    {console_url(scope, '/console/approvals')}\n"
-    )
+    if (more := len(counted) - _MOST_NAMED) > 0:
+        lines.append(f"    {ngettext('and others of %(num)s more kind', 'and others of %(num)s more kinds', more)}")
+    at = console_url(scope, "/console/approvals")
+    return "\n".join([f"{told}:", "", *lines, "", _("Read them and decide, signed in, at"), "", f"    {at}", ""])
 
 
 def _alike(asked: Approval) -> object:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from appliance.core import db
 from appliance.core.scope import TenantScope
+from appliance.core.texts import mark_error
 
 from . import retrying
 from .agent_runs import RUN, Agents, MadeCall
@@ -30,6 +31,33 @@ _FATES: Mapping[Fate, str] = {
     "reused": "kept", "continued": "gone on with", "passed_over": "passed over", "again": "run again",
     "first": "may run for the first time", "dropped": "not in this version",
 }  # fmt: skip
+
+# What a step would do, by the method of its call; English here, and told in the reader's language by whoever shows it.
+_TIMES = mark_error("%(sentence)s (%(count)s times)")
+_UNSURE = mark_error("%(sentence)s; it may have been done before")
+_CALL = mark_error("%(step)s would call %(action)s of %(slug)s again, under a new idempotency key")
+_WRITE = mark_error("%(step)s would write again to %(target)s")
+_BATCH = mark_error("%(step)s would write the same batch of records again")
+_DOCUMENTS = mark_error("%(step)s would make its documents once more")
+_OTHER = mark_error("%(step)s would do %(method)s again")
+_WOULD: Mapping[str, str] = {
+    CHILD: mark_error("%(step)s would execute %(target)s again"),
+    GENERATE: mark_error("%(step)s would ask the model of %(target)s again, which costs again"),
+    LOAD: mark_error("%(step)s would write the rows of its file again to %(target)s"),
+    HUMAN: mark_error("%(step)s would ask the person again"),
+    "documents.create": mark_error("%(step)s would store another document"),
+    "datapool.create": mark_error("%(step)s would write another record to %(target)s"),
+    "datapool.delete": mark_error("%(step)s would delete again from %(target)s"),
+}
+_AGENT = mark_error("%(step)s would start another run of the agent %(agent)s, which costs again")
+_MAY_CALL = {
+    True: mark_error("%(step)s may call %(action)s of %(target)s again, as the run before did"),
+    False: mark_error("%(step)s may call %(action)s of %(target)s again, which the run before may have done"),
+}
+_MAY_USE = {
+    True: mark_error("%(step)s may use %(target)s again, as the run before did"),
+    False: mark_error("%(step)s may use %(target)s again, which the run before may have done"),
+}
 
 
 @dataclass(frozen=True)
@@ -77,7 +105,7 @@ class RetryPlan:
         counts = self.counts
         told = ", ".join(f"{counts[fate]} {word}" for fate, word in _FATES.items() if fate in counts)
         repeated = Counter(effect.sentence for effect in self.effects)
-        said = [text if count == 1 else f"{text} ({count} times)" for text, count in repeated.items()]
+        said = [text if count == 1 else _TIMES % {"sentence": text, "count": count} for text, count in repeated.items()]
         return [f"Step runs: {told}.", *(said or ["Nothing that it did outside would be done again."])]
 
 
@@ -143,12 +171,11 @@ def _of_agent(step: Step, run: StepRun, made: list[MadeCall]) -> Iterator[Repeat
     """Another run decides anew: what one did, the next may do."""
     name = step.settings["use"]
     about = (run.step, run.path, run.iteration, run.attempt)
-    yield RepeatedEffect(*about, RUN, name, True, f"{run.step} would start another run of the agent {name}, which costs again.")
+    yield RepeatedEffect(*about, RUN, name, True, f"{_AGENT % {'step': run.step, 'agent': name}}.")
     for call in made:
         slug, _, operation = call.target.partition("/")
-        what = f"call {operation} of {slug}" if operation else f"use {slug}"
-        before = "as the run before did" if call.certain else "which the run before may have done"
-        yield RepeatedEffect(*about, RUN, f"{name}/{call.target}", False, f"{run.step} may {what} again, {before}.")
+        told = (_MAY_CALL if operation else _MAY_USE)[call.certain] % {"step": run.step, "target": slug, "action": operation}
+        yield RepeatedEffect(*about, RUN, f"{name}/{call.target}", False, f"{told}.")
 
 
 def _declared(teller: "_Teller", step: Step, run: StepRun) -> Iterator[RepeatedEffect]:
@@ -221,34 +248,27 @@ class _Teller:
         if method == GENERATE:
             args = [args[0].get("profile")]
         target = "/".join(str(arg) for arg in args[: 2 if method == ACTION else 1] if isinstance(arg, str))
-        what = self._sentence(method, args, target)
-        if what is not None:
-            sentence = f"{run.step} would {what}." if certain else f"{run.step} would {what}; it may have been done before."
-            yield RepeatedEffect(run.step, run.path, run.iteration, attempt, method, target, certain, sentence)
+        pattern = self._pattern(method, args, target)
+        if pattern is not None:
+            slug, _, action = target.partition("/")
+            told = pattern % {"step": run.step, "method": method, "target": target, "slug": slug, "action": action}
+            sentence = told if certain else _UNSURE % {"sentence": told}
+            yield RepeatedEffect(run.step, run.path, run.iteration, attempt, method, target, certain, f"{sentence}.")
 
-    def _sentence(self, method: str, args: list[Any], target: str) -> str | None:
+    def _pattern(self, method: str, args: list[Any], target: str) -> str | None:
         if method == ACTION:
             return self._action(args)
-        if method == CHILD:
-            return f"execute {target} again"
-        if method == GENERATE:
-            return f"ask the model of {target} again, which costs again"
+        if method in _WOULD and (target or method in (HUMAN, "documents.create")):
+            return _WOULD[method]
         if method.startswith("file."):
-            return f"write the rows of its file again to {target}" if method == LOAD else "make its documents once more"
-        if method == HUMAN:
-            return "ask the person again"
-        if method == "documents.create":
-            return "store another document"
+            return _DOCUMENTS
         if method in WRITES:
-            made = {"datapool.create": "write another record to", "datapool.delete": "delete again from"}
-            return f"{made.get(method, 'write again to')} {target}" if target else "write the same batch of records again"
-        return None if method in _QUIET else f"do {method} again"
+            return _WRITE if target else _BATCH
+        return None if method in _QUIET else _OTHER
 
     def _action(self, args: list[Any]) -> str | None:
         slug, name = (str(part) for part in [*args[:2], "", ""][:2])
         if slug not in self._actions:
             self._actions[slug] = self._find_actions(slug) or {}
         action = self._actions[slug].get(name)
-        if action is not None and action.effect == "read":
-            return None
-        return f"call {name} of {slug} again, under a new idempotency key"
+        return None if action is not None and action.effect == "read" else _CALL

@@ -18,6 +18,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.texts import mark, mark_error
 from appliance.monitor.logs import Line, write_lines
 from appliance.solutions.services import Services
+from appliance.tenants.email_codes import EmailCodes
 from appliance.webapps.access import Access
 from appliance.webapps.oidc import OidcClient, ProviderFailed
 from appliance.webapps.visitors import ANONYMOUS, Visitor
@@ -25,6 +26,7 @@ from appliance.webapps.visits import Visits
 
 from .answers import Exchange, Scope, Send, answer, refuse
 from .buckets import Allowance, Buckets
+from .code_letters import CodeLetters
 from .forms import read_form
 from .provider_sign_in import ProviderSignIn
 from .sign_in import SignIn
@@ -192,6 +194,8 @@ def _read_asked(tenant: TenantScope, app: str, access: Access, scope: Scope) -> 
 def make_gate(services: Services, egress: Egress, templates: Path) -> AccessGate:
     """The gate of every app of one appliance; providers are asked by the rules of `egress`."""
     provider = ProviderSignIn(OidcClient(egress), services.sealer)
-    sign_in = SignIn(services.visits, services.executor, provider, services.config.base_url)
+    codes = EmailCodes(services.sealer)
+    letters = CodeLetters(codes, services.executor, services.languages)
+    sign_in = SignIn(services.visits, codes, letters, provider, services.config.base_url)
     pages = SignInPages(templates / "sites", services.languages)
     return AccessGate(services.visits, sign_in, pages, services.threads, services.executor.submit)

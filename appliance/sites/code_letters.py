@@ -6,7 +6,10 @@ from functools import partial
 from typing import Any
 
 from appliance.core import clock, db
+from appliance.core.catalogues import Languages
 from appliance.core.errors import ApplianceError
+from appliance.core.texts import gettext as _
+from appliance.core.texts import speaking
 from appliance.governance.executor import GovernedExecutor
 from appliance.governance.requests import ActionRequest
 from appliance.monitor.logs import Line, write_lines
@@ -20,19 +23,22 @@ SEND_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a code is for: the door, in words what it opens, and the integration that sends."""
+    """What a code is for: the door, the host that it opens or the tenant who shares a file there, the integration that sends,
+    and the languages that the browser of whoever asks wishes for."""
 
     door: Door
-    opens: str
     integration: str
+    wishes: str
+    sharer: str = ""
 
 
 class CodeLetters:
     """Sends codes beside the answers, which come as soon for an address that gets none."""
 
-    def __init__(self, codes: EmailCodes, executor: GovernedExecutor) -> None:
+    def __init__(self, codes: EmailCodes, executor: GovernedExecutor, languages: Languages) -> None:
         self._codes = codes
         self._executor = executor
+        self._languages = languages
 
     def ask(self, purpose: Purpose, email: str, *, allowed: bool) -> str:
         """The id of a code that is on its way when the address is allowed; RateLimited."""
@@ -49,8 +55,10 @@ class CodeLetters:
         if not made.code:
             return
         scope = tenants.system_scope(purpose.door.scope.tenant_id, purpose.door.name)
+        with speaking(self._languages.choose("", purpose.wishes)):
+            given = letter(email, made.code, purpose)
         request = ActionRequest(
-            purpose.integration, "send", letter(email, made.code, purpose.opens),
+            purpose.integration, "send", given,
             idempotency_key=f"visit/{made.id}", seconds=SEND_SECONDS, hidden=(made.code,),
         )  # fmt: skip
         try:
@@ -63,7 +71,7 @@ class CodeLetters:
             self._note_failure(purpose, made, "something went wrong in the appliance; its log has the rest")
 
     def _note_failure(self, purpose: Purpose, made: Asked, message: str) -> None:
-        kind, _, name = purpose.door.name.partition(":")
+        kind, _colon, name = purpose.door.name.partition(":")
         told = f"the {kind} {name} could not send the code of a sign-in by {purpose.integration}: {message}"
         line = Line(clock.now_ms(), "error", kind, told, {kind: name, "integration": purpose.integration})
 
@@ -74,10 +82,11 @@ class CodeLetters:
         db.write(note)
 
 
-def letter(email: str, code: str, opens: str) -> dict[str, Any]:
-    """The e-mail that brings a code."""
-    text = (
-        f"Your code for {opens}:\n\n    {code}\n\n"
-        "It is valid for ten minutes, in the browser that asked for it. If it was not you who asked, do nothing.\n"
-    )
-    return {"to": [email], "subject": f"Your code for {opens}", "text": text}
+def letter(email: str, code: str, purpose: Purpose) -> dict[str, Any]:
+    """The e-mail that brings a code, in the language spoken now."""
+    host, sharer = purpose.door.host, purpose.sharer
+    subject = _("Your code for %(host)s", host=host)
+    if sharer:
+        subject = _("Your code for the file that %(tenant)s shares with you on %(host)s", tenant=sharer, host=host)
+    told = _("It is valid for ten minutes, in the browser that asked for it. If it was not you who asked, do nothing.")
+    return {"to": [email], "subject": subject, "text": f"{subject}:\n\n    {code}\n\n{told}\n"}

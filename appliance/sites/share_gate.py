@@ -151,10 +151,9 @@ class ShareGate:
         page = Page("share_email.html", {"page": asked.page, "problem": NO_EMAIL, "email": given[:254]}, 422)
         if not email:
             return page
-        opens = f"the file that {asked.tenant.tenant_id} shares with you on {asked.door.host}"
         try:
             self._letters.begin(asked.key, asked.address)
-            purpose = Purpose(asked.door, opens, audience.integration)
+            purpose = Purpose(asked.door, audience.integration, asked.headers.get("accept-language", ""), asked.tenant.tenant_id)
             code_id = self._post.ask(purpose, email, allowed=audience.allows(email))
         except RateLimited as error:
             values = {**page.values, "problem": error.message}

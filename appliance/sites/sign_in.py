@@ -5,7 +5,6 @@ from urllib.parse import urlencode
 
 from appliance.core.errors import ApplianceError, PolicyDenied
 from appliance.core.texts import mark, mark_error
-from appliance.governance.executor import GovernedExecutor
 from appliance.tenants import people
 from appliance.tenants import service as tenants
 from appliance.tenants.email_addresses import as_email
@@ -42,12 +41,11 @@ OVER = mark_error("this code is over: codes last ten minutes and five tries; ask
 class SignIn:
     """Runs the pages; every verb is blocking.  `base_url` is the address of the base host."""
 
-    def __init__(self, visits: Visits, executor: GovernedExecutor, provider: ProviderSignIn, base_url: str) -> None:
+    def __init__(self, visits: Visits, codes: EmailCodes, letters: CodeLetters, provider: ProviderSignIn, base_url: str) -> None:
         self._visits = visits
         self._sealer = visits.sealer
         self._members = SignIns(visits.sealer)
-        self._codes = EmailCodes(visits.sealer)
-        self._post = CodeLetters(self._codes, executor)
+        self._codes, self._post = codes, letters
         self._provider = provider
         self._base_url = base_url
         self._cookie = AskCookie(visits.sealer)
@@ -143,7 +141,7 @@ class SignIn:
             return Page("email.html", {**values, "problem": wrong, "email": asked.form.get("email", "")[:254]}, 422)
         try:
             self._letters.begin(asked.key, asked.address)
-            purpose = Purpose(asked.door, asked.place.host, asked.access.integration)
+            purpose = Purpose(asked.door, asked.access.integration, asked.headers.get("accept-language", ""))
             code_id = self._post.ask(purpose, email, allowed=asked.access.allows(email))
         except ApplianceError as error:
             told = {**values, "problem": error.message, "email": email}

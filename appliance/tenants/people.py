@@ -112,6 +112,12 @@ def choose_language(scope: TenantScope, user_id: str, tag: str) -> None:
     db.write(change)
 
 
+def language_of(login: str) -> str:
+    """What the user with this login has chosen; empty when they have not, or there is none."""
+    person: Person | None = Person.get_or_none(Person.login == login)
+    return "" if person is None else str(person.language)
+
+
 _on_password: list[Callable[[str], None]] = []
 
 
@@ -162,13 +168,14 @@ def _count_failure(user_id: str) -> None:
 
 @dataclass(frozen=True)
 class Member:
-    """A user's role in one tenant."""
+    """A user's role in one tenant; `language` is empty when they have chosen none."""
 
     user_id: str
     login: str
     role: str
     approver: bool
     created_at: int
+    language: str = ""
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -193,7 +200,7 @@ def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = Fa
         _forget_invitation(tenant_id, person.id)
         Membership.create(tenant_id=tenant_id, user_id=person.id, role=role, approver=approver, created_at=now)
         audit.record(scope, "member.add", person.id, {"login": person.login, "role": role, "approver": approver})
-        return Member(person.id, person.login, role, approver, now)
+        return Member(person.id, person.login, role, approver, now, person.language)
 
     return db.write(add)
 
@@ -229,12 +236,12 @@ def has_hidden_first_steps(scope: TenantScope, user_id: str) -> bool:
 
 
 def _members(scope: TenantScope) -> Any:
-    query = Membership.select(Membership, Person.login).join(Person, on=(Person.id == Membership.user_id))
+    query = Membership.select(Membership, Person.login, Person.language).join(Person, on=(Person.id == Membership.user_id))
     return query.where(Membership.tenant_id == scope.tenant_id)
 
 
 def _member(row: Mapping[str, Any]) -> Member:
-    return Member(row["user_id"], row["login"], row["role"], bool(row["approver"]), row["created_at"])
+    return Member(row["user_id"], row["login"], row["role"], bool(row["approver"]), row["created_at"], row["language"])
 
 
 def remove_member(scope: TenantScope, user_id: str) -> None:

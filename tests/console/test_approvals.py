@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.console.particulars import describe
+from appliance.console.particulars import describe, leaves
 from appliance.console.waiting import Wait, waits_of
 from appliance.core import clock, db
 from appliance.governance import approvals
@@ -16,6 +16,7 @@ from appliance.governance.approvals import Approval
 from appliance.governance.policies.decision import Decision as Judgement
 from appliance.governance.policies.decision import Obligations, ToolAction
 from appliance.governance.subjects import SkillUsed, Subject
+from appliance.governance.wording import TOOLS
 from appliance.processes.executions import Execution
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
@@ -204,7 +205,7 @@ def test_an_action_is_shown_exactly_and_in_our_words(owner: Browser, ask_action:
     digest = kept(acme_things, asked).about.digest
     assert digest is not None
     for part in (
-        "<h1>create_order of erp</h1>", "A run of an agent asks for an approval of this action, to be done once.",
+        "<h1>Call create_order of erp</h1>", "A run of an agent asks for an approval of this action, to be done once.",
         "erp.example:443", "http 1.2", "erp@3", "A\\u202eB", "&lt;b&gt;", "orders are approved",
         "<code>orders/write</code>", "mailbox of sales",
         "In the words of the one who asks", "Just a greeting", "trust me", digest, "v7",
@@ -217,6 +218,9 @@ def test_an_action_is_shown_exactly_and_in_our_words(owner: Browser, ask_action:
     inbox = owner.get(owner.at("acme", "/console/approvals?limit=500")).text
     assert "create_order of erp" in inbox
     assert "agent clerk" in inbox
+    for part in ("<dt>Sku</dt><dd>A\\u202eB</dd>", "<dt>Lines · N</dt><dd>1</dd>", "<dd>&lt;b&gt;</dd>", "All that is sent"):
+        assert part in inbox, part
+    assert "which writes" not in inbox
 
 
 def test_who_has_decided_is_told_and_each_decides_once(signed_in: SignedIn, owner: Browser, ask_action: Ask) -> None:
@@ -336,6 +340,36 @@ def test_details_are_told_whole() -> None:
     assert (named["A b"].text, named["J"].text, named["K"].rows) == ("1", "[]", [["l"], ["no"]])
     assert (named["G"].columns, named["G"].rows) == (["H", "I"], [["\N{EN DASH}", ""], ["", "x"]])
     deepest = dict(dict(named["C"].pairs)["D"].pairs)["E"]
-    assert (deepest.kind, deepest.text) == ("json", '{\n  "f": 2\n}')
+    assert [(name, block.text) for name, block in deepest.pairs] == [("F", "2")]
+    mixed = describe([{"op": "create", "values": {"text": "Tea"}}, 3])
+    assert [block.kind for block in mixed.items] == ["pairs", "text"]
+    assert dict(dict(mixed.items[0].pairs)["Values"].pairs)["Text"].text == "Tea"
+    endless: Any = "x"
+    for _ in range(9):
+        endless = {"a": endless}
+    block = describe(endless)
+    while block.kind == "pairs":
+        block = block.pairs[0][1]
+    assert (block.kind, block.text.count("a")) == ("json", 4)
     wide = describe([{str(n): n for n in range(9)}])
-    assert (wide.kind, "8" in wide.text) == ("json", True)
+    assert (wide.kind, len(wide.items[0].pairs)) == ("items", 9)
+
+
+def test_every_value_of_an_input_has_a_name_in_the_inbox() -> None:
+    operations = [{"op": "create", "values": {"text": "Tea", "tags": ["a", 1]}}]
+    given = {"operations": operations, "dry_run": False, "lines": [{"n": 1}, {"n": 2}]}
+    assert list(leaves(given)) == [
+        ("Operations · Op", "create"), ("Operations · Values · Text", "Tea"), ("Operations · Values · Tags", "a, 1"),
+        ("Dry run", "no"), ("Lines 1 · N", "1"), ("Lines 2 · N", "2"),
+    ]  # fmt: skip
+
+
+def test_a_long_text_is_folded_and_whole() -> None:
+    long = describe("word " * 200)
+    assert (long.is_long, long.beginning.startswith("word word"), len(long.beginning)) == (True, True, 121)
+    assert not describe("short").is_long
+
+
+def test_every_tool_that_may_need_an_approval_is_called_in_words(staff: Running) -> None:
+    of_their_own = {"request_human_input", "get_human_input", "execute_tenant_integration"}
+    assert set(staff.services.tools.names()) - of_their_own == set(TOOLS)

@@ -75,6 +75,21 @@ def test_the_sentence_of_an_error_is_found_with_its_values(tmp_path: Path) -> No
     assert ENGLISH.tell("there is no user ada") == "there is no user ada"
 
 
+def test_a_sentence_keeps_its_full_stop_and_its_measures_get_the_decimal_sign(tmp_path: Path) -> None:
+    german = read_catalogue(
+        po(
+            tmp_path, "de.po",
+            message("%(step)s took %(time)s of %(version)s", "%(step)s dauerte %(time)s von %(version)s", "error"),
+            message("these end: %(names)s", "zu Ende: %(names)s", "error"),
+            message("the key %(name)s", "der Schlüssel %(name)s", "error"),
+        )
+    ).language  # fmt: skip
+    assert german.tell("weigh took 1.5 s of 1.5") == "weigh dauerte 1,5 s von 1.5"
+    assert german.tell("weigh took 1.5 s of 1.5.") == "weigh dauerte 1,5 s von 1.5."
+    assert german.tell("these end: the key a, the key b") == "zu Ende: der Schlüssel a, der Schlüssel b"
+    assert german.tell("these end: a, the key b") == "zu Ende: a, the key b"
+
+
 @pytest.mark.parametrize(
     ("text", "translation", "told"),
     [

@@ -12,6 +12,7 @@ from aiosmtpd.controller import Controller
 from appliance.connectors.testing import free_port
 from appliance.core import db
 from appliance.governance.notices import Notices
+from appliance.governance.writing import Writing
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.governance.asking import Town
@@ -84,7 +85,7 @@ def calls(town: Resources, status: str) -> int:
 
 def notices(town: Resources, integration: str = LETTERS, letter_seconds: int = 0) -> Notices:
     services = town.running.services
-    return Notices(services.executor, services.integrations, integration, letter_seconds)
+    return Notices(Writing(services.executor, services.integrations, services.languages), integration, letter_seconds)
 
 
 def test_whoever_may_decide_gets_one_letter_with_a_link(town: Resources, post: Post) -> None:
@@ -99,6 +100,20 @@ def test_whoever_may_decide_gets_one_letter_with_a_link(town: Resources, post: P
         assert part in text, part
     assert "secret reason" not in text
     wait_for(lambda: calls(town, "succeeded") == 2)
+
+
+def test_a_letter_is_in_the_language_that_its_reader_has_chosen(town: Resources, post: Post) -> None:
+    db.write(lambda: db.execute("UPDATE person SET language = 'de' WHERE login = ?", (f"ann@{town.tenant}.test",)))
+    town.request(title="Pay now")
+    notices(town).send_due()
+    wait_for(lambda: calls(town, "succeeded") == 2)
+    letters = {to[0].partition("@")[0]: (subject, text) for to, subject, text in post.letters}
+    subject, text = letters["ann"]
+    assert subject.startswith("In ")
+    assert subject.endswith(" wird um Ihre Freigabe gebeten")
+    for part in ('In den Worten dessen, der fragt: "Pay now"', "Eine Antwort auf diese E-Mail entscheidet nichts."):
+        assert part in text, part
+    assert letters["eve"][0].startswith("Your approval is asked for in ")
 
 
 def test_a_letter_that_was_queued_before_a_crash_is_not_sent_twice(town: Resources, post: Post) -> None:

@@ -112,8 +112,35 @@ async def test_a_turn_starts_a_process_and_sends_letters_once_however_often_it_i
     assert event["problems"] == []
     ((letter,),) = db.rows("SELECT input FROM integration_call WHERE tenant_id = ?", ("acme",))
     assert "ann@firma.example" in letter
+    assert "It looks at: an API key or a certificate expires within 365d." in letter
     assert f"/console/alerts/{made['id']}" in letter
     assert clock.parse_rfc3339(event["at"]) <= clock.now_ms()
+
+
+async def test_a_letter_is_in_its_readers_language_and_sent_once_when_they_choose_another(api: Api, acme: TenantScope) -> None:
+    _, key = api.key(acme)
+    settings = {"smtp_host": "127.0.0.1", "smtp_port": 9, "smtp_tls": "off", "from": "shop@firma.example"}
+    everything = service.system_scope("acme", "user:usr_1")
+    api.services.integrations.create_integration(everything, "post", IntegrationSpec("email", settings))
+    person = people.create_user("ann@firma.example", "a sentence to remember")
+    people.add_member(everything, "ann@firma.example", "owner")
+    people.choose_language(everything, person.id, "de")
+    actions = [{"kind": "email", "integration": "post"}]
+    body = {"name": "Unused", "condition": {"kind": "expiring", "window": "365d"}, "actions": actions}
+    made = await api.ask(key, "POST", "/logs/alerts", body, 201)
+    assert made["says"] == "an API key or a certificate expires within 365d"
+    assert turning.watch_all(api.services.alerts.facts) == 1
+    assert turning.tell_due(api.services.alerts.reach) == 1
+    ((letter,),) = db.rows("SELECT input FROM integration_call WHERE tenant_id = ?", ("acme",))
+    for part in ("Unused schl", "Er achtet auf: ein API-Schl", "innerhalb von 365d l", "Sein Verlauf, und wie man ihn stumm"):
+        assert part in letter, part
+    people.choose_language(everything, person.id, "en")
+    untold = everything.update(AlertEventRow, told_at=None)
+    db.write(untold.execute)
+    assert turning.tell_due(api.services.alerts.reach) == 1
+    assert len(db.rows("SELECT id FROM integration_call WHERE tenant_id = ?", ("acme",))) == 1
+    (event,) = await api.ask(key, "GET", f"/logs/alerts/{made['id']}/history")
+    assert event["problems"] == []
 
 
 async def test_what_an_alert_cannot_do_any_more_is_told_in_its_history(api: Api, acme: TenantScope) -> None:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from appliance.core.errors import Detail, ValidationFailed
+from appliance.core.texts import mark_error
 
 Kind = Literal["failures", "failure_rate", "duration", "queue_age", "integration_failing", "no_execution", "expiring", "disk_full"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -93,19 +94,41 @@ def shown_duration(ms: float) -> str:
     return f"{whole}ms"
 
 
+# Each with what it is about; English here, and told in the reader's language by whoever shows it.
+_SENTENCES: Mapping[str, str] = {
+    "failures": mark_error("more than %(count)s failures within %(window)s"),
+    "failures of one": mark_error("more than 1 failure within %(window)s"),
+    "failures of a process": mark_error("more than %(count)s failures of %(process)s within %(window)s"),
+    "failures of one of a process": mark_error("more than 1 failure of %(process)s within %(window)s"),
+    "failures of a group": mark_error("more than %(count)s failures of the group %(failure)s within %(window)s"),
+    "failures of one of a group": mark_error("more than 1 failure of the group %(failure)s within %(window)s"),
+    "failure_rate": mark_error("more than %(percent)s %% of executions failed within %(window)s"),
+    "failure_rate of a process": mark_error("more than %(percent)s %% of executions of %(process)s failed within %(window)s"),
+    "duration": mark_error("one in twenty executions took longer than %(longer)s, within %(window)s"),
+    "duration of a process": mark_error("one in twenty executions of %(process)s took longer than %(longer)s, within %(window)s"),
+    "queue_age": mark_error("an execution waits for its turn longer than %(longer)s"),
+    "integration_failing": mark_error("an integration does not answer"),
+    "integration_failing of one": mark_error("%(integration)s does not answer"),
+    "no_execution of a process": mark_error("no execution of %(process)s was started for %(window)s"),
+    "expiring": mark_error("an API key or a certificate expires within %(window)s"),
+    "disk_full": mark_error("more than %(percent)s %% of the appliance's disk are in use"),
+}
+
+
 def describe(condition: Condition) -> str:
     """The condition as a sentence without its full stop."""
-    at, over = condition.window_ms or 0, condition.longer_than_ms or 0
-    of = f" of {condition.process}" if condition.process else ""
-    failed = f" of the group {condition.failure}" if condition.failure else of
-    above, window, longer = condition.above or 0, shown_duration(at), shown_duration(over)
-    return {
-        "failures": f"more than {above:g} {'failure' if above == 1 else 'failures'}{failed} within {window}",
-        "failure_rate": f"more than {above:g} % of executions{of} failed within {window}",
-        "duration": f"one in twenty executions{of} took longer than {longer}, within {window}",
-        "queue_age": f"an execution waits for its turn longer than {longer}",
-        "integration_failing": f"{condition.integration or 'an integration'} does not answer",
-        "no_execution": f"no execution{of} was started for {window}",
-        "expiring": f"an API key or a certificate expires within {window}",
-        "disk_full": f"more than {above:g} % of the appliance's disk are in use",
-    }[condition.kind]
+    above = condition.above or 0
+    name: str = condition.kind
+    if name == "failures" and above == 1:
+        name += " of one"
+    if condition.failure:
+        name += " of a group"
+    elif condition.process:
+        name += " of a process"
+    elif condition.integration:
+        name += " of one"
+    return _SENTENCES[name] % {
+        "count": f"{above:g}", "percent": f"{above:g}", "process": condition.process, "failure": condition.failure,
+        "integration": condition.integration, "window": shown_duration(condition.window_ms or 0),
+        "longer": shown_duration(condition.longer_than_ms or 0),
+    }  # fmt: skip

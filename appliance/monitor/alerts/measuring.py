@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from appliance.core import clock, db
 from appliance.core.scope import TenantScope
+from appliance.core.texts import mark_error
 from appliance.monitor.analytics import Summary, read_total
 from appliance.monitor.tally import MINUTE
 
@@ -37,52 +38,96 @@ class Finding:
     text: str
 
 
+# English here, and told in the reader's language by whoever shows it.
+_WAITED = mark_error("the oldest execution has waited %(time)s, at most %(allowed)s allowed")
+_ALL_ANSWER = mark_error("every foreign system answers")
+_ONE_SILENT = mark_error("%(integration)s does not answer and is left alone")
+_SILENT = mark_error("%(integrations)s do not answer and are left alone")
+_DISK = mark_error("%(percent)s %% of the appliance's disk are in use, at most %(allowed)s %% allowed")
+_ENDING = mark_error("within %(window)s these expire: %(names)s")
+_ONE_ENDING = mark_error("within %(window)s this expires: %(name)s")
+_NONE_ENDING = mark_error("nothing expires within %(window)s")
+_LATE = mark_error("%(process)s was last started %(time)s; it is expected every %(window)s")
+_NEVER = mark_error("%(process)s was never started; it is expected every %(window)s")
+_AND_MORE = mark_error("%(names)s and %(count)s more")
+_FAILURES = {
+    "": mark_error("%(count)s failures within %(window)s, at most %(allowed)s allowed"),
+    "process": mark_error("%(count)s failures of %(process)s within %(window)s, at most %(allowed)s allowed"),
+    "group": mark_error("%(count)s failures of the group %(failure)s within %(window)s, at most %(allowed)s allowed"),
+}
+_ONE_FAILURE = {
+    "": mark_error("1 failure within %(window)s, at most %(allowed)s allowed"),
+    "process": mark_error("1 failure of %(process)s within %(window)s, at most %(allowed)s allowed"),
+    "group": mark_error("1 failure of the group %(failure)s within %(window)s, at most %(allowed)s allowed"),
+}
+_RATE = {
+    "": mark_error("%(percent)s %% of %(count)s executions failed within %(window)s, at most %(allowed)s %% allowed"),
+    "process": mark_error(
+        "%(percent)s %% of %(count)s executions of %(process)s failed within %(window)s, at most %(allowed)s %% allowed"
+    ),
+}
+_NONE_ENDED = {
+    "": mark_error("no execution ended within %(window)s"),
+    "process": mark_error("no execution of %(process)s ended within %(window)s"),
+}
+_SLOW = {
+    "": mark_error("one in twenty executions took %(time)s or longer within %(window)s, at most %(allowed)s allowed"),
+    "process": mark_error(
+        "one in twenty executions of %(process)s took %(time)s or longer within %(window)s, at most %(allowed)s allowed"
+    ),
+}
+
+
 def measure(scope: TenantScope, condition: Condition, facts: Facts, armed_at: int) -> Finding:
     """Look at a condition; what happened before `armed_at` counts for nothing where something is missed."""
     if condition.kind in ("failures", "failure_rate", "duration"):
         return _counted(scope, condition)
     if condition.kind == "queue_age":
         age, most = facts.queue_age_ms(scope), condition.longer_than_ms or 0
-        return Finding(age > most, f"the oldest execution has waited {_rough(age)}, at most {shown_duration(most)} allowed")
+        return Finding(age > most, _WAITED % {"time": _rough(age), "allowed": shown_duration(most)})
     if condition.kind == "integration_failing":
-        found = [slug for slug in facts.failing(scope) if condition.integration in (None, slug)]
-        silent = (
-            f"{_listed(found)} {'do' if len(found) > 1 else 'does'} not answer and {'are' if len(found) > 1 else 'is'} left alone"
-        )
-        return Finding(bool(found), silent if found else "every foreign system answers")
+        return _silent([slug for slug in facts.failing(scope) if condition.integration in (None, slug)])
     if condition.kind == "disk_full":
         used, above = facts.disk_used(), condition.above or 0
-        return Finding(used > above, f"{used:.1f} % of the appliance's disk are in use, at most {above:g} % allowed")
+        return Finding(used > above, _DISK % {"percent": f"{used:.1f}", "allowed": f"{above:g}"})
     if condition.kind == "no_execution":
         return _missed(scope, condition, facts, armed_at)
     window = condition.window_ms or 0
     ending = facts.expiring(scope, clock.now_ms() + window)
-    told = f"within {shown_duration(window)} {'expire' if len(ending) > 1 else 'expires'} {_listed(ending)}"
-    return Finding(bool(ending), told if ending else f"nothing expires within {shown_duration(window)}")
+    told = _NONE_ENDING if not ending else _ONE_ENDING if len(ending) == 1 else _ENDING
+    return Finding(bool(ending), told % {"window": shown_duration(window), "name": _listed(ending), "names": _listed(ending)})
+
+
+def _silent(found: list[str]) -> Finding:
+    told = _ALL_ANSWER if not found else _ONE_SILENT if len(found) == 1 else _SILENT
+    return Finding(bool(found), told % {"integration": _listed(found), "integrations": _listed(found)})
 
 
 def _counted(scope: TenantScope, condition: Condition) -> Finding:
-    window = condition.window_ms or 0
-    since = (clock.now_ms() - window) // MINUTE * MINUTE
-    within, of = f"within {shown_duration(window)}", f" of {condition.process}" if condition.process else ""
+    since = (clock.now_ms() - (condition.window_ms or 0)) // MINUTE * MINUTE
+    about, above = "process" if condition.process else "", condition.above or 0
+    said: dict[str, object] = {
+        "window": shown_duration(condition.window_ms or 0), "process": condition.process, "failure": condition.failure,
+        "allowed": f"{above:g}",
+    }  # fmt: skip
     if condition.kind == "failures" and condition.failure is not None:
-        count, above = _occurrences(scope, condition.failure, since), condition.above or 0
-        return Finding(count > above, f"{_failures(count)} of the group {condition.failure} {within}, at most {above:g} allowed")
+        return _failures(_occurrences(scope, condition.failure, since), above, "group", said)
     total: Summary = read_total(scope, "execution", condition.process, since)
     if condition.kind == "failures":
-        count, above = total.failures, condition.above or 0
-        return Finding(count > above, f"{_failures(count)}{of} {within}, at most {above:g} allowed")
+        return _failures(total.failures, above, about, said)
     if condition.kind == "failure_rate":
         rate = 100 * total.failures / total.count if total.count else 0.0
         enough = total.count >= (condition.at_least or ENOUGH_FOR_A_RATE)
-        told = f"{rate:.1f} % of {total.count} executions{of} failed {within}, at most {condition.above or 0:g} % allowed"
-        return Finding(enough and rate > (condition.above or 0), told)
+        return Finding(enough and rate > above, _RATE[about] % {**said, "percent": f"{rate:.1f}", "count": total.count})
     slow, most = total.percentile(0.95), condition.longer_than_ms or 0
     if slow is None:
-        return Finding(False, f"no execution{of} ended {within}")
-    return Finding(
-        slow > most, f"one in twenty executions{of} took {_rough(slow)} or longer {within}, at most {shown_duration(most)} allowed"
-    )
+        return Finding(False, _NONE_ENDED[about] % said)
+    return Finding(slow > most, _SLOW[about] % {**said, "time": _rough(slow), "allowed": shown_duration(most)})
+
+
+def _failures(count: int, above: float, about: str, said: dict[str, object]) -> Finding:
+    told = _ONE_FAILURE if count == 1 else _FAILURES
+    return Finding(count > above, told[about] % {**said, "count": count})
 
 
 def _occurrences(scope: TenantScope, failure_id: str, since: int) -> int:
@@ -97,12 +142,8 @@ def _missed(scope: TenantScope, condition: Condition, facts: Facts, armed_at: in
     process, window = condition.process or "", condition.window_ms or 0
     last = facts.last_execution(scope, process)
     silent = clock.now_ms() - max(last or 0, armed_at)
-    began = f"{process} was last started {clock.rfc3339(last)}" if last else f"{process} was never started"
-    return Finding(silent > window, f"{began}; it is expected every {shown_duration(window)}")
-
-
-def _failures(count: int) -> str:
-    return "1 failure" if count == 1 else f"{count} failures"
+    said = {"process": process, "time": clock.rfc3339(last) if last else "", "window": shown_duration(window)}
+    return Finding(silent > window, (_LATE if last else _NEVER) % said)
 
 
 def _rough(ms: float) -> str:
@@ -114,5 +155,5 @@ def _rough(ms: float) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more, shown = len(names) - _NAMED, ", ".join(names[:_NAMED])
+    return _AND_MORE % {"names": shown, "count": more} if more > 0 else shown

@@ -2,13 +2,14 @@
 
 import ipaddress
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from appliance.connectors.contract import ConnectorError, HttpRequest
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.core.errors import ConfigInvalid
+from appliance.core.texts import mark_error
 
 from .expecting import address_record, challenge_value, ownership_record
 from .lookups import Lookups, Seen
@@ -18,6 +19,19 @@ from .records import DnsRecord, Finding, Settings
 
 HTTP_SECONDS = 4.0
 _LARGEST_ANSWER = 4096
+# What was found and what to do about it; English here, and told in the reader's language by whoever shows it.
+_TXT_ADVICE: Mapping[Finding, str] = {
+    "unknown": mark_error("%(fault)s; it is asked again."),
+    "missing": mark_error("%(name)s has no TXT record yet. %(advice)s A new record can take some hours to be seen."),
+    "wrong": mark_error("%(name)s has another TXT record. Add the one that is expected beside it."),
+}
+_NOT_FETCHED = mark_error("The file could not be read at %(name)s: %(fault)s %(advice)s")
+_OTHER_TEXT = mark_error("%(name)s answers something else at %(path)s. %(advice)s")
+_FAULTY = mark_error("It leads nowhere: %(fault)s. %(advice)s")
+_NO_ADDRESS = mark_error("%(name)s has no address")
+_UNCHECKED = mark_error("Whether this is the appliance's address cannot be told: domains.public_addresses is not set.")
+_ELSEWHERE = mark_error("%(name)s leads to %(addresses)s, which is not this appliance; remove that record. %(advice)s")
+_NOT_APPROVED = mark_error("The operator has not approved it yet.")
 
 
 @dataclass(frozen=True)
@@ -62,7 +76,7 @@ class Outside:
         wrong = next((record for record in records if record.finding not in ("ok", "unchecked")), None)
         error = wrong.advice if wrong is not None else None
         if row.method == "operator" and not held:
-            error = "The operator has not approved it yet."
+            error = _NOT_APPROVED
         return Look(tuple(records), proven, leads_here, error)
 
     def _txt(self, record: DnsRecord) -> DnsRecord:
@@ -70,11 +84,7 @@ class Outside:
         if record.expected[0] in (value.strip().strip('"') for value in seen.values):
             return replace(record, observed=record.expected, finding="ok", advice="")
         finding = _missing(seen)
-        told = {
-            "unknown": f"{seen.error}; it is asked again.",
-            "missing": f"{record.name} has no TXT record yet. {record.advice} A new record can take some hours to be seen.",
-            "wrong": f"{record.name} has another TXT record. Add the one that is expected beside it.",
-        }[finding]
+        told = _TXT_ADVICE[finding] % {"fault": seen.error, "name": record.name, "advice": record.advice}
         return replace(record, observed=seen.values[:5], finding=finding, advice=told)
 
     def _http(self, record: DnsRecord, row: DomainRow) -> DnsRecord:
@@ -86,9 +96,10 @@ class Outside:
                     observed = self._fetch(client, name, row)
                 except ConnectorError as error:
                     told = f"{name}: {error.message}"
-                    return replace(record, observed=(told[:200],), finding="missing", advice=f"{told} {record.advice}")
+                    advice = _NOT_FETCHED % {"name": name, "fault": error.message, "advice": record.advice}
+                    return replace(record, observed=(told[:200],), finding="missing", advice=advice)
                 if observed != challenge_value(row):
-                    told = f"{name} answers something else at {CHALLENGE_PATH}{row.token}. {record.advice}"
+                    told = _OTHER_TEXT % {"name": name, "path": f"{CHALLENGE_PATH}{row.token}", "advice": record.advice}
                     return replace(record, observed=(observed[:200],), finding="wrong", advice=told)
         finally:
             client.close()
@@ -113,18 +124,15 @@ class Outside:
             return replace(record, observed=observed, finding="ok", advice=""), True
         if not seen.values:
             finding = _missing(seen)
-            told = f"{seen.error or record.name + ' has no address'}. {record.advice}"
+            told = _FAULTY % {"fault": seen.error or _NO_ADDRESS % {"name": record.name}, "advice": record.advice}
             unknown = replace(record, observed=observed, finding=finding, advice=told)
             return unknown, None if finding == "unknown" else False
         if not self._networks:
-            told = "Whether this is the appliance's address cannot be told: domains.public_addresses is not set."
-            return replace(record, observed=observed, finding="unchecked", advice=told), None
+            return replace(record, observed=observed, finding="unchecked", advice=_UNCHECKED), None
         strangers = [value for value in seen.values if not self._is_ours(value)]
         if not strangers:
             return replace(record, observed=observed, finding="ok", advice=""), True
-        told = (
-            f"{record.name} leads to {', '.join(strangers[:3])}, which is not this appliance; remove that record. {record.advice}"
-        )
+        told = _ELSEWHERE % {"name": record.name, "addresses": ", ".join(strangers[:3]), "advice": record.advice}
         return replace(record, observed=observed, finding="wrong", advice=told), False
 
     def _is_ours(self, value: str) -> bool:

@@ -14,11 +14,17 @@ import dns.resolver
 from appliance.connectors.addresses import parse_address
 from appliance.core import clock
 from appliance.core.errors import ConfigInvalid
+from appliance.core.texts import mark_error
 
 SECONDS = 4.0  # for all questions of one look at one name
 MOST_HOPS = 8
 MOST_VALUES = 50
 LONGEST_VALUE = 512
+_NO_NAME = mark_error("There is no name %(name)s in the DNS")
+_SLOW = mark_error("The name servers did not answer about %(name)s in time")
+_CIRCLE = mark_error("The CNAME records of %(name)s lead in a circle or too far")
+_FAILED = mark_error("The name servers failed to answer about %(name)s (SERVFAIL)")
+_UNREADABLE = mark_error("The name servers' answer about %(name)s cannot be read (%(kind)s)")
 
 
 @dataclass(frozen=True)
@@ -98,19 +104,19 @@ class Lookups:
         left = ends - clock.monotonic()
         text = str(asked).rstrip(".")
         if left <= 0:
-            raise _Fault(f"The name servers did not answer about {text} in time", passing=True)
+            raise _Fault(_SLOW % {"name": text}, passing=True)
         try:
             return self._resolver().resolve(asked, kind, raise_on_no_answer=False, lifetime=left, search=False)
         except dns.resolver.NXDOMAIN as error:
-            raise _Fault(f"There is no name {text} in the DNS", passing=False) from error
+            raise _Fault(_NO_NAME % {"name": text}, passing=False) from error
         except dns.exception.Timeout as error:
-            raise _Fault(f"The name servers did not answer about {text} in time", passing=True) from error
+            raise _Fault(_SLOW % {"name": text}, passing=True) from error
         except dns.resolver.NoNameservers as error:
             if any(isinstance(cause[3], dns.message.ChainTooLong) for cause in error.kwargs.get("errors", ())):
-                raise _Fault(f"The CNAME records of {text} lead in a circle or too far", passing=False) from error
-            raise _Fault(f"The name servers failed to answer about {text} (SERVFAIL)", passing=True) from error
+                raise _Fault(_CIRCLE % {"name": text}, passing=False) from error
+            raise _Fault(_FAILED % {"name": text}, passing=True) from error
         except (dns.exception.DNSException, OSError, ValueError) as error:
-            raise _Fault(f"The name servers' answer about {text} cannot be read ({type(error).__name__})", passing=True) from error
+            raise _Fault(_UNREADABLE % {"name": text, "kind": type(error).__name__}, passing=True) from error
 
     def _resolver(self) -> dns.resolver.Resolver:
         if not self._servers:

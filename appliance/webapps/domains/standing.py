@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
+from appliance.core.texts import mark_error
+
 from .looking import Look
 from .models import DomainRow
 from .records import Settings, State
@@ -10,6 +12,8 @@ from .records import Settings, State
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 PROVE_WITHIN_MS = 30 * DAY  # a claim that nobody proves is given up
 GRACE_MS = 7 * DAY  # how long a domain may be gone from the DNS
+_NOT_PROVEN = mark_error("It was not proven within 30 days. %(error)s")
+_GIVEN_UP = mark_error("Given up after 7 days: %(error)s")
 PATIENCE_MS = HOUR  # how long servers may not answer before somebody is told
 
 
@@ -53,7 +57,7 @@ def _judge_claim(settings: Settings, row: DomainRow, look: Look, now: int) -> Ve
     if row.state == "failed":
         return Verdict({"error": look.error, "next_check_at": None})
     if now - row.created_at > PROVE_WITHIN_MS:
-        error = f"It was not proven within 30 days. {look.error or ''}".strip()
+        error = (_NOT_PROVEN % {"error": look.error or ""}).strip()
         return Verdict({"state": "failed", "error": error, "next_check_at": None})
     return Verdict({"error": look.error, "leads_here": look.leads_here, **_after(row, MINUTE, now, HOUR)})
 
@@ -71,7 +75,7 @@ def _judge_held(settings: Settings, row: DomainRow, look: Look, now: int) -> Ver
     since = row.failing_since or now
     changes |= {"error": look.error, "failing_since": since, **_after(row, 5 * MINUTE, now, 6 * HOUR)}
     if lost and now - since >= GRACE_MS:
-        error = f"Given up after 7 days: {look.error}"
+        error = _GIVEN_UP % {"error": look.error}
         gone = {"state": "failed", "error": error, "next_check_at": None, "verified_at": None, "certificate_state": None}
         return Verdict(changes | gone, gives_up=True)
     tells = row.told_at is None and (lost or now - since >= PATIENCE_MS)

@@ -6,6 +6,7 @@ const panel = document.querySelector("[data-tail]");
 const list = panel.querySelector("ol");
 const state = document.querySelector("[data-tail-state]");
 const button = document.querySelector("[data-pause]");
+const words = JSON.parse(panel.dataset.words);
 const fresh = [];
 let stream = null;
 let after = "";
@@ -37,7 +38,7 @@ function open() {
   const address = new URL(panel.dataset.tail, location.href);
   if (after) address.searchParams.set("after", after);
   stream = new EventSource(address);
-  stream.onopen = () => tell("Following");
+  stream.onopen = () => tell(words.following);
   stream.onmessage = (event) => {
     after = event.lastEventId;
     fresh.push(JSON.parse(event.data));
@@ -45,18 +46,18 @@ function open() {
     painting ||= requestAnimationFrame(paint);
   };
   stream.onerror = () => {
-    tell(stream.readyState === EventSource.CLOSED ? "The stream has ended. Load the page again." : "Connecting again…");
+    tell(stream.readyState === EventSource.CLOSED ? words.ended : words.again);
   };
 }
 
 function pause(isPaused) {
   button.setAttribute("aria-pressed", String(isPaused));
-  button.querySelector("span").textContent = isPaused ? "Go on" : "Pause";
+  button.querySelector("span").textContent = isPaused ? words.resume : words.pause;
   if (isPaused) {
     stream.close();
-    tell("Paused. Going on shows what came meanwhile.");
+    tell(words.paused);
   } else {
-    tell("Connecting…");
+    tell(words.connecting);
     open();
   }
 }

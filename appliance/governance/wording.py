@@ -1,0 +1,34 @@
+"""What a request to people is about, in a few words of ours and in the reader's language."""
+
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
+from appliance.governance.approvals import Approval
+
+# What the tools do; any other is called by its name.
+TOOLS = {
+    "execute_process": mark("Execute a process"),
+    "get_execution": mark("Look at an execution"),
+    "list_tenant_integrations": mark("List the integrations"),
+    "list_tenant_skills": mark("List the skills"),
+    "load_tenant_skill": mark("Load a skill"),
+    "publish_webapp": mark("Publish a WebApp"),
+    "query_entities": mark("Query entities of DataPool"),
+    "read_document": mark("Read a document"),
+    "read_logs": mark("Read logs"),
+    "search_documents": mark("Search documents"),
+    "write_entities": mark("Write entities to DataPool"),
+}
+
+
+def title_of(asked: Approval) -> str:
+    """The action that a request is about; the asker's own title where it is about none."""
+    return action_of(asked) or asked.about.heading or asked.request.title
+
+
+def action_of(asked: Approval) -> str:
+    """The action in words, made of nothing but its tool, or its operation and integration; empty without one."""
+    heading = asked.about.heading if asked.about.digest is not None else ""
+    operation, of, integration = heading.rpartition(" of ")
+    if of:
+        return _("Call %(operation)s of %(integration)s", operation=operation, integration=integration)
+    return _(TOOLS[heading]) if heading in TOOLS else heading
