@@ -186,6 +186,36 @@ def test_a_clock_that_jumps_runs_nothing_early_and_nothing_twice(watch: Watch, o
     assert found[-2:] == ["10:10", "10:20"], "after the jump it goes on from where the clock is again"
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_that_was_years_ahead_does_not_end_schedules(watch: Watch, restarted: bool) -> None:
+    """It is put right by the next look, or by the first of a process that begins afterwards."""
+    often, weekly = watch.publish({"cron": "*/10 * * * *"}), watch.publish({"cron": "0 6 * * 1"})
+    monday = watch.world.scope.get(TriggerState, process_id=weekly, trigger_id="schedule").next_due
+    watch.go(10)
+    years = 5 * 365 * 24 * 60
+    watch.go(years)
+    ahead = len(watch.run(often))
+    if restarted:
+        watch.world.flow.triggers.clockwork._seen = 0
+    watch.go(-years)
+    watch.go(10)
+    watch.go(10)
+    assert watch.run(often)[ahead:] == ["08:20", "08:30"]
+    assert watch.world.scope.get(TriggerState, process_id=weekly, trigger_id="schedule").next_due == monday
+
+
+def test_a_poll_that_was_put_off_by_years_is_asked_again(watch: Watch) -> None:
+    process_id = watch.publish({"cron": "*/10 * * * *"})
+    settings = db.dump_json({"use": "mail", "trigger": "new", "query": {}, "every_ms": 60_000})
+    sql = "UPDATE trigger_state SET kind = 'integration', settings = ?, next_due = ? WHERE process_id = ?"
+    for days, asked in ((1, False), (400, True)):
+        put_off = watch.wall.now + days * 24 * HOUR
+        db.write(lambda due=put_off: db.execute(sql, (settings, due, process_id)))
+        watch.world.flow.triggers.clockwork.put_right(watch.wall.now)
+        due = watch.world.scope.get(TriggerState, process_id=process_id, trigger_id="schedule").next_due
+        assert due == (watch.wall.now + MINUTE if asked else put_off)
+
+
 def test_a_paused_process_does_not_fire_and_its_policy_decides_afterwards(watch: Watch) -> None:
     process_id = watch.publish({"cron": "*/10 * * * *", "on_missed": "run_all"})
     watch.world.flow.pause_process(watch.world.scope, process_id)

@@ -4,18 +4,22 @@ import json
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from appliance.core import clock, db
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
 from appliance.processes.failing import make_error
 
+from .cron import Cron
 from .firing import LOST_AFTER_MS, Event, Firings, Mark
 from .schedule import Due, fire_schedule
 
 log = logging.getLogger(__name__)
 SECONDS = 0.5
 AT_ONCE = 200
+# A clock that goes back by less is waited for: what it shows a second time is not done twice.
+WAITED_MS = 86_400_000
 
 
 class Clockwork:
@@ -24,6 +28,7 @@ class Clockwork:
     def __init__(self, firings: Firings, wake: Callable[[str, str], None], poll: Callable[[Due], None]) -> None:
         self._firings, self._wake, self._poll = firings, wake, poll
         self._thread = Periodic("triggers", SECONDS, self.tick)
+        self._seen = 0  # the latest look, by the clock of the machine
 
     def start(self) -> None:
         self._thread.start()
@@ -33,7 +38,11 @@ class Clockwork:
 
     def tick(self) -> None:
         """One look."""
-        for due in due_triggers(clock.now_ms()):
+        now = clock.now_ms()
+        if not self._seen or now + WAITED_MS < self._seen:
+            self.put_right(now)
+        self._seen = now
+        for due in due_triggers(now):
             try:
                 if due.mark.kind == "integration":
                     self._poll(due)
@@ -45,6 +54,22 @@ class Clockwork:
         lost = lost_firings(clock.now_ms())
         if lost:
             db.write(lambda: self._call_again(lost))
+
+    def put_right(self, now: int) -> None:
+        """Have what a clock that was far ahead has put off be due as if it had not been."""
+        for due in _put_off(now + WAITED_MS):
+            try:
+                allowed = _latest_due(due, now + WAITED_MS)
+                following = _latest_due(due, now)
+            except Exception:  # one broken schedule must not hold up the others; it is told when it is due
+                log.exception("the schedule of a trigger cannot be worked out", extra={"fields": {"trigger": due.mark.trigger_id}})
+                continue
+            if allowed is not None and due.next_due > allowed:
+                row = (due.tenant_id, due.mark.process_id, due.mark.trigger_id)
+                same = "WHERE tenant_id = ? AND process_id = ? AND trigger_id = ? AND next_due = ?"
+                sql = f"UPDATE trigger_state SET next_due = ? {same}"  # noqa: S608
+                db.write(partial(db.execute, sql, (following, *row, due.next_due)))
+                log.warning("a trigger was put off by a clock that was ahead", extra={"fields": {"trigger": due.mark.trigger_id}})
 
     def _give_up(self, due: Due, error: Exception) -> None:
         """Inside a write: one broken schedule must not hold up the others, and must not be looked at for ever."""
@@ -68,15 +93,32 @@ class Clockwork:
                 self._wake(tenant_id, firing_id)
 
 
+_COLUMNS = "s.tenant_id, s.process_id, s.trigger_id, s.kind, s.digest, s.next_due, s.settings"
+
+
 def due_triggers(now: int) -> list[Due]:
     """Schedules and polls of processes that are not paused, the longest due first."""
     found = db.rows(
-        "SELECT s.tenant_id, s.process_id, s.trigger_id, s.kind, s.digest, s.next_due, s.settings FROM trigger_state s "
-        "JOIN process p ON p.tenant_id = s.tenant_id AND p.id = s.process_id "
+        f"SELECT {_COLUMNS} FROM trigger_state s JOIN process p ON p.tenant_id = s.tenant_id AND p.id = s.process_id "  # noqa: S608
         "WHERE s.next_due <= ? AND p.paused_at IS NULL ORDER BY s.next_due LIMIT ?",
         (now, AT_ONCE),
     )
-    return [Due(r[0], Mark(r[1], r[2], r[3]), r[4], r[5], json.loads(r[6])) for r in found]
+    return [_due(row) for row in found]
+
+
+def _put_off(after: int) -> list[Due]:
+    return [_due(row) for row in db.rows(f"SELECT {_COLUMNS} FROM trigger_state s WHERE s.next_due > ?", (after,))]  # noqa: S608
+
+
+def _due(row: tuple[Any, ...]) -> Due:
+    return Due(row[0], Mark(row[1], row[2], row[3]), row[4], row[5], json.loads(row[6]))
+
+
+def _latest_due(due: Due, moment: int) -> int | None:
+    """When it is due at the latest, seen from a moment, unless a foreign system asked to be left alone for longer."""
+    if due.mark.kind == "integration":
+        return moment + int(due.settings["every_ms"])
+    return Cron(due.settings["cron"], due.settings["timezone"]).next_after(moment)
 
 
 def lost_firings(now: int) -> list[tuple[str, str, int]]:
