@@ -1,4 +1,7 @@
-"""Drives runs: claims one, goes on from its journal, and makes whatever comes of it durable."""
+"""Drives runs: claims one, goes on from its journal, and makes whatever comes of it durable.
+
+What speaks with models takes a second and 30 MB to load, so the first run of this process loads it.
+"""
 
 import logging
 import threading
@@ -12,13 +15,10 @@ from appliance.core.presence import Presence
 from appliance.core.scope import TenantScope
 
 from . import answers, runs, store, versions
-from .calling import Calls
 from .journal import Entry, Journal
 from .models import AgentRunRow
 from .store import Claim, Fenced, RunCancelled
 from .stretch import Means, Stopping, Stretch, Waits
-from .tracing import TELEMETRY
-from .turning import converse
 
 log = logging.getLogger(__name__)
 MOST_CLAIMS = 20
@@ -95,6 +95,8 @@ class Runner:
     # -- one stretch
 
     def _drive(self, claim: Claim) -> None:
+        from .tracing import TELEMETRY
+
         stretch: Stretch | None = None
         try:
             stretch = self._open(claim)
@@ -119,6 +121,9 @@ class Runner:
         return Stretch(claim, journal, definition, self.lease, self._stopping.is_set)
 
     def _converse(self, stretch: Stretch) -> None:
+        from .calling import Calls
+        from .turning import converse
+
         if stretch.claim.claims >= MOST_CLAIMS:
             self._fail(stretch, "poisoned", f"claimed {stretch.claim.claims} times without progress")
             return

@@ -2,10 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-from pydantic_ai.messages import ModelResponse
-from pydantic_ai.models import Model
+from typing import TYPE_CHECKING, Any, Protocol
 
 from appliance.core import clock, db
 from appliance.core.errors import ApplianceError, BudgetExceeded, PolicyDenied
@@ -26,11 +23,16 @@ from . import answers, store
 from .definition import Definition
 from .granting import allows_action
 from .journal import Entry, Journal
-from .model import Asker
 from .skills.trust import used_now
 from .store import Claim, RunCancelled
 from .tools.tool import Caller
 from .tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.models import Model
+
+    from .model import Asker
 
 MOST_TRIES = 5
 _FIRST_PAUSE_MS = 2_000
@@ -62,7 +64,7 @@ class Means:
     toolbox: Toolbox
     governor: Judges
     approvals: ActionApprovals
-    make_model: Callable[[str, Asker], Model]
+    make_model: "Callable[[str, Asker], Model]"
     describe_skill: Callable[[TenantScope, str], str]
 
 
@@ -89,12 +91,14 @@ class Stretch:
     def caller(self) -> Caller:
         return Caller(self.claim.scope, self.subject, execution_id=self.claim.execution_id)
 
-    def asker(self) -> Asker:
+    def asker(self) -> "Asker":
         """Who asks the model, as long as the budget of seconds lasts."""
+        from .model import Asker
+
         left = self.definition.budget.seconds - self.claim.active_now() / 1000
         return Asker(self.claim.scope, self.claim.run_id, clock.monotonic() + max(1.0, left), record=self._keep_generated)
 
-    def _keep_generated(self, generated: Generated, response: ModelResponse | None) -> None:
+    def _keep_generated(self, generated: Generated, response: "ModelResponse | None") -> None:
         self.generated = generated
 
     def may_call(self, integration: str, operation: str) -> bool:
@@ -164,7 +168,7 @@ class Stretch:
         self.generated = None
         self.commit(Entry("asked", turn, data={"model": self.definition.model}))
 
-    def note_answer(self, turn: int, data: Mapping[str, Any], response: ModelResponse) -> None:
+    def note_answer(self, turn: int, data: Mapping[str, Any], response: "ModelResponse") -> None:
         """A model has answered; what it cost is settled with it."""
         used, usage = self.claim.used, response.usage
         used.input_tokens += usage.input_tokens

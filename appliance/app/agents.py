@@ -1,8 +1,8 @@
 """What runs of agents are driven with."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from appliance.agents.model import ProfileModel
 from appliance.agents.service import AgentRuns
 from appliance.agents.skills.service import Skills
 from appliance.agents.stretch import Means
@@ -13,6 +13,9 @@ from appliance.core.queue import TaskQueue
 from appliance.governance.action_approvals import ActionApprovals
 from appliance.governance.governor import Governor
 from appliance.llm.service import LanguageModels
+
+if TYPE_CHECKING:
+    from appliance.agents.model import Asker, ProfileModel
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,14 @@ class Grounds:
 
 def make_agents(config: Config, presence: Presence, queue: TaskQueue, models: LanguageModels, grounds: Grounds) -> AgentRuns:
     """Runs whose models are the tenant's LLM profiles, and whose skills its own."""
+
+    def make_model(profile: str, asker: "Asker") -> "ProfileModel":
+        from appliance.agents.model import ProfileModel
+
+        return ProfileModel(models, profile, asker)
+
     means = Means(
         grounds.toolbox, grounds.governor, grounds.actions,
-        make_model=lambda profile, asker: ProfileModel(models, profile, asker),
-        describe_skill=grounds.skills.describe_skill,
+        make_model=make_model, describe_skill=grounds.skills.describe_skill,
     )  # fmt: skip
     return AgentRuns(config, presence, queue, means)

@@ -2,9 +2,11 @@
 
 import argparse
 import errno
+import gc
 import signal
 import socket
 import threading
+from types import ModuleType
 from typing import Any
 
 from appliance.core import logs
@@ -22,8 +24,7 @@ def add_commands(commands: Any) -> None:
 
 
 def run_serve(args: argparse.Namespace) -> int:
-    from appliance.app import composition as app
-
+    app = load_appliance()
     args.flags = {"server.host": args.host, "server.port": args.port}
     config: Config = args.load()
     for port in (config.server.port, config.tls.http_port):
@@ -32,6 +33,21 @@ def run_serve(args: argparse.Namespace) -> int:
     logs.configure_logs(config.logs.level, config.logs.format)
     app.serve_forever(config, lambda: announce(config))
     return 0
+
+
+def load_appliance() -> ModuleType:
+    """The composition root, which loads nearly everything: nothing of that is garbage, and looking through it again and again
+    would take a fifth of the start.  Until `keep_loaded`."""
+    gc.disable()
+    from appliance.app import composition
+
+    return composition
+
+
+def keep_loaded() -> None:
+    """Look for garbage from now on, only among what comes now: looking through the modules would hold everybody up for 0.2 s."""
+    gc.freeze()
+    gc.enable()
 
 
 def refuse_taken_address(host: str, port: int) -> None:
@@ -53,13 +69,13 @@ def announce(config: Config) -> None:
     """Say that the appliance is ready, and where."""
     import logging
 
+    keep_loaded()
     where = f"{config.scheme}://{config.domains.base}{config.port_suffix}/"
     logging.getLogger("appliance").info("ready", extra={"fields": {"url": where, "data": str(config.data)}})
 
 
 def run_worker(args: argparse.Namespace) -> int:
-    from appliance.app import composition as app
-
+    app = load_appliance()
     config: Config = args.load()
     logs.configure_logs(config.logs.level, config.logs.format)
     appliance = app.build(config)
@@ -67,6 +83,7 @@ def run_worker(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     appliance.start()
+    keep_loaded()
     stop.wait()
     appliance.stop()
     return 0

@@ -1,15 +1,27 @@
 """The MCP edge: agents and assistants reach a tenant's governed tools and skills at /mcp."""
 
+from typing import TYPE_CHECKING
+
 from appliance.solutions.services import Services
 
 from .edge import McpEdge
-from .server import make_server
-from .skills import SkillHandlers
 
-__all__ = ["McpEdge", "make_edge", "make_server"]
+if TYPE_CHECKING:
+    from .transport import Transport
+
+__all__ = ["McpEdge", "make_edge"]
 
 
 def make_edge(services: Services) -> McpEdge:
-    """The edge over every tool and skill of the appliance."""
-    skills = SkillHandlers(services.skills, services.tools, services.threads)
-    return McpEdge(services, make_server(services.tools, services.threads, services.sealer, [skills]))
+    """The edge over every tool and skill of the appliance; the SDK comes with the first request to it."""
+
+    def load() -> "Transport":
+        from .server import make_server
+        from .skills import SkillHandlers
+        from .transport import Transport
+
+        skills = SkillHandlers(services.skills, services.tools, services.threads)
+        server = make_server(services.tools, services.threads, services.sealer, [skills])
+        return Transport(server, services.config.limits.json_body_kb << 10)
+
+    return McpEdge(services, load)

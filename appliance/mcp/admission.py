@@ -10,6 +10,8 @@ from appliance.solutions.services import Services
 from appliance.tenants import keys
 from appliance.tenants.hosts import HostMatch
 
+ADMITTED = "gos.admitted"
+"""Key of the ASGI scope: the caller who was admitted."""
 _LONGEST_KEY = 200
 
 

@@ -1,18 +1,11 @@
-"""/mcp at ASGI level, beside the other edges: admission, then the official SDK's transport of every revision."""
+"""/mcp at ASGI level, beside the other edges: admission, then the SDK's transport, which the first request brings."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
-
-from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-from mcp.server.lowlevel import Server
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
+from typing import TYPE_CHECKING, Any
 
 from appliance.core import logs
 from appliance.core.errors import ApplianceError, MethodNotAllowed, http_status
@@ -20,7 +13,9 @@ from appliance.solutions.services import Services
 from appliance.tenants.scopes import SCOPES
 
 from .admission import Admitted, Arrival, admit, refuse_browser
-from .tools import ADMITTED
+
+if TYPE_CHECKING:
+    from .transport import Transport
 
 PATH = "/mcp"
 METADATA = "/.well-known/oauth-protected-resource"
@@ -30,28 +25,37 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 class McpEdge:
-    """What is asked of /mcp goes to `server`, in JSON or as events, as the client accepts; see `around`."""
+    """What is asked of /mcp; see `around`.  `load` gives what answers: that takes half a second and 20 MB, so it waits until
+    somebody asks."""
 
-    def __init__(self, services: Services, server: Server[Any]) -> None:
-        self._services = services
-        # Host and Origin are checked by the appliance's own host table, which knows tenants; the SDK's list knows exact names.
-        unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-        managers = (
-            StreamableHTTPSessionManager(
-                server, json_response=as_json, stateless=True, security_settings=unchecked,
-                max_request_body_size=services.config.limits.json_body_kb << 10,
-            )
-            for as_json in (True, False)
-        )  # fmt: skip
-        self._as_json, self._as_events = managers
+    def __init__(self, services: Services, load: "Callable[[], Transport]") -> None:
+        self._services, self._load = services, load
+        self._wanted = asyncio.Event()
+        self._transport: asyncio.Future[Transport] = asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """In the block requests are answered; at its end those under way are given up."""
-        async with AsyncExitStack() as stack:
-            for manager in (self._as_json, self._as_events):
-                await stack.enter_async_context(manager.run())
+        serving = asyncio.create_task(self._run())
+        try:
             yield
+        finally:
+            serving.cancel()
+            self._transport.cancel()
+            with suppress(asyncio.CancelledError):
+                await serving
+
+    async def _run(self) -> None:
+        """One task from the first request to the end: what the transport begins it wants to end in the same one."""
+        await self._wanted.wait()
+        try:
+            transport = await asyncio.get_running_loop().run_in_executor(self._services.threads, self._load)
+        except Exception as error:  # noqa: BLE001  every request gets it
+            self._transport.set_exception(error)
+            return
+        async with transport.running():
+            self._transport.set_result(transport)
+            await asyncio.Event().wait()
 
     def around(self, app: App) -> App:
         """The application with /mcp beside it."""
@@ -89,18 +93,15 @@ class McpEdge:
         return admitted
 
     async def _serve(self, scope: Scope, receive: Any, send: Any, admitted: Admitted) -> None:
-        """Hand over to the SDK: whose request it is, it binds its sealed state to."""
-        who = AccessToken(token="", client_id=admitted.key_id, scopes=[], subject=admitted.caller.scope.tenant_id)
-        inner = {**scope, "path": PATH, "user": AuthenticatedUser(who), ADMITTED: admitted.caller}
-        accepted = b",".join(value for name, value in scope["headers"] if name == b"accept")
-        manager = self._as_events if b"text/event-stream" in accepted else self._as_json
+        self._wanted.set()
+        transport = await asyncio.shield(self._transport)
 
         async def sending(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", []), *_encoded(admitted.headers.items())]
             await send(message)
 
-        await AuthContextMiddleware(manager.handle_request)(inner, receive, sending)
+        await transport.serve({**scope, "path": PATH}, receive, sending, admitted)
 
 
 def _arrival(scope: Scope) -> Arrival:

@@ -29,6 +29,7 @@ from appliance.agents.tools.tool import Caller, Tool, Waiting
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.core.errors import ApplianceError, NotFound
 
+from .admission import ADMITTED
 from .threads import in_thread, wait_for
 
 log = logging.getLogger(__name__)
@@ -36,8 +37,6 @@ ASK, LOOK = "request_human_input", "get_human_input"
 LOOK_SECONDS = 20
 """How long a client that has opened the page waits for the decision before it is told that there is none yet."""
 _INTERNAL = "something went wrong in the appliance; tell its operator the request id, the log has the rest"
-ADMITTED = "gos.admitted"
-"""Key of the ASGI scope: the caller who was admitted."""
 Context = ServerRequestContext[Any, Any]
 
 

@@ -1,17 +1,19 @@
 """Whether the run of an agent went as its case expects: its calls, what it never may, and what it answered; pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from appliance.agents.answering import Answering, ToolUse
-from appliance.agents.rehearsal import Rehearsed
 from appliance.conditions import matches
 from appliance.processes.expectations import find_differences
 from appliance.solutions.agent_cases import AgentCase, AgentExpectation
 from appliance.solutions.testing import differences, error_problems
 
+if TYPE_CHECKING:
+    from appliance.agents.rehearsal import Rehearsed
 
-def judge(case: AgentCase, outcome: Rehearsed, told: Answering) -> Iterator[str]:
+
+def judge(case: AgentCase, outcome: "Rehearsed", told: Answering) -> Iterator[str]:
     """Everything in which the run is not as expected."""
     expect = case.expect
     if told.problems:

@@ -15,6 +15,7 @@ from appliance.connectors.testing import free_port
 from appliance.core import clock
 from appliance.core.errors import NotFound
 from appliance.mcp import McpEdge
+from appliance.mcp.transport import Transport
 from appliance.sites.answers import refuse
 from appliance.sites.front import Front
 from appliance.sites.tls import make_server_config
@@ -35,7 +36,7 @@ def serving(running: Running, server: Server[Any], key: str) -> Iterator[str]:
     box: dict[str, Any] = {}
 
     async def run() -> None:
-        edge = McpEdge(services, server)
+        edge = McpEdge(services, lambda: Transport(server, config.limits.json_body_kb << 10))
         front = Front(edge.around(nothing_else), {}, config, lambda: True)
 
         async def with_key(scope: Any, receive: Any, send: Any) -> None:

@@ -9,7 +9,8 @@ import pytest
 from mcp import Client
 from mcp_types import ElicitResult, InputRequiredResult
 
-from appliance.mcp import make_server, tools
+from appliance.mcp import tools
+from appliance.mcp.server import make_server
 from appliance.mcp.skills import SkillHandlers
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from appliance.agents.tools.toolbox import Toolbox
-from appliance.mcp import make_server
+from appliance.mcp.server import make_server
 from appliance.solutions.archive import write_zip
 from appliance.testing.running import Running
 from tests.api.resources import fresh

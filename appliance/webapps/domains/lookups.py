@@ -1,20 +1,21 @@
-"""What the DNS says of a name, asked anew every time, within a deadline, and never believed to be well-formed."""
+"""What the DNS says of a name, asked anew every time, within a deadline, and never believed to be well-formed.
+
+The library comes with the first question: most appliances have no domain that is checked.
+"""
 
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-import dns.exception
-import dns.message
-import dns.name
-import dns.nameserver
-import dns.rdatatype
-import dns.resolver
+from typing import TYPE_CHECKING
 
 from appliance.connectors.addresses import parse_address
 from appliance.core import clock
 from appliance.core.errors import ConfigInvalid
 from appliance.core.texts import mark_error
+
+if TYPE_CHECKING:
+    import dns.name
+    import dns.resolver
 
 SECONDS = 4.0  # for all questions of one look at one name
 MOST_HOPS = 8
@@ -87,6 +88,8 @@ class Lookups:
 
     def _follow(self, name: str, kind: str, ends: float) -> tuple[list[str], list[str]]:
         """Values and aliases; a server that gives a CNAME without its target is asked again for that."""
+        import dns.name
+
         way: list[str] = []
         asked = dns.name.from_text(f"{name}.")
         for _ in range(MOST_HOPS):
@@ -100,7 +103,11 @@ class Lookups:
             asked = answer.canonical_name
         raise _Fault(f"The CNAME records of {name} lead in a circle or too far", passing=False)
 
-    def _ask(self, asked: dns.name.Name, kind: str, ends: float) -> dns.resolver.Answer:
+    def _ask(self, asked: "dns.name.Name", kind: str, ends: float) -> "dns.resolver.Answer":
+        import dns.exception
+        import dns.message
+        import dns.resolver
+
         left = ends - clock.monotonic()
         text = str(asked).rstrip(".")
         if left <= 0:
@@ -118,7 +125,10 @@ class Lookups:
         except (dns.exception.DNSException, OSError, ValueError) as error:
             raise _Fault(_UNREADABLE % {"name": text, "kind": type(error).__name__}, passing=True) from error
 
-    def _resolver(self) -> dns.resolver.Resolver:
+    def _resolver(self) -> "dns.resolver.Resolver":
+        import dns.nameserver
+        import dns.resolver
+
         if not self._servers:
             return dns.resolver.Resolver()  # the system's may change while we run
         resolver = dns.resolver.Resolver(configure=False)

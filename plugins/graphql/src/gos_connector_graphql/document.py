@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from graphql import GraphQLError, OperationDefinitionNode, Source, parse
-
 from appliance.connectors.contract import ConfigError
 
 _MOST_TOKENS = 20_000
@@ -19,6 +17,8 @@ class Operation:
 
 def operation_of(text: str, name: str | None) -> Operation:
     """The document's operation, or the one of that name; ConfigError when the document is wrong or leaves it open."""
+    from graphql import GraphQLError, OperationDefinitionNode, Source, parse  # 4 MB, for those who speak GraphQL
+
     try:
         document = parse(Source(text, "document"), no_location=False, max_tokens=_MOST_TOKENS)
     except GraphQLError as error:

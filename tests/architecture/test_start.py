@@ -1,0 +1,30 @@
+"""What a start loads: libraries that take long, and that most appliances need seldom or never, come with their first use."""
+
+import subprocess
+import sys
+
+import pytest
+
+# What is not installed is not loaded either, so the library itself proves that its name is right.
+SELDOM = ("pydantic_ai", "opentelemetry", "mcp", "mcp_types", "dns.resolver", "graphql")
+STARTED = """
+import sys
+from appliance.app import composition
+from appliance.app.parts import load_registry
+from appliance.mcp import make_edge
+load_registry()
+print(*sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> set[str]:
+    done = subprocess.run([sys.executable, "-c", STARTED], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("library", SELDOM)
+def test_a_start_does_not_load(library: str, loaded: set[str]) -> None:
+    __import__(library)
+    assert "appliance.console.blueprint" in loaded
+    assert library not in loaded
