@@ -21,7 +21,6 @@ from appliance.connectors.testing import LoopbackServer
 from appliance.core import clock, db
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ApplianceError
-from appliance.core.migrations import migrate
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.llm.prompt import parse_prompt
@@ -30,6 +29,7 @@ from appliance.monitor import webhooks
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.webhooks import Spec, Webhooks
 from appliance.tenants import service as tenants
+from tests.store.opening import open_migrated
 
 SEALER = Sealer(b"k" * 32)
 EVENT = "execution.failed"
@@ -76,8 +76,7 @@ def connected(audited: None) -> Iterator[list[Any]]:
 @pytest.fixture(scope="module")
 def tenant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TenantScope]:
     folder: Path = tmp_path_factory.mktemp("ssrf")
-    db.open_database(f"sqlite:///{folder}/gos.db")
-    migrate()
+    open_migrated(f"sqlite:///{folder}/gos.db")
     tenants.create_tenant("acme", "Acme")
     yield tenants.system_scope("acme")
     db.close_database()

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db, migrations
+from appliance.core import db
+from tests.store.opening import open_migrated
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Path]:
     """The path of the open database; it has the table `note (text)` besides the product's."""
     path = tmp_path / "gos.db"
-    db.open_database(f"sqlite:///{path}")
-    migrations.migrate()
+    open_migrated(f"sqlite:///{path}")
     db.write(lambda: db.execute("CREATE TABLE note (text TEXT NOT NULL)"))
     yield path
     db.close_database()

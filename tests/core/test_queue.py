@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db, migrations
+from appliance.core import db
 from appliance.core.queue import TaskQueue
+from tests.store.opening import open_migrated
 
 
 class Inbox:
@@ -35,8 +36,7 @@ class Inbox:
 
 @pytest.fixture
 def database(store_url: str) -> Iterator[None]:
-    db.open_database(store_url)
-    migrations.migrate()
+    open_migrated(store_url)
     yield
     db.close_database()
 

@@ -11,7 +11,7 @@ from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
 from appliance.cli import doctor
 from appliance.connectors.contract import Rejected
-from appliance.core import clock, db, migrations
+from appliance.core import clock, db
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ConfigInvalid, Conflict
 from appliance.core.scope import TenantScope
@@ -35,6 +35,7 @@ from appliance.monitor import audit
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
 from tests.documents.scanner import command_of
+from tests.store.opening import open_migrated
 
 ACME = TenantScope("acme", "key:acme")
 
@@ -43,8 +44,7 @@ ACME = TenantScope("acme", "key:acme")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A database of this module's own, and the folder of its blobs."""
     folder = tmp_path_factory.mktemp("scanning")
-    db.open_database(f"sqlite:///{folder}/gos.db")
-    migrations.migrate()
+    open_migrated(f"sqlite:///{folder}/gos.db")
     tenants.create_tenant("acme", "Acme")
     yield folder
     db.close_database()

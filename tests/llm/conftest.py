@@ -10,12 +10,12 @@ import pytest
 from appliance.connectors.egress import Egress
 from appliance.core import clock, db
 from appliance.core.crypto import Sealer
-from appliance.core.migrations import migrate
 from appliance.core.scope import TenantScope
 from appliance.llm.prompt import parse_prompt
 from appliance.llm.service import Generated, LanguageModels, Origin, Profile
 from appliance.tenants import service as tenants
 from tests.llm.provider import Provider
+from tests.store.opening import open_migrated
 
 SEALER = Sealer(b"k" * 32)
 
@@ -56,8 +56,7 @@ def database(tmp_path: Path) -> str:
 
 @pytest.fixture
 def desk(database: str, provider: Provider) -> Iterator[Desk]:
-    db.open_database(database)
-    migrate()
+    open_migrated(database)
     for name in ("acme", "globex"):
         tenants.create_tenant(name, name)
     provider.forget()

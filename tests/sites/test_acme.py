@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from appliance.connectors.testing import free_port
-from appliance.core import clock, db, migrations
+from appliance.core import clock, db
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
@@ -27,6 +27,7 @@ from appliance.webapps.certificates.schedule import DAY, HOUR, MOST_TRIES
 from appliance.webapps.certificates.service import Certificates
 from tests.sites.acme_server import AcmeServer, Problem, acme_server
 from tests.sites.served import fingerprint, peer, serving
+from tests.store.opening import open_migrated
 
 HOST = "shop.example.com"
 ACME = TenantScope("acme", "key:acme")
@@ -81,8 +82,7 @@ class World:
 @pytest.fixture(scope="module")
 def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Certificates, ServerConfig]]:
     folder = tmp_path_factory.mktemp("acme")
-    db.open_database(f"sqlite:///{folder}/gos.db")
-    migrations.migrate()
+    open_migrated(f"sqlite:///{folder}/gos.db")
     for name in ("acme", "globex"):
         tenants.create_tenant(name, name)
     certificates = Certificates(Sealer(b"k" * 32))

@@ -13,7 +13,7 @@ from quart import Quart
 from appliance.cli.doctor import certificate_findings
 from appliance.connectors.egress import Egress
 from appliance.connectors.testing import free_port
-from appliance.core import clock, db, migrations
+from appliance.core import clock, db
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ConfigInvalid, NotFound
@@ -38,6 +38,7 @@ from appliance.webapps.models import WebAppRow
 from tests.sites.acme_server import AcmeServer, acme_server
 from tests.sites.served import await_that, peer, serving
 from tests.sites.signing import Authority
+from tests.store.opening import open_migrated
 
 ACME = TenantScope("acme", "key:acme")
 HOST, PARTNER = "shop.example.com", "www.shop.example.com"
@@ -47,8 +48,7 @@ DAY = 86_400_000
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A tenant with an app."""
-    db.open_database(f"sqlite:///{tmp_path}/gos.db")
-    migrations.migrate()
+    open_migrated(f"sqlite:///{tmp_path}/gos.db")
     tenants.create_tenant("acme", "Acme")
     now = clock.now_ms()
     row = {"id": "shop", "name": "Shop", "description": "", "last_version": 0, "created_at": now, "updated_at": now}

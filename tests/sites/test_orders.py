@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.core import db, migrations
+from appliance.core import db
 from appliance.core.crypto import Sealer
 from appliance.core.errors import Conflict
 from appliance.core.scope import TenantScope
@@ -25,6 +25,7 @@ from tests.sites.acme_server import AcmeServer, acme_server
 from tests.sites.served import await_that
 from tests.sites.signing import Authority as Signer
 from tests.sites.signing import Leaf, pem_of, text_of
+from tests.store.opening import open_migrated
 
 ACME = TenantScope("acme", "key:acme")
 HOST = "shop.example.com"
@@ -32,8 +33,7 @@ HOST = "shop.example.com"
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> Iterator[Certificates]:
-    db.open_database(f"sqlite:///{tmp_path}/gos.db")
-    migrations.migrate()
+    open_migrated(f"sqlite:///{tmp_path}/gos.db")
     tenants.create_tenant("acme", "Acme")
     yield Certificates(Sealer(b"k" * 32))
     db.close_database()

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from appliance.core import clock, db, migrations
+from appliance.core import clock, db
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
 from appliance.sites.tls import ServerConfig, make_server_config
@@ -19,6 +19,7 @@ from appliance.webapps.certificates.checking import check_pair
 from appliance.webapps.certificates.service import Certificates, Issued
 from tests.sites.served import await_that, fingerprint, peer, serving
 from tests.sites.signing import Authority
+from tests.store.opening import open_migrated
 
 ACME, GLOBEX = TenantScope("acme", "key:acme"), TenantScope("globex", "key:globex")
 HOST = "shop.example.com"
@@ -28,8 +29,7 @@ DAY = 86_400_000
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("sni")
-    db.open_database(f"sqlite:///{folder}/gos.db")
-    migrations.migrate()
+    open_migrated(f"sqlite:///{folder}/gos.db")
     for name in ("acme", "globex"):
         tenants.create_tenant(name, name)
     yield folder

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import psycopg
 
+_SIZES = "SELECT relname, pg_relation_size(oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
 FASTER_THAN_SAFE = ("fsync=off", "full_page_writes=off", "listen_addresses=''", "max_connections=60", "shared_buffers=32MB")
 
 
@@ -97,10 +98,11 @@ class Cluster:
             program = "import sys; from appliance.core import db, migrations; db.open_database(sys.argv[1]); migrations.migrate()"
             subprocess.run([sys.executable, "-c", program, self._emptied], check=True)
         with psycopg.connect(self._emptied, autocommit=True) as other:
-            found = {row[0] for row in other.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
-            self._schema = self._schema or found
-            commands = [f'DROP TABLE "{table}" CASCADE' for table in found - self._schema]
-            commands += [f'DELETE FROM "{table}"' for table in self._schema - {"migration"}]  # noqa: S608  # names of our own
+            sizes: dict[str, int] = dict(other.execute(_SIZES).fetchall())
+            self._schema = self._schema or set(sizes)
+            commands = [f'DROP TABLE "{table}" CASCADE' for table in sizes.keys() - self._schema]
+            written = {table for table in self._schema - {"migration"} if sizes[table]}
+            commands += [f'DELETE FROM "{table}"' for table in written]  # noqa: S608  # names of our own
             commands += [
                 f"ALTER SEQUENCE {row[0]} RESTART"
                 for row in other.execute("SELECT sequencename FROM pg_sequences WHERE last_value IS NOT NULL")

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from appliance.core import db, migrations
+from appliance.core import db
+from tests.store.opening import open_migrated
 
 
 @pytest.fixture
 def store(store_url: str) -> Iterator[str]:
     """The URL of the open database."""
-    db.open_database(store_url)
-    migrations.migrate()
+    open_migrated(store_url)
     db.write(lambda: db.execute("CREATE TABLE note (text TEXT NOT NULL UNIQUE)"))
     yield store_url
     db.close_database()

@@ -9,6 +9,7 @@ from appliance.core import db, migrations
 
 _SQLITE = "sqlite:///"
 _kept: list[bytes] = []
+_whole: set[str] = set()  # databases of servers that have the schema; whoever empties them keeps it
 
 
 def open_migrated(url: str) -> None:
@@ -19,7 +20,11 @@ def open_migrated(url: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_kept[0])
     db.open_database(url)
+    if (is_new and _kept) or url in _whole:
+        return
     migrations.migrate()
+    if path is None:
+        _whole.add(url)
     if path is not None and is_new and not _kept:
         with sqlite3.connect(path) as made:
             _kept.append(made.serialize())
