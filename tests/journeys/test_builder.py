@@ -66,9 +66,13 @@ LOOK = """(wanted) => {
 MOST_STOPS = 150
 
 
-def reach(page: Page, wanted: Locator) -> None:
-    """Go on by Tab until the focus is there; every stop on the way can be seen."""
+def reach(page: Page, wanted: Locator, *, by_the_menu: bool = False) -> None:
+    """Go on by Tab until the focus is there; every stop on the way can be seen.  Begin after the menu, or go through it."""
     expect(wanted).to_be_visible()
+    if not by_the_menu and page.evaluate("document.activeElement === document.body"):
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        page.keyboard.press("Enter")
     for _ in range(MOST_STOPS):
         page.keyboard.press("Tab")
         is_there, unseen = wanted.evaluate(LOOK)
@@ -78,8 +82,8 @@ def reach(page: Page, wanted: Locator) -> None:
     raise AssertionError(f"no Tab leads to {wanted}")
 
 
-def press(page: Page, wanted: Locator) -> None:
-    reach(page, wanted)
+def press(page: Page, wanted: Locator, *, by_the_menu: bool = False) -> None:
+    reach(page, wanted, by_the_menu=by_the_menu)
     page.keyboard.press("Enter")
 
 
@@ -108,9 +112,7 @@ def leave(page: Page) -> None:
 
 def test_a_process_is_built_run_and_mended_by_the_keyboard_alone(page: Page) -> None:
     """Long because it is one path, from the menu to the mended execution."""
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")  # past the menu, to the content
-    press(page, page.get_by_test_id("new-process"))
+    press(page, page.get_by_test_id("new-process"), by_the_menu=True)
     reach(page, page.get_by_role("radio").first)
     while not page.get_by_role("radio", name="A calculation").is_checked():
         page.keyboard.press("ArrowDown")
@@ -121,7 +123,7 @@ def test_a_process_is_built_run_and_mended_by_the_keyboard_alone(page: Page) -> 
     page.keyboard.press("Tab")
     expect(page.get_by_test_id("create-process")).to_be_focused()
     page.keyboard.press("Enter")
-    press(page, page.get_by_role("navigation", name="Files of the draft").get_by_role("link", name="steps/total.ts"))
+    press(page, page.get_by_role("navigation", name="Files of the draft").get_by_role("link", name="steps/total.ts"), by_the_menu=True)
     problems = page.get_by_role("region", name="problem")
     expect(page.get_by_role("heading", name="No problems")).to_be_visible()
     code(page, CODE)
@@ -154,7 +156,7 @@ def test_a_process_is_built_run_and_mended_by_the_keyboard_alone(page: Page) -> 
     save(page)
     leave(page)
     press(page, page.get_by_role("navigation", name="You are here").get_by_role("link", name="Cart total"))
-    press(page, page.get_by_role("table", name="Latest executions").get_by_role("link"))
+    press(page, page.get_by_role("table", name="Latest executions").get_by_role("link"), by_the_menu=True)
     press(page, page.get_by_test_id("replay"))
     reach(page, page.get_by_label("With"))
     page.keyboard.type("the draft")
