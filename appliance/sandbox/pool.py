@@ -20,7 +20,7 @@ from appliance.sandbox.program import Entropy, Host, Limits, NoHost, Program
 from appliance.sandbox.protections import Protections, least
 from appliance.sandbox.runtimes import RuntimesMissing
 from appliance.sandbox.snapshot import Unusable, check
-from appliance.sandbox.typecheck import SECONDS as TYPES_SECONDS
+from appliance.sandbox.typecheck import LONGEST_SECONDS as TYPES_SECONDS
 from appliance.sandbox.typecheck import Finding, KeptFindings, TypeCheck
 from appliance.sandbox.wire import Header, encode_json
 

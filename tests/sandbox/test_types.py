@@ -12,7 +12,8 @@ from appliance.sandbox import Failure, Pool
 from appliance.sandbox.lane import Lane
 from appliance.sandbox.lanes import DECISION_ADDRESS_SPACE
 from appliance.sandbox.occasional import OccasionalLane
-from appliance.sandbox.typecheck import CodeStep, Finding, Reach, TypeCheck, TypedExpression
+from appliance.sandbox.typecheck import SECONDS, CodeStep, Finding, Reach, TypeCheck, TypedExpression
+from appliance.sandbox.typecheck.checks import _Check
 
 DECLARATIONS = """
 interface IntegrationsApi { execute(integration: "crm", action: "find", input: { q: string }): Promise<{ name: string }[]> }
@@ -198,6 +199,15 @@ def test_code_that_is_too_much_for_the_compiler_is_refused_and_the_next_is_check
     assert isinstance(answer, Failure)
     assert (answer.failure_class, answer.code) == ("validation", "types_too_large")
     assert places(check(pool, {"a.ts": "export default (input) => input.nn"})) == [("a.ts", 1, 33, 2339)]
+
+
+def test_a_busy_machine_makes_no_code_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that others keep from the processor has not computed much; it once was told to be too large."""
+    asked, begun, computed = _Check(), time.monotonic(), time.thread_time()
+    monkeypatch.setattr(time, "monotonic", lambda: begun + 3600)
+    assert asked.overdue() is None
+    monkeypatch.setattr(time, "thread_time", lambda: computed + SECONDS + 1)
+    assert asked.overdue() == "timeout"
 
 
 def test_nothing_of_one_check_is_seen_by_the_next(pool: Pool) -> None:

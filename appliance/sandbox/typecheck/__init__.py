@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 from appliance.sandbox.wire import encode_json
 
-# How long one check may take before its process is ended.
+# How long one check may compute: what needs more is too much for it, however busy the machine is.
 SECONDS = 20.0
+# How long it may take, with what others compute meanwhile, before its process is ended.
+LONGEST_SECONDS = 60.0
 Severity = Literal["error", "warning"]
 
 
