@@ -19,8 +19,9 @@ from appliance.backups.schedule import BackupUpkeep
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Blobs
 from appliance.connectors.egress import Egress
-from appliance.connectors.registry import CONNECTORS
+from appliance.connectors.registry import CONNECTORS, Registry
 from appliance.connectors.reloading import Watch
+from appliance.connectors.wording import folder_of
 from appliance.console.blueprint import register as register_console
 from appliance.core import catalogues, clock, db
 from appliance.core.config import Config
@@ -217,7 +218,7 @@ def build(config: Config) -> Appliance:
         DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach, agents.steps
     )  # fmt: skip
     flow = ProcessFlow(config, presence, pool, queue, ports)
-    writing, exits = Writing(executor, integrations, _languages(config)), Exits(blobs, reviews)
+    writing, exits = Writing(executor, integrations, _languages(config, integrations.registry)), Exits(blobs, reviews)
     own_domains, visits = domains.of_config(config, egress), Visits(sealer)
     withdraw = (
         approvals.on_decided(flow.answer_approval), on_console(lambda tenant, path: config.tenant_url(tenant) + path),
@@ -241,10 +242,12 @@ def build(config: Config) -> Appliance:
     return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), (*withdraw, agents.listen()), telemetry)
 
 
-def _languages(config: Config) -> catalogues.Languages:
-    """What the pages can be read in: our translations, and over them those of whoever runs this appliance."""
+def _languages(config: Config, registry: Registry) -> catalogues.Languages:
+    """What the pages can be read in: our translations, over them those of whoever runs this appliance, below them those that
+    connectors bring."""
     folders = [folder / catalogues.FOLDER for folder in (ui_folder(), config.data)]
-    return catalogues.load_languages(folders, config.console.language)
+    brought = {folder_of(each.connector): None for each in registry.installed.values()}
+    return catalogues.load_languages(folders, config.console.language, [folder for folder in brought if folder is not None])
 
 
 def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import write_po
 
+from appliance.connectors.wording import CONTEXT
 from appliance.core import catalogues
 from appliance.core.catalogues import CatalogueInvalid, locale_of, read_catalogue, read_text
 from appliance.core.config import Config
@@ -64,7 +65,11 @@ def run_update(args: argparse.Namespace) -> int:
     else:
         catalogue, problems, comment = Catalog(locale=locale, fuzzy=False), (), ""
     wanted = _wanted()
+    of_connectors = [each for each in catalogue if each.context == CONTEXT and each.string]
     catalogue.update(wanted, no_fuzzy_matching=True)
+    for each in of_connectors:  # one that is not installed here says them elsewhere
+        if catalogue.get(each.id, CONTEXT) is None:
+            catalogue.add(each.id, each.string, context=CONTEXT, locations=each.locations)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".po.new")
     fresh.write_bytes(as_file(catalogue, comment))

@@ -1,4 +1,5 @@
-"""Finds every text that pages show: in the templates, in Python, in the names of states and the sentences of coded errors."""
+"""Finds every text that pages show: in the templates, in Python, in connectors, in the names of states and the sentences of coded
+errors."""
 
 import ast
 import re
@@ -10,6 +11,8 @@ from typing import Any
 from babel.messages.catalog import Catalog
 from jinja2 import Environment, nodes
 
+from appliance.connectors.registry import load_registry
+from appliance.connectors.wording import CONTEXT, texts_of
 from appliance.core import texts
 from appliance.core.errors import ApplianceError, Detail
 from appliance.core.interface import ui_folder
@@ -47,6 +50,10 @@ def extract(*, with_domains: bool = True) -> Iterator[Text]:
     for name, source in sources.items():
         if called.search(source):  # reading a module that has no text takes as long as reading one that has
             yield from of_python(ast.parse(source), name, errors)
+    if with_domains:
+        for name, installed in load_registry().installed.items():
+            found = filter(None, texts_of(installed.connector))
+            yield from (Text(each, context=CONTEXT, place=f"connectors/{name}") for each in found)
     for state in (*showing.TONES, *showing.NAMES, *showing.MORE_NAMES):
         yield Text(showing.english_name(state), context=showing.STATE, place="console/showing.py")
 

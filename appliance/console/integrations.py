@@ -7,6 +7,7 @@ from typing import Any
 from appliance.connectors import catalogue
 from appliance.connectors.catalogue import Entry
 from appliance.connectors.contract import Connector
+from appliance.connectors.wording import said_schema
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.texts import mark
@@ -89,7 +90,7 @@ def show_integration(visit: Visit, slug: str) -> Answer:
     words = visit.asked.args.get("q", "")[:200]
     values = {
         "integration": found, "connector": connector, "words": words,
-        "settings": _rows(found.settings, connector.settings_schema if connector else {}),
+        "settings": _rows(found.settings, said_schema(connector.settings_schema) if connector else {}),
         "calls": history.list_calls(visit.scope, slug, CallFilter(), PageRequest(_LATEST)).items,
         "health": integrations.health(visit.scope, slug),
         "connection": connecting.connection(integrations, visit.scope, slug) if connector else None,

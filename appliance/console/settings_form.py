@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from appliance.connectors.wording import said_schema
 from appliance.core import clock
 from appliance.core.errors import ConfigInvalid, Detail
 from appliance.integrations.settings import is_marker
@@ -26,7 +27,7 @@ class SettingsForm:
         self._visit = visit
         self._context = f"{visit.scope.tenant_id}/settings-draft/{visit.person.user_id}/{connector}"
         self._stored = stored or {}
-        self.form = InputForm(schema)
+        self.form = InputForm(said_schema(schema))
         self.draft = ""
         self.has_lost = False
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from appliance.connectors.wording import said
 from appliance.core import clock, texts
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, mark_in, ngettext, pgettext
@@ -262,6 +263,6 @@ def tone(state: str) -> str:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "duration": duration, "moment": moment, "clock_time": clock_time, "number": number, "fixed": fixed, "count_of": count,
     "pretty": pretty, "compact": compact, "cell": cell, "members": members, "size": size, "state_name": state_name,
-    "sentence": sentence, "advice": advice, "tone": tone, "columns_of": columns_of, "file_mark": file_mark, "day": day,
-    "hour": hour, "local_moment": local_moment,
+    "sentence": sentence, "advice": advice, "said": said, "tone": tone, "columns_of": columns_of, "file_mark": file_mark,
+    "day": day, "hour": hour, "local_moment": local_moment,
 }  # fmt: skip

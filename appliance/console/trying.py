@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.connectors.contract import Action
+from appliance.connectors.wording import said_schema
 from appliance.core import yaml12
 from appliance.core.errors import ApplianceError, Detail, ValidationFailed
 from appliance.governance.requests import ActionRequest, ActionResult
@@ -28,7 +29,7 @@ class Tried:
 def show_action(visit: Visit, slug: str, action: str) -> Answer:
     """The form of an action, with its sample."""
     found = visit.services.integrations.get_action(visit.scope, slug, action)
-    form = InputForm(found.input, _is_whole(visit))
+    form = InputForm(said_schema(found.input), _is_whole(visit))
     form.fill(found.sample)
     return _action_page(visit, slug, found, Tried(form))
 
@@ -41,7 +42,7 @@ def _is_whole(visit: Visit) -> bool:
 def try_action(visit: Visit, slug: str, action: str) -> Answer:
     """Show what a call would send, or make it, through every policy; nobody holds a thread meanwhile."""
     found = visit.services.integrations.get_action(visit.scope, slug, action)
-    form = InputForm(found.input, _is_whole(visit))
+    form = InputForm(said_schema(found.input), _is_whole(visit))
     value = read_form(form, visit.asked.form)
     if form.problems:
         error = ValidationFailed("some of the input cannot be read; see the fields", details=form.problems)

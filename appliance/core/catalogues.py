@@ -189,11 +189,20 @@ def survey(folders: Sequence[Path]) -> Iterator[Reading | CatalogueInvalid]:
                 yield error
 
 
-def load_languages(folders: Sequence[Path], default: str) -> Languages:
-    """The languages of these folders; of two files of one language the later goes first, message by message.
+def load_languages(folders: Sequence[Path], default: str, of_connectors: Sequence[Path] = ()) -> Languages:
+    """The languages of these folders; of two files of one language the later goes first, message by message.  What connectors
+    bring goes last, and only in a language that is known without them.
 
     A file or a message that cannot be used is left out and said in the log: a mistake of a translator stops nobody's work.
     """
+    known = _read_languages(folders)
+    for tag, brought in _read_languages(of_connectors).items():
+        if tag in known:
+            known[tag].catalogue.add_fallback(brought.catalogue)
+    return Languages(list(known.values()), default)
+
+
+def _read_languages(folders: Sequence[Path]) -> dict[str, Language]:
     known: dict[str, Language] = {}
     for found in survey(folders):
         if isinstance(found, CatalogueInvalid):
@@ -206,4 +215,4 @@ def load_languages(folders: Sequence[Path], default: str) -> Languages:
             language.catalogue.add_fallback(before.catalogue)
             language = replace(language, patterns=tuple(dict.fromkeys((*language.patterns, *before.patterns))))
         known[language.tag] = language
-    return Languages(list(known.values()), default)
+    return known

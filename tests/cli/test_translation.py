@@ -57,3 +57,14 @@ def test_a_new_file_has_a_header_of_ours_and_every_text(tmp_path: Path, capsys: 
     assert '"Last-Translator: \\n"' in written
     assert 'msgid "Sign out"\nmsgstr ""' in written
     assert "wait for a translation" in capsys.readouterr().out
+
+
+def test_an_update_keeps_the_texts_of_a_connector_that_is_not_installed_here(tmp_path: Path) -> None:
+    path = tmp_path / "fr.po"
+    assert cli.main(["translation", "update", str(path)]) == 0
+    added = 'msgctxt "connector"\nmsgid "Depth of the well"\nmsgstr "Profondeur du puits"\n'
+    path.write_text(f"{path.read_text('utf8')}\n{added}", "utf8")
+    assert cli.main(["translation", "update", str(path)]) == 0
+    kept = path.read_text("utf8")
+    assert added in kept
+    assert 'msgctxt "connector"\nmsgid "Base address"\nmsgstr ""\n' in kept

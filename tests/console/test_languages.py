@@ -122,6 +122,14 @@ def test_numbers_have_the_decimal_sign_of_the_language(running: Running, reader:
     assert "0,5 und 2,0 EUR" in page
 
 
+def test_connectors_say_what_they_want_in_that_language_too(reader: Browser) -> None:
+    page = reader.get(reader.at(TENANT, "/console/integrations/-/new?connector=email"), **GERMAN).text
+    assert {"SMTP-Verschlüsselung", "Zum Senden"} <= words(page)
+    assert {"SMTP encryption", "For sending"} & words(page) == set()
+    page = reader.get(reader.at(TENANT, "/console/integrations/catalogue"), **GERMAN).text
+    assert {"Eine Adresse lesen", "MySQL oder MariaDB"} <= words(page)
+
+
 def test_a_share_speaks_to_whoever_opens_it(running: Running) -> None:
     with running.client(f"cdn--{TENANT}.content.localhost", GERMAN) as visitor:
         page = visitor.get("/s/unknown").text

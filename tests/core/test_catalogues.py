@@ -146,6 +146,16 @@ def test_the_data_folder_goes_first_text_by_text(tmp_path: Path) -> None:
         assert (texts.tell("no key"), texts.tell("bad key")) == ("kein key", "falsch: key")
 
 
+def test_what_a_connector_brings_goes_last_and_adds_no_language(tmp_path: Path) -> None:
+    ours, brought = tmp_path / "ours", tmp_path / "connector"
+    po(ours, "de.po", message("Port", "Hafen", "connector"))
+    po(brought, "de.po", message("Port", "Pforte", "connector"), message("Depth", "Tiefe", "connector"))
+    po(brought, "fr.po", message("Depth", "Profondeur", "connector"))
+    languages = load_languages([ours], "de", [brought])
+    assert [each.tag for each in languages] == ["de", "en"]
+    assert [languages.default.catalogue.pgettext("connector", each) for each in ("Port", "Depth")] == ["Hafen", "Tiefe"]
+
+
 def test_a_text_with_one_form_too_few_is_left_to_the_catalogue_before(tmp_path: Path) -> None:
     def forms(*words: str) -> str:
         return 'msgid "%(num)s rule"\nmsgid_plural "%(num)s rules"' + "".join(

@@ -1,0 +1,66 @@
+"""What connectors say of themselves is read in the reader's language; what they send and take stays as it is."""
+
+from gettext import NullTranslations
+from pathlib import Path
+from typing import Any
+
+from appliance.connectors.registry import load_registry
+from appliance.connectors.wording import CONTEXT, folder_of, said, said_schema, texts_of
+from appliance.core.texts import Language, speaking
+
+
+class _Shouting(NullTranslations):
+    def pgettext(self, context: str, message: str) -> str:
+        return f"{context}: {message.upper()}"
+
+
+LOUD = Language("xx", "Loud", catalogue=_Shouting())
+SCHEMA: dict[str, Any] = {
+    "title": "Settings", "type": "object", "required": ["title"],
+    "properties": {
+        "title": {"type": "string", "title": "A title", "default": "title", "examples": [{"title": "data"}]},
+        "mode": {"enum": ["description"], "description": "Which mode"},
+    },
+}  # fmt: skip
+
+
+def test_titles_and_descriptions_are_said_and_data_is_not() -> None:
+    assert said_schema(SCHEMA) == SCHEMA
+    with speaking(LOUD):
+        found = said_schema(SCHEMA)
+        assert said("") == ""
+    assert found["title"] == f"{CONTEXT}: SETTINGS"
+    assert found["properties"]["title"] == {**SCHEMA["properties"]["title"], "title": f"{CONTEXT}: A TITLE"}
+    assert found["properties"]["mode"] == {"enum": ["description"], "description": f"{CONTEXT}: WHICH MODE"}
+    assert (found["required"], found["type"]) == (["title"], "object")
+
+
+def test_every_text_that_is_said_of_a_connector_is_one_that_the_catalogues_are_asked_for() -> None:
+    http = load_registry().installed["http"].connector
+    asked = set(texts_of(http))
+    assert {"HTTP", "Base address", "Read one address", "Values for {names} in the address."} <= asked
+    heard: set[str] = set()
+
+    class Listening(NullTranslations):
+        def pgettext(self, context: str, message: str) -> str:
+            heard.add(message)
+            return message
+
+    with speaking(Language("xx", "Listening", catalogue=Listening())):
+        for schema in (http.settings_schema, *(each.input for each in http.actions), *(each.query for each in http.triggers)):
+            said_schema(schema)
+    assert heard <= asked
+
+
+def test_a_connector_may_bring_its_translations(tmp_path: Path, monkeypatch: Any) -> None:
+    package = tmp_path / "shouting_connector"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "from appliance.connectors.contract import Connector\n\n\nclass Shouting(Connector):\n    name = 'shouting'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from shouting_connector import Shouting  # type: ignore[import-not-found]
+
+    assert folder_of(Shouting) is None
+    (package / "translations").mkdir()
+    assert folder_of(Shouting) == package / "translations"
