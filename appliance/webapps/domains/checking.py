@@ -22,6 +22,7 @@ from .standing import Verdict, judge
 from .table import note_change
 
 LEASE_MS = 120_000
+FARTHEST_MS = 24 * 3_600_000  # nothing is put off for longer, but by a clock that was ahead
 ROUND_SECONDS = 2.0
 AT_ONCE = 8  # looks that callers may have going in this process, one for each tenant
 
@@ -52,16 +53,16 @@ class Checker:
         """Look at what is due, domains in use before claims, for some seconds at most; answers how many."""
         ends, done = clock.monotonic() + ROUND_SECONDS, 0
         due = db.rows(
-            "SELECT tenant_id, host FROM domain WHERE next_check_at <= ? "
+            "SELECT tenant_id, host FROM domain WHERE next_check_at <= ? OR next_check_at > ? "
             "ORDER BY CASE WHEN verified_at IS NULL THEN 1 ELSE 0 END, next_check_at LIMIT 50",
-            (clock.now_ms(),),
+            (clock.now_ms(), clock.now_ms() + FARTHEST_MS),
         )
         for number, (tenant_id, host) in enumerate(due):
             if number and clock.monotonic() > ends:
                 break
             scope = system_scope(str(tenant_id))
             row = scope.find(DomainRow, host=host)
-            if row is not None and row.next_check_at is not None and row.next_check_at <= clock.now_ms():
+            if row is not None and row.next_check_at is not None and not 0 < row.next_check_at - clock.now_ms() <= FARTHEST_MS:
                 done += self._check(scope, row, afresh=False)
         return done
 
