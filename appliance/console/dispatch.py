@@ -19,6 +19,7 @@ from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, Pa
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark, mark_error
 from appliance.solutions.services import Services
+from appliance.tenants import people
 from appliance.tenants.people import SignedIn
 from appliance.uploads.forms import FormLimits, FormReader
 
@@ -176,7 +177,15 @@ class Edge:
         visit = self._visit(asked, person, person.scope)
         if route is None:
             return self._send(_problem_page(NotFound(NO_PAGE)), asked, visit)
-        return self._perform(lambda: _run(route, _with_kept_form(visit), path_args), asked, visit)
+        return self._perform(lambda: self._run_sent(route, visit, path_args), asked, visit)
+
+    def _run_sent(self, route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer:
+        """With the form that was kept for this page; one of somebody else is kept on for them."""
+        try:
+            asked = kept_forms.take_out(self._services.sealer, visit.asked, visit.person.user_id)
+        except kept_forms.OfSomebodyElse:
+            return _kept_page(visit.asked, visit.asked.field(kept_forms.FIELD), 403, person=visit.person.login)
+        return _run(route, replace(visit, asked=asked), path_args)
 
     def _signed_out(self, routes: Mapping[str, PageRoute], asked: Asked, person: SignedIn | None) -> Page | Redirect:
         """To the sign-in; a form stays, in a page that sends it again, because nothing of it was stored."""
@@ -185,11 +194,8 @@ class Edge:
         route = routes.get(asked.method)
         if asked.method == "GET" or person is not None or route is None or route.path == session.SIGN_OUT:
             return session.ask_base(self._services, asked)
-        told = {
-            "action": f"{asked.path}?{asked.query}".rstrip("?"), "kept": kept_forms.keep(self._services.sealer, asked),
-            "field": kept_forms.FIELD, "has_files": route.takes_files,
-        }  # fmt: skip
-        return Page("base/signed_out.html", told, 401)
+        writer = people.user_of_token(self._services.sealer, asked.cookies.get(session.COOKIE, ""))
+        return _kept_page(asked, kept_forms.keep(self._services.sealer, asked, writer), 401, has_files=route.takes_files)
 
     def _refuse(self, error: ApplianceError, asked: Asked) -> Response:
         """A form that was not taken: told in the language of whoever sent it, and in their frame when they are signed in here."""
@@ -305,8 +311,13 @@ def _run(route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer
     return route.handler(visit, **path_args)
 
 
-def _with_kept_form(visit: Visit) -> Visit:
-    return replace(visit, asked=kept_forms.take_out(visit.services.sealer, visit.asked))
+def _kept_page(asked: Asked, kept: str, status: int, *, has_files: bool = False, person: str = "") -> Page:
+    """What was not taken, to be sent again by whoever wrote it; `person` is signed in and has not."""
+    told = {
+        "action": f"{asked.path}?{asked.query}".rstrip("?"), "kept": kept, "field": kept_forms.FIELD, "has_files": has_files,
+        "person": person,
+    }  # fmt: skip
+    return Page("base/signed_out.html", told, status)
 
 
 def _problem_page(error: ApplianceError) -> Page:

@@ -1,4 +1,4 @@
-"""A form of somebody who was signed out meanwhile: sealed in a page that sends it again, so that nobody reads it there."""
+"""A form of somebody who was signed out meanwhile: sealed in a page that sends it again, as whoever wrote it and nobody else."""
 
 import base64
 import binascii
@@ -18,25 +18,35 @@ LIFETIME_MS = 24 * 3_600_000
 OVER = mark_error("what this page kept is a day old or of another page; open the form again and write it anew")
 
 
-def keep(sealer: Sealer, asked: Asked) -> str:
-    """The form of this request; one that was kept already stays as it is."""
+class OfSomebodyElse(PolicyDenied):
+    """What was kept was written by another person than the one who is signed in now; it stays for them."""
+
+
+def keep(sealer: Sealer, asked: Asked, writer: str | None) -> str:
+    """The form of this request, for the user who wrote it; one that was kept already stays as it is.  Empty when nobody knows
+    who wrote it: it could only be sent by whoever comes next."""
     if FIELD in asked.form:
         return asked.field(FIELD)
-    told = json.dumps([clock.now_ms() + LIFETIME_MS, dict(asked.form)]).encode()
+    if writer is None:
+        return ""
+    told = json.dumps([clock.now_ms() + LIFETIME_MS, writer, dict(asked.form)]).encode()
     return base64.urlsafe_b64encode(sealer.seal(zlib.compress(told), _context(asked))).decode()
 
 
-def take_out(sealer: Sealer, asked: Asked) -> Asked:
-    """The request with the form that was kept for it, if there is one; PolicyDenied when it is not for this page, or too old."""
+def take_out(sealer: Sealer, asked: Asked, user_id: str) -> Asked:
+    """The request with the form that was kept for it, if there is one; PolicyDenied when it is not for this page, or too old,
+    OfSomebodyElse when this user has not written it."""
     if FIELD not in asked.form:
         return asked
     try:
         opened = sealer.open(base64.urlsafe_b64decode(asked.field(FIELD)), _context(asked))
-    except (ConfigInvalid, binascii.Error, ValueError) as error:
+        ends, writer, form = json.loads(zlib.decompress(opened))
+    except (ConfigInvalid, binascii.Error, ValueError) as error:  # also what was kept before it told who wrote it
         raise PolicyDenied(OVER) from error
-    ends, form = json.loads(zlib.decompress(opened))
     if ends < clock.now_ms():
         raise PolicyDenied(OVER)
+    if writer != user_id:
+        raise OfSomebodyElse("somebody else wrote what this page kept; open the form again and write your own")
     return replace(asked, form=form)
 
 

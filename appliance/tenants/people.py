@@ -1,5 +1,6 @@
 """Users, memberships and sessions of the console."""
 
+import hmac
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -293,8 +294,11 @@ def tenants_of(user_id: str) -> list[tuple[Tenant, str]]:
 
 
 def open_session(sealer: Sealer, user_id: str, tenant_id: str | None, *, kind: str, lifetime_ms: int) -> str:
-    """A new random token whose keyed digest is stored: a `session`, or a one-time `code` between two hosts."""
+    """A new random token whose keyed digest is stored: a `session`, which says whose it is, or a one-time `code` between two
+    hosts."""
     token = secrets.token_urlsafe(32)
+    if kind == "session":
+        token = f"{token}.{user_id}.{_seal_of(sealer, token, user_id)}"
     now = clock.now_ms()
 
     def insert() -> None:
@@ -306,6 +310,17 @@ def open_session(sealer: Sealer, user_id: str, tenant_id: str | None, *, kind: s
 
     db.write(insert)
     return token
+
+
+def user_of_token(sealer: Sealer, token: str) -> str | None:
+    """Whose session this token is or was, also long after it has ended; None when it was not made here.  It gives no access."""
+    secret, _, rest = token.partition(".")
+    user_id, _, seal = rest.partition(".")
+    return user_id if seal and hmac.compare_digest(seal.encode(), _seal_of(sealer, secret, user_id).encode()) else None
+
+
+def _seal_of(sealer: Sealer, secret: str, user_id: str) -> str:
+    return sealer.digest(f"session/{secret}/{user_id}".encode()).hex()[:32]
 
 
 def redeem_code(sealer: Sealer, token: str, tenant_id: str) -> str | None:

@@ -1,6 +1,7 @@
 """Sign-in on the base host, sessions on the tenants' hosts, and the way between them."""
 
 import re
+from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -93,10 +94,35 @@ def test_what_is_kept_of_a_form_is_for_its_own_page_and_a_day(staff: Running, mo
     assert (old.status_code, "open the form again" in old.text) == (403, True)
 
 
-def test_who_is_signed_out_still_keeps_what_was_kept(browser: Browser) -> None:
+def test_who_is_signed_out_still_keeps_what_was_kept(staff: Running) -> None:
+    browser, page = sent_too_late(staff, {"id": "kept-twice", "template": "decision", "name": "Twice"})
+    browser.cookies.clear()
+    assert kept_in(browser.post(browser.at("acme", "/console/processes/-/new"), kept_in(page))) == kept_in(page)
+
+
+def test_what_somebody_kept_is_sent_by_nobody_else(staff: Running, signed_in: Callable[[str], Browser]) -> None:
+    browser, page = sent_too_late(staff, {"id": "kept-own", "template": "decision", "name": "Mine alone"})
     address = browser.at("acme", "/console/processes/-/new")
-    first = kept_in(browser.post(address, {"id": "kept-twice", "template": "decision", "name": "Twice"}))
-    assert kept_in(browser.post(address, first)) == first
+    refused = signed_in("owner@acme.test").post(address, kept_in(page))
+    assert (refused.status_code, "Mine alone" in refused.text) == (403, False)
+    assert "You are signed in as <strong>owner@acme.test</strong>, and what this page keeps was written by somebody" in refused.text
+    with staff.api("acme") as api:
+        assert api.get("/api/v1/processes/kept-own").status_code == 404
+        assert browser.post(address, kept_in(refused)).status_code == 200, "it is kept for whoever wrote it"
+        assert api.get("/api/v1/processes/kept-own").json()["data"]["name"] == "Mine alone"
+        api.delete("/api/v1/processes/kept-own").raise_for_status()
+
+
+def test_a_form_that_nobody_can_tell_the_writer_of_is_not_kept(staff: Running) -> None:
+    """Signed out on purpose, the browser has no cookie any more; one that was not made here says nothing."""
+    browser, _ = sent_too_late(staff, {"id": "kept-none", "template": "decision", "name": "None"})
+    host = next(host for host in browser.cookies if host.startswith("acme."))
+    secret, user_id, seal = browser.cookies[host][SESSION].split(".")
+    for cookies in ({}, {SESSION: f"{secret}.usr_other.{seal}"}, {SESSION: f"{secret}.{user_id}."}, {SESSION: "x"}):
+        browser.cookies[host] = cookies
+        page = browser.post(browser.at("acme", "/console/processes/-/new"), {"id": "kept-none", "name": "None"})
+        assert (page.status_code, "kept-form" in page.text) == (401, False)
+        assert "nobody can tell any more who wrote it" in page.text
 
 
 def test_files_of_somebody_signed_out_meanwhile_have_to_be_chosen_again(browser: Browser) -> None:

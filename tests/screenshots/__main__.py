@@ -2,18 +2,20 @@
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
+from appliance.console.kept_forms import FIELD
 from appliance.testing.pages import launch
 from appliance.testing.running import Running, make_config, start
-from tests.screenshots.furnishing import LOGIN, furnish
-from tests.screenshots.pages import Screen, screens
-from tests.screenshots.visitor import set_look, url_of, visiting
+from tests.screenshots.furnishing import LOGIN, Furnished, furnish
+from tests.screenshots.pages import NOT_TAKEN, Screen, screens
+from tests.screenshots.visitor import send_form, set_look, url_of, visiting
 
 SCHEMES, WIDTHS = ("light", "dark"), (390, 1280, 2560)
 
@@ -33,31 +35,42 @@ def appliance() -> Iterator[Running]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which pictures: of these pages, as wide as this, by a browser that asks for this language."""
+    """Which pictures: of these pages and these forms that are not taken, as wide as this, by a browser that asks for this
+    language."""
 
     screens: list[Screen]
+    forms: list[bool]
     widths: list[int]
     language: str
 
 
-def take(running: Running, chromium: Browser, wanted: Wanted, folder: Path) -> int:
+def take(house: Furnished, chromium: Browser, wanted: Wanted, folder: Path) -> int:
     """The pictures, each named by its page, scheme and width; answers how many."""
-    count = 0
-    with visiting(chromium, running.config) as known:
+    config = house.running.config
+    with visiting(chromium, config) as known:
         reader = chromium.new_context(storage_state=known.storage_state(), locale=wanted.language)
         stranger = chromium.new_context(locale=wanted.language)
         pages = {True: reader.new_page(), False: stranger.new_page()}
         for screen in wanted.screens:
             page = pages[screen.is_signed_in]
-            for scheme in SCHEMES:
-                for width in wanted.widths:
-                    set_look(page, scheme, width)
-                    page.goto(url_of(running.config, screen))
-                    page.screenshot(path=folder / f"{screen.name}-{scheme}-{width}.png", full_page=True)
-                    count += 1
+            _picture(page, wanted, folder / screen.name, partial(page.goto, url_of(config, screen)))
+        if wanted.forms:
+            show, told = partial(send_form, pages[False], house.running), {"id": "late", "name": "Late"}
+            kept = {FIELD: show(told, house.things["ended"])}
+            sent = {False: (told, house.things["ended"]), True: (kept, house.things["another"])}
+            for form in wanted.forms:
+                _picture(pages[False], wanted, folder / NOT_TAKEN[form], partial(show, *sent[form]))
         for context in (reader, stranger):
             context.close()
-    return count
+    return (len(wanted.screens) + len(wanted.forms)) * len(SCHEMES) * len(wanted.widths)
+
+
+def _picture(page: Page, wanted: Wanted, path: Path, show: Callable[[], object]) -> None:
+    for scheme in SCHEMES:
+        for width in wanted.widths:
+            set_look(page, scheme, width)
+            show()
+            page.screenshot(path=f"{path}-{scheme}-{width}.png", full_page=True)
 
 
 def main() -> None:
@@ -71,11 +84,12 @@ def main() -> None:
     with appliance() as running, sync_playwright() as playwright:
         house = furnish(running)
         found = [screen for screen in screens(house.things) if chosen.only in screen.name]
-        wanted = Wanted(found, [int(width) for width in chosen.widths.split(",")], chosen.language)
+        forms = [form for form, name in NOT_TAKEN.items() if chosen.only in name]
+        wanted = Wanted(found, forms, [int(width) for width in chosen.widths.split(",")], chosen.language)
         chromium = launch(playwright)
-        count = take(running, chromium, wanted, chosen.folder)
+        count = take(house, chromium, wanted, chosen.folder)
         chromium.close()
-    print(f"{count} pictures of {len(found)} pages in {chosen.folder}")
+    print(f"{count} pictures of {len(found) + len(forms)} pages in {chosen.folder}")
 
 
 if __name__ == "__main__":

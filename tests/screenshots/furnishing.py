@@ -63,8 +63,8 @@ def furnish(running: Running) -> Furnished:
     """The tenant, made; nothing of it moves any more when this answers."""
     if TENANT not in {known.id for known in service.list_tenants()}:
         service.create_tenant(TENANT, NAME)
-    for login, role in ((LOGIN, "owner"), ("ben@northgate.test", "builder"), ("eve@northgate.test", "operator")):
-        running.user(login, PASSWORD, TENANT, role)
+    told = ((LOGIN, "owner"), ("ben@northgate.test", "builder"), ("eve@northgate.test", "operator"))
+    users = {login: running.user(login, PASSWORD, TENANT, role) for login, role in told}
     people.add_member(running.tenant(TENANT), "eve@northgate.test", "operator", approver=True)
     people.add_member(running.tenant("globex"), LOGIN, "viewer")
     with running.api(TENANT) as api:
@@ -78,6 +78,10 @@ def furnish(running: Running) -> Furnished:
         _add_keys(house)
         made = house.ask("POST", "/invitations", {"login": "iris@northgate.test", "role": "operator", "approver": True})
         house.things["invitation"] = made["link"].partition("token=")[2]
+        for name, login, lifetime_ms in (("another", LOGIN, DAY_MS), ("ended", "ben@northgate.test", -1)):
+            house.things[name] = people.open_session(
+                running.services.sealer, users[login], TENANT, kind="session", lifetime_ms=lifetime_ms
+            )
     return house
 
 

@@ -110,6 +110,11 @@ SIGNED_OUT: Mapping[str, tuple[str, ...]] = {
     "/sign-in": ("/sign-in", "/sign-in?tenant={tenant}"),
 }
 
+# A form that is not taken, and what pictures of the answer are called: in a session that has ended (False), and in that of
+# somebody else than whoever wrote it (True).
+SENT = "/console/processes/-/new"
+NOT_TAKEN: Mapping[bool, str] = {False: "kept-form", True: "kept-form-of-somebody-else"}
+
 # Routes that answer no page, and what they answer.
 NOT_PAGES: Mapping[str, str] = {
     "/console/appliance/backups/<name>": "a file",

@@ -1,13 +1,16 @@
 """Signs in with a real browser and goes from page to page."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from playwright.sync_api import Browser, BrowserContext, Page
 
+from appliance.console.kept_forms import FIELD
+from appliance.console.session import COOKIE
 from appliance.core.config import Config
+from appliance.testing.running import Running
 from tests.screenshots.furnishing import LOGIN, PASSWORD, TENANT
-from tests.screenshots.pages import Screen
+from tests.screenshots.pages import SENT, Screen
 
 
 @contextmanager
@@ -29,6 +32,18 @@ def visiting(chromium: Browser, config: Config) -> Iterator[BrowserContext]:
 def url_of(config: Config, screen: Screen) -> str:
     """The address of a page."""
     return f"{config.base_url if screen.is_on_base else config.tenant_url(TENANT)}{screen.path}"
+
+
+def send_form(page: Page, running: Running, form: Mapping[str, str], token: str) -> str:
+    """Shows at its address what the form is answered in the session of this token; answers what was kept of it."""
+    url, headers = url_of(running.config, Screen(SENT)), {"Sec-Fetch-Site": "same-origin", "Cookie": f"{COOKIE}={token}"}
+    with running.client(f"{TENANT}.{running.config.domains.base}", headers) as client:
+        answer = client.post(SENT, data=dict(form))
+    told = {name: answer.headers[name] for name in ("Content-Type", "Content-Security-Policy")}
+    page.route(url, lambda route: route.fulfill(status=answer.status_code, headers=told, body=answer.content))
+    page.goto(url)
+    page.unroute(url)
+    return str(page.locator(f"input[name={FIELD}]").input_value())
 
 
 def set_look(page: Page, scheme: str, width: int) -> None:
