@@ -94,6 +94,7 @@ from appliance.solutions.planning import Tools as SolutionTools
 from appliance.solutions.service import apply_solution
 from appliance.solutions.services import Services
 from appliance.solutions.starter import order_system_url, starter_solution
+from appliance.solutions.transfers import Transfers
 from appliance.tenants import service as tenants
 from appliance.tenants.hosts import on_other_host
 from appliance.tenants.keys import RateLimiter
@@ -165,6 +166,7 @@ class Appliance:
         self.services.agents.stop(self.config.server.shutdown_seconds / 2)
         self.services.processes.stop(self.config.server.shutdown_seconds)
         self.services.imports.stop()
+        self.services.transfers.stop()
         self.services.executor.stop()
         self.services.replays.stop(wait=True)
         self.services.requests.flush()
@@ -197,8 +199,7 @@ def build(config: Config) -> Appliance:
     stored = make_places(config, installation_id(sealer)), [*documents.HOLDERS, *webapps.HOLDERS, *skills.HOLDERS]
     blobs, incoming = Blobs(*stored), incoming_blobs(config.scan, *stored)
     apps = make_webapps(config, blobs)
-    presence = open_presence(config.data / "workers")
-    queue = TaskQueue(db.database.obj)
+    presence, queue = open_presence(config.data / "workers"), TaskQueue(db.database.obj)
     pool = _make_pool(config)
     integrations = make_integrations(config, sealer)
     models = make_language_models(config, sealer)
@@ -231,10 +232,11 @@ def build(config: Config) -> Appliance:
         threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), replays=TenantThreads(REPLAYS, "replay"),
         assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files, imports=FileImports(formats),
         uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files),
-        publications=Publications(exits), shares=Shares(exits, sealer), backups=BackupUpkeep(config, stored[0]),
-        webapps=apps, requests=make_request_log(config), publishing=Publishing(apps, presence.instance, presence.is_alive),
-        webhooks=told, alerts=make_alerts(config, flow, writing, Reached(told, disk)), disk=disk,
-        certificates=Certificates(sealer), domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
+        publications=Publications(exits), shares=Shares(exits, sealer), backups=BackupUpkeep(config, stored[0]), webapps=apps,
+        transfers=Transfers(config, stored[0], sealer), requests=make_request_log(config),
+        publishing=Publishing(apps, presence.instance, presence.is_alive), webhooks=told,
+        alerts=make_alerts(config, flow, writing, Reached(told, disk)), disk=disk, certificates=Certificates(sealer),
+        domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
     )  # fmt: skip
     add_tools(services, governor, actions)
     _gauges(services)
@@ -272,6 +274,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("overdue-documents", 3600.0, lambda: delete_overdue(services.documents)),
         Periodic("quarantine", 300.0, lambda: services.documents.scan_again(services.config.data)),
         Periodic("uploads", 3600.0, forget_expired),
+        Periodic("transfers", 600.0, services.transfers.tidy),
         Periodic("reviews", 60.0, reviews.expire_reviews),
         Periodic("governed-use", 3600.0, budgets.purge),
         Periodic("approvals", 10.0, expire_due),

@@ -25,7 +25,7 @@ from .holdings import NUMBERED, TAKEN
 from .leaving import FORMAT, KIND, TENANT_DATABASE
 from .making import CONTENTS
 from .parts import MANIFEST, Opened, Part, keep_part, parts_of, read_manifest, read_small
-from .problems import BackupInvalid, full_disks
+from .problems import UNWATCHED, BackupInvalid, Course, full_disks
 from .settling import Resealing, settle
 from .shapes import SHA256, check_shape
 from .snapshots import opened_snapshot, schema_number
@@ -35,12 +35,19 @@ Names = Mapping[str, str]
 
 @dataclass(frozen=True)
 class ImportRequest:
-    """`name` is the tenant's new id, None for its own; with `active` its triggers go on firing."""
+    """`name` is the tenant's new id, None for its own; with `active` its triggers go on firing.
+
+    `title` is what people see, empty for what it was called; `owner` the login of somebody who becomes one beside its people,
+    `actor` who imports it.
+    """
 
     path: Path
     passphrase: str | None = None
     name: str | None = None
     active: bool = False
+    title: str = ""
+    owner: str = ""
+    actor: str = "system"
 
 
 @dataclass(frozen=True)
@@ -63,39 +70,76 @@ def import_tenant(places: Places, resealing: Resealing, request: ImportRequest, 
     Ids stay as they are.  What was under way is ended as cancelled, because it may go on where it came from; triggers pause
     unless the request says otherwise.  AlreadyExists, BackupInvalid, StorageFull.
     """
-    with tempfile.TemporaryDirectory(prefix=".gos-import-", dir=room) as folder, full_disks():
-        manifest = _unpack(request, Path(folder))
-        tenant_id = ids.check_slug(request.name or manifest["tenant"]["id"], pointer="/name", longest=24)
-        _refuse_known(tenant_id)
-        database = Path(folder, TENANT_DATABASE)
-        _modernise(database)
-        lie_at = _put_contents(places, database, Path(folder, "contents"), tenant_id)
-        scope = service.system_scope(tenant_id)
-        paused, strangers = db.write(partial(_write, scope, resealing, request, manifest, database, lie_at))
-    return Imported(tenant_id, manifest, paused, strangers)
+    with tempfile.TemporaryDirectory(prefix=".gos-import-", dir=room) as folder:
+        manifest = unpack_export(request.path, request.passphrase, Path(folder))
+        return write_tenant(places, resealing, request, Unpacked(Path(folder), manifest))
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """An export that was read from its first to its last byte, in a folder of its own."""
+
+    folder: Path
+    manifest: dict[str, Any]
+
+
+def write_tenant(
+    places: Places, resealing: Resealing, request: ImportRequest, export: Unpacked, course: Course = UNWATCHED
+) -> Imported:
+    """Make a tenant of an export that was unpacked; promise and errors as `import_tenant`."""
+    with full_disks():
+        tenant_id = check_new_id(request.name or export.manifest["tenant"]["id"])
+        database = export.folder / TENANT_DATABASE
+        lie_at = _put_contents(places, database, export.folder / "contents", tenant_id, course)
+        course.refuse_stopping()
+        course.tell("writing", 0, 0)
+        scope = service.system_scope(tenant_id, request.actor)
+        paused, strangers = db.write(partial(_write, scope, resealing, request, export.manifest, database, lie_at))
+    return Imported(tenant_id, export.manifest, paused, strangers)
+
+
+def check_new_id(tenant_id: str) -> str:
+    """The id itself; ValidationFailed when it cannot be one, AlreadyExists when it is taken."""
+    ids.check_slug(tenant_id, pointer="/name", longest=24)
+    _refuse_known(tenant_id)
+    return tenant_id
 
 
 def _refuse_known(tenant_id: str) -> None:
     if tenant_id in {tenant.id for tenant in service.list_tenants()}:
-        raise AlreadyExists(f"there is a tenant {tenant_id!r} already; give the import another name by --as NAME")
+        told = f"there is a tenant {tenant_id!r} already; give the import another name (--as NAME)"
+        raise AlreadyExists(told, pointer="/name")
 
 
-def _unpack(request: ImportRequest, folder: Path) -> dict[str, Any]:
+def unpack_export(path: Path, passphrase: str | None, folder: Path, course: Course = UNWATCHED) -> dict[str, Any]:
+    """Read an export to its end into a folder, check it and bring it to this release's schema; answers the manifest.
+
+    BackupInvalid, StorageFull, Stopped.
+    """
+    with full_disks():
+        manifest = _unpack(path, passphrase, folder, course)
+        _modernise(folder / TENANT_DATABASE)
+    return manifest
+
+
+def _unpack(path: Path, passphrase: str | None, folder: Path, course: Course) -> dict[str, Any]:
     manifest: dict[str, Any] | None = None
     count = size = 0
-    with parts_of(request.path, request.passphrase) as parts:
+    with parts_of(path, passphrase) as parts:
         first = next(parts, None)
         if first is None or first.name != TENANT_DATABASE:
-            raise BackupInvalid(f"{request.path} is no export of a tenant; `gos restore` reads the backup of an appliance")
+            raise BackupInvalid(f"{path.name} is no export of a tenant; `gos restore` reads the backup of an appliance")
         arrived = {TENANT_DATABASE: keep_part(first, folder / TENANT_DATABASE)}
         with opened_snapshot(folder / TENANT_DATABASE) as file:
             refuse_newer(file)
             check_shape(file)
             for part in parts:
+                course.refuse_stopping()
                 if part.name == MANIFEST and manifest is None:
                     manifest = read_manifest(read_small(part))
                 elif part.name.startswith(CONTENTS) and manifest is None:
                     count, size = count + 1, size + _keep_content(file, part, folder)
+                    course.tell("reading", count, 0)
                 else:
                     raise BackupInvalid(f"the export holds an unknown part {part.name[:80]!r}; use the release that wrote it")
             if manifest is None:
@@ -123,14 +167,17 @@ def _modernise(path: Path) -> None:
             file.execute(statement)
 
 
-def _put_contents(places: Places, database: Path, folder: Path, tenant_id: str) -> dict[str, str]:
+def _put_contents(places: Places, database: Path, folder: Path, tenant_id: str, course: Course) -> dict[str, str]:
     """Bytes come before their rows; what no row leads to in the end is collected.
 
     Answers new places by old ones, also where there are no bytes: never is a place believed that the file names.
     """
     lie_at = {}
     with opened_snapshot(database) as file:
-        for sha256, place in file.execute("SELECT sha256, place FROM blob").fetchall():
+        found = file.execute("SELECT sha256, place FROM blob").fetchall()
+        for number, (sha256, place) in enumerate(found):
+            course.refuse_stopping()
+            course.tell("contents", number, len(found))
             if not SHA256.fullmatch(sha256):
                 raise BackupInvalid("the export names contents as we do not; do not use this file")
             path, lie_at[place] = folder / sha256, f"{tenant_id}/{sha256[:2]}/{sha256}.{secrets.token_hex(6)}"
@@ -157,8 +204,8 @@ def _write(
     with opened_snapshot(database) as file:
         source = FileSource(file.execute)
         tables = {str(row[0]): entity_tables.new_table_name() for row in source.rows("SELECT table_name FROM collection")}
-        name = told["name"] if scope.tenant_id == told["id"] else f"{told['name']} ({scope.tenant_id})"
-        now = clock.now_ms()
+        own = told["name"] if scope.tenant_id == told["id"] else f"{told['name']} ({scope.tenant_id})"
+        name, now = request.title or own, clock.now_ms()
         insert_rows("tenant", ("id", "name", "kind", "created_at"), [(scope.tenant_id, name[:200], told["kind"], now)])
         for statement in entity_statements(source, sqlite=db.is_sqlite()):
             db.execute(_renamed(statement, tables))
@@ -171,6 +218,8 @@ def _write(
     _index_words(scope)
     trail = audit.rename_chain(scope, told["id"])
     strangers = tuple(each["login"] for each in manifest["people"] if not _add(scope, each))
+    if request.owner:
+        people.add_member(scope, request.owner, "owner")
     paused = settle(scope, resealing, active=request.active)
     audit.record(scope, "tenant.import", scope.tenant_id, {"from": told["id"], "made_at": manifest["made_at"], **_broken(trail)})
     return paused, strangers
@@ -224,9 +273,14 @@ def _broken(trail: audit.Verdict) -> dict[str, Any]:
     return {} if trail.intact else {"trail_broken_at": trail.broken_seq, "trail_broken": trail.reason}
 
 
+def is_known(login: str) -> bool:
+    """Whether somebody of that login has an account here."""
+    return bool(db.rows("SELECT 1 FROM person WHERE login = ?", (login,)))
+
+
 def _add(scope: TenantScope, each: Mapping[str, Any]) -> bool:
     """Whether somebody of that login is known here, who is a member now."""
-    if not db.rows("SELECT 1 FROM person WHERE login = ?", (each["login"],)):
+    if not is_known(each["login"]):
         return False
     people.add_member(scope, each["login"], each["role"], approver=each["approver"])
     return True

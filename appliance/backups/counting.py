@@ -15,6 +15,8 @@ from appliance.monitor.webhooks import MOST_WEBHOOKS
 from appliance.tenants.invitations import MOST_OPEN
 from appliance.webapps.service import MOST_APPS
 
+from .copying import ENTITIES
+
 COUNTED = 10_000
 """So far things are counted: a page says "more than" beyond it, and does not wait for a million rows."""
 
@@ -68,6 +70,13 @@ def count_held(scope: TenantScope) -> list[Held]:
     """What goes with a reset and leaves with an export, but for what is nothing of: see `holdings`."""
     own = [held for held in count_bounded(scope) if held.kind not in ("approval", "invitation")]
     return [held for held in (*count_unbounded(scope), *own) if held.count]
+
+
+def count_told(tables: Mapping[str, int]) -> list[Held]:
+    """The same of what the manifest of an export says of its tables."""
+    told = {**tables, "entity": sum(count for table, count in tables.items() if ENTITIES.fullmatch(table))}
+    kinds = (*_UNBOUNDED, "entity", *(kind for kind in _BOUNDED if kind not in ("approval", "invitation")))
+    return [Held(kind, told[kind]) for kind in kinds if told.get(kind)]
 
 
 def _count_entities(scope: TenantScope) -> tuple[int, bool]:

@@ -15,18 +15,22 @@ from .copying import Of, Row, Source, copy_rows, make_schema, open_source
 from .holdings import TAKEN
 from .making import Stoppable, hold_contents, write_contents
 from .parts import new_file
+from .problems import UNWATCHED, Course
 from .snapshots import count_rows, opened_snapshot, schema_number
 
 FORMAT, KIND, TENANT_DATABASE = 1, "tenant", "tenant.db"
 
 
-def export_tenant(scope: TenantScope, places: Places, target: Path, passphrase: str | None) -> dict[str, Any]:
+def export_tenant(
+    scope: TenantScope, places: Places, target: Path, passphrase: str | None, course: Course = UNWATCHED
+) -> dict[str, Any]:
     """Write a tenant to a new file, its secrets left out; answers the manifest.  Nothing waits for it.
 
-    AlreadyExists, StorageFull, BackupInvalid when the passphrase is too short.
+    AlreadyExists, StorageFull, Stopped, BackupInvalid when the passphrase is too short.
     """
     with new_file(target, passphrase) as parts:
         hold_contents(scope.tenant_id)
+        course.tell("database", 0, 0)
         with tempfile.TemporaryDirectory(prefix=".gos-export-", dir=target.parent) as folder:
             snapshot = Path(folder, TENANT_DATABASE)
             snapshot.touch(0o600)
@@ -39,7 +43,7 @@ def export_tenant(scope: TenantScope, places: Places, target: Path, passphrase: 
                     "tables": {name: count for name, count in count_rows(file).items() if count and name != "migration"},
                 }  # fmt: skip
                 part = parts.add_file(TENANT_DATABASE, snapshot)
-                contents = write_contents(Stoppable(places), parts, file, snapshot.parent)
+                contents = write_contents(Stoppable(places, course), parts, file, snapshot.parent)
         manifest["parts"] = [{"name": part.name, "size": part.size, "sha256": part.sha256}]
         manifest["contents"] = contents.document()
         parts.finish(manifest)

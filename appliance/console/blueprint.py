@@ -15,6 +15,7 @@ from . import (
     agents,
     alerts,
     appliance,
+    appliance_tenants,
     approvals,
     audit,
     backups,
@@ -55,6 +56,8 @@ from . import (
     sign_in,
     skills,
     step_runs,
+    tenant_export,
+    tenant_reset,
     tenant_secrets,
     tenant_settings,
     traffic,
@@ -68,11 +71,11 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, account, agents, alerts, appliance, approvals, audit, backups, bulk, certificates, connecting, datapool,
-    deploying, document_files, document_list, documents, domains, dry_runs, editor, entities, executions, failures, home,
-    importing, integration_calls, integration_edit, integrations, invitations, keys, kill_switches, llm_profiles, logs,
-    members, monitor, policies, policy_decisions, processes, replay, retention, retry_plan, schemas, shares, sign_in,
-    skills, step_runs, tenant_secrets, tenant_settings, traffic, trying, versions, visiting, webapps,
+    about, account, agents, alerts, appliance, appliance_tenants, approvals, audit, backups, bulk, certificates, connecting,
+    datapool, deploying, document_files, document_list, documents, domains, dry_runs, editor, entities, executions, failures,
+    home, importing, integration_calls, integration_edit, integrations, invitations, keys, kill_switches, llm_profiles, logs,
+    members, monitor, policies, policy_decisions, processes, replay, retention, retry_plan, schemas, shares, sign_in, skills,
+    step_runs, tenant_export, tenant_reset, tenant_secrets, tenant_settings, traffic, trying, versions, visiting, webapps,
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -125,7 +126,7 @@ class Edge:
         try:
             _refuse_foreign()
             if await loop.run_in_executor(self._services.threads, self._may_send, route, asked):
-                limits = FormLimits(MOST_PARTS, MOST_FILES, TEXT_BYTES, self._services.config.limits.upload_mb << 20)
+                limits = FormLimits(MOST_PARTS, MOST_FILES, TEXT_BYTES, self._largest(route))
                 reader = FormReader(self._services.blobs.receiver, _boundary(), limits)
                 async for piece in request.body:
                     await loop.run_in_executor(self._services.threads, reader.feed, piece)
@@ -141,7 +142,14 @@ class Edge:
     def _may_send(self, route: PageRoute, asked: Asked) -> bool:
         """Nothing is taken from somebody who is not signed in here, or whose role does not do."""
         person = session.find_person(self._services, asked)
-        return person is not None and person.scope is not None and (route.scope is None or route.scope in person.scope.scopes)
+        if person is None or person.scope is None or (route.scope is not None and route.scope not in person.scope.scopes):
+            return False
+        return not route.of_administrators or person.login in self._services.config.console.administrators
+
+    def _largest(self, route: PageRoute) -> int:
+        """Bytes of one file; what those send who run the appliance is unpacked beside itself, so half of the room is theirs."""
+        config = self._services.config
+        return shutil.disk_usage(config.data).free // 2 if route.of_administrators else config.limits.upload_mb << 20
 
     # -- in a thread
 

@@ -163,7 +163,10 @@ Handler = Callable[..., Answer]
 
 @dataclass(frozen=True)
 class PageRoute:
-    """One declared page of a tenant's host; `scope` None means every member; with `takes_files` its form may hold files."""
+    """One declared page of a tenant's host; `scope` None means every member; with `takes_files` its form may hold files.
+
+    `of_administrators`: only from those who run the appliance, and then of any size.
+    """
 
     method: Method
     path: str
@@ -171,6 +174,7 @@ class PageRoute:
     handler: Handler
     needs_session: bool = True
     takes_files: bool = False
+    of_administrators: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,12 +191,18 @@ BASE_PAGES: list[BaseRoute] = []
 
 
 def page(
-    method: Method, path: str, *, scope: str | None, needs_session: bool = True, takes_files: bool = False
+    method: Method,
+    path: str,
+    *,
+    scope: str | None,
+    needs_session: bool = True,
+    takes_files: bool = False,
+    of_administrators: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Declare a page under /console of a tenant's host; one without a session gets an Arrival."""
 
     def declare(handler: Handler) -> Handler:
-        PAGES.append(PageRoute(method, f"/console{path}", scope, handler, needs_session, takes_files))
+        PAGES.append(PageRoute(method, f"/console{path}", scope, handler, needs_session, takes_files, of_administrators))
         return handler
 
     return declare

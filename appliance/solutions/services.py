@@ -32,6 +32,7 @@ from appliance.monitor.traffic import KeyTraffic
 from appliance.monitor.webhooks import Webhooks
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
+from appliance.solutions.transfers import Transfers
 from appliance.tenants.keys import RateLimiter
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains.service import Domains
@@ -84,6 +85,7 @@ class Services:
     tools: Toolbox
     replays: TenantThreads
     backups: BackupUpkeep
+    transfers: Transfers
     agents: AgentRuns
     languages: Languages
     imports: FileImports

@@ -19,6 +19,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/appliance": ("/console/appliance",),
     "/console/appliance/backups": ("/console/appliance/backups",),
     "/console/appliance/configuration": ("/console/appliance/configuration",),
+    "/console/appliance/tenants": ("/console/appliance/tenants",),
     "/console/approvals": ("/console/approvals", "/console/approvals?state=all"),
     "/console/approvals/<approval_id>": ("/console/approvals/{approval}",),
     "/console/audit": ("/console/audit", "/console/audit?text=key"),
@@ -89,6 +90,8 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/secrets": ("/console/secrets",),
     "/console/secrets/<name>": ("/console/secrets/order_token",),
     "/console/settings": ("/console/settings",),
+    "/console/settings/export": ("/console/settings/export",),
+    "/console/settings/reset": ("/console/settings/reset",),
     "/console/skills": ("/console/skills",),
     "/console/skills/<name>": ("/console/skills/returns",),
     "/console/skills/<name>/file": ("/console/skills/returns/file?path=SKILL.md",),
@@ -118,6 +121,7 @@ NOT_TAKEN: Mapping[bool, str] = {False: "kept-form", True: "kept-form-of-somebod
 # Routes that answer no page, and what they answer.
 NOT_PAGES: Mapping[str, str] = {
     "/console/appliance/backups/<name>": "a file",
+    "/console/appliance/tenants/import/<arrival_id>": "a page of a file that was sent a moment ago",
     "/console/audit/export": "a file",
     "/console/datapool/<collection>/export": "a file",
     "/console/datapool/<collection>/import/<import_id>": "a page of a file that was sent a moment ago",
@@ -130,6 +134,7 @@ NOT_PAGES: Mapping[str, str] = {
     "/console/joined": "a redirect, which may end a session",
     "/console/logs/live": "a stream of events",
     "/console/oauth/callback": "a form that sends itself on, with what a provider answered",
+    "/console/settings/export/<name>": "a file",
     "/sign-out": "a redirect",
     "/visit/signed-in": "a page that leads on at once",
 }

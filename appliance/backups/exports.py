@@ -1,0 +1,101 @@
+"""The exports of tenants that the console makes: kept for a day, the newest of each tenant alone."""
+
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from appliance.blobs.service import Places
+from appliance.core import clock, db
+from appliance.core.config import Config
+from appliance.core.errors import NotFound
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+
+from .leaving import export_tenant
+from .parts import is_sealed
+from .problems import Course
+
+FOLDER = "exports"
+KEPT_MS = 24 * 3_600_000
+_STAMP = r"-(\d{8}T\d{6})Z\.gost"
+
+
+@dataclass(frozen=True)
+class Export:
+    """One that can be downloaded until `ends_at`."""
+
+    name: str
+    path: Path
+    size: int
+    made_at: int
+    is_sealed: bool
+
+    @property
+    def ends_at(self) -> int:
+        return self.made_at + KEPT_MS
+
+
+def make_export(config: Config, places: Places, scope: TenantScope, passphrase: str | None, course: Course) -> dict[str, Any]:
+    """Export the tenant into a file that is kept for a day, instead of the one before it; answers the manifest."""
+    folder = config.data / FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    stamp = clock.rfc3339(clock.now_ms())[:19].replace("-", "").replace(":", "")
+    target = folder / f"{scope.tenant_id}-{stamp}Z.gost"
+    manifest = export_tenant(scope, places, target, passphrase, course)
+    told = {"file": target.name, "rows": sum(manifest["tables"].values()), "encrypted": manifest["encrypted"]}
+    db.write(partial(audit.record, scope, "tenant.export", scope.tenant_id, told))
+    for each in list_exports(config, scope):
+        if each.path != target:
+            each.path.unlink(missing_ok=True)
+    return manifest
+
+
+def list_exports(config: Config, scope: TenantScope) -> list[Export]:
+    """Those of the tenant that are not past their day, newest first."""
+    folder = config.data / FOLDER
+    wanted = re.compile(re.escape(scope.tenant_id) + _STAMP)
+    found = []
+    for path in folder.glob("*.gost"):
+        if match := wanted.fullmatch(path.name):
+            with suppress(FileNotFoundError):  # it may be deleted just now
+                found.append(_export(path, match[1]))
+    return sorted((each for each in found if each.ends_at > clock.now_ms()), key=lambda each: each.made_at, reverse=True)
+
+
+def _export(path: Path, stamp: str) -> Export:
+    return Export(path.name, path, path.stat().st_size, _made_at(stamp), is_sealed(path))
+
+
+def _made_at(stamp: str) -> int:
+    day, time = stamp.split("T")
+    return clock.parse_rfc3339(f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}Z")
+
+
+def get_export(config: Config, scope: TenantScope, name: str) -> Export:
+    """One of the tenant; NotFound."""
+    found = next((each for each in list_exports(config, scope) if each.name == name), None)
+    if found is None:
+        raise NotFound("this export is not kept any more; make another one")
+    return found
+
+
+def delete_export(config: Config, scope: TenantScope, name: str) -> None:
+    """Delete one before its day is over; NotFound."""
+    get_export(config, scope, name).path.unlink(missing_ok=True)
+    db.write(lambda: audit.record(scope, "tenant.delete-export", scope.tenant_id, {"file": name}))
+
+
+def tidy(config: Config) -> None:
+    """Delete what is past its day, of tenants that are gone too, and what a killed process left."""
+    folder, before = config.data / FOLDER, clock.now_ms() - KEPT_MS
+    for path in folder.iterdir() if folder.is_dir() else ():
+        with suppress(OSError):
+            if path.stat().st_mtime * 1000 < before:
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()

@@ -1,0 +1,98 @@
+"""Long works with a whole tenant, in threads of their own: a page looks on, and nobody's request waits."""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from appliance.core import clock, ids
+from appliance.core.errors import ApplianceError, Conflict, NotFound
+from appliance.core.scope import TenantScope
+
+from .problems import Course
+
+log = logging.getLogger(__name__)
+THREADS = 2
+KEPT_MS = 3_600_000
+
+
+@dataclass
+class Work:
+    """One of them and how far it is: `of` is 0 where nobody knows.  Once it is over it has a result or a problem."""
+
+    id: str
+    tenant_id: str
+    actor: str
+    kind: str
+    since: int
+    stage: str = ""
+    done: int = 0
+    of: int = 0
+    is_over: bool = False
+    ended_at: int = 0
+    result: Any = None
+    problem: ApplianceError | None = None
+    course: Course = field(default_factory=Course)
+
+    def tell(self, stage: str, done: int, of: int) -> None:
+        self.stage, self.done, self.of = stage, done, of
+
+
+class Works:
+    """The works of this process; each is known for an hour after its end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, Work] = {}
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tenant-work")
+        self._stopping = threading.Event()
+
+    def begin(self, scope: TenantScope, kind: str, do: Callable[[Course], object]) -> Work:
+        """Begin one; Conflict while another of its kind is under way in the tenant."""
+        with self._lock:
+            self._forget_old()
+            if any(not each.is_over and (each.tenant_id, each.kind) == (scope.tenant_id, kind) for each in self._known.values()):
+                raise Conflict("this is under way already; wait for its end, then begin it again")
+            work = Work(ids.new("wrk"), scope.tenant_id, scope.actor, kind, clock.now_ms())
+            work.course = Course(self._stopping.is_set, work.tell)
+            self._known[work.id] = work
+        self._threads.submit(self._perform, work, do)
+        return work
+
+    def latest(self, scope: TenantScope, kind: str) -> Work | None:
+        """The last of this kind in the tenant, whoever began it."""
+        with self._lock:
+            self._forget_old()
+            mine = [each for each in self._known.values() if (each.tenant_id, each.kind) == (scope.tenant_id, kind)]
+        return mine[-1] if mine else None
+
+    def get(self, scope: TenantScope, work_id: str) -> Work:
+        """One of the tenant; NotFound an hour after its end, or when the appliance has started anew."""
+        with self._lock:
+            found = self._known.get(work_id)
+        if found is None or found.tenant_id != scope.tenant_id:
+            raise NotFound("this is not known any more; look whether it was done, and begin it again if it was not")
+        return found
+
+    def stop(self) -> None:
+        """Begin no other, and have those that can be given up end soon."""
+        self._stopping.set()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _perform(self, work: Work, do: Callable[[Course], object]) -> None:
+        try:
+            work.result = do(work.course)
+        except ApplianceError as error:
+            work.problem = error
+        except Exception:
+            log.exception("long work with a tenant failed", extra={"fields": {"kind": work.kind, "tenant": work.tenant_id}})
+            work.problem = ApplianceError("something went wrong in the appliance; its log has the reason")
+        finally:
+            work.ended_at, work.is_over = clock.now_ms(), True
+
+    def _forget_old(self) -> None:
+        before = clock.now_ms() - KEPT_MS
+        for each in [each for each in self._known.values() if each.is_over and each.ended_at < before]:
+            del self._known[each.id]

@@ -1,0 +1,194 @@
+"""A tenant leaves by a download, arrives by an upload, and is made anew, each in the background and told of in the audit trail."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from appliance.core import clock
+from appliance.documents import keeping
+from appliance.solutions.archive import write_zip
+from appliance.tenants import people, service
+from appliance.testing.running import Running
+from tests.api.resources import Resources
+from tests.console.browser import Browser
+from tests.console.conftest import PASSWORD
+
+TENANT = "moving"
+EXPORT, RESET, TENANTS = "/console/settings/export", "/console/settings/reset", "/console/appliance/tenants"
+PHRASE = "a phrase for the road 4d1"
+GOING_ON = "data-live="
+
+
+@pytest.fixture(scope="module")
+def house(running: Running) -> Running:
+    """A tenant with an entity and a secret, its owner and its builder."""
+    for role in ("owner", "builder"):
+        running.user(f"{role}@moving.test", PASSWORD, TENANT, role)
+    with running.api(TENANT) as api:
+        api.post("/api/v1/datapool", json={"name": "crates", "fields": [{"name": "label", "type": "text"}]}).raise_for_status()
+        api.post("/api/v1/datapool/crates/entities", json={"label": "plates"}).raise_for_status()
+        api.put("/api/v1/secrets/van_key", json={"value": "hush hush"}).raise_for_status()
+    return running
+
+
+@pytest.fixture(scope="module")
+def visitor(house: Running, signed_in: Callable[[str], Browser]) -> Callable[[str], Browser]:
+    return lambda role: signed_in(f"{role}@moving.test")
+
+
+def over(browser: Browser, url: str) -> str:
+    """The part of a page that changes, once nothing goes on any more."""
+    ends = clock.monotonic() + 60
+    while GOING_ON in (part := browser.get(f"{url}?part=live").text):
+        assert clock.monotonic() < ends
+    return part
+
+
+def actions(house: Running, tenant: str = TENANT) -> list[str]:
+    with house.api(tenant) as api:
+        return [each["action"] for each in api.get("/api/v1/logs/audit").json()["data"]]
+
+
+def labels(house: Running, tenant: str) -> list[str]:
+    with house.api(tenant) as api:
+        answer = api.get("/api/v1/datapool/crates/entities")
+        return [each["label"] for each in answer.json()["data"]] if answer.is_success else []
+
+
+def exported(browser: Browser, passphrase: str = "") -> tuple[str, bytes]:
+    here = browser.at(TENANT, EXPORT)
+    assert browser.post(here, {"passphrase": passphrase, "again": passphrase}).status_code == 200
+    (link,) = re.findall(rf'href="({EXPORT}/[\w-]+\.gost)"', over(browser, here))
+    return link, browser.get(browser.at(TENANT, link)).content
+
+
+def test_an_owner_exports_and_downloads_and_nobody_else(house: Running, visitor: Callable[[str], Browser], owner: Browser) -> None:
+    ours, builder = visitor("owner"), visitor("builder")
+    refused = ours.post(ours.at(TENANT, EXPORT), {"passphrase": PHRASE, "again": "another"})
+    assert (refused.status_code, 'id="again-error"' in refused.text) == (422, True)
+    assert ours.post(ours.at(TENANT, EXPORT), {"passphrase": "short", "again": "short"}).status_code == 422
+    first, _ = exported(ours)
+    link, content = exported(ours, PHRASE)
+    kept = house.config.data / "exports"
+    assert [path.name for path in kept.iterdir()] == [link.rpartition("/")[2]], f"{first} is older"
+    assert content == (kept / link.rpartition("/")[2]).read_bytes()
+    assert {"tenant.export", "tenant.download"} <= set(actions(house))
+    for path in (EXPORT, link):
+        assert builder.get(builder.at(TENANT, path)).status_code == 403
+    assert builder.post(builder.at(TENANT, EXPORT), {}).status_code == 403
+    assert owner.get(owner.at("acme", link)).status_code == 404
+    assert ours.post(ours.at(TENANT, f"{link}/delete"), {}).status_code == 200
+    assert list(kept.iterdir()) == []
+
+
+def arrival(admin: Browser, content: bytes) -> str:
+    admin.upload(admin.at("acme", f"{TENANTS}/import"), ("moving.gost", content))
+    return admin.url
+
+
+def test_a_sealed_export_is_opened_looked_at_and_imported(
+    house: Running, visitor: Callable[[str], Browser], owner: Browser
+) -> None:
+    _, content = exported(visitor("owner"), PHRASE)
+    here = arrival(owner, content)
+    assert 'data-testid="open-export"' in owner.get(here).text
+    owner.post(f"{here}/open", {"passphrase": "not the one it was"})
+    assert "passphrase is not the one" in over(owner, here)
+    owner.post(f"{here}/open", {"passphrase": PHRASE})
+    plan = over(owner, here)
+    assert all(told in plan for told in ("moving", "van_key", "builder@moving.test", "There is a tenant moving already"))
+    for name, told in (("moving", "there already"), ("No Id", "No Id"), ("", "choose the id")):
+        refused = owner.post(f"{here}/run", {"name": name, "title": "Copied"})
+        assert (refused.status_code, 'id="name-error"' in refused.text) == (409 if name == "moving" else 422, True), told
+    assert "copied" not in {row.id for row in service.list_tenants()}
+    owner.post(f"{here}/run", {"name": "copied", "title": "Copied & moved", "owner": "yes"})
+    done = over(owner, here)
+    assert all(told in done for told in ('data-testid="done"', "van_key", "The tenant copied is there"))
+    assert service.get_tenant("copied").name == "Copied & moved"
+    assert labels(house, "copied") == ["plates"]
+    roles = {each.login: each.role for each in people.list_members(house.tenant("copied"))}
+    assert roles == {"owner@moving.test": "owner", "builder@moving.test": "builder", "owner@acme.test": "owner"}
+    assert "tenant.import" in actions(house, "acme")
+    assert "tenant.import" in actions(house, "copied")
+    assert not [path for path in (house.config.data / "arriving").rglob("*") if path.is_file()]
+
+
+def test_an_import_that_fails_stores_nothing_and_may_be_tried_again(
+    house: Running, visitor: Callable[[str], Browser], owner: Browser
+) -> None:
+    _, content = exported(visitor("owner"))
+    here = arrival(owner, content[:-200])
+    assert "Nothing was stored" in over(owner, here)
+    owner.post(f"{here}/discard", {})
+    assert owner.get(here).status_code == 404
+    here = arrival(owner, content)
+    over(owner, here)
+    house.tenant("early")
+    taken = owner.post(f"{here}/run", {"name": "early"})
+    assert taken.status_code == 409
+    owner.post(f"{here}/run", {"name": "later"})
+    assert "The tenant later is there" in over(owner, here)
+    assert "owner@acme.test" not in {each.login for each in people.list_members(house.tenant("later"))}
+
+
+def test_only_those_who_run_the_appliance_import(house: Running, visitor: Callable[[str], Browser], owner: Browser) -> None:
+    ours, before = visitor("owner"), held_files(house)
+    assert ours.get(ours.at(TENANT, TENANTS)).status_code == 403
+    assert ours.upload(ours.at(TENANT, f"{TENANTS}/import"), ("a.gost", b"x" * 100_000)).status_code == 403
+    assert held_files(house) == before
+    unread = ours.post(ours.at(TENANT, f"{TENANTS}/import"), {"no": "multipart"})
+    assert unread.status_code == 403, "what they send is not even read"
+    refused = owner.upload(owner.at("acme", f"{TENANTS}/import"), ("a.gost", b"no export at all"))
+    assert (refused.status_code, 'id="file-error"' in refused.text) == (422, True)
+    assert "moving" in owner.get(owner.at("acme", TENANTS)).text
+    _, content = exported(ours)
+    here = arrival(owner, content)
+    other = here.replace("acme.", f"{TENANT}.")
+    for path in ("", "/run", "/open", "/discard"):
+        answer = ours.post(other + path, {}) if path else ours.get(other)
+        assert answer.status_code == 403
+    over(owner, here)
+    owner.post(f"{here}/discard", {})
+    assert held_files(house) == before
+
+
+def held_files(house: Running) -> list[Path]:
+    return sorted(path for path in (house.config.data / "arriving").rglob("*") if path.is_file())
+
+
+def test_a_reset_is_confirmed_and_leaves_a_known_state(house: Running, visitor: Callable[[str], Browser]) -> None:
+    ours, builder = visitor("owner"), visitor("builder")
+    here = ours.at(TENANT, RESET)
+    solution = {"solution.yaml": b"name: fresh\n", "collections/pots.yaml": b"name: pots\nfields:\n  - {name: a, type: text}\n"}
+    archive = write_zip(solution)
+    for form, file, field in (
+        ({"confirm": "another", "solution": "own"}, archive, "confirm"),
+        ({"confirm": TENANT, "solution": "own"}, b"no archive", "file"),
+    ):
+        refused = ours.upload(here, ("s.zip", file), form)
+        assert (refused.status_code, f'id="{field}-error"' in refused.text) == (422, True)
+    assert builder.upload(builder.at(TENANT, RESET), ("s.zip", archive), {"confirm": TENANT, "solution": "own"}).status_code == 403
+    assert labels(house, TENANT) == ["plates"]
+    ours.upload(here, ("s.zip", archive), {"confirm": TENANT, "solution": "own"})
+    assert 'data-testid="done"' in over(ours, here)
+    with house.api(TENANT) as api:
+        assert [each["name"] for each in api.get("/api/v1/datapool").json()["data"]] == ["pots"]
+        entry = next(e for e in api.get("/api/v1/logs/audit").json()["data"] if e["action"] == "tenant.reset")
+    assert entry["actor"].startswith("user:")
+    assert [each.name for each in service.list_secrets(house.tenant(TENANT))] == ["van_key"]
+
+
+def test_a_reset_that_is_refused_leaves_everything(house: Running, visitor: Callable[[str], Browser]) -> None:
+    ours = visitor("owner")
+    with house.api(TENANT) as api:
+        document = Resources(house, TENANT, api).document()
+    keeping.set_hold(house.tenant(TENANT), document, "a quarrel")
+    ours.upload(ours.at(TENANT, RESET), ("", b""), {"confirm": TENANT, "solution": "starter"})
+    told = over(ours, ours.at(TENANT, RESET))
+    assert all(each in told for each in ('data-testid="problem"', "legal hold", "It holds what it held"))
+    with house.api(TENANT) as api:
+        assert api.get(f"/api/v1/documents/{document}").is_success
+        assert [each["name"] for each in api.get("/api/v1/datapool").json()["data"]] == ["pots"]
+    keeping.release_hold(house.tenant(TENANT), document)
