@@ -6,7 +6,7 @@ from typing import Any
 from appliance.core import clock
 from appliance.tenants import service
 
-from .output import add_json, opened_store, say, show
+from .output import add_json, opened_store, read_store, say, show
 
 
 def add_commands(commands: Any) -> None:
@@ -28,7 +28,7 @@ def add_commands(commands: Any) -> None:
 def run_list(args: argparse.Namespace) -> int:
     from appliance.webapps.domains.operating import list_every_domain
 
-    with opened_store(args.load()):
+    with read_store(args.load()):
         if args.tenant:
             service.get_tenant(args.tenant)
         found = list_every_domain(args.tenant)

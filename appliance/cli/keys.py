@@ -8,7 +8,7 @@ from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.tenants import keys, service
 from appliance.tenants.scopes import SCOPES
 
-from .output import add_json, opened_store, say, show
+from .output import add_json, opened_store, read_store, say, show
 
 
 def add_commands(commands: Any) -> None:
@@ -51,7 +51,7 @@ def run_add(args: argparse.Namespace) -> int:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    with opened_store(args.load()):
+    with read_store(args.load()):
         service.get_tenant(args.tenant)
         rows = keys.list_keys(service.system_scope(args.tenant), PageRequest(limit=MAX_LIMIT)).items
     show(args, [

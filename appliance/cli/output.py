@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from appliance.core import db
+from appliance.core import db, migrations
 from appliance.core.config import Config
-from appliance.core.crypto import Sealer
+from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import ApplianceError, ConfigInvalid
 
 
@@ -62,6 +62,14 @@ def opened_store(config: Config, *, create: bool = False) -> Iterator[Sealer]:
         yield sealer
     finally:
         db.close_database()
+
+
+@contextmanager
+def read_store(config: Config) -> Iterator[Sealer]:
+    """The database for a command that only reads: an older release may still run on it.  ConfigInvalid for another schema."""
+    with seen_store(config):
+        migrations.refuse_other()
+        yield Sealer(load_or_make_key(config.data / "key"))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from appliance.core import clock
 from appliance.tenants import service
 
 from .backup import add_passphrase
-from .output import add_json, opened_store, say, show
+from .output import add_json, opened_store, read_store, say, show
 
 
 def add_commands(commands: Any) -> None:
@@ -81,7 +81,7 @@ def run_add(args: argparse.Namespace) -> int:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    with opened_store(args.load()):
+    with read_store(args.load()):
         rows = service.list_tenants()
     show(args, [{"id": r.id, "name": r.name, "kind": r.kind, "created_at": clock.rfc3339(r.created_at)} for r in rows])
     return 0
@@ -120,7 +120,7 @@ def run_unset(args: argparse.Namespace) -> int:
 
 
 def run_secrets(args: argparse.Namespace) -> int:
-    with opened_store(args.load()):
+    with read_store(args.load()):
         service.get_tenant(args.tenant)
         names = service.list_secrets(service.system_scope(args.tenant))
     show(args, [{"name": s.name, "updated_at": clock.rfc3339(s.updated_at)} for s in names])

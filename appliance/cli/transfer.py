@@ -22,13 +22,13 @@ from appliance.webapps import service as webapps
 from appliance.webapps.publishing import Publishing
 
 from .backup import passphrase_of
-from .output import opened_store, say
+from .output import opened_store, read_store, say
 
 
 def run_export(args: argparse.Namespace) -> int:
     config: Config = args.load()
     passphrase = passphrase_of(args, config)
-    with opened_store(config) as sealer:
+    with read_store(config) as sealer:
         service.get_tenant(args.id)
         places = make_places(config, installation_id(sealer))
         manifest = leaving.export_tenant(service.system_scope(args.id), places, args.file.absolute(), passphrase)

@@ -14,9 +14,9 @@ import pytest
 
 from appliance import __version__
 from appliance.cli import main
-from appliance.core import clock, db
+from appliance.core import clock, db, migrations
 from appliance.core.config import example
-from appliance.core.crypto import Sealer
+from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.scope import TenantScope
 from appliance.tenants import people
 from appliance.webapps.access import parse_access
@@ -195,6 +195,29 @@ def test_a_taken_port_is_said_before_anything_starts(gos: Gos, tmp_path: Path) -
 
 def test_migrating_again_changes_nothing(gos: Gos) -> None:
     assert [gos("migrate")[0] for _ in range(2)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["tenant", "list"], ["key", "list", "--tenant", "acme"], ["secret", "list", "--tenant", "acme"], ["domain", "list"],
+        ["tenant", "export", "acme", "acme.gost"],
+    ],
+)  # fmt: skip
+def test_what_only_reads_never_migrates(gos: Gos, tmp_path: Path, argv: list[str]) -> None:
+    url, newest = f"sqlite:///{tmp_path / 'data' / 'gos.db'}", len(migrations.all_migrations())
+    (tmp_path / "data").mkdir()
+    load_or_make_key(tmp_path / "data" / "key")
+    db.open_database(url)
+    migrations.migrate(newest - 1)
+    db.close_database()
+    code, out, errors = gos(*argv)
+    assert (code, out, len(errors.splitlines())) == (1, "", 1)
+    assert "lacks 1 migration of this release" in errors
+    assert "`gos migrate`" in errors
+    db.open_database(url)
+    assert db.rows("SELECT max(number) FROM migration") == [(newest - 1,)]
+    db.close_database()
 
 
 def test_a_data_folder_that_is_none_is_said_to_be_so(gos: Gos, tmp_path: Path) -> None:

@@ -49,9 +49,8 @@ def migrate(until: int | None = None) -> list[str]:
     Answers the names applied.  ConfigInvalid when the database was written by a newer release.
     """
     db.write(_make_ledger)
+    _refuse_newer()
     done, known = _done(), all_migrations()
-    if (unknown := newer()) is not None:
-        raise ConfigInvalid(f"the database has migration {unknown}, this release knows {len(known)}: install the newer release")
     applied = []
     for migration in known[:until]:
         if migration.number not in done and db.write(partial(_apply, migration)):
@@ -69,6 +68,23 @@ def pending() -> int:
 def newer() -> int | None:
     """The last migration of the open database if this release does not know it; None when it knows all."""
     return max(_done() - {m.number for m in all_migrations()}, default=None)
+
+
+def refuse_other() -> None:
+    """ConfigInvalid unless the open database has this release's schema; nothing of it is changed."""
+    _refuse_newer()
+    if lacking := pending():
+        number = "1 migration" if lacking == 1 else f"{lacking} migrations"
+        raise ConfigInvalid(
+            f"the database lacks {number} of this release, and this command only reads: make a backup, then type `gos migrate`, "
+            "or start this release; there is no way back"
+        )
+
+
+def _refuse_newer() -> None:
+    if (unknown := newer()) is not None:
+        known = len(all_migrations())
+        raise ConfigInvalid(f"the database has migration {unknown}, this release knows {known}: install the newer release")
 
 
 def _done() -> set[int]:
