@@ -10,6 +10,7 @@ from appliance.core.errors import InvalidRequest, NotFound, PayloadTooLarge, Rat
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import metrics
+from appliance.sites import following
 from appliance.tenants import service as tenants
 from appliance.webapps.service import FileSpec, Limits, NewApp, NewVersion, WebApps
 from appliance.webapps.traffic import describing, noting
@@ -140,6 +141,19 @@ def test_numbers_over_time(webapps: WebApps, acme: TenantScope) -> None:
     for wrong in (Window(5, 5), Window(0, hour, 1), Window(0, hour, 60_000 * 10**15), Window(0, DAY * 400, 60_000)):
         with pytest.raises(InvalidRequest):
             read_traffic(acme, "shop", wrong)
+
+
+@BOTH
+def test_what_is_followed_is_one_page_whatever_its_ticket(webapps: WebApps, acme: TenantScope) -> None:
+    followed = describing.FOLLOWED
+    assert followed == following.PREFIX
+    log_of(SEEN, replace(SEEN, path=f"{followed}one", at=NOON + 1), replace(SEEN, path=f"{followed}two", at=NOON + 2))
+    assert paths(acme) == [describing.FOLLOWED_SHOWN] * 2 + ["/"]
+    old = "UPDATE webapp_request SET path = ? WHERE at = ?"  # as they were kept before
+    db.write(lambda: db.execute(old, (f"{followed}old", NOON + 2)))
+    day = read_traffic(acme, "shop", Window(NOON, NOON + 3_600_000))
+    assert day.paths == {"/_gos/executions/<ticket>": 2, "/": 1}
+    assert len(paths(acme, RequestFilter(path=describing.FOLLOWED_SHOWN))) == 2
 
 
 def dropped() -> float:

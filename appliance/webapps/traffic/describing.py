@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 Addresses = Literal["truncated", "full", "none"]
 OTHER = "other"
+FOLLOWED = "/_gos/executions/"  # every execution that is followed has an address of its own below
+FOLLOWED_SHOWN = f"{FOLLOWED}<ticket>"
 # In this order: each names itself after those that come later.
 _FAMILIES = (
     ("bot", re.compile(r"bot\b|crawl|spider|slurp|preview|monitor", re.IGNORECASE)),
@@ -20,6 +22,11 @@ _FAMILIES = (
     ("Safari", re.compile(r"\bSafari/")),
     ("program", re.compile(r"^(?:curl|Wget|python|Go-http|node|okhttp|Java|axios|PostmanRuntime)", re.IGNORECASE)),
 )
+
+
+def shown_path(path: str) -> str:
+    """The path as it is kept: without the ticket, which opens what it names and makes a page of every execution."""
+    return FOLLOWED_SHOWN if path.startswith(FOLLOWED) else path
 
 
 @lru_cache(maxsize=4096)

@@ -13,7 +13,7 @@ from appliance.monitor.retention import delete_older
 from appliance.monitor.storable import storable_text
 from appliance.monitor.traffic import Answered, count
 
-from .describing import Addresses, agent_family, referrer_host, shown_address, visitor_number
+from .describing import Addresses, agent_family, referrer_host, shown_address, shown_path, visitor_number
 from .quotas import Quotas
 from .sums import DAY, Stored, add_sums
 
@@ -91,8 +91,8 @@ def _store(batch: Sequence[SeenRequest], addresses: Addresses) -> Stored:
             salts[request.at // DAY * DAY], request.tenant, request.app, (request.address, request.agent)
         )  # fmt: skip
         values += (
-            request.tenant, request.app, request.at, request.method[:20], storable_text(request.path, PATH_BYTES), request.status,
-            request.bytes, request.ms, shown_address(request.address, addresses), agent_family(request.agent),
+            request.tenant, request.app, request.at, request.method[:20], storable_text(shown_path(request.path), PATH_BYTES),
+            request.status, request.bytes, request.ms, shown_address(request.address, addresses), agent_family(request.agent),
             storable_text(referrer_host(request.referrer, request.host), 253), request.visitor_kind, number, request.route,
             request.execution_id,
         )  # fmt: skip

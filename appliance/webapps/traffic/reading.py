@@ -13,6 +13,7 @@ from appliance.core.scope import TenantScope
 from appliance.monitor.tally import DAY, HOUR, MINUTE
 from appliance.webapps.models import WebAppRow
 
+from .describing import FOLLOWED, FOLLOWED_SHOWN
 from .models import RequestRow
 
 MAX_POINTS = 1_000
@@ -22,6 +23,8 @@ _NICE_POINTS = 120
 _BUCKETS = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR, DAY)
 # Of the requests in question: all, bytes, answers from 500 on, and visitors, each counted anew every day.
 _NUMBERS = "COUNT(*), COALESCE(SUM(bytes), 0), COUNT(CASE WHEN status >= 500 THEN 1 END), COUNT(DISTINCT visitor)"
+# What is counted together; tickets in paths of before they were left out are left out here.
+_COUNTED = {"path": f"CASE WHEN SUBSTR(path, 1, {len(FOLLOWED)}) = '{FOLLOWED}' THEN '{FOLLOWED_SHOWN}' ELSE path END"}
 _OF = "FROM webapp_request WHERE tenant_id = ? AND app_id = ? AND at >= ? AND at < ?"
 
 
@@ -77,11 +80,12 @@ def list_requests(scope: TenantScope, app_id: str, wanted: RequestFilter, page: 
     if wanted.status is not None:
         least, most = _statuses(wanted.status)
         query = query.where(RequestRow.status >= least, RequestRow.status <= most)
-    if wanted.path is not None and wanted.path.endswith("*"):
-        beginning = wanted.path[:-1]
+    path = f"{FOLLOWED}*" if wanted.path == FOLLOWED_SHOWN else wanted.path
+    if path is not None and path.endswith("*"):
+        beginning = path[:-1]
         query = query.where(fn.SUBSTR(RequestRow.path, 1, len(beginning)) == beginning)
-    elif wanted.path is not None:
-        query = query.where(RequestRow.path == wanted.path)
+    elif path is not None:
+        query = query.where(RequestRow.path == path)
     if wanted.since is not None:
         query = query.where(RequestRow.at >= wanted.since)
     if wanted.of_routes:
@@ -117,7 +121,7 @@ def read_traffic(scope: TenantScope, app_id: str, window: Window) -> Traffic:
 
 def _top(column: str, asked: tuple[Any, ...]) -> dict[str, int]:
     named = f"AND {column} <> ''" if column == "referrer" else ""
-    sql = f"SELECT {column}, COUNT(*) {_OF} {named} GROUP BY {column} ORDER BY 2 DESC, 1 LIMIT {TOP}"
+    sql = f"SELECT {_COUNTED.get(column, column)}, COUNT(*) {_OF} {named} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {TOP}"
     return {str(value): int(count) for value, count in db.rows(sql, asked)}
 
 
