@@ -1,18 +1,23 @@
 """Every page of the console, looked at once: accessible in light and dark, quiet, from its own origin, light of weight, still."""
 
+import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, CDPSession, Page, expect
 
+from appliance.console.routing import PAGES
+from appliance.tenants.scopes import scopes_of_role
 from appliance.testing.pages import PAGE_CHECKS, Watch
 from appliance.testing.running import Running
+from tests.console.browser import Browser as HttpBrowser
 from tests.screenshots.axe import fetch_axe
-from tests.screenshots.furnishing import TENANT, Furnished, furnish
+from tests.screenshots.furnishing import PASSWORD, TENANT, Furnished, furnish
 from tests.screenshots.pages import Screen, screens
 from tests.screenshots.visitor import set_look, url_of, visiting
 
@@ -34,6 +39,9 @@ FINDINGS = """async (rules) => {
   return found.violations.filter((each) => ["serious", "critical"].includes(each.impact))
     .map((each) => `${each.id}: ${each.nodes.map((node) => node.target.join(" ")).slice(0, 4).join("; ")}`);
 }"""
+# Where a link leads, and a form that changes something; one that searches is no `post`.
+OFFERED = re.compile(r"""<(?:a|button|form(?=[^>]*?\smethod="post"))\b[^>]*?\s(href|action|formaction)="([^"]*)\"""")
+ROUTES = [(each, re.compile(re.sub(r"<(?:path:)?\w+>", "[^/]+", each.path) + "/?")) for each in PAGES]
 
 
 @dataclass
@@ -112,6 +120,29 @@ def look_at(looks: dict[bool, Look], running: Running, screen: Screen) -> list[s
     set_look(page, "light", NARROW)
     overflow = page.evaluate(PAGE_CHECKS)["overflow"]
     return amiss + ([f"{overflow} px wider than a telephone"] if overflow > 0 else [])
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_no_page_offers_what_would_be_refused(house: Furnished, role: str) -> None:
+    """Neither a link nor a form, as far as the scope says of where it leads."""
+    login, may = f"{role}@northgate.test", scopes_of_role(role)
+    house.running.user(login, PASSWORD, TENANT, role)
+    browser, amiss, seen = HttpBrowser(house.running), [], 0
+    browser.sign_in(login, PASSWORD, TENANT)
+    for screen in (each for each in screens(house.things) if each.is_signed_in and not each.is_on_base):
+        page = browser.get(browser.at(TENANT, screen.path))
+        for kind, address in OFFERED.findall(page.text) if page.status_code == 200 else ():
+            needed = scope_of("GET" if kind == "href" else "POST", urlsplit(urljoin(screen.path, html.unescape(address))).path)
+            seen += 1
+            amiss += [f"{screen.path}: {address} needs {needed}"] if needed is not None and needed not in may else []
+    assert seen > 1000
+    assert amiss == []
+
+
+def scope_of(method: str, path: str) -> str | None:
+    """What a page asks for, that with the fewest parts that change being meant."""
+    fitting = [each for each, pattern in ROUTES if each.method == method and pattern.fullmatch(path)]
+    return min(fitting, key=lambda each: each.path.count("<")).scope if fitting else None
 
 
 def test_the_frame_leads_everywhere_by_hand_and_by_key(looks: dict[bool, Look], house: Furnished) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -210,7 +211,7 @@ def test_a_poll_that_was_put_off_by_years_is_asked_again(watch: Watch) -> None:
     sql = "UPDATE trigger_state SET kind = 'integration', settings = ?, next_due = ? WHERE process_id = ?"
     for days, asked in ((1, False), (400, True)):
         put_off = watch.wall.now + days * 24 * HOUR
-        db.write(lambda due=put_off: db.execute(sql, (settings, due, process_id)))
+        db.write(partial(db.execute, sql, (settings, put_off, process_id)))
         watch.world.flow.triggers.clockwork.put_right(watch.wall.now)
         due = watch.world.scope.get(TriggerState, process_id=process_id, trigger_id="schedule").next_due
         assert due == (watch.wall.now + MINUTE if asked else put_off)
