@@ -151,7 +151,7 @@ class Stretch:
     def _within(self, what: str, used: float, most: float) -> None:
         if used >= most:
             raise BudgetExceeded(
-                f"the run has used its budget of {most:g} {what.replace('_', ' ')}; give the agent more, or the run less to do",
+                f"the run has used its budget ({what.replace('_', ' ')}: {most:g}); give the agent more, or the run less to do",
                 extra={"budget": what},
             )
 

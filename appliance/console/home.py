@@ -109,7 +109,7 @@ def _times(count: int) -> str:
 def _failures(visit: Visit) -> Needs:
     found = failures.list_failures(visit.scope, PageRequest(SHOWN, count=True), state="open")
     items = [
-        Need(f"{each.process_id}: {each.message[:160]}", _times(each.count), "/console/failures", "failed", each.first_seen)
+        Need(f"{each.process_id}: {tell(each.message)[:160]}", _times(each.count), "/console/failures", "failed", each.first_seen)
         for each in found.items
     ]  # fmt: skip
     return Needs(_("New failures"), "/console/failures", found.total or 0, items)

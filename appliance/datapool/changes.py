@@ -101,7 +101,8 @@ def _conversion(current: CompiledCollection, before: FieldDefinition, after: Fie
             change.converted[entity_id] = converted
     if after.type == "relation" and (before.type != "relation" or before.options != after.options):
         change.lost = change.blocked = total
-    change.message = f"{total} values are read as {after.type}" + (f"; {change.lost} do not fit" if change.lost else "")
+    unfit = f"; {change.lost} {'does' if change.lost == 1 else 'do'} not fit" if change.lost else ""
+    change.message = f"{_so_many(total, 'is', 'are')} read as {after.type}{unfit}"
     if change.lost and after.required:
         change.blocked = change.lost
         change.message += " and the field is required: mend them first"
@@ -126,7 +127,8 @@ def _unique_steps(current: CompiledCollection, wanted: CollectionDefinition, add
         sql = f"SELECT COUNT(*) FROM ({groups}) AS doubles"  # noqa: S608
         doubles = int(db.rows(sql)[0][0])
         names = " and ".join(f.name for f in group)
-        message = f"{doubles} values occur more than once: mend them first" if doubles else f"{names} becomes unique"
+        twice = f"{_so_many(doubles, 'occurs', 'occur')} more than once: mend them first"
+        message = twice if doubles else f"{names} becomes unique"
         yield Change(names, "unique", message, blocked=doubles)
 
 
@@ -225,3 +227,8 @@ def _carry_values(table: str, step: Change, columns: Mapping[str, str]) -> None:
     if step.change in ("add", "require") and step.after.default is not None:
         value = compile_field(step.after).default()
         db.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE "{column}" IS NULL', (value,))  # noqa: S608
+
+
+def _so_many(count: int, one: str, many: str) -> str:
+    """`1 value occurs`, `2 values occur`."""
+    return f"1 value {one}" if count == 1 else f"{count} values {many}"

@@ -117,7 +117,8 @@ def refuse_tenant_with_kept(scope: TenantScope) -> None:
     retained = KeepingRow.retain_until.is_null(False) & (KeepingRow.retain_until > clock.now_ms())
     kept = scope.select(KeepingRow).where(KeepingRow.hold_reason.is_null(False) | retained)
     if count := kept.count():
-        raise DocumentKept(f"{count} documents of the tenant are retained or under a legal hold; release them, or use --force")
+        are = "document of the tenant is" if count == 1 else "documents of the tenant are"
+        raise DocumentKept(f"{count} {are} retained or under a legal hold; release what is kept, or use --force")
 
 
 @dataclass(frozen=True)

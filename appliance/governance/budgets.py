@@ -45,7 +45,7 @@ def count(scope: TenantScope, subject: Subject, decision: Decision) -> None:
 def _count_one(scope: TenantScope, rule: str, span: str, cap: int, per: str) -> None:
     ((calls,),) = db.rows(_ADD, (scope.tenant_id, rule, span, clock.now_ms()))
     if calls > cap:
-        raise _exceeded(f"the rule {rule} allows {cap} calls in one {per}", f"calls_per_{per}", (rule,))
+        raise _exceeded(f"the rule {rule} allows {cap} {'call' if cap == 1 else 'calls'} in one {per}", f"calls_per_{per}", (rule,))
 
 
 def spent(scope: TenantScope, run: str) -> float:

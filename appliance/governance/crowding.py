@@ -48,7 +48,7 @@ def _refusal(scope: TenantScope, whose: str, most: int, asked_by: str) -> RateLi
     db.in_any_case(lambda: audit.record(scope, "approval.refuse", asked_by, told))
     named = {"requester": f"{asked_by} has", "agent": "the runs of this agent have", "tenant": "this tenant has"}[whose]
     return RateLimited(
-        f"{named} {most} requests that wait for people already; have them decided or withdrawn "
+        f"{named} {most} {'request' if most == 1 else 'requests'} waiting for people already; have these decided or withdrawn "
         "(GET /api/v1/approvals?status=pending), then ask again",
         headers={"Retry-After": str(RETRY_SECONDS)},
         extra={**told, "retryable": True, "retry_after": RETRY_SECONDS},

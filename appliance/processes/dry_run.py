@@ -15,7 +15,7 @@ from .dry_run_steps import DrySteps, StepDryRun
 from .engine import Close, Decision, History, Key, Ready, StepRun
 from .evaluation import fill
 from .executions import check_input
-from .failing import StepFailed, make_error
+from .failing import TOO_LONG, StepFailed, make_error
 from .job import Job
 from .mocks import parse_mocks
 from .nodes import Step
@@ -205,7 +205,7 @@ def _conclude(tools: Tools, job: Job, told: DryRun, decision: Decision, only: St
     elif only is not None:
         told.output = only.run.output
     elif job.left_ms() <= 0:
-        message = f"the process was active longer than its timeout of {job.limit_ms / 1000:g} s"
+        message = TOO_LONG % {"seconds": f"{job.limit_ms / 1000:g}"}
         told.status, told.error = "timed_out", make_error("execution_timeout", "timeout", message)
     else:
         told.output = decision.output

@@ -5,20 +5,27 @@ from typing import Any
 
 from appliance.core.db import dump_json
 from appliance.core.errors import ApplianceError, Overloaded
+from appliance.core.texts import mark_error
 from appliance.sandbox import Failure, LogLine
 
 from .faults import failure_class_of
 from .store import JournalEntry
 
+# English for programs, and told in the reader's language where a page shows it.
 NEXT = {
-    "user_code": "correct the step's code, publish, and retry from the failed step with the published version",
-    "connector": "see whether the foreign system answers (test the integration), then retry from the failed step",
-    "policy": "grant what the step needs in the definition, publish, and retry with the published version",
-    "memory": "raise limits.memory_mb of the step or let it handle less at once, publish, and retry with the published version",
-    "timeout": "raise limits.time of the step or let it do less at once, publish, and retry with the published version",
-    "validation": "correct what the message names; a changed definition takes a publish and a retry with the published version",
-    "system": "retry from the failed step; if it happens again, tell the operator the execution id",
+    "user_code": mark_error("correct the step's code, publish, and retry from the failed step with the published version"),
+    "connector": mark_error("see whether the foreign system answers (test the integration), then retry from the failed step"),
+    "policy": mark_error("grant what the step needs in the definition, publish, and retry with the published version"),
+    "memory": mark_error(
+        "raise limits.memory_mb of the step or let it handle less at once, publish, and retry with the published version"
+    ),
+    "timeout": mark_error("raise limits.time of the step or let it do less at once, publish, and retry with the published version"),
+    "validation": mark_error(
+        "correct what the message names; a changed definition takes a publish and a retry with the published version"
+    ),
+    "system": mark_error("retry from the failed step; if it happens again, tell the operator the execution id"),
 }
+TOO_LONG = mark_error("the process was active longer than its timeout of %(seconds)s s")
 
 
 # The place to run was lost or not to be had, which is not the attempt's fault: it runs again.

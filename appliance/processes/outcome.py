@@ -9,7 +9,7 @@ from appliance.monitor import logs as log_lines
 
 from . import ending, store, suspension, tracing, waits
 from .engine import Decision, History, Key, StepRun
-from .failing import make_error
+from .failing import TOO_LONG, make_error
 from .job import Performed
 from .nodes import ASKING_KINDS
 from .store import Claim
@@ -56,7 +56,7 @@ def cancelled() -> Ending:
 
 
 def timed_out(limit_ms: int) -> Ending:
-    message = f"the process was active longer than its timeout of {limit_ms / 1000:g} s"
+    message = TOO_LONG % {"seconds": f"{limit_ms / 1000:g}"}
     return Ending("timed_out", error=make_error("execution_timeout", "timeout", message))
 
 

@@ -15,7 +15,7 @@ _service = PolicyService()  # nothing is kept in it but what judged last
 
 def plan_policy(scope: TenantScope, wanted: Policy) -> Change:
     """What an apply would do: the policy of the folder judges afterwards."""
-    rules = f"{len(wanted.rules)} rules, {wanted.mode}"
+    rules = f"{len(wanted.rules)} {'rule' if len(wanted.rules) == 1 else 'rules'}, {wanted.mode}"
     try:
         found = _service.get_policy(scope, wanted.name)
     except NotFound:

@@ -39,7 +39,7 @@ def test_a_tenant_stays_for_a_document_that_must(running: Running) -> None:
         )
         hold = f"/api/v1/documents/{document}/legal-hold"
         client.put(hold, json={"reason": "a lawsuit"}).raise_for_status()
-        with pytest.raises(DocumentKept, match="1 documents of the tenant are retained or under a legal hold"):
+        with pytest.raises(DocumentKept, match="1 document of the tenant is retained or under a legal hold"):
             service.delete_tenant("staying")
         error(client.delete(f"/api/v1/documents/{document}"), 409, "document_kept")
         assert client.get(f"/api/v1/documents/{document}/content").content == b"one"

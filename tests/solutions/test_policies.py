@@ -38,7 +38,7 @@ def summary(place: Place, text: str) -> str:
 
 
 def test_what_the_folder_says_judges_once_it_is_applied(place: Place) -> None:
-    assert summary(place, POLICY) == "create: 1 rules, enforce; activated as version 1"
+    assert summary(place, POLICY) == "create: 1 rule, enforce; activated as version 1"
     assert verdict(place) == "deny"
     place.apply(with_policy(), message="let it read")
     assert verdict(place) == "allow"
@@ -49,7 +49,7 @@ def test_what_the_folder_says_judges_once_it_is_applied(place: Place) -> None:
     place.apply(with_policy(narrowed))
     assert verdict(place) == "deny"
     PolicyService().deactivate(place.scope, "clerk")
-    assert summary(place, narrowed).startswith("update: 1 rules, observe; nothing of it judges now")
+    assert summary(place, narrowed).startswith("update: 1 rule, observe; nothing of it judges now")
     PolicyService().activate(place.scope, "clerk", version=1)
     place.apply(with_policy())
     assert PolicyService().get_policy(place.scope, "clerk").draft["mode"] == "enforce"
