@@ -81,7 +81,7 @@ def run_reset(args: argparse.Namespace) -> int:
         service.get_tenant(args.id)
         scope = service.system_scope(args.id)
         tools = _tools(config, sealer)
-        deleted = reset_tenant(scope, tools, solution, force=args.force)
+        deleted = reset_tenant(scope, tools, solution, force=args.force).deleted
     say(args, f"tenant {args.id}: {deleted} rows deleted, {solution.name} applied", tenant=args.id, deleted=deleted)
     return 0
 

@@ -1,5 +1,7 @@
 """A tenant made anew from a solution: emptied and filled in one write, so that whatever fails leaves it as it was."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NoReturn
 
 from appliance.backups.resetting import empty_tenant
@@ -9,14 +11,22 @@ from appliance.solutions.definition import Solution
 from appliance.solutions.service import Application, Tools, plan_solution, refuse_blocked
 
 
+@dataclass(frozen=True)
+class Reset:
+    """How many rows went; `failed` says by app why a WebApp that came is not served: its checks failed after the write."""
+
+    deleted: int
+    failed: Mapping[str, str]
+
+
 class _Planned(Exception):
     def __init__(self, changes: list[Change]) -> None:
         super().__init__()
         self.changes = changes
 
 
-def reset_tenant(scope: TenantScope, tools: Tools, solution: Solution, *, force: bool = False) -> int:
-    """Empty a tenant and apply a solution to it; answers how many rows were deleted.
+def reset_tenant(scope: TenantScope, tools: Tools, solution: Solution, *, force: bool = False) -> Reset:
+    """Empty a tenant and apply a solution to it.
 
     Errors as `apply_solution` and `empty_tenant`; after any of them the tenant holds what it held.
     """
@@ -24,8 +34,8 @@ def reset_tenant(scope: TenantScope, tools: Tools, solution: Solution, *, force:
     work.prepare(_plan_emptied(scope, tools, solution, force=force))
     done: list[Change] = []
     deleted = empty_tenant(scope, force=force, fill=lambda: done.extend(work.write()))
-    work.publish(done)
-    return deleted
+    published = work.publish(done)
+    return Reset(deleted, {change.id: change.failed for change in published if change.failed})
 
 
 def _plan_emptied(scope: TenantScope, tools: Tools, solution: Solution, *, force: bool) -> list[Change]:

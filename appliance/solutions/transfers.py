@@ -33,7 +33,7 @@ class Transfers:
         )
 
     def reset(self, scope: TenantScope, tools: Tools, solution: Solution) -> Work:
-        """Begin to empty the tenant and apply a solution to it, as a whole or not at all; the result is how many rows went."""
+        """Begin to empty the tenant and apply a solution to it, as a whole or not at all; the result is a Reset."""
         for name in ("keys.write", "solutions.apply"):
             scope.require(name)
         return self.works.begin(scope, RESET, lambda _: reset_tenant(scope, tools, solution))

@@ -41,7 +41,7 @@ def collections(scope: TenantScope) -> list[str]:
 def test_a_reset_leaves_what_the_solution_brings(filled: tuple[World, TenantScope, Tools]) -> None:
     _, scope, tools = filled
     assert sorted(collections(scope)) == ["lines", "orders"]
-    assert reset_tenant(scope, tools, wanted()) > 0
+    assert reset_tenant(scope, tools, wanted()).deleted > 0
     assert collections(scope) == ["parts"]
     trail = [row[0] for row in db.rows("SELECT action FROM audit_entry WHERE tenant_id = ? ORDER BY seq", (scope.tenant_id,))]
     assert trail.index("tenant.reset") < trail.index("solution.apply") == len(trail) - 1

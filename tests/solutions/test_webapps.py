@@ -13,6 +13,7 @@ from appliance.solutions import service
 from appliance.solutions.changes import Change
 from appliance.solutions.deploying import load_published
 from appliance.solutions.folder import write_folder
+from appliance.solutions.resetting import reset_tenant
 from appliance.webapps.domains.service import NewDomain
 from appliance.webapps.records import Settings
 from appliance.webapps.service import NewApp
@@ -81,6 +82,13 @@ def test_a_failed_check_fails_the_app_alone_and_is_tried_again_without_a_new_ver
     again = change_of(place.apply(wrong))
     assert (again.summary, "Nowhere" in (again.failed or "")) == ("version 2 has this, and is published", True)
     assert numbers(place) == (1, 2)
+
+
+def test_a_reset_tells_which_app_it_brought_is_not_served(place: Place) -> None:
+    done = reset_tenant(place.scope, place.tools, read(with_app("smoke: [{path: /, contains: Nowhere}]\n")))
+    assert done.deleted > 0
+    assert list(done.failed) == ["shop"]
+    assert "Nowhere" in done.failed["shop"]
 
 
 def test_nothing_of_an_app_is_made_when_the_rest_cannot_be(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
