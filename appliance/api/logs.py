@@ -289,10 +289,12 @@ def change_failure(call: Call, failure_id: str) -> FailureView:
 
 
 class RetryAllView(View):
-    """`retried` maps a failed execution to the one that retries it, `refused` to the reason why none does."""
+    """`retried` maps a failed execution to the one that retries it, `refused` to the reason why none does; `waiting`, among those
+    that remain, found no free place in their process."""
 
     retried: dict[str, str]
     refused: dict[str, str]
+    waiting: list[str]
     remaining: int
 
 
@@ -302,11 +304,14 @@ class RetryAllView(View):
 def retry_failures(call: Call, failure_id: str) -> RetryAllView:
     """Retry every execution of a group from where it failed.
 
-    At most 200 at once; call again while `remaining` is not 0. Each execution is retried from here once; what has been
-    retried in another way, is deleted by now or failed before the group was resolved is passed over.
+    At most 200 at once; call again while `remaining` is not 0, and later where some are `waiting` for a free place. Each
+    execution is retried from here once; what has been retried in another way, is deleted by now, failed before the group was
+    resolved or is retried with the execution that waited for it is passed over.
     """
     outcome = failures.retry_all(call.scope, failure_id, FailedWork(call.services.processes))
-    return RetryAllView(retried=outcome.retried, refused=outcome.refused, remaining=outcome.remaining)
+    return RetryAllView(
+        retried=outcome.retried, refused=outcome.refused, waiting=list(outcome.waiting), remaining=outcome.remaining
+    )  # fmt: skip
 
 
 class AuditQuery(ListQuery):

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import peewee
 
 from appliance.core import clock, db, ids
-from appliance.core.errors import ApplianceError, Draining, Overloaded, StorageFull
+from appliance.core.errors import ApplianceError, ConcurrencyLimited, Draining, Overloaded, StorageFull
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 
@@ -59,11 +59,15 @@ class FailedWork(Protocol):
 
 @dataclass(frozen=True)
 class RetryOutcome:
-    """What `retry_all` did: failed execution -> the one that retries it, refusals with the reason, how many remain."""
+    """What `retry_all` did: failed execution -> the one that retries it, refusals with the reason, how many remain.
+
+    `waiting` found no free place and are among those that remain: they are asked again by the next call.
+    """
 
     retried: dict[str, str]
     refused: dict[str, str]
     remaining: int
+    waiting: tuple[str, ...] = ()
 
 
 def fingerprint(failure: Failure) -> str:
@@ -151,21 +155,24 @@ def retry_all(scope: TenantScope, failure_id: str, work: FailedWork) -> RetryOut
     """Retry the group's executions, oldest first, at most 200 at once; each is retried from here once.
 
     What has been retried in another way, or is deleted by now, is passed over, and so is what failed before the group was
-    resolved.  What is refused is reported and not asked again; when the appliance can do nothing now, that is raised, and a
-    call cut short can be repeated.
+    resolved.  What is refused is reported and not asked again, unless its process only has no free place now; when the
+    appliance can do nothing now, that is raised, and a call cut short can be repeated.
     """
     chosen = _choose(scope, get_failure(scope, failure_id), work)
     retried: dict[str, str] = {}
     refused: dict[str, str] = {}
+    waiting: list[str] = []
     for execution_id in chosen:
         try:
             retried[execution_id] = work.retry(scope, execution_id, f"{failure_id}/{execution_id}")
         except _LATER:
             raise
+        except ConcurrencyLimited:
+            waiting.append(execution_id)
         except ApplianceError as error:
             refused[execution_id] = error.message
-    _close(scope, failure_id, chosen)
-    return RetryOutcome(retried, refused, _pending(scope, get_failure(scope, failure_id)).count())
+    _close(scope, failure_id, [*retried, *refused])
+    return RetryOutcome(retried, refused, _pending(scope, get_failure(scope, failure_id)).count(), tuple(waiting))
 
 
 def _pending(scope: TenantScope, group: FailureGroup) -> Any:

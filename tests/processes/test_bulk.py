@@ -10,6 +10,7 @@ from appliance.processes import bulk
 from appliance.processes.bulk import BulkResult
 from appliance.processes.executions import ExecutionFilter
 from appliance.processes.failed_work import FailedWork
+from appliance.processes.models import Execution
 from tests.processes.world import World, rule
 
 PAUSE = [{"id": "pause", "wait": {"for": "1h"}}]
@@ -80,3 +81,41 @@ def test_what_is_refused_is_counted_and_told(world: World) -> None:
     assert (result.matched, result.done, result.refused) == (1, 0, 1)
     assert (result.refusals[0].execution_id, result.refusals[0].code) == (failed.id, "concurrency_limited")
     world.flow.cancel_execution(world.scope, holder)
+
+
+def test_what_a_limit_refused_is_asked_again_by_the_next_retry_of_all(world: World) -> None:
+    process = world.publish([rule("one", "= input.missing.deep")], concurrency={"limit": 1, "behaviour": "reject"})
+    failed = [world.finish(world.start(process)).id for _ in range(2)]
+    [group] = failures.list_failures(world.scope, PageRequest(), process_id=process).items
+    work = FailedWork(world.flow)
+    world.flow.pause_process(world.scope, process)
+    holder = world.start(process)
+    outcome = failures.retry_all(world.scope, group.id, work)
+    assert (outcome.retried, outcome.refused, outcome.remaining, sorted(outcome.waiting)) == ({}, {}, 2, sorted(failed))
+    world.flow.cancel_execution(world.scope, holder)
+    outcome = failures.retry_all(world.scope, group.id, work)
+    assert (len(outcome.retried), len(outcome.waiting), outcome.remaining) == (1, 1, 1)
+    assert set(outcome.retried) | set(outcome.waiting) == set(failed)
+    world.flow.cancel_execution(world.scope, next(iter(outcome.retried.values())))
+    assert failures.retry_all(world.scope, group.id, work).remaining == 0
+
+
+def test_a_child_is_retried_with_the_execution_that_waited_for_it(world: World) -> None:
+    child = world.publish([rule("one", "= input.missing.deep")])
+    waiting = world.publish([{"id": "sub", "process": {"use": child, "input": {}}}])
+    sending = world.publish([{"id": "sub", "process": {"use": child, "input": {}, "wait": False}}])
+    going_on = world.publish([{"id": "sub", "process": {"use": child, "input": {}}, "continue_on_error": ["validation"]}])
+    parents = [world.finish(world.start(process)) for process in (waiting, sending, going_on)]
+    assert [parent.status for parent in parents] == ["failed", "succeeded", "succeeded"]
+    own, *free = (world.finish(found.id) for parent in parents for found in children_of(world, parent.id))
+    assert {own.status, *(each.status for each in free)} == {"failed"}
+    failed = [own.id, parents[0].id, *(each.id for each in free)]
+    work, left = FailedWork(world.flow), {parents[0].id, *(each.id for each in free)}
+    assert work.left_to_retry(world.scope, failed) == left, "it is retried with the execution that waited for it"
+    [group] = failures.list_failures(world.scope, PageRequest(), process_id=waiting).items
+    failures.retry_all(world.scope, group.id, work)
+    assert work.left_to_retry(world.scope, failed) == left - {parents[0].id}
+
+
+def children_of(world: World, parent: str) -> list[Execution]:
+    return list(world.scope.select(Execution).where(Execution.parent == parent))
