@@ -66,7 +66,7 @@ class _Storage(SqlStorage):  # type: ignore[misc]
         return data
 
     def _take(self) -> bytes | None:
-        if not self.tasks(self.Task.id).limit(1).exists():
+        if not db.rows("SELECT 1 FROM task WHERE queue = ? LIMIT 1", (self.name,)):
             return None
         taken: bytes | None = db.write(self._take_first)
         return taken

@@ -8,6 +8,7 @@ import peewee
 import pytest
 
 from appliance.core import db
+from appliance.core.db import TenantModel
 from appliance.core.errors import NotFound, ScopeMissing, UnscopedQuery
 from appliance.core.scope import TenantScope
 from appliance.tenants.models import Secret
@@ -107,3 +108,31 @@ def test_scopes_are_asked_for_by_name() -> None:
 def test_acting_changes_the_name_and_nothing_else() -> None:
     scope = TenantScope("one", "key:key_1", frozenset({"logs.read"}), "req_1")
     assert scope.acting("execution:exe_1") == TenantScope("one", "execution:exe_1", frozenset({"logs.read"}), "req_1")
+
+
+class Parcel(TenantModel):
+    """One of every kind of column that our tables have."""
+
+    id = peewee.TextField()
+    label_text = peewee.TextField(null=True, column_name="label")
+    contents = db.JsonField(null=True)
+    is_open = peewee.BooleanField()
+    sent_at = peewee.BigIntegerField(null=True)
+    sealed = peewee.BlobField()
+
+    class Meta:
+        primary_key = peewee.CompositeKey("tenant_id", "id")
+
+
+def test_a_row_is_found_as_a_select_gives_it(one: TenantScope, two: TenantScope) -> None:
+    columns = "tenant_id TEXT, id TEXT, label TEXT, contents TEXT, is_open INTEGER, sent_at BIGINT, sealed BLOB"
+    values = {"id": "p", "label_text": "fragile", "contents": {"a": [1]}, "is_open": True, "sealed": b"x"}
+    db.write(lambda: db.execute(f"CREATE TABLE parcel ({columns})"))
+    for scope in (two, one):
+        db.write(lambda scope=scope: scope.insert(Parcel, **values))  # type: ignore[misc]
+    found = one.find(Parcel, id="p", is_open=True, contents={"a": [1]}, sent_at=None)
+    assert found is not None
+    assert found.__data__ == one.select(Parcel).get().__data__ == {"tenant_id": "one", "sent_at": None, **values}
+    assert not found.dirty_fields
+    assert one.find(Parcel, id="p", sent_at=1) is None
+    assert one.find(Parcel, id="p", label_text=None) is None
