@@ -6,7 +6,7 @@ import sys
 import pytest
 
 # What is not installed is not loaded either, so the library itself proves that its name is right.
-SELDOM = ("pydantic_ai", "opentelemetry", "mcp", "mcp_types", "dns.resolver", "graphql")
+SELDOM = ("pydantic_ai", "opentelemetry", "mcp", "mcp_types", "dns.resolver", "graphql", "zeep", "paramiko")
 STARTED = """
 import sys
 from appliance.app import composition

@@ -1,4 +1,7 @@
-"""SFTP, by the library paramiko on a socket that the appliance has opened, to a server whose key is known beforehand."""
+"""SFTP, by the library paramiko on a socket that the appliance has opened, to a server whose key is known beforehand.
+
+paramiko comes with the first session: it takes long to load, and few have a server that speaks SFTP.
+"""
 
 import errno
 import io
@@ -9,8 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
-
-import paramiko
 
 from appliance.connectors.contract import (
     AuthError,
@@ -114,6 +115,8 @@ class SftpSession:
 
     def sign_in(self) -> None:
         """The server is known before anything that is secret leaves."""
+        import paramiko
+
         try:
             self._transport = paramiko.Transport(self._socket)
             self._transport.banner_timeout = self._transport.handshake_timeout = self.left()
@@ -151,6 +154,8 @@ class SftpSession:
             )
 
     def _authenticate(self) -> None:
+        import paramiko
+
         user, password = self._settings["user"], self._settings.get("password")
         self._transport.auth_timeout = self.left()
         try:
@@ -172,6 +177,8 @@ class SftpSession:
             raise AuthError(f"{self.place} wants more than it was given: {', '.join(further)}.")
 
     def _channel(self) -> Any:
+        import paramiko
+
         channel = self._transport.open_session(timeout=self.left())
         channel.settimeout(self.left())
         channel.invoke_subsystem("sftp")
@@ -188,6 +195,8 @@ class SftpSession:
 
     def guarded(self, work: Callable[[], _T], when_lost: Outcome, path: str = "") -> _T:
         """What the server answers, its refusals as errors of the contract."""
+        import paramiko
+
         lost = f"The connection to {self.place} was lost, or it did not answer in time."
         try:
             return work()
@@ -371,6 +380,8 @@ def _private_key(settings: Json) -> Any:
         if settings.get("password") is None:
             raise ConfigError("There is nothing to sign in with; give `password` or `private_key`.")
         return None
+    import paramiko
+
     for kind in (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey):
         try:
             return kind.from_private_key(io.StringIO(text), settings.get("passphrase"))

@@ -1,57 +1,13 @@
-"""The connector: the description is read once and kept for a while, a message is made before anything is sent."""
+"""The connector; what speaks SOAP takes long to load, so the first call brings it."""
 
-import copy
 import threading
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import zeep
-from lxml.etree import LxmlError
-from zeep import exceptions
-from zeep.helpers import serialize_object
-from zeep.wsdl.bindings.soap import SoapBinding
-from zeep.wsse.username import UsernameToken
-
-from appliance.connectors.contract import (
-    Action,
-    AuthError,
-    ConfigError,
-    Connector,
-    ConnectorError,
-    Context,
-    Effect,
-    Json,
-    Outcome,
-    Rejected,
-    SystemFailure,
-)
+from appliance.connectors.contract import Action, ConfigError, Connector, Context, Effect, Json
 from gos_connector_soap.declaration import ACTIONS, SETTINGS
-from gos_connector_soap.road import Expecting, Road, origin, running
-from gos_connector_soap.value import members_of, to_json
 
-# A description that is changed is known anew after ten minutes.
-_KEEP_SECONDS = 600.0
-_EXCERPT = 500
-# Faults of WS-Security (SOAP Message Security 1.1, § 12) that are about who is asking.
-_WHO = ("FailedAuthentication", "InvalidSecurityToken", "FailedCheck", "InvalidSecurity")
-# What zeep raises, beside its own errors, for values and descriptions that do not fit; it also warns, which may be made an error.
-_UNFIT = (
-    *(exceptions.Error, LxmlError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, NotImplementedError),
-    *(RecursionError, Warning),
-)
-
-
-@dataclass(frozen=True)
-class _Service:
-    """A description, ready to be called: `proxy` makes and sends messages, `operations` are the binding's."""
-
-    client: Any
-    proxy: Any
-    operations: Mapping[str, Any]
-    address: str
+if TYPE_CHECKING:
+    from gos_connector_soap.calling import Caller
 
 
 class SoapConnector(Connector):
@@ -68,145 +24,23 @@ class SoapConnector(Connector):
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
         self._lock = threading.Lock()
-        self._known: tuple[float, _Service] | None = None
+        self._made: Caller | None = None
 
     def effect_of(self, action: Action, input: Json) -> Effect:  # noqa: A002 - the contract's word
         is_read = input.get("operation") in self.settings.get("reads", ())
         return "read" if action.name == "call" and is_read else action.effect
 
     def check(self, ctx: Context) -> str:
-        with _within(ctx):
-            service = self._fetch()
-        where = origin(service.address)
-        ctx.dial(str(where[1]), where[2] or 0).close()
-        count = len(service.operations)
-        return f"The description has {count} operations; {service.address} accepts connections. Credentials only a call shows."
+        return self._caller().check(ctx)
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         if action not in ("call", "describe"):
             raise ConfigError(f"{self.title} has no action {action!r}; it has call, describe.")
-        with _within(ctx):
-            return self._call(input) if action == "call" else self._describe(input)
+        return self._caller().perform(action, input, ctx)
 
-    # -- the actions
+    def _caller(self) -> "Caller":
+        from gos_connector_soap.calling import Caller
 
-    def _call(self, given: Json) -> dict[str, Any]:
-        service, name = self._service(), given["operation"]
-        self._operation(service, name)
-        values = given.get("input", {})
-        if any(each.startswith("_soap") for each in values):
-            raise ConfigError("The input names a header of SOAP's own; headers cannot be given.")
-        try:
-            service.client.create_message(service.proxy, name, **copy.deepcopy(dict(values)))
-        except _UNFIT as error:
-            raise ConfigError(
-                f"The input does not fit {name}: {str(error)[:_EXCERPT]}. Use describe to see what it takes."
-            ) from error
-        try:
-            answer = service.proxy[name](**copy.deepcopy(dict(values)))
-            return {"output": to_json(serialize_object(answer, dict))}
-        except exceptions.Fault as fault:
-            raise _fault_error(fault) from fault
-        except ConnectorError as error:
-            if name in self.settings.get("reads", ()):
-                error.outcome = "not_done"
-            raise
-        except _UNFIT as error:
-            outcome: Outcome = "not_done" if name in self.settings.get("reads", ()) else "unknown"
-            message = f"The service's answer is not what its description says: {str(error)[:_EXCERPT]}"
-            raise SystemFailure(message, outcome=outcome) from error
-
-    def _describe(self, given: Json) -> dict[str, Any]:
-        service = self._service()
-        if "operation" not in given:
-            return {"operations": [{"name": name} for name in sorted(service.operations)]}
-        operation = self._operation(service, given["operation"])
-        takes, gives = (_body_of(part) for part in (operation.input, operation.output))
-        return {"operations": [{"name": given["operation"], "takes": takes, "gives": gives}]}
-
-    # -- the description
-
-    def _operation(self, service: _Service, name: str) -> Any:
-        found = service.operations.get(name)
-        if found is None:
-            raise ConfigError(f"The service has no operation {name!r}; describe lists what it has.")
-        return found
-
-    def _service(self) -> _Service:
         with self._lock:
-            known = self._known
-        if known is not None and time.monotonic() < known[0]:
-            return known[1]
-        return self._fetch()
-
-    def _fetch(self) -> _Service:
-        security = self.settings.get("security")
-        token = (
-            UsernameToken(security["username"], security["password"], use_digest=security.get("digest", False))
-            if security
-            else None
-        )
-        settings = zeep.Settings(strict=True, forbid_dtd=True, forbid_entities=True, forbid_external=False, xml_huge_tree=False)
-        try:
-            road = Road(self.settings)
-            client = zeep.Client(self.settings["wsdl_url"], wsse=token, transport=road, settings=settings, plugins=[Expecting()])
-            port = self._port(client)
-        except ConnectorError as error:
-            error.outcome = "not_done"  # reading a description changes nothing
-            raise
-        except _UNFIT as error:
-            raise SystemFailure(f"The description cannot be understood: {str(error)[:_EXCERPT]}") from error
-        address = self._address(port)
-        service = _Service(client, client.create_service(port.binding.name, address), port.binding.all(), address)
-        with self._lock:
-            self._known = (time.monotonic() + _KEEP_SECONDS, service)
-        return service
-
-    def _port(self, client: Any) -> Any:
-        ports = {name: port for service in client.wsdl.services.values() for name, port in service.ports.items()}
-        speaking = {name: port for name, port in ports.items() if isinstance(port.binding, SoapBinding)}
-        wanted = self.settings.get("port")
-        if wanted is None and speaking:
-            return next(iter(speaking.values()))
-        if wanted not in speaking:
-            raise ConfigError(
-                f"The description has no port {wanted or 'that speaks SOAP'}; it has {', '.join(speaking) or 'none'}."
-            )
-        return speaking[wanted]
-
-    def _address(self, port: Any) -> str:
-        """Where calls go: credentials leave the description's own server only when the settings say so."""
-        given = self.settings.get("address")
-        if given is not None:
-            return str(given)
-        found = str(port.binding_options.get("address") or "")
-        if origin(found) != origin(self.settings["wsdl_url"]):
-            raise ConfigError(
-                f"The description sends calls to another server, {found[:200]!r}; if that is right, set `address` to it."
-            )
-        return found
-
-
-@contextmanager
-def _within(ctx: Context) -> Iterator[None]:
-    token = running.set(ctx)
-    try:
-        yield
-    finally:
-        running.reset(token)
-
-
-def _body_of(message: Any) -> list[dict[str, Any]]:
-    body = getattr(message, "body", None)
-    return members_of(getattr(body, "type", None)) if body is not None else []
-
-
-def _fault_error(fault: exceptions.Fault) -> ConnectorError:
-    codes = [str(code) for code in (fault.code, *(fault.subcodes or ())) if code is not None]
-    said = str(fault.message or "")[:_EXCERPT]
-    details: dict[str, Any] = {"code": codes[0][:200] if codes else "", "message": said}
-    if fault.detail is not None:
-        details["detail"] = str(to_json(fault.detail))[:2_000]
-    if any(who in code for code in codes for who in _WHO):
-        return AuthError(f"The service does not accept user name and password: {said}", details=details)
-    return Rejected(f"The service refused: {said or 'it does not say why'}", details=details)
+            self._made = self._made or Caller(self.settings)
+        return self._made
