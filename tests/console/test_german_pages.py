@@ -1,0 +1,82 @@
+"""No page shows an English sentence to somebody who reads German, wherever in the appliance the sentence was made."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from appliance.testing.running import Running
+from tests.console.browser import Browser
+from tests.screenshots.pages import ADDRESSES
+
+TENANT, PASSWORD = "germanophone", "my own long password"
+GERMAN = {"Accept-Language": "de"}
+# Words that no German sentence has.
+_WORDS = "the and of with this that from you your is are which nothing when who what its has have into"
+ENGLISH = re.compile(rf"\b(?:{_WORDS.replace(' ', '|')})\b", re.IGNORECASE)
+# Code, what somebody writes or has written, and words that are the same in both.
+SILENT = {"code", "pre", "script", "style", "textarea", "kbd"}
+SEEN = ("title", "aria-label", "placeholder", "alt")
+# Stays English: what a connector was tested against, as its documentation says it; names of licences; the reason in the
+# example of a policy, which is data like the rest of it.
+KEPT = re.compile(r"loopback|the file system of Linux|the verifier standardwebhooks| AND | WITH |Reading orders is the clerk")
+CONNECTORS = ("http", "email", "postgresql", "s3", "salesforce", "mcp", "openapi", "webhook")
+
+
+class _Texts(HTMLParser):
+    """The texts of a page that are for reading."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.silent, self.found = 0, list[str]()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.silent += tag in SILENT
+        self.found += [value for name, value in attrs if name in SEEN and value]
+
+    def handle_endtag(self, tag: str) -> None:
+        self.silent -= tag in SILENT
+
+    def handle_data(self, data: str) -> None:
+        if not self.silent:
+            self.found.append(" ".join(data.split()))
+
+
+def english_in(page: str) -> list[str]:
+    """The texts of a page that hold English words."""
+    reader = _Texts()
+    reader.feed(page)
+    return [text for text in reader.found if ENGLISH.search(text) and not KEPT.search(text)]
+
+
+@pytest.fixture(scope="module")
+def reader(running: Running) -> Browser:
+    """An owner of a tenant in which there is an alert of every kind, a domain, and what needs somebody."""
+    running.user("leser@germanophone.test", PASSWORD, TENANT, "owner")
+    conditions = (
+        {"kind": "failures", "above": 1, "window": "1h"}, {"kind": "failure_rate", "above": 5, "window": "1h"},
+        {"kind": "duration", "longer_than": "90s", "window": "1h"}, {"kind": "queue_age", "longer_than": "10m"},
+        {"kind": "integration_failing"}, {"kind": "expiring", "window": "90d"}, {"kind": "disk_full", "above": 90},
+    )  # fmt: skip
+    with running.api(TENANT) as api:
+        for condition in conditions:
+            api.post("/api/v1/logs/alerts", json={"name": condition["kind"], "condition": condition}).raise_for_status()
+        api.post("/api/v1/webapps", json={"id": "laden", "name": "Laden"}).raise_for_status()
+        api.post("/api/v1/webapps/laden/domains", json={"host": "laden.germanophone.example"}).raise_for_status()
+        api.post("/api/v1/keys", json={"name": "Kasse", "scopes": ["entities.read"]}).raise_for_status()
+    browser = Browser(running)
+    browser.sign_in("leser@germanophone.test", PASSWORD, TENANT)
+    return browser
+
+
+def test_no_page_shows_an_english_sentence(reader: Browser) -> None:
+    paths = [path for route, listed in ADDRESSES.items() for path in listed if "<" not in route]
+    paths += [f"/console/integrations/-/new?connector={name}" for name in CONNECTORS]
+    paths += ["/console/webapps/laden", "/console/webapps/laden/domains"]
+    found = {path: english_in(reader.get(reader.at(TENANT, path), **GERMAN).text) for path in paths}
+    assert {path: texts for path, texts in found.items() if texts} == {}
+
+
+def test_an_english_sentence_is_seen() -> None:
+    page = '<p>Nichts <b>is here</b></p><code>the code</code><a title="Open the page">auf</a><textarea>of mine</textarea>'
+    assert english_in(page) == ["is here", "Open the page"]
