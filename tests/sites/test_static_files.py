@@ -1,0 +1,68 @@
+"""Our own style sheets and scripts, compressed for whoever takes that."""
+
+import asyncio
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.sites.static import StaticFiles
+
+TEXT = b".badge { color: red; }\n" * 200
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> StaticFiles:
+    (tmp_path / "console.css").write_bytes(TEXT)
+    (tmp_path / "mark.png").write_bytes(TEXT)
+    (tmp_path / "short.css").write_bytes(b"a{}")
+    return StaticFiles(not_here, {"/static/": tmp_path})
+
+
+async def not_here(*_: Any) -> None:
+    raise AssertionError("it went on to the application")
+
+
+def ask(files: StaticFiles, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    told: list[Any] = []
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("a file has no use for a body")
+
+    sent = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    asyncio.run(files({"type": "http", "method": method, "path": path, "headers": sent}, receive, send))
+    answered = {name.decode(): value.decode() for name, value in told[0]["headers"]}
+    return told[0]["status"], answered, b"".join(each["body"] for each in told[1:])
+
+
+def test_a_style_sheet_goes_out_compressed_and_says_so(files: StaticFiles) -> None:
+    status, headers, body = ask(files, "/static/console.css", accept_encoding="gzip, deflate")
+    assert (status, headers["content-encoding"], headers["vary"]) == (200, "gzip", "Accept-Encoding")
+    assert (gzip.decompress(body), int(headers["content-length"])) == (TEXT, len(body))
+    assert headers["content-type"].startswith("text/css")
+
+
+@pytest.mark.parametrize(
+    ("path", "coding"), [("console.css", "gzip;q=0"), ("console.css", ""), ("mark.png", "gzip"), ("short.css", "gzip")]
+)
+def test_who_does_not_take_it_and_what_gains_nothing_stays_as_it_is(files: StaticFiles, path: str, coding: str) -> None:
+    _, headers, body = ask(files, f"/static/{path}", accept_encoding=coding)
+    assert "content-encoding" not in headers
+    assert len(body) == int(headers["content-length"])
+    assert ("vary" in headers) == (path == "console.css")
+
+
+def test_its_head_is_that_of_the_answer_and_its_tag_is_asked_for_again(files: StaticFiles) -> None:
+    _, headers, _ = ask(files, "/static/console.css", accept_encoding="gzip")
+    assert ask(files, "/static/console.css", "HEAD", accept_encoding="gzip") == (200, headers, b"")
+    again = ask(files, "/static/console.css", accept_encoding="gzip", if_none_match=headers["etag"])
+    assert (again[0], again[2], "content-encoding" in again[1]) == (304, b"", False)
+
+
+def test_a_part_is_cut_from_the_file_itself(files: StaticFiles) -> None:
+    status, headers, body = ask(files, "/static/console.css", accept_encoding="gzip", range="bytes=0-5")
+    assert (status, body, "content-encoding" in headers) == (206, TEXT[:6], False)
