@@ -11,6 +11,7 @@ import pytest
 from appliance.tenants import service as tenants
 from appliance.testing.running import Running, make_config, start
 from appliance.webapps.domains import lookups
+from tests.checking import check_types_once
 from tests.hashing import hash_cheaply
 from tests.spreading import Spreading
 from tests.store.cluster import Cluster, running_cluster
@@ -20,6 +21,7 @@ from tests.webapps.name_server import NameServer, running_name_server
 _live: list[Running] = []
 
 hash_cheaply()
+check_types_once()
 gc.disable()  # until every test is found: they stay, and were walked through again and again while there came more of them
 
 

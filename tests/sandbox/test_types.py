@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from appliance.sandbox.lanes import DECISION_ADDRESS_SPACE
 from appliance.sandbox.occasional import OccasionalLane
 from appliance.sandbox.typecheck import SECONDS, CodeStep, Finding, Reach, TypeCheck, TypedExpression
 from appliance.sandbox.typecheck.checks import _Check
+from tests.checking import PROPER
 
 DECLARATIONS = """
 interface IntegrationsApi { execute(integration: "crm", action: "find", input: { q: string }): Promise<{ name: string }[]> }
@@ -219,6 +221,13 @@ def test_nothing_of_one_check_is_seen_by_the_next(pool: Pool) -> None:
 def test_the_same_question_is_answered_once(pool: Pool) -> None:
     asked = TypeCheck({"a.ts": "export default () => 1"}, DECLARATIONS, [CodeStep("a", "a.ts")])
     assert pool.check_types(asked) is pool.check_types(asked)
+
+
+def test_an_answer_is_one_tenants() -> None:
+    asked = TypeCheck({"a.ts": "export default () => 1"}, DECLARATIONS, [CodeStep("a", "a.ts")], namespace="acme")
+    other = replace(asked, namespace="globex")
+    assert (asked.wire, PROPER.func(asked)) == (other.wire, PROPER.func(replace(asked)))
+    assert PROPER.func(asked) != PROPER.func(other)
 
 
 def test_an_idle_lane_ends_its_process_and_starts_another_when_asked() -> None:
