@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, settings
 
 from appliance.tenants import service as tenants
 from appliance.testing.running import Running, make_config, start
@@ -22,6 +23,9 @@ _live: list[Running] = []
 
 hash_cheaply()
 check_types_once()
+# How busy the machine is fails no test, and what is drawn by lot is the same every time; `--hypothesis-profile default` draws anew.
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 gc.disable()  # until every test is found: they stay, and were walked through again and again while there came more of them
 
 

@@ -20,6 +20,7 @@ from appliance.processes import versions
 from appliance.processes.models import Execution
 from appliance.tenants import people, service
 from tests.monitor.test_api import Api
+from tests.store.opening import migrated
 
 WAITS = {"kind": "queue_age", "longer_than": "10m"}
 TELL = {"id": "tell", "input": {"type": "object", "required": ["alert"]}, "steps": [{"id": "pause", "wait": {"for": "1m"}}]}
@@ -28,6 +29,8 @@ TELL = {"id": "tell", "input": {"type": "object", "required": ["alert"]}, "steps
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Appliance]:
     """The appliance opens its own; its workers are never started."""
+    with migrated(f"sqlite:///{tmp_path}/gos.db"):
+        pass  # what is copied need not be built
     appliance = build(load_config(environment={}, flags={"storage.data": str(tmp_path)}))
     yield appliance
     appliance.services.threads.shutdown()

@@ -27,6 +27,7 @@ from appliance.tenants import keys
 from appliance.tenants.hosts import HostMatch
 from appliance.tenants.keys import KeySpec
 from appliance.tenants.scopes import ALL
+from tests.store.opening import migrated
 
 PROCESS = {"id": "intake", "steps": [{"id": "pause", "wait": {"for": "1m"}}]}
 
@@ -55,6 +56,8 @@ class Api:
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Appliance]:
     """The appliance opens its own; its workers are never started."""
+    with migrated(f"sqlite:///{tmp_path}/gos.db"):
+        pass  # what is copied need not be built
     appliance = build(load_config(environment={}, flags={"storage.data": str(tmp_path)}))
     yield appliance
     appliance.services.threads.shutdown()
