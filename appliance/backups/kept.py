@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -132,14 +133,20 @@ def list_kept(config: Config) -> list[Kept]:
     One that says a time to come was made while the clock was ahead: it is taken for the oldest, or each new one would be deleted
     instead of it.
     """
-    now, found = clock.now_ms(), [_kept(folder_of(config), match) for match in _told_apart(config)[0]]
+    now, each_of = clock.now_ms(), [_kept(folder_of(config), match) for match in _told_apart(config)[0]]
+    found = [each for each in each_of if each is not None]
     return sorted(found, key=lambda kept: (kept.made_at <= now, kept.made_at), reverse=True)
 
 
-def _kept(folder: Path, match: re.Match[str]) -> Kept:
+def _kept(folder: Path, match: re.Match[str]) -> Kept | None:
+    """None for what is no file, or is gone: a link to a disk that is not there ends no backups."""
     path, day, time = folder / match[0], match[1][:8], match[1][9:]
     text = f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}Z"
-    return Kept(path.name, clock.parse_rfc3339(text), path.stat().st_size, _is_sealed(path))
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return Kept(path.name, clock.parse_rfc3339(text), found.st_size, _is_sealed(path)) if stat.S_ISREG(found.st_mode) else None
 
 
 def nobodys(config: Config) -> list[str]:
@@ -156,19 +163,27 @@ def _told_apart(config: Config) -> tuple[list[re.Match[str]], list[re.Match[str]
     remembered = Path(last.path).name if last else ""
     ours: list[re.Match[str]] = []
     unclear: list[re.Match[str]] = []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if match := _NAME.fullmatch(path.name):
-            if match[2] == installation or (match[2] is None and (not config.backup.to or path.name == remembered)):
+    for name in _names(folder):
+        if match := _NAME.fullmatch(name):
+            if match[2] == installation or (match[2] is None and (not config.backup.to or name == remembered)):
                 ours.append(match)
             elif match[2] is None:
                 unclear.append(match)
     return ours, unclear
 
 
+def _names(folder: Path) -> list[str]:
+    """What lies there; nothing where that may not be read, which whoever makes the next one is told."""
+    try:
+        return [path.name for path in folder.iterdir()]
+    except OSError:
+        return []
+
+
 def _is_sealed(path: Path) -> bool:
     try:
         return is_sealed(path)
-    except BackupInvalid:  # whatever it is, it does not leave
+    except (BackupInvalid, OSError):  # whatever it is, and whoever may read it, it does not leave
         return False
 
 

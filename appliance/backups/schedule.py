@@ -206,6 +206,12 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
             "FAIL",
             f"the last backup is of {clock.rfc3339(now.last.at)} and they are due every {now.every}: does the appliance run?",
         )
+    elif not os.path.isfile(now.last.path):
+        yield (
+            "FAIL",
+            f"the last backup, of {clock.rfc3339(now.last.at)}, is not where it was made ({now.last.path}): is it mounted, was "
+            "it taken away? Until another is made there may be none",
+        )
     else:
         yield "ok", f"the last backup, of {clock.rfc3339(now.last.at)}, is whole: {now.last.path}, {now.last.size >> 10} KiB"
     if not now.encrypts:

@@ -1,7 +1,7 @@
 """The appliance backs itself up when that is due, keeps what it was told to, and says how it stands."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -137,6 +137,51 @@ def test_one_that_fails_is_told_and_tried_again_soon(backed: World, monkeypatch:
 def later(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
     at = clock.now_ms() + hours * HOUR + 1
     monkeypatch.setattr(clock, "now_ms", lambda: at)
+
+
+def test_what_cannot_be_read_in_the_folder_does_not_end_backups(backed: World) -> None:
+    """A link to a disk that is not there, a folder, a file that went at that moment: the next one is made all the same."""
+    folder = Path(backed.config.backup.to)
+    folder.mkdir()
+    with backed.opened():
+        own = kept.new_path(backed.config).name.partition("Z")[2]
+        (folder / f"gos-20260101T000000Z{own}").symlink_to("/nowhere/there")
+        (folder / f"gos-20260102T000000Z{own}").mkdir()
+        made = Schedule(backed.config, backed.places).run_due()
+    assert made is not None
+    assert made.problem is None
+    assert [each.name for each in list_kept(backed.config)] == [Path(made.path).name]
+    assert "is whole" in dict(findings(backed.config))["ok"]
+
+
+def test_a_folder_that_may_not_be_read_is_told(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, iterdir = Path(backed.config.backup.to), Path.iterdir
+    folder.mkdir()
+
+    def refused(path: Path) -> Iterator[Path]:
+        if path == folder:
+            raise PermissionError(13, "Permission denied", str(path))
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    monkeypatch.setattr(kept, "tidy", lambda _: list(folder.iterdir()))
+    monkeypatch.setattr(schedule, "tidy", lambda _: list(folder.iterdir()))
+    with backed.opened():
+        own = Schedule(backed.config, backed.places)
+        own.ask(PASSPHRASE)
+        failed = own.run_due()
+        assert own.progress is None
+    assert failed is not None
+    assert "Permission denied" in str(failed.problem)
+    assert "Permission denied" in dict(findings(backed.config))["FAIL"]
+
+
+def test_a_backup_that_is_gone_is_not_called_whole(backed: World) -> None:
+    with backed.opened():
+        made = Schedule(backed.config, backed.places).run_due()
+    assert made is not None
+    Path(made.path).unlink()
+    assert "is it mounted" in dict(findings(backed.config))["FAIL"]
 
 
 def test_a_clock_that_was_ahead_neither_stops_backups_nor_takes_the_new_one(
