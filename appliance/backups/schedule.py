@@ -191,6 +191,13 @@ def standing(config: Config) -> Standing:
     return Standing(backup.to, backup.every, backup.keep, bool(backup.passphrase), last, due or None, kept, late and bool(kept))
 
 
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # whoever asks may not look
+        return False
+
+
 def findings(config: Config) -> Iterator[tuple[str, str]]:
     """What `gos doctor` says of backups."""
     now = standing(config)
@@ -206,11 +213,10 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
             "FAIL",
             f"the last backup is of {clock.rfc3339(now.last.at)} and they are due every {now.every}: does the appliance run?",
         )
-    elif not os.path.isfile(now.last.path):
-        yield (
-            "FAIL",
-            f"the last backup, of {clock.rfc3339(now.last.at)}, is not where it was made ({now.last.path}): is it mounted, was "
-            "it taken away? Until another is made there may be none",
+    elif not _is_there(Path(now.last.path)):
+        yield "FAIL", (
+            f"the last backup, of {clock.rfc3339(now.last.at)}, is not where it was made ({now.last.path}): is it mounted, was it "
+            "taken away? Until another is made there may be none"
         )
     else:
         yield "ok", f"the last backup, of {clock.rfc3339(now.last.at)}, is whole: {now.last.path}, {now.last.size >> 10} KiB"

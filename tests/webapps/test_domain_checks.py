@@ -313,15 +313,12 @@ def test_a_domain_that_is_lost_is_told_once_and_given_up_after_seven_days(world:
 
 
 def test_a_clock_that_was_years_ahead_does_not_end_the_looks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or nobody would hear that a domain is gone, and no certificate of it would be renewed."""
     time = Time(monkeypatch)
     world.dns.set("corp.example", "A", OURS)
     world.prove("corp.example")
-    time.now += 5 * 365 * DAY
-    assert world.domains.checker.check_due() == 1
-    time.now -= 5 * 365 * DAY
-    assert world.domains.checker.check_due() == 1
-    assert world.domains.checker.check_due() == 0
+    for days in (5 * 365, -5 * 365):
+        time.now += days * DAY
+        assert world.domains.checker.check_due() == 1
     seen = world.domains.get_domain(world.scope, "shop", "corp.example")
     assert (seen.state, seen.next_check_at) == ("active", time.now + 6 * HOUR)
 
