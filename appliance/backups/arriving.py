@@ -107,8 +107,7 @@ def check_new_id(tenant_id: str) -> str:
 
 def _refuse_known(tenant_id: str) -> None:
     if tenant_id in {tenant.id for tenant in service.list_tenants()}:
-        told = f"there is a tenant {tenant_id!r} already; give the import another name (--as NAME)"
-        raise AlreadyExists(told, pointer="/name")
+        raise AlreadyExists(f"there is a tenant {tenant_id!r} already; give the one that comes another id", pointer="/name")
 
 
 def unpack_export(path: Path, passphrase: str | None, folder: Path, course: Course = UNWATCHED) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Blobs
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
-from appliance.core.errors import InvalidRequest
+from appliance.core.errors import AlreadyExists, InvalidRequest
 from appliance.documents import service as documents
 from appliance.solutions.definition import read_solution
 from appliance.solutions.folder import read_folder
@@ -46,7 +46,10 @@ def run_import(args: argparse.Namespace) -> int:
     request = arriving.ImportRequest(args.file, passphrase_of(args, config), args.name, args.active)
     with opened_store(config, create=True) as sealer:
         places = make_places(config, installation_id(sealer))
-        done = arriving.import_tenant(places, Resealing(sealer), request, config.data)
+        try:
+            done = arriving.import_tenant(places, Resealing(sealer), request, config.data)
+        except AlreadyExists as error:
+            raise AlreadyExists(f"{error.message} by --as NAME") from error
     again = {
         "secrets": done.manifest["secrets"], "people": list(done.strangers), "domains": done.manifest["domains"],
         "paused_processes": done.paused,

@@ -124,7 +124,7 @@ def test_another_name_and_the_same_appliance(world: World, tmp_path: Path) -> No
         scope = world.fill()
         furnish(scope)
         file = exported(world, scope, tmp_path / "initech.gost")
-        with pytest.raises(AlreadyExists, match="--as NAME"):
+        with pytest.raises(AlreadyExists, match="another id"):
             imported(world, sealer, file)
         before = held("initech")
         assert imported(world, sealer, file, "copy").strangers == ()
