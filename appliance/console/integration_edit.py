@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from appliance.connectors.wording import said
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.integrations import connecting
 from appliance.integrations.gate import USUAL_AT_ONCE
@@ -40,7 +41,7 @@ def show_new_integration(visit: Visit) -> Answer:
         return Redirect("/console/integrations/catalogue")
     connector = visit.services.integrations.get_connector(name).connector
     form = SettingsForm(visit, name, connector.settings_schema).fill()
-    return _form(visit, name, Entered(form, connector.title, _free_slug(visit, name)))
+    return _form(visit, name, Entered(form, said(connector.title), _free_slug(visit, name)))
 
 
 def _free_slug(visit: Visit, connector: str) -> str:
