@@ -3,7 +3,7 @@
 from concurrent.futures import Future
 
 from appliance.core.errors import ApplianceError, ValidationFailed
-from appliance.tenants import people
+from appliance.tenants import people, preferences
 from appliance.tenants.people import SignInFailed
 
 from . import passwords, session
@@ -59,7 +59,7 @@ def choose_language(visit: Visit) -> Answer:
     tag = visit.asked.field("language")
     if tag and visit.services.languages.get(tag) is None:
         return _page(visit, ValidationFailed("choose one of the list", pointer="/language"))
-    people.choose_language(visit.scope, visit.person.user_id, tag)
+    preferences.choose_language(visit.scope, visit.person.user_id, tag)
     return Redirect(HERE)
 
 

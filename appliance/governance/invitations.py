@@ -15,7 +15,7 @@ from appliance.core.texts import gettext as _
 from appliance.core.texts import pgettext, speaking
 from appliance.governance.requests import ActionRequest
 from appliance.governance.writing import Writing
-from appliance.tenants import invitations, people
+from appliance.tenants import invitations, people, preferences
 from appliance.tenants import service as tenants
 from appliance.tenants.email_addresses import as_email
 from appliance.tenants.invitations import SEND_SECONDS, Invitation, InvitationSpec
@@ -84,7 +84,7 @@ class Invitations:
         return person.id, tenant_id
 
     def _send(self, scope: TenantScope, invitation: Invitation, link: str, token: str) -> None:
-        with speaking(self._languages.choose(people.language_of(invitation.login))):
+        with speaking(self._languages.choose(preferences.language_of(invitation.login))):
             given = letter(tenants.get_tenant(scope.tenant_id).name, invitation, link)
         slug = self._config.approvals.email_integration
         request = ActionRequest(

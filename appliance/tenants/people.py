@@ -103,22 +103,6 @@ def change_password(scope: TenantScope, login: str, old: str, new: str) -> Perso
     return db.write(change)
 
 
-def choose_language(scope: TenantScope, user_id: str, tag: str) -> None:
-    """What a user's pages are written in, in every tenant; empty leaves it to the browser.  Which are known the edge says."""
-
-    def change() -> None:
-        Person.update(language=tag).where(Person.id == user_id).execute()
-        audit.record(scope, "language.change", user_id, {"language": tag})
-
-    db.write(change)
-
-
-def language_of(login: str) -> str:
-    """What the user with this login has chosen; empty when they have not, or there is none."""
-    person: Person | None = Person.get_or_none(Person.login == login)
-    return "" if person is None else str(person.language)
-
-
 _on_password: list[Callable[[str], None]] = []
 
 

@@ -18,7 +18,7 @@ from appliance.monitor.alerts.models import AlertEventRow
 from appliance.monitor.failures import Failure
 from appliance.processes import versions
 from appliance.processes.models import Execution
-from appliance.tenants import people, service
+from appliance.tenants import people, preferences, service
 from tests.monitor.test_api import Api
 from tests.store.opening import migrated
 
@@ -127,7 +127,7 @@ async def test_a_letter_is_in_its_readers_language_and_sent_once_when_they_choos
     api.services.integrations.create_integration(everything, "post", IntegrationSpec("email", settings))
     person = people.create_user("ann@firma.example", "a sentence to remember")
     people.add_member(everything, "ann@firma.example", "owner")
-    people.choose_language(everything, person.id, "de")
+    preferences.choose_language(everything, person.id, "de")
     actions = [{"kind": "email", "integration": "post"}]
     body = {"name": "Unused", "condition": {"kind": "expiring", "window": "365d"}, "actions": actions}
     made = await api.ask(key, "POST", "/logs/alerts", body, 201)
@@ -137,7 +137,7 @@ async def test_a_letter_is_in_its_readers_language_and_sent_once_when_they_choos
     ((letter,),) = db.rows("SELECT input FROM integration_call WHERE tenant_id = ?", ("acme",))
     for part in ("Unused schl", "Er achtet auf: ein API-Schl", "innerhalb von 365d l", "Sein Verlauf, und wie man ihn stumm"):
         assert part in letter, part
-    people.choose_language(everything, person.id, "en")
+    preferences.choose_language(everything, person.id, "en")
     untold = everything.update(AlertEventRow, told_at=None)
     db.write(untold.execute)
     assert turning.tell_due(api.services.alerts.reach) == 1
