@@ -77,9 +77,9 @@ def on_withdrawn(kind: str, withdraw: Withdraw) -> Callable[[], None]:
 
 def close_execution(scope: TenantScope, child: Child) -> None:
     """Inside a commit: nothing of it waits any more, and whoever waits for it has the answer, and with it what has steered it."""
-    row = scope.find(Execution, id=child.execution_id)
-    if row is not None and row.parent:
-        tainting.note_sources(scope, row.parent, tainting.sources_of(scope, child.execution_id))
+    found = db.rows("SELECT parent FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, child.execution_id))
+    if found and (parent := found[0][0]):
+        tainting.note_sources(scope, parent, tainting.sources_of(scope, child.execution_id))
     withdraw_calls(scope, child.execution_id)
     slots.pass_on(scope, child.execution_id)
     for listener in _listeners:
