@@ -11,7 +11,7 @@ from typing import Any
 from appliance.core import ids, yaml12
 from appliance.core.errors import AlreadyExists, ApplianceError, NotFound, ValidationFailed, VersionConflict
 from appliance.core.texts import gettext as _
-from appliance.core.texts import mark
+from appliance.core.texts import mark, ngettext
 from appliance.processes import examples, versions
 from appliance.processes.renaming import rename_file
 from appliance.processes.versions import Draft, Problem, Process
@@ -19,7 +19,6 @@ from appliance.processes.versions import Draft, Problem, Process
 from . import outline
 from .policies import read_yaml
 from .routing import Answer, Data, Page, Redirect, Visit, page
-from .showing import count
 
 DEFINITION = "process.yaml"
 LANGUAGES = {"yaml": "yaml", "yml": "yaml", "ts": "typescript", "js": "javascript", "json": "json", "php": "php"}
@@ -231,7 +230,7 @@ def _listed(problems: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _title(problems: int) -> str:
-    return count(problems, "problem") if problems else _("No problems")
+    return ngettext("%(num)s problem", "%(num)s problems", problems) if problems else _("No problems")
 
 
 def _phrases() -> str:
