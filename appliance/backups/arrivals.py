@@ -66,7 +66,8 @@ class Arrivals:
             ) from error
         arrival_id = ids.new("arr")
         folder = self._room / arrival_id
-        folder.mkdir(mode=0o700, parents=True)
+        self._room.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700)
         shutil.move(received.path, folder / _FILE)
         found = Arrival(arrival_id, scope.actor, name[:200], received.size, folder, sealed, clock.now_ms())
         with self._lock:
