@@ -24,14 +24,13 @@ def add_commands(commands: Any) -> None:
 
 
 def run_serve(args: argparse.Namespace) -> int:
-    app = load_appliance()
     args.flags = {"server.host": args.host, "server.port": args.port}
     config: Config = args.load()
     for port in (config.server.port, config.tls.http_port):
         if port:
             refuse_taken_address(config.server.host, port)
     logs.configure_logs(config.logs.level, config.logs.format)
-    app.serve_forever(config, lambda: announce(config))
+    load_appliance().serve_forever(config, lambda: announce(config))
     return 0
 
 
@@ -75,10 +74,9 @@ def announce(config: Config) -> None:
 
 
 def run_worker(args: argparse.Namespace) -> int:
-    app = load_appliance()
     config: Config = args.load()
     logs.configure_logs(config.logs.level, config.logs.format)
-    appliance = app.build(config)
+    appliance = load_appliance().build(config)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

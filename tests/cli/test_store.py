@@ -1,5 +1,6 @@
 """`gos` on a data folder: what it prints, how it exits, and that nobody ever sees a traceback."""
 
+import gc
 import io
 import json
 import os
@@ -190,6 +191,7 @@ def test_a_taken_port_is_said_before_anything_starts(gos: Gos, tmp_path: Path) -
         code, out, errors = gos("serve", "--host", "127.0.0.1", "--port", port)
     assert (code, out) == (1, "")
     assert f"port {port} of 127.0.0.1 is in use" in errors
+    assert gc.isenabled()
     assert not (tmp_path / "data" / "gos.db").exists()
 
 
