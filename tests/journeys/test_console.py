@@ -128,7 +128,7 @@ def test_the_explorer_takes_a_key_and_makes_calls(page: Page, journey: QaTenant,
     dialog.get_by_role("button", name="Apply credentials").click()
     dialog.get_by_role("button", name="Close").click()
     page.get_by_placeholder("Filter").fill("tenant")  # of a long list only what is in sight exists
-    call = page.locator(".opblock", has=page.locator('[data-path="/api/v1/tenant"]'))
+    call = page.locator(".opblock-get", has=page.locator('[data-path="/api/v1/tenant"]'))
     call.locator(".opblock-summary-control").click()
     call.get_by_role("button", name="Execute").click()
     expect(call.locator(".live-responses-table .response .response-col_status")).to_contain_text("200")

@@ -85,6 +85,7 @@ def test_a_failed_check_fails_the_app_alone_and_is_tried_again_without_a_new_ver
 
 
 def test_a_reset_tells_which_app_it_brought_is_not_served(place: Place) -> None:
+    place.apply(with_app())
     done = reset_tenant(place.scope, place.tools, read(with_app("smoke: [{path: /, contains: Nowhere}]\n")))
     assert done.deleted > 0
     assert list(done.failed) == ["shop"]
