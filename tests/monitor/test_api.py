@@ -178,7 +178,7 @@ async def test_executions_that_are_deleted_by_now_are_passed_over(api: Api, acme
     failure = Failure("intake", "exe_gone", None, "system", "internal", "it broke")
     group = db.write(lambda: failures.record_failure(acme, failure))
     answer = await api.ask(api.key(acme)[1], "POST", f"/logs/failures/{group}/retry-all")
-    assert answer == {"retried": {}, "refused": {}, "remaining": 0}
+    assert answer == {"retried": {}, "refused": {}, "waiting": [], "remaining": 0}
 
 
 async def test_the_audit_trail_is_listed_and_verified(api: Api, acme: TenantScope, other: TenantScope) -> None:
