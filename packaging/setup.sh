@@ -65,6 +65,8 @@ prepare_environment() {
     python="$(find_python)"
     digest="$(environment_digest "$lock")"
     if grep -qsx "$digest" ".venv/.$name.stamp"; then return; fi
+    # It is emptied where it belongs to another folder: through a link that would be somebody else's.
+    [ ! -L .venv ] || fail ".venv is a link to $(readlink .venv) and does not fit this checkout; remove the link and start again"
     step "Private environment .venv ($("$python" --version)), from $lock"
     if ! .venv/bin/python -m pip --version >/dev/null 2>&1 || [ "$(cat .venv/.root 2>/dev/null)" != "$root" ]; then
         "$python" -m venv --clear .venv

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from appliance.connectors.schemas import compile_schema
 from appliance.core.errors import ApplianceError, Conflict, ConnectorFailed, NotFound, PolicyDenied, ValidationFailed
+from appliance.core.json_schema import compile_schema
 from appliance.processes.expectations import find_differences
 
 from .tools.tool import APPROVAL_ID, Tool

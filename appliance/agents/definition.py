@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from appliance.connectors.schemas import SchemaInvalid, compile_schema
 from appliance.core import clock, ids
 from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, ValidationFailed
+from appliance.core.json_schema import SchemaInvalid, compile_schema
 
 MEMBERS = ("id", "name", "description", "model", "instructions", "tools", "skills", "policy", "budget", "output")
 MOST_TEXT = {"name": 200, "description": 2_000, "instructions": 60_000}

@@ -19,8 +19,8 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets.external import ExternalToolset
 from pydantic_ai.usage import UsageLimits
 
-from appliance.connectors.schemas import compile_schema
 from appliance.core.errors import AnswerInvalid, ApplianceError, NotFound
+from appliance.core.json_schema import compile_schema
 
 from .definition import CALL_ACTION, LIST_ACTIONS, LOAD_SKILL
 from .model import run_alone
@@ -134,7 +134,8 @@ def _make_agent(stretch: Stretch, means: Means) -> Agent[None, Any]:
         schema = compile_schema(dict(definition.output))
 
         def check(value: Any) -> Any:
-            problems = [] if isinstance(value, DeferredToolRequests) else schema.problems(value)
+            tenant_id = stretch.claim.scope.tenant_id
+            problems = [] if isinstance(value, DeferredToolRequests) else schema.problems(value, namespace=tenant_id)
             if problems:
                 raise ModelRetry("; ".join(f"{each.pointer or '/'}: {each.message}" for each in problems[:10]))
             return value

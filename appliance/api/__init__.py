@@ -32,6 +32,7 @@ from . import (
     retention,
     retry_plan,
     reviews,
+    secrets,
     shares,
     skills,
     solutions,
@@ -50,8 +51,8 @@ from .routing import ROUTES
 DOMAINS = (
     actions, agent_runs, agents, alerts, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents,
     domains, dry_runs, executions, integrations, invitations, keys, kill_switches, llm, logs, oauth, policies, policy_replay,
-    previews, processes, publishing, replay, retention, retry_plan, reviews, shares, skills, solutions, tenants, traffic, triggers,
-    version_diff, visits, webapps, webhooks,
+    previews, processes, publishing, replay, retention, retry_plan, reviews, secrets, shares, skills, solutions, tenants, traffic,
+    triggers, version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 
 __all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]

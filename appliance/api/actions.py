@@ -7,7 +7,7 @@ from pydantic import Field
 from appliance.connectors.contract import Action
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 
-from .routing import Call, Query, View, route
+from .routing import Acts, Call, Query, View, route
 
 Effect = Literal["read", "idempotent", "write"]
 
@@ -52,7 +52,10 @@ def action_view(action: Action) -> ActionView:
     )  # fmt: skip
 
 
-@route("GET", "/integrations/{slug}/actions", scope="integrations.read", query=ActionsQuery, returns=ListedActionView, listed=True)
+@route(
+    "GET", "/integrations/{slug}/actions", scope="integrations.read", query=ActionsQuery, returns=ListedActionView, listed=True,
+    acts=Acts("list_tenant_integrations"),
+)  # fmt: skip
 def list_actions(call: Call, slug: str) -> Page[ListedActionView]:
     """List or search (`q`) what can be called of an integration, by name.
 

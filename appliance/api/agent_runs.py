@@ -13,6 +13,7 @@ from appliance.agents.runs import Run, RunRequest
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
+from appliance.tenants import standing
 
 from .executions import POLL_SECONDS
 from .routing import Answer, Body, Call, Events, ListQuery, View, route
@@ -178,7 +179,7 @@ async def follow_run(call: Call, agent_id: str, run_id: str) -> Answer:
 
 async def _events(call: Call, run_id: str, last: int) -> AsyncIterator[tuple[int, str, Any]]:
     loop = asyncio.get_running_loop()
-    while True:
+    while await loop.run_in_executor(call.services.threads, partial(standing.is_still_allowed, call.scope, "agents.read")):
         is_over = await loop.run_in_executor(call.services.threads, partial(runs.is_over, call.scope, run_id))
         found = await loop.run_in_executor(call.services.threads, partial(runs.entries_after, call.scope, run_id, last))
         for entry in found:
@@ -189,7 +190,7 @@ async def _events(call: Call, run_id: str, last: int) -> AsyncIterator[tuple[int
         if not found:
             if is_over:
                 return
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(call.services.streams.pause(POLL_SECONDS))
 
 
 @route("POST", f"{_ONE}/cancel", scope="agents.run", returns=RunView)

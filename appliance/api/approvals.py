@@ -16,7 +16,7 @@ from appliance.governance.approvals import Approval, ApprovalFilter, Vote
 from appliance.governance.human_input import HumanInput
 from appliance.governance.subjects import Subject, subject_of
 
-from .routing import NULL, Answer, Body, Call, ListQuery, View, route
+from .routing import GOVERNED, NULL, Answer, Body, Call, ListQuery, View, route
 
 Status = Literal["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 
@@ -143,7 +143,10 @@ def get_approval(call: Call, approval_id: str) -> ApprovalView:
     return approval_view(call, approvals.get_approval(call.scope, approval_id))
 
 
-@route("POST", "/approvals", scope="approvals.request", body=HumanInputBody, returns=ApprovalView, status=201, atomic=False)
+@route(
+    "POST", "/approvals", scope="approvals.request", body=HumanInputBody, returns=ApprovalView, status=201, atomic=False,
+    acts=GOVERNED,
+)  # fmt: skip
 async def request_human_input(call: Call) -> Answer:
     """Ask people for an approval of an action or in words, for an answer, or for a choice.
 
@@ -177,7 +180,7 @@ def _request_action(call: Call, subject: Subject, body: HumanInputBody, wish: Wi
     return ActionApprovals(services.sealer).request_action(call.scope, subject, action, decision, wish)
 
 
-@route("POST", "/approvals/{approval_id}/cancel", scope="approvals.request", returns=ApprovalView)
+@route("POST", "/approvals/{approval_id}/cancel", scope="approvals.request", returns=ApprovalView, acts=GOVERNED)
 def cancel_request(call: Call, approval_id: str) -> ApprovalView:
     """Withdraw a request that you made; what was approved but not used is not good any more either."""
     return approval_view(call, human_input.cancel_request(call.scope, subject_of(call.scope), approval_id))

@@ -8,6 +8,7 @@ from appliance.core.scope import TenantScope
 from appliance.solutions.services import Services
 from appliance.tenants import keys
 from appliance.tenants.hosts import HostMatch
+from appliance.tenants.streams import NoPlace, RequestPlace
 
 from .routing import Route, Upload
 
@@ -28,6 +29,7 @@ class Arrived:
     stream: AsyncIterator[bytes] | None = None
     callers: list[TenantScope] = field(default_factory=list)
     trace: str = ""
+    place: RequestPlace = field(default_factory=NoPlace)
 
 
 def refuse_browser(headers: Mapping[str, str], own_origin: str) -> None:
@@ -59,8 +61,17 @@ def authenticate(services: Services, route: Route, arrived: Arrived) -> tuple[ke
     limits = services.rate_limiter.count(caller).headers()
     if route.scope is not None and route.scope not in caller.scope.scopes:
         raise ScopeMissing(
-            f"this key lacks the scope {route.scope}; use a key that has it, or issue one",
+            _why_missing(route.scope, caller),
             headers=limits,
             extra={"scope": route.scope},
         )
     return caller, limits
+
+
+def _why_missing(scope: str, caller: keys.Caller) -> str:
+    if scope in caller.withheld:
+        return (
+            f"this key was issued with the scope {scope}, but whoever issued it does not hold it any more; "
+            "ask an owner to adopt the key in the console (API keys)"
+        )
+    return f"this key lacks the scope {scope}; use a key that has it, or issue one"

@@ -11,7 +11,7 @@ from appliance.core.pages import Page
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
 
-from .routing import Answer, Body, Call, ListQuery, View, route
+from .routing import GOVERNED, Answer, Body, Call, ListQuery, View, route
 
 Effect = Literal["read", "idempotent", "write"]
 CallOutcome = Literal["done", "not_done", "unknown"]
@@ -170,6 +170,7 @@ def settle_call(call: Call, slug: str, call_id: str) -> CallView:
 @route(
     "POST", "/integrations/{slug}/executions/{call_id}/retry", scope="integrations.execute", body=RetryCall, returns=CallView,
     status=202, atomic=False,
+    acts=GOVERNED,
 )  # fmt: skip
 async def retry_call(call: Call, slug: str, call_id: str) -> Answer:
     """Make a failed call again, soon, with the key it had; the answer is a new record that names it as `retry_of`.

@@ -9,16 +9,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from appliance.core import clock
 from appliance.core.errors import InvalidFilter, InvalidJson, InvalidRequest, NotFound, UnsupportedMediaType, VersionConflict
 from appliance.core.json_text import load_json
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.tenants import keys
+from appliance.tenants import standing
 
-from .routing import Answer, Body, Call, Events, Json, ListQuery, Query, View, route
+from .routing import Acts, Answer, Body, Call, Events, Json, ListQuery, Query, View, route
 from .tenants import DeletedView, NoQuery
+from .tool_arguments import batch, operation
 
 Entity = dict[str, Any]
 POLL_SECONDS = 0.3
@@ -188,7 +188,10 @@ def create_collection(call: Call) -> Answer:
     return Answer(view(made), headers={"Location": f"/api/v1/datapool/{made['name']}"}, etag=str(made["_version"]))
 
 
-@route("POST", "/datapool/batch", scope="entities.write", body=BatchBody, returns=list[OutcomeView])
+@route(
+    "POST", "/datapool/batch", scope="entities.write", body=BatchBody, returns=list[OutcomeView],
+    acts=Acts("write_entities", arguments=batch),
+)  # fmt: skip
 def run_batch(call: Call) -> list[OutcomeView]:
     """Create, update, upsert and delete up to 1,000 entities: all or nothing.
 
@@ -227,42 +230,60 @@ def delete_collection(call: Call, collection: str) -> DeletedView:
     return DeletedView(deleted=collection)
 
 
-@route("GET", "/datapool/{collection}/entities", scope="entities.read", query=EntityListQuery, returns=Entity, listed=True)
+@route(
+    "GET", "/datapool/{collection}/entities", scope="entities.read", query=EntityListQuery, returns=Entity, listed=True,
+    acts=Acts("query_entities"),
+)  # fmt: skip
 def list_entities(call: Call, collection: str) -> Page[Entity]:
     """List entities: filter, search, sort, page by page, newest first unless sorted."""
     given = call.query.model_dump(exclude_none=True, exclude={"filter"})
     return datapool.query_entities(call.scope, collection, {**given, "filter": read_filter(call, call.query.filter)})
 
 
-@route("POST", "/datapool/{collection}/entities", scope="entities.write", body=Json(), returns=Entity, status=201)
+@route(
+    "POST", "/datapool/{collection}/entities", scope="entities.write", body=Json(), returns=Entity, status=201,
+    acts=Acts("write_entities", arguments=operation("create")),
+)  # fmt: skip
 def create_entity(call: Call, collection: str) -> Answer:
     """Create an entity from its values."""
     entity = datapool.create_entity(call.scope, collection, call.body)
     return shown_entity(entity, 201, f"/api/v1/datapool/{collection}/entities/{entity['id']}")
 
 
-@route("GET", "/datapool/{collection}/entities/{entity_id}", scope="entities.read", query=EntityQuery, returns=Entity)
+@route(
+    "GET", "/datapool/{collection}/entities/{entity_id}", scope="entities.read", query=EntityQuery, returns=Entity,
+    acts=Acts("query_entities"),
+)  # fmt: skip
 def get_entity(call: Call, collection: str, entity_id: str) -> Answer:
     """Show an entity."""
     wanted = datapool.read_query(call.query.model_dump(exclude_none=True))
     return shown_entity(datapool.get_entity(call.scope, collection, entity_id, query=wanted))
 
 
-@route("PATCH", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", body=Json(), returns=Entity)
+@route(
+    "PATCH", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", body=Json(), returns=Entity,
+    acts=Acts("write_entities", arguments=operation("update")),
+)  # fmt: skip
 def update_entity(call: Call, collection: str, entity_id: str) -> Answer:
     """Merge values into an entity (RFC 7396). Takes If-Match."""
     version = wanted_version(call)
     return shown_entity(datapool.update_entity(call.scope, collection, entity_id, call.body, if_version=version))
 
 
-@route("PUT", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", body=Json(), returns=Entity)
+@route(
+    "PUT", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", body=Json(), returns=Entity,
+    acts=Acts("write_entities", arguments=operation("replace")),
+)  # fmt: skip
 def replace_entity(call: Call, collection: str, entity_id: str) -> Answer:
     """Replace all values of an entity. Takes If-Match."""
     version = wanted_version(call)
     return shown_entity(datapool.replace_entity(call.scope, collection, entity_id, call.body, if_version=version))
 
 
-@route("DELETE", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", returns=DeletedView)
+@route(
+    "DELETE", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", returns=DeletedView,
+    acts=Acts("write_entities", arguments=operation("delete")),
+)  # fmt: skip
 def delete_entity(call: Call, collection: str, entity_id: str) -> DeletedView:
     """Delete an entity that no other leads to. Takes If-Match."""
     datapool.delete_entity(call.scope, collection, entity_id, if_version=wanted_version(call))
@@ -276,6 +297,7 @@ def delete_entity(call: Call, collection: str, entity_id: str) -> DeletedView:
     query=HistoryQuery,
     returns=ChangeView,
     listed=True,
+    acts=Acts("query_entities"),
 )
 def list_entity_history(call: Call, collection: str, entity_id: str) -> Page[ChangeView]:
     """List what became of an entity, newest first; a deleted entity keeps its history."""
@@ -283,7 +305,7 @@ def list_entity_history(call: Call, collection: str, entity_id: str) -> Page[Cha
     return datapool.list_entity_history(call.scope, collection, entity_id, page).map(change_view)
 
 
-@route("GET", "/datapool/{collection}/events", scope="entities.read", media="text/event-stream")
+@route("GET", "/datapool/{collection}/events", scope="entities.read", media="text/event-stream", acts=Acts("query_entities"))
 async def follow_collection(call: Call, collection: str) -> Answer:
     """Follow a collection's changes by server-sent events.
 
@@ -305,23 +327,23 @@ async def _changes(call: Call, collection: str, number: int) -> AsyncIterator[tu
             number = change.number  # the last one is where the next look begins
             yield number, change.event, change_view(change).model_dump()
         if len(found) < EVENTS_AT_ONCE:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(call.services.streams.pause(POLL_SECONDS))
 
 
 def _look(scope: TenantScope, collection: str, number: int) -> list[datapool.Change] | None:
-    """The next changes; None once the key that opened the stream has ended or the collection is gone."""
-    kind, _, key_id = scope.actor.partition(":")
+    """The next changes; None once the key that opened the stream has ended or may no longer read, or the collection is gone."""
+    if not standing.is_still_allowed(scope, "entities.read"):
+        return None
     try:
-        if kind == "key":
-            key = keys.get_key(scope, key_id)
-            if key.revoked_at is not None or min(key.expires_at, key.grace_until or key.expires_at) <= clock.now_ms():
-                return None
         return datapool.list_changes_after(scope, collection, number, EVENTS_AT_ONCE)
     except NotFound:
         return None
 
 
-@route("POST", "/datapool/{collection}/query", scope="entities.read", body=Json(), query=NoQuery, returns=Entity, listed=True)
+@route(
+    "POST", "/datapool/{collection}/query", scope="entities.read", body=Json(), query=NoQuery, returns=Entity, listed=True,
+    acts=Acts("query_entities", "read"),
+)  # fmt: skip
 def query_entities(call: Call, collection: str) -> Page[Entity]:
     """Query entities, or groups of them.
 
@@ -350,7 +372,10 @@ def import_entities(call: Call, collection: str) -> ImportView:
         return ImportView.model_validate(asdict(datapool.import_entities(call.scope, collection, file, options)))
 
 
-@route("GET", "/datapool/{collection}/export", scope="entities.read", query=ExportQuery, media="application/octet-stream")
+@route(
+    "GET", "/datapool/{collection}/export", scope="entities.read", query=ExportQuery, media="application/octet-stream",
+    acts=Acts("query_entities"),
+)  # fmt: skip
 def export_entities(call: Call, collection: str) -> Answer:
     """Export entities as a CSV or NDJSON file, oldest first."""
     form = call.query.format

@@ -15,6 +15,7 @@ from appliance.core import clock, db, logs
 from appliance.core.errors import (
     ApplianceError,
     ApprovalRequired,
+    GrantRequired,
     IdempotencyInFlight,
     IdempotencyMismatch,
     MethodNotAllowed,
@@ -23,12 +24,14 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.scope import TenantScope
+from appliance.governance.governor import Permit
 from appliance.solutions.services import Services
 from appliance.tenants import idempotency
 from appliance.tenants.idempotency import KeptAnswer, RequestKey
 from appliance.tenants.keys import Caller
+from appliance.tenants.streams import PLACE, NoPlace
 
-from . import auth, parsing
+from . import auth, governing, parsing
 from .auth import Arrived
 from .contents import stream_pieces
 from .errors import error_body
@@ -97,7 +100,7 @@ async def _answer(services: Services, route: Route, path_args: dict[str, str], c
             arrived = Arrived(
                 front["gos.host"], request_id, front["gos.address"], headers,
                 {name: request.args.getlist(name) for name in request.args}, request.path, b"", callers=callers,
-                trace=front.get("gos.trace", ""),
+                trace=front.get("gos.trace", ""), place=front.get(PLACE) or NoPlace(),
             )  # fmt: skip
             if route.takes_upload:
                 sent = await _serve_upload(services, route, arrived, path_args)
@@ -157,41 +160,44 @@ async def _sync_work(services: Services, route: Route, arrived: Arrived, path_ar
     """Authentication, parsing, the verb and rendering: one visit to a thread."""
     call = partial(_run_sync, services, route, arrived, path_args)
     result = await asyncio.get_running_loop().run_in_executor(services.threads, call)
-    return result if isinstance(result, Sent) else _stream(services, *result)
+    return result if isinstance(result, Sent) else _stream(*result)
 
 
-def _stream(services: Services, answer: Answer, headers: dict[str, str]) -> Response:
-    """An answer that is sent as it comes."""
+def _stream(call: Call, answer: Answer, headers: dict[str, str]) -> Response:
+    """An answer that is sent as it comes.  ConcurrencyLimited where too many events are followed."""
     if isinstance(answer.data, Pieces):
-        return stream_pieces(answer.data, answer.status or 200, {**headers, **answer.headers}, services.threads)
+        return stream_pieces(answer.data, answer.status or 200, {**headers, **answer.headers}, call.services.threads)
+    call.services.streams.open(call.scope, call.place)
     return stream_events(answer.data, headers)
 
 
 def _run_sync(
     services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]
-) -> Sent | tuple[Answer, dict[str, str]]:
+) -> Sent | tuple[Call, Answer, dict[str, str]]:
     with logs.log_context(request_id=arrived.request_id):
         caller, headers = _admit(services, route, arrived)
         with _limits_told(headers):
-            return _perform_sync(services, route, arrived, path_args, (_make_call(services, route, arrived, caller), headers))
+            call, permit = governing.admit_agent(route, _make_call(services, route, arrived, caller), path_args)
+            return _perform_sync(route, arrived, path_args, (call, headers, permit))
 
 
 def _perform_sync(
-    services: Services, route: Route, arrived: Arrived, path_args: dict[str, str], prepared: tuple[Call, dict[str, str]]
-) -> Sent | tuple[Answer, dict[str, str]]:
-    call, headers = prepared
+    route: Route, arrived: Arrived, path_args: dict[str, str], prepared: tuple[Call, dict[str, str], Permit | None]
+) -> Sent | tuple[Call, Answer, dict[str, str]]:
+    call, headers, permit = prepared
 
     def perform() -> Answer:
+        governing.begin(permit, call)
         return as_answer(route, route.handler(call, **path_args))
 
     if call.idempotency is None:
         answer = perform()
         if isinstance(answer.data, Events | Pieces):
-            return answer, headers
+            return call, answer, headers
         return _finish(route, answer, arrived.request_id, headers)
     if route.atomic:
         return db.write(lambda: _keyed(route, call, perform, arrived, headers))
-    if kept := db.write(lambda: idempotency.begin(call.scope, _key(call), services.instance)):
+    if kept := db.write(lambda: idempotency.begin(call.scope, _key(call), call.services.instance)):
         return _again(kept, headers)
     return _settle(route, call, perform, arrived, headers)
 
@@ -228,7 +234,10 @@ def _keyed(route: Route, call: Call, perform: Callable[[], Answer], arrived: Arr
             answer = perform()
     except ApplianceError as error:
         sent = _refuse(error, arrived.request_id, arrived.headers.get("accept", ""))
-        idempotency.finish(call.scope, _key(call), _kept(sent))
+        if isinstance(error, GrantRequired):
+            idempotency.forget(call.scope, _key(call))
+        else:
+            idempotency.finish(call.scope, _key(call), _kept(sent))
         return Sent(sent.status, sent.body, {**headers, **sent.headers})
     return _keep(route, call, answer, arrived, headers)
 
@@ -260,9 +269,11 @@ def _settle(route: Route, call: Call, perform: Callable[[], Answer], arrived: Ar
 def _keep_refusal(call: Call, error: ApplianceError, arrived: Arrived) -> None:
     """A refusal is the first answer, unless it is about the key itself or says that trying again may help.
 
-    What needs an approval is sent again with it, which is another body: nothing was done, so the key is still good.
+    What needs an approval is sent again with it, which is another body, and what needs a grant works once an owner has given it:
+    nothing was done, so the key is still good.
     """
-    if isinstance(error, IdempotencyMismatch | IdempotencyInFlight | ApprovalRequired) or error.extra.get("retryable"):
+    waits = IdempotencyMismatch | IdempotencyInFlight | ApprovalRequired | GrantRequired
+    if isinstance(error, waits) or error.extra.get("retryable"):
         db.write(lambda: idempotency.forget(call.scope, _key(call)))
         return
     sent = _refuse(error, arrived.request_id, arrived.headers.get("accept", ""))
@@ -283,16 +294,20 @@ async def _async_work(services: Services, route: Route, arrived: Arrived, path_a
     in_thread = partial(asyncio.get_running_loop().run_in_executor, services.threads)
     caller, headers = await in_thread(_admit, services, route, arrived)
     with _limits_told(headers):
-        call = _make_call(services, route, arrived, caller)
+        call, permit = _make_call(services, route, arrived, caller), None
+        if caller.scope.has_agent_key:
+            call, permit = await in_thread(governing.admit_agent, route, call, path_args)
         if call.idempotency is None:
+            await _begin(in_thread, permit, call)
             answer = as_answer(route, await _await(route.handler(call, **path_args)))
             if isinstance(answer.data, Events):
-                return stream_events(answer.data, headers)
+                return _stream(call, answer, headers)
             return _finish(route, answer, arrived.request_id, headers)
         kept = await in_thread(db.write, partial(idempotency.begin, call.scope, _key(call), services.instance))
         if kept:
             return _again(kept, headers)
         try:
+            await _begin(in_thread, permit, call)
             answer = as_answer(route, await _await(route.handler(call, **path_args)))
         except ApplianceError as error:
             await in_thread(_keep_refusal, call, error, arrived)
@@ -301,6 +316,11 @@ async def _async_work(services: Services, route: Route, arrived: Arrived, path_a
             db.submit(partial(idempotency.forget, call.scope, _key(call)))
             raise
         return await in_thread(db.write, partial(_keep, route, call, answer, arrived, headers))
+
+
+async def _begin(in_thread: Callable[..., Awaitable[Any]], permit: Permit | None, call: Call) -> None:
+    if permit is not None:
+        await in_thread(governing.begin, permit, call)
 
 
 async def _await(result: Awaitable[Any]) -> Any:
@@ -324,7 +344,7 @@ def _make_call(services: Services, route: Route, arrived: Arrived, caller: Calle
         given += json.dumps(sorted(arrived.args.items())).encode()
         request_key = RequestKey(idempotency.check_key(key), route.method, arrived.path, given)
     if_match = None if route.method == "GET" else _if_match(arrived.headers.get("if-match"))
-    return Call(caller.scope, services, body, query, if_match, request_key, arrived.headers)
+    return Call(caller.scope, services, body, query, if_match, request_key, arrived.headers, arrived.place)
 
 
 def _if_match(header: str | None) -> str | None:

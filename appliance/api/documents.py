@@ -13,7 +13,7 @@ from appliance.documents import texts
 from appliance.documents.service import Changes, Document, NewDocument, Revision, Wanted, clean_name, read_metadata
 
 from .contents import CACHE, answer_content
-from .routing import Answer, Body, Call, Json, ListQuery, Query, Upload, View, route
+from .routing import Acts, Answer, Body, Call, Json, ListQuery, Query, Upload, View, route
 from .tenants import DeletedView
 
 MediaType = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+*-]{1,100}$")]
@@ -181,7 +181,10 @@ def said(call: Call, *names: str) -> dict[str, str]:
     return found
 
 
-@route("GET", "/documents", scope="documents.read", query=DocumentListQuery, returns=DocumentView, listed=True)
+@route(
+    "GET", "/documents", scope="documents.read", query=DocumentListQuery, returns=DocumentView, listed=True,
+    acts=Acts("search_documents"),
+)  # fmt: skip
 def list_documents(call: Call) -> object:
     """List documents: filter by name, tag, folder, media type and metadata; newest first unless sorted.
 
@@ -233,7 +236,7 @@ def move_folder(call: Call) -> MovedView:
     return MovedView(moved=call.services.documents.move_folder(call.scope, body.source, body.target))
 
 
-@route("GET", "/documents/{document_id}", scope="documents.read", returns=DocumentView)
+@route("GET", "/documents/{document_id}", scope="documents.read", returns=DocumentView, acts=Acts("read_document"))
 def get_document(call: Call, document_id: str) -> Answer:
     """Show a document."""
     return shown(call.services.documents.get_document(call.scope, document_id))
@@ -259,6 +262,7 @@ def delete_document(call: Call, document_id: str) -> DeletedView:
 @route(
     "GET", "/documents/{document_id}/content", scope="documents.read", query=ContentQuery, media="*/*",
     also={206: bytes, 304: bytes},
+    acts=Acts("read_document"),
 )  # fmt: skip
 def download_document(call: Call, document_id: str) -> Answer:
     """Download a document's content, the newest unless `revision` says otherwise.
@@ -271,7 +275,8 @@ def download_document(call: Call, document_id: str) -> Answer:
 
 
 @route(
-    "GET", "/documents/{document_id}/text", scope="documents.read", query=ContentQuery, media="*/*", also={202: bytes}
+    "GET", "/documents/{document_id}/text", scope="documents.read", query=ContentQuery, media="*/*", also={202: bytes},
+    acts=Acts("read_document"),
 )  # fmt: skip
 def get_document_text(call: Call, document_id: str) -> Answer:
     """Show the text of a document's content, as it was extracted or recognised, in UTF-8.
@@ -290,7 +295,13 @@ def get_document_text(call: Call, document_id: str) -> Answer:
 
 
 @route(
-    "GET", "/documents/{document_id}/revisions", scope="documents.read", query=RevisionListQuery, returns=RevisionView, listed=True
+    "GET",
+    "/documents/{document_id}/revisions",
+    scope="documents.read",
+    query=RevisionListQuery,
+    returns=RevisionView,
+    listed=True,
+    acts=Acts("read_document"),
 )
 def list_revisions(call: Call, document_id: str) -> object:
     """List the contents a document has had, newest first."""

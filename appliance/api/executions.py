@@ -1,7 +1,7 @@
 """/api/v1/processes/{id}/execute and executions: start, follow, cancel, retry."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -10,11 +10,13 @@ from pydantic import Field
 from appliance.core import clock
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.pages import Page
+from appliance.core.scope import TenantScope
 from appliance.monitor import logs
 from appliance.processes import ending, executions, pausing, versions
 from appliance.processes.executions import ExecutionFilter, Resumption, StartRequest
 from appliance.processes.finding import LONGEST_TEXT, By
 from appliance.processes.store import FINISHED
+from appliance.tenants import standing
 
 from .execution_views import (
     ExecutionView,
@@ -27,8 +29,9 @@ from .execution_views import (
     log_line_view,
     step_view,
 )
-from .routing import Answer, Body, Call, Events, Json, ListQuery, Query, route
+from .routing import Acts, Answer, Body, Call, Events, Json, ListQuery, Query, route
 from .tenants import NoQuery
+from .tool_arguments import execution
 
 POLL_SECONDS = 0.2
 FailureClass = Literal["user_code", "connector", "policy", "memory", "timeout", "validation", "system"]
@@ -90,6 +93,7 @@ def _start_request(call: Call) -> StartRequest:
 @route(
     "POST", "/processes/{process_id}/execute", scope="processflow.execute", query=ExecuteQuery, returns=ExecutionView,
     status=202, also={200: ExecutionView}, body=Json("object", "The input object of the process."), atomic=False,
+    acts=Acts("execute_process", arguments=execution),
 )  # fmt: skip
 async def execute_process(call: Call, process_id: str) -> Answer:
     """Execute a process.
@@ -108,8 +112,9 @@ async def execute_process(call: Call, process_id: str) -> Answer:
     row = await in_thread(start)
     if callback is not None and row.status not in FINISHED:
         try:
-            # A paused process may go on tomorrow: whoever executes it is told at once that it is.
-            await asyncio.wait_for(over.wait(), 0 if row.wait_reason == pausing.PAUSED else wait)
+            with call.services.streams.waiting(call.place):
+                # A paused process may go on tomorrow: whoever executes it is told at once that it is.
+                await asyncio.wait_for(over.wait(), 0 if row.wait_reason == pausing.PAUSED else wait)
         except TimeoutError:
             ending.finished.drop(row.id, callback)
     if callback is not None:
@@ -154,7 +159,7 @@ def search_executions(call: Call) -> Page[ExecutionView]:
 _ONE = "/processes/{process_id}/executions/{execution_id}"
 
 
-@route("GET", _ONE, scope="processflow.read", returns=ExecutionView)
+@route("GET", _ONE, scope="processflow.read", returns=ExecutionView, acts=Acts("get_execution"))
 def get_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
     """Show an execution; while it is queued, with its place in the queue."""
     return execution_view(executions.get_execution(call.scope, execution_id, process_id))
@@ -206,8 +211,9 @@ async def follow_execution(call: Call, process_id: str, execution_id: str) -> An
 async def _events(call: Call, execution_id: str, last: int) -> AsyncIterator[tuple[int, str, Any]]:
     loop = asyncio.get_running_loop()
     while True:
-        read = partial(executions.events_after, call.scope, execution_id, last)
-        found = await loop.run_in_executor(call.services.threads, read)
+        found = await loop.run_in_executor(call.services.threads, partial(_look, call.scope, execution_id, last))
+        if found is None:
+            return
         for event in found:
             last = event.id
             yield event.id, event.type, {"at": clock.rfc3339(event.at), "execution_id": execution_id, **event.data}
@@ -217,7 +223,14 @@ async def _events(call: Call, execution_id: str, last: int) -> AsyncIterator[tup
             over = await loop.run_in_executor(call.services.threads, partial(_is_over, call, execution_id))
             if over:
                 return
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(call.services.streams.pause(POLL_SECONDS))
+
+
+def _look(scope: TenantScope, execution_id: str, last: int) -> Sequence[Any] | None:
+    """The events after `last`; None once whoever opened the stream may no longer read."""
+    if not standing.is_still_allowed(scope, "processflow.read"):
+        return None
+    return executions.events_after(scope, execution_id, last)
 
 
 def _is_over(call: Call, execution_id: str) -> bool:

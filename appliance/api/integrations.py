@@ -20,7 +20,7 @@ from appliance.integrations.service import Check, Integration, Spec, merged_spec
 from .actions import ActionView, Effect, action_view
 from .calls import CallView, call_links, call_view
 from .oauth import ConnectionView, connection_view
-from .routing import Answer, Body, Call, Query, View, route
+from .routing import GOVERNED, Acts, Answer, Body, Call, Query, View, route
 from .tenants import DeletedView, NoQuery
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -231,7 +231,10 @@ def get_connector(call: Call, connector: str) -> ConnectorView:
     return connector_view(call.services.integrations.get_connector(connector), whole=True)
 
 
-@route("GET", "/integrations", scope="integrations.read", returns=IntegrationView, listed=True)
+@route(
+    "GET", "/integrations", scope="integrations.read", returns=IntegrationView, listed=True,
+    acts=Acts("list_tenant_integrations"),
+)  # fmt: skip
 def list_integrations(call: Call) -> Page[IntegrationView]:
     """List the tenant's integrations."""
     return call.services.integrations.list_integrations(call.scope, call.query.page).map(integration_view)
@@ -334,6 +337,7 @@ async def try_settings(call: Call, connector: str) -> CheckView:
 @route(
     "POST", "/integrations/{slug}/execute", scope="integrations.execute", body=ExecuteAction, query=ExecuteActionQuery,
     returns=ResultView | CallView, also={202: CallView}, atomic=False,
+    acts=GOVERNED,
 )  # fmt: skip
 async def execute_action(call: Call, slug: str) -> Answer:
     """Execute an action of an integration, through every policy.

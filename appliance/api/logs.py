@@ -10,13 +10,12 @@ from pydantic import Field
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest, ValidationFailed
 from appliance.core.pages import Page
-from appliance.core.scope import TenantScope
 from appliance.monitor import analytics, audit, failures, logs
 from appliance.monitor.logs import Line, LineFilter, Tail
 from appliance.processes.failed_work import FailedWork
-from appliance.tenants import keys
+from appliance.tenants import standing
 
-from .routing import Answer, Body, Call, Events, ListQuery, Query, View, route
+from .routing import Acts, Answer, Body, Call, Events, ListQuery, Query, View, route
 
 POLL_SECONDS = 0.5
 
@@ -76,7 +75,7 @@ def line_view(line: Line) -> LineView:
     )  # fmt: skip
 
 
-@route("GET", "/logs", scope="logs.read", returns=LineView, listed=True, query=LogQuery)
+@route("GET", "/logs", scope="logs.read", returns=LineView, listed=True, query=LogQuery, acts=Acts("read_logs"))
 def list_logs(call: Call) -> Page[LineView] | Answer:
     """List log lines, newest first.
 
@@ -104,22 +103,13 @@ async def _follow(call: Call, tail: Tail) -> AsyncIterator[tuple[int | None, str
     loop, scope = asyncio.get_running_loop(), call.scope
 
     def look() -> list[Line] | None:
-        return tail.look() if _key_is_good(scope) else None
+        return tail.look() if standing.is_still_allowed(scope, "logs.read") else None
 
     while (lines := await loop.run_in_executor(call.services.threads, look)) is not None:
         for line in lines:  # whoever reads slowly has us wait here
             yield line.number, "line", line_view(line).model_dump(exclude_none=True)
         if not tail.is_behind:
-            await asyncio.sleep(POLL_SECONDS)
-
-
-def _key_is_good(scope: TenantScope) -> bool:
-    """Whether the key that opened a stream still lives: a stream must not outlive its credential."""
-    kind, _, key_id = scope.actor.partition(":")
-    if kind != "key":
-        return True
-    key = keys.get_key(scope, key_id)
-    return key.revoked_at is None and min(key.expires_at, key.grace_until or key.expires_at) > clock.now_ms()
+            await asyncio.sleep(call.services.streams.pause(POLL_SECONDS))
 
 
 class AnalyticsQuery(Query):
@@ -339,9 +329,7 @@ class AuditView(View):
 def list_audit(call: Call) -> Page[AuditView]:
     """List the audit trail, newest first; each entry is bound to the one before it by its hash."""
     query: AuditQuery = call.query
-    wanted = audit.AuditFilter(
-        query.actor, query.action, query.subject, moment(query.since, "since"), moment(query.until, "until")
-    )
+    wanted = audit.AuditFilter(query.actor, query.action, query.subject, moment(query.since, "since"), moment(query.until, "until"))
     return audit.list_entries(call.scope, wanted, query.page).map(_audit_view)
 
 

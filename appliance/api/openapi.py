@@ -112,6 +112,8 @@ def _parameters(route: Route, schemas: dict[str, Any]) -> list[dict[str, Any]]:
         found += _query_parameters(route.query, schemas)
     if route.method == "POST":
         found.append(_header("Idempotency-Key", "Repeat a request safely: the first answer is kept 24 h.", 255))
+    if route.method != "GET" and not route.acts.is_governed and route.acts.effect != "read":
+        found.append(_header("Approval-Id", "The approval of exactly this call, which an agent key needs.", 80))
     if "If-Match" in (route.description + route.summary):
         found.append(_header("If-Match", "The ETag that must still be current.", 100, pattern='^"[!#-~]{1,90}"$'))
     if route.takes_stream:

@@ -14,10 +14,10 @@ from appliance.governance.policies.evaluation import decide
 from appliance.governance.policies.explaining import Finding, explain
 from appliance.governance.policies.language import parse_policy
 from appliance.governance.policies.service import PolicyVersion, StoredPolicy
-from appliance.governance.subjects import SkillUsed, Subject, Via
+from appliance.governance.subjects import Credential, SkillUsed, Subject, Via, credential_of
 
 from .processes import version_number
-from .routing import Answer, Body, Call, Json, Query, View, route
+from .routing import READS, Answer, Body, Call, Json, Query, View, route
 from .tenants import DeletedView
 
 POLICY = Json("document", "A policy: `mode` and `rules`, see docs/policies.md and the schema of policies/<name>.yaml.")
@@ -94,10 +94,11 @@ class SkillBody(Body):
 
 
 class SubjectBody(Body):
-    """Who would act; `actor` is you unless it is named."""
+    """Who would act; `actor` is you unless it is named, `credential` the kind of the key."""
 
     actor: Name | None = None
     via: Via = "rest"
+    credential: Credential | None = None
     agent: Name = ""
     run_id: Name = ""
     skills: Annotated[list[SkillBody], Field(max_length=100, default_factory=list)]
@@ -285,7 +286,7 @@ def deactivate_policy(call: Call, policy: str) -> PolicyView:
     return _shown(call, call.services.policies.deactivate(call.scope, policy))
 
 
-@route("POST", "/policies/evaluate", scope="policies.read", body=EvaluateBody, returns=EvaluationView)
+@route("POST", "/policies/evaluate", scope="policies.read", body=EvaluateBody, returns=EvaluationView, acts=READS)
 def evaluate_policies(call: Call) -> EvaluationView:
     """Explain what would be decided of an action, without doing anything.
 
@@ -308,4 +309,5 @@ def evaluate(policies: Compiled, facts: Facts) -> EvaluationView:
 def _subject(call: Call, given: SubjectBody) -> Subject:
     skills = tuple(SkillUsed(each.name, each.digest, each.trusted) for each in given.skills)
     actor = given.actor if given.actor is not None else call.scope.actor
-    return Subject(actor, given.via, given.agent, given.run_id, skills, tuple(given.tainted_by))
+    credential = given.credential or (credential_of(call.scope) if given.actor is None else "")
+    return Subject(actor, given.via, given.agent, given.run_id, skills, tuple(given.tainted_by), credential)

@@ -11,7 +11,7 @@ from appliance.core.errors import ConcurrencyLimited, ValidationFailed
 from appliance.governance.policies.language import Policy, parse_policy
 from appliance.governance.policies.replay import MOST_SHOWN, Rejudged, ReplayRequest, replay
 
-from .routing import Body, Call, View, route
+from .routing import READS, Body, Call, View, route
 
 DAYS_MS = 30 * 86_400_000
 LONGEST_WAIT = 20.0
@@ -63,7 +63,10 @@ class PolicyReplayView(View):
     next_cursor: str | None = None
 
 
-@route("POST", "/policies/replay", scope="policies.read", body=ReplayPolicyBody, returns=PolicyReplayView, atomic=False)
+@route(
+    "POST", "/policies/replay", scope="policies.read", body=ReplayPolicyBody, returns=PolicyReplayView, atomic=False,
+    acts=READS,
+)  # fmt: skip
 async def replay_policy(call: Call) -> PolicyReplayView:
     """Say what a draft would have changed of the integration calls that were made.
 

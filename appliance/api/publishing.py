@@ -11,7 +11,8 @@ from appliance.webapps import previews
 from appliance.webapps.publications import Publication
 
 from .processes import version_number
-from .routing import Answer, Body, Call, Query, View, route
+from .routing import Acts, Answer, Body, Call, Query, View, route
+from .tool_arguments import publication
 from .webapps import Number, WebAppVersionView, WebAppView, version_view, webapp_view
 
 
@@ -82,6 +83,7 @@ def publication_view(found: Publication) -> WebAppPublicationView:
 @route(
     "POST", "/webapps/{app}/versions/{version}/publish", scope="webapps.publish", body=PublishWebApp, query=PublishQuery,
     returns=WebAppVersionView, also={202: WebAppPublicationView}, atomic=False,
+    acts=Acts("publish_webapp", arguments=publication),
 )  # fmt: skip
 async def publish_webapp(call: Call, app: str, version: str) -> Answer:
     """Serve this version from now on; with `if_current` only while that one is published.

@@ -15,6 +15,7 @@ from appliance.core.scope import TenantScope
 from appliance.solutions.services import Services
 from appliance.tenants.idempotency import RequestKey
 from appliance.tenants.scopes import SCOPES
+from appliance.tenants.streams import NoPlace, RequestPlace
 
 H = TypeVar("H", bound=Callable[..., Any])
 PREFIX = "/api/v1"
@@ -111,6 +112,7 @@ class Call:
     if_match: str | None = None
     idempotency: RequestKey | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    place: RequestPlace = field(default_factory=NoPlace)
 
     @property
     def token(self) -> str:
@@ -157,6 +159,25 @@ class Pieces:
 
 
 @dataclass(frozen=True)
+class Acts:
+    """What a route does, as policies see it when the key of an agent calls it.
+
+    `tool` is the tool that does the same; without one it is `api.<name of the route>`.  Its arguments are those of the call by
+    the same names, unless `arguments` makes them.  `effect` is `read` of a GET and `write` of everything else unless it is
+    said.  `is_governed`: the verb itself has the action judged, or asks people.
+    """
+
+    tool: str = ""
+    effect: Literal["read", "write"] | None = None
+    arguments: Callable[["Call", Mapping[str, str]], dict[str, Any]] | None = None
+    is_governed: bool = False
+
+
+READS = Acts(effect="read")
+GOVERNED = Acts(is_governed=True)
+
+
+@dataclass(frozen=True)
 class Route:
     """A declared route.  `returns` is the type of `data`; `listed` wraps it in an array with a cursor."""
 
@@ -176,6 +197,7 @@ class Route:
     atomic: bool
     adapter: TypeAdapter[Any]
     is_async: bool
+    acts: Acts = Acts()
 
     @property
     def name(self) -> str:
@@ -220,12 +242,14 @@ def route(
     also: Mapping[int, Any] | None = None,
     media: str = "application/json",
     atomic: bool = True,
+    acts: Acts | None = None,
 ) -> Callable[[H], H]:
     """Declare a handler `(call, **path parameters)`.
 
     `scope` is required of the key, None means any valid key.  `atomic`: the handler neither sleeps nor leaves the
     process, so that a request with an Idempotency-Key runs in one transaction with its record; others must pass
-    `call.token` on.  `also` documents further success statuses.  Long because a route is described once, here.
+    `call.token` on.  `also` documents further success statuses; `acts` says what policies judge
+    where the name and the method do not.  Long because a route is described once, here.
     """
     if scope is not None and scope not in SCOPES:
         raise ValueError(f"{path}: unknown scope {scope}")
@@ -239,7 +263,7 @@ def route(
         adapter = TypeAdapter(list[returns] if listed else returns)
         ROUTES.append(
             Route(method, path, handler, scope, summary, description.strip(), body, query, returns, listed, status,
-                  dict(also or {}), media, atomic, adapter, inspect.iscoroutinefunction(handler))
+                  dict(also or {}), media, atomic, adapter, inspect.iscoroutinefunction(handler), acts or Acts())
         )  # fmt: skip
         return handler
 

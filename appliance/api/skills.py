@@ -16,7 +16,7 @@ from appliance.documents.naming import disposition
 
 from .contents import CACHE
 from .errors import from_pydantic
-from .routing import Answer, Body, Call, Json, Pieces, Query, View, route
+from .routing import Acts, Answer, Body, Call, Json, Pieces, Query, View, route
 from .tenants import DeletedView
 
 FILES = Json(
@@ -100,13 +100,13 @@ def skill_view(skill: Skill) -> SkillView:
     )  # fmt: skip
 
 
-@route("GET", "/skills", scope="skills.read", returns=SkillView, listed=True)
+@route("GET", "/skills", scope="skills.read", returns=SkillView, listed=True, acts=Acts("list_tenant_skills"))
 def list_skills(call: Call) -> object:
     """List skills, by name."""
     return call.services.skills.list_page(call.scope, call.query.page).map(skill_view)
 
 
-@route("GET", "/skills/{name}", scope="skills.read", query=LoadQuery, returns=WholeSkillView)
+@route("GET", "/skills/{name}", scope="skills.read", query=LoadQuery, returns=WholeSkillView, acts=Acts("load_tenant_skill"))
 def get_skill(call: Call, name: str) -> Answer:
     """Load a skill: instructions and the list of its files. The ETag is its digest, which covers all of them."""
     loaded = call.services.skills.load_skill(call.scope, name, expected_digest=call.query.expected_digest)
@@ -115,7 +115,7 @@ def get_skill(call: Call, name: str) -> Answer:
     return Answer(WholeSkillView(**told, instructions=loaded.instructions, files=files), etag=loaded.version_digest)
 
 
-@route("GET", "/skills/{name}/files/{path}", scope="skills.read", media="*/*")
+@route("GET", "/skills/{name}/files/{path}", scope="skills.read", media="*/*", acts=Acts("load_tenant_skill"))
 def get_skill_file(call: Call, name: str, path: str) -> Answer:
     """Download a file of a skill, as an attachment that no browser runs. `path` may hold slashes. The ETag is its sha256."""
     file, pieces = call.services.skills.open_file(call.scope, name, path)

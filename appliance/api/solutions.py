@@ -14,7 +14,7 @@ from appliance.solutions.exporting import export_solution as write_solution
 from appliance.solutions.service import ApplyOptions, Change, Tools
 from appliance.solutions.skills import load_skills
 
-from .routing import Answer, Call, Json, Query, View, route
+from .routing import READS, Answer, Call, Json, Query, View, route
 
 ARCHIVE = Json("archive", "The solution folder as zip or tar.gz.")
 
@@ -77,7 +77,10 @@ def tools_of(call: Call) -> Tools:
     return Tools(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
 
 
-@route("POST", "/solutions/plan", scope="solutions.apply", body=ARCHIVE, query=PlanQuery, returns=PlanView, atomic=False)
+@route(
+    "POST", "/solutions/plan", scope="solutions.apply", body=ARCHIVE, query=PlanQuery, returns=PlanView, atomic=False,
+    acts=READS,
+)  # fmt: skip
 def plan_solution(call: Call) -> PlanView:
     """Say what applying a solution would change, and what stands in its way; changes nothing.
 

@@ -16,6 +16,7 @@ from appliance.agents.skills import service as skills
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.api.errors import error_body
 from appliance.backups.schedule import BackupUpkeep
+from appliance.blobs import quota
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Blobs
 from appliance.connectors.egress import Egress
@@ -58,17 +59,15 @@ from appliance.governance.policies.service import PolicyService
 from appliance.governance.threads import REPLAYS, TenantThreads
 from appliance.governance.writing import Writing
 from appliance.hooks import make_hooks
-from appliance.integrations import gate
 from appliance.llm.service import on_profile_stored
 from appliance.mcp import McpEdge, make_edge
 from appliance.monitor import logs as log_lines
-from appliance.monitor import metrics, rollup, webhooks
+from appliance.monitor import rollup, webhooks
 from appliance.monitor.alerts.turning import tell_due, watch_all
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.disk import DiskGauge
-from appliance.monitor.sandbox import SandboxMetrics
 from appliance.monitor.traffic import KeyTraffic
-from appliance.processes import caching, suspension
+from appliance.processes import backlog, caching, suspension
 from appliance.processes.model_calls import ModelReach
 from appliance.processes.model_documents import DocumentReading
 from appliance.processes.ports import Ports
@@ -97,7 +96,8 @@ from appliance.solutions.starter import order_system_url, starter_solution
 from appliance.solutions.transfers import Transfers
 from appliance.tenants import service as tenants
 from appliance.tenants.hosts import on_other_host
-from appliance.tenants.keys import RateLimiter
+from appliance.tenants.password_checks import PasswordChecks
+from appliance.tenants.rate_limits import RateLimiter
 from appliance.webapps import service as webapps
 from appliance.webapps.certificates.assembly import certificate_upkeep
 from appliance.webapps.certificates.issuing import Worker
@@ -108,6 +108,8 @@ from appliance.webapps.visits import Visits
 
 from .agents import Grounds, make_agents
 from .alerting import Reached, make_alerts
+from .authority import authority_upkeep, make_confirmations
+from .gauges import add_gauges
 from .parts import (
     authorities,
     make_formats,
@@ -115,9 +117,11 @@ from .parts import (
     make_language_models,
     make_places,
     make_request_log,
+    make_streams,
     make_webapps,
     runtimes_folder,
 )
+from .secret_adoption import adopt_secret_uses
 from .store import open_store
 from .telemetry import Telemetry
 from .tools import add_tools
@@ -141,6 +145,7 @@ class Appliance:
     def start(self) -> None:
         """Start the sandbox, then the workers."""
         self.telemetry.start()
+        adopt_secret_uses(self.services)
         self.services.pool.start()
         self.services.processes.start()
         self.services.agents.start()
@@ -169,6 +174,7 @@ class Appliance:
         self.services.transfers.stop()
         self.services.executor.stop()
         self.services.replays.stop(wait=True)
+        self.services.password_checks.stop()
         self.services.requests.flush()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
         self.services.pool.stop()
@@ -183,7 +189,10 @@ class Appliance:
 def _set_limits(config: Config) -> None:
     """Bounds that hold in the whole process."""
     crowding.configure(of_tenant=config.approvals.open_per_tenant, of_requester=config.approvals.open_per_requester)
-    datapool.configure(entity_kb=config.limits.entity_kb, query_rows=config.limits.query_rows)
+    bounds = config.limits
+    datapool.configure(entity_kb=bounds.entity_kb, query_rows=bounds.query_rows, query_seconds=bounds.query_seconds)
+    quota.configure(tenant_bytes=bounds.tenant_storage_mb << 20)
+    backlog.configure(queued=bounds.queued_executions, descendants=bounds.execution_descendants)
 
 
 def _make_pool(config: Config) -> Pool:
@@ -233,14 +242,14 @@ def build(config: Config) -> Appliance:
         assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files, imports=FileImports(formats),
         uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files),
         publications=Publications(exits), shares=Shares(exits, sealer), backups=BackupUpkeep(config, stored[0]), webapps=apps,
-        transfers=Transfers(config, stored[0], sealer), requests=make_request_log(config),
-        publishing=Publishing(apps, presence.instance, presence.is_alive), webhooks=told,
+        transfers=Transfers(config, stored[0], sealer), requests=make_request_log(config), streams=make_streams(config),
+        publishing=Publishing(apps, presence.instance, presence.is_alive), webhooks=told, password_checks=PasswordChecks(),
         alerts=make_alerts(config, flow, writing, Reached(told, disk)), disk=disk, certificates=Certificates(sealer),
-        domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
+        domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents, confirmations=make_confirmations(),
     )  # fmt: skip
     add_tools(services, governor, actions)
-    _gauges(services)
-    upkeep = [*_upkeep(services), Reading(TextReader(blobs, formats)), services.backups]
+    add_gauges(services)
+    upkeep = [*_upkeep(services), *authority_upkeep(config), Reading(TextReader(blobs, formats)), services.backups]
     return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), (*withdraw, agents.listen()), telemetry)
 
 
@@ -303,25 +312,6 @@ def _reloading(services: Services) -> list[Periodic]:
             services.integrations.registry = registry
 
     return [Periodic("connectors", 1.0, look)]
-
-
-def _gauges(services: Services) -> None:
-    SandboxMetrics(metrics.registry).watch(services.pool)
-    metrics.registry.gauge("gos_queue_messages", "Wake-ups nobody has taken yet.", lambda: float(services.queue.depth()))
-    circuits = "Integrations whose foreign system is left alone after failures."
-    metrics.registry.gauge("gos_integration_circuits_open", circuits, lambda: float(gate.open_circuits()))
-    metrics.registry.gauge("gos_db_writer_waiting", "Functions waiting for the writer.", lambda: float(db.writer_depth()))
-    services.disk.look()
-    for name, told, read in (
-        ("gos_disk_bytes", "Size of the disk that holds the data folder.", lambda: services.disk.read().total),
-        ("gos_disk_free_bytes", "What is free on it.", lambda: services.disk.read().free),
-        ("gos_database_bytes", "Size of the database.", lambda: services.disk.read().database),
-        ("gos_blobs_bytes", "Contents of documents, WebApps and skills.", lambda: services.disk.read().blobs),
-    ):
-        metrics.registry.gauge(name, told, read)
-    metrics.registry.gauge(
-        "gos_executions_active", "Executions driven by this process.", lambda: float(len(services.processes.runner.active))
-    )
 
 
 def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:

@@ -22,6 +22,7 @@ from appliance.llm.service import LanguageModels
 from appliance.sandbox.process import USERS
 from appliance.solutions.route_targets import find_lost
 from appliance.tenants import service as tenants
+from appliance.tenants.streams import StreamLimits, Streams
 from appliance.webapps import service as webapps
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
 from appliance.webapps.traffic import noting as traffic
@@ -51,6 +52,12 @@ def make_integrations(config: Config, sealer: Sealer) -> Integrations:
     connections = Connections(Egress.of(config.egress.allow, authorities(config)), folders)
     registry, calls = load_registry(folder=config.data / CONNECTORS), Calls(connections, TokenKeeper(sealer))
     return Integrations(registry, sealer, lambda scope, name: tenants.open_secret(scope, sealer, name), calls)
+
+
+def make_streams(config: Config) -> Streams:
+    """The limits of event streams."""
+    limits = config.limits
+    return Streams(StreamLimits(limits.streams_per_key, limits.streams_per_tenant, limits.streams))
 
 
 def make_language_models(config: Config, sealer: Sealer) -> LanguageModels:

@@ -1,13 +1,13 @@
 """What every command and the appliance itself begin with: the data folder, its key and its database."""
 
-from appliance.core import db, migrations
+from appliance.core import clock, db, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.datapool import service as datapool
 from appliance.documents import service as documents
 from appliance.documents.keeping import refuse_tenant_with_kept
 from appliance.monitor import logs as log_lines
-from appliance.tenants import people
+from appliance.tenants import adoption, people
 from appliance.tenants import service as tenants
 from appliance.webapps.domains import service as domains
 from appliance.webapps.visits import forget_person
@@ -25,4 +25,5 @@ def open_store(config: Config) -> Sealer:
     tenants.before_tenant_delete(refuse_tenant_with_kept)
     tenants.on_tenant_delete(domains.forget_tenant)
     people.on_new_password(forget_person)
+    adoption.ask_about_orphans(clock.parse_duration(config.authority.confirm_departed_within, pointer="/authority"))
     return sealer

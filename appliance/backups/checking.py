@@ -10,6 +10,7 @@ from typing import Any
 from appliance.core import migrations
 
 from .making import CONTENTS, DATABASE, FILES, FORMAT
+from .manifests import check_manifest
 from .parts import MANIFEST, Opened, Part, digest_of, keep_part, parts_of, read_manifest, read_small
 from .problems import UNWATCHED, BackupInvalid, Course
 from .snapshots import check_whole, count_rows, opened_snapshot, schema_number
@@ -110,6 +111,7 @@ def check_parts(manifest: dict[str, Any], arrived: dict[str, Part], newest: int,
     """BackupInvalid unless the parts are those of the manifest."""
     if manifest["format"] > newest or manifest.get("kind") != kind:
         raise BackupInvalid("the backup has a form that this release does not know; install the release that wrote it")
+    check_manifest(manifest, kind)
     expected = {each["name"]: Part(**each) for each in manifest["parts"]}
     for name in sorted(expected.keys() | arrived.keys()):
         if expected.get(name) != arrived.get(name):

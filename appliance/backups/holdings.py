@@ -7,13 +7,15 @@ from typing import Any
 TAKEN: Mapping[str, Mapping[str, Any]] = {
     **{table: {} for table in (
         "agent", "agent_journal", "agent_run", "agent_version", "alert", "alert_event", "approval_told",
-        "approval_vote", "audit_chain", "audit_entry", "blob", "collection", "tally_late", "tally_mark", "tally_wide",
+        "approval_vote", "audit_chain", "audit_entry", "authority_grant", "blob", "collection", "tally_late",
+        "tally_mark", "tally_wide",
         "document", "document_download", "document_keeping", "document_key_check", "document_metadata", "document_preview",
         "document_publication", "document_review", "document_revision", "document_scan", "document_tag", "document_text",
         "document_vote", "entity_change", "execution", "execution_event", "execution_input", "failure", "failure_occurrence",
         "firing", "folder_rule", "governed_use", "integration_action", "integration_discovery", "journal", "llm_execution_usage",
         "llm_run_usage", "llm_usage", "log_line", "policy", "policy_set", "policy_version", "process", "process_sample",
-        "process_version", "skill", "skill_file", "skill_version", "solution_item", "step_run", "switched_off", "tally",
+        "process_version", "secret_binding",
+        "skill", "skill_file", "skill_version", "solution_item", "step_run", "switched_off", "tally",
         "trigger_source", "trigger_state", "webapp", "webapp_file", "webapp_form", "webapp_publication", "webapp_request",
         "webapp_traffic", "webapp_version", "webhook_delivery",
     )},
@@ -31,13 +33,14 @@ LEFT: Mapping[str, str] = {
     "domain": "a domain is proven anew wherever it is to lead; its name is told",
     **dict.fromkeys(("domain_name", "certificate", "certificate_order"), "belongs to a domain"),
     **dict.fromkeys(("api_key", "document_share", "invitation"), "lets somebody in; issued anew"),
+    "confirmation": "decides what may be reached where it was asked; asked anew",
     **dict.fromkeys(("session", "email_code", "webapp_sign_in", "webapp_visit"), "lets somebody in, for a while"),
     **dict.fromkeys(("integration_token", "integration_consent"), "holds what is sealed; connect again"),
     **dict.fromkeys(
         ("action_preview", "document_upload", "document_upload_part", "idempotency", "llm_reservation", "pending_call",
          "suspended_step"), "is under way",
     ),
-    **dict.fromkeys(("integration_circuit", "step_cache"), "is found out again"),
+    **dict.fromkeys(("integration_circuit", "secret_use", "step_cache"), "is found out again"),
 }  # fmt: skip
 
 # Numbers that the database gives to the rows of every tenant: given anew, in the same order.

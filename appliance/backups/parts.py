@@ -235,14 +235,17 @@ def read_small(part: Opened, most: int = MOST_MANIFEST) -> bytes:
 
 
 def keep_part(part: Opened, target: Path) -> Part:
-    """Write a part to a new file that only the owner reads; answers what arrived."""
+    """Write a part to a new file that only the owner reads; answers what arrived.  BackupInvalid when it came before."""
     digest = hashlib.sha256()
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if part.size > shutil.disk_usage(target.parent).free - _SPARE:
         raise StorageFull(
             f"the part {part.name[:80]} of {part.size >> 20} MiB does not fit on the disk; free space. Nothing changed"
         )
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise BackupInvalid(f"the part {part.name[:80]} comes twice; use another copy of the file") from error
     with os.fdopen(descriptor, "wb") as file:
         for piece in part.pieces:
             digest.update(piece)

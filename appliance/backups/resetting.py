@@ -12,7 +12,10 @@ from .copying import open_source
 from .holdings import LEFT, TAKEN
 
 # Who may come in, what they need for it, who did what, and contents, which whatever comes next may have brought already.
-KEPT = frozenset({"api_key", "blob", "invitation", "membership", "secret", "session", "audit_chain", "audit_entry"})
+KEPT = frozenset({
+    "api_key", "authority_grant", "blob", "confirmation", "invitation", "membership", "secret", "session", "audit_chain",
+    "audit_entry",
+})  # fmt: skip
 
 
 def empty_tenant(scope: TenantScope, *, force: bool = False, fill: Callable[[], object] = lambda: None) -> int:

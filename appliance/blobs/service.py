@@ -19,6 +19,7 @@ from appliance.core import clock, db
 from appliance.core.errors import ApplianceError, Conflict, PayloadTooLarge
 from appliance.core.scope import TenantScope
 
+from . import quota
 from .models import Blob
 from .pieces import Pieces
 from .receiving import Received, Receiver, pieces_of
@@ -77,8 +78,13 @@ class Blobs:
         """Where an edge writes bytes as they arrive; then `put_received`, or `discard`."""
         return self._places.receiver()
 
-    def put(self, scope: TenantScope, source: bytes | BinaryIO | Iterable[bytes]) -> StoredBlob:
-        """Store bytes, streamed; equal bytes of a tenant are stored once.  Not inside a write: it takes its time."""
+    def put(
+        self, scope: TenantScope, source: bytes | BinaryIO | Iterable[bytes], *, is_counted: bool = False
+    ) -> StoredBlob:
+        """Store bytes, streamed; equal bytes of a tenant are stored once.  Not inside a write: it takes its time.
+
+        `is_counted`: they are made of contents of the tenant which go then, so there is room for them.
+        """
         receiver = self._places.receiver()
         try:
             for piece in pieces_of(source):
@@ -87,15 +93,17 @@ class Blobs:
         except BaseException:
             receiver.discard()
             raise
-        return self.put_received(scope, received)
+        return self.put_received(scope, received, is_counted=is_counted)
 
-    def put_received(self, scope: TenantScope, received: Received) -> StoredBlob:
-        """Store what has arrived; its file is used up."""
+    def put_received(self, scope: TenantScope, received: Received, *, is_counted: bool = False) -> StoredBlob:
+        """Store what has arrived; its file is used up.  StorageFull when the tenant stores as much as it may."""
         stored = StoredBlob(received.sha256, received.size, received.head)
         known = scope.find(Blob, sha256=stored.sha256)
         try:
             if known is not None and self._places.holds(known.place, known.size) and db.write(lambda: _touch(scope, known)):
                 return stored
+            if not is_counted:
+                quota.admit(scope, stored.size)
             place = f"{scope.tenant_id}/{stored.sha256[:2]}/{stored.sha256}.{secrets.token_hex(6)}"
             self._places.adopt(received.path, place)
             db.write(lambda: _record(scope, stored, place))

@@ -17,13 +17,14 @@ from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.core.interface import ui_folder
 from appliance.documents.scanning import Scanner, check_command, eicar
-from appliance.tenants import service
+from appliance.tenants import confirmations, service
 from appliance.webapps.certificates.service import survey
 from appliance.webapps.domains.operating import is_public_suffix, list_every_domain
 
 from .output import add_json, seen_store, show
 
 EXPIRING_DAYS = 14
+MOST_CONFIRMATIONS = 20
 
 
 def add_commands(commands: Any) -> None:
@@ -61,6 +62,7 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
     yield from check_domains(config)
     with seen_store(config):
         yield from certificate_findings(config)
+        yield from authority_findings()
 
 
 def check_storage(config: Config) -> Iterator[tuple[str, str]]:
@@ -213,6 +215,20 @@ def _translations(config: Config) -> Iterator[tuple[str, str]]:
     except ConfigInvalid as error:
         yield "FAIL", error.message
     yield "ok", f"the pages can be read in {', '.join(['English', *(each.name for each in good)])}"
+
+
+def authority_findings() -> Iterator[tuple[str, str]]:
+    """What waits for owners, by tenant; the store is open."""
+    for tenant in service.list_tenants():
+        waiting = confirmations.open_confirmations(service.system_scope(tenant.id))
+        for each in waiting[:MOST_CONFIRMATIONS]:
+            ends = f"; it ends at {clock.rfc3339(each.deadline)}" if each.deadline else ""
+            if each.deadline and each.deadline <= clock.now_ms():
+                ends = f"; it was suspended at {clock.rfc3339(each.deadline)}"
+            where = "an owner allows or refuses it in the console, under Confirmations"
+            yield "note", f"the tenant {tenant.id} has a {each.kind} that waits for an owner: {each.subject}{ends}; {where}"
+        if len(waiting) > MOST_CONFIRMATIONS:
+            yield "note", f"the tenant {tenant.id} has {len(waiting) - MOST_CONFIRMATIONS} more that wait for an owner"
 
 
 def certificate_findings(config: Config) -> Iterator[tuple[str, str]]:

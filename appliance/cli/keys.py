@@ -18,6 +18,9 @@ def add_commands(commands: Any) -> None:
     add.add_argument("--name", required=True)
     add.add_argument("--scope", action="append", choices=sorted(SCOPES), help="repeat for several; default: every scope")
     add.add_argument("--environment", default="live")
+    add.add_argument(
+        "--kind", choices=keys.KINDS, default="service", help="agent: for an agent or assistant, whose writes need an approval"
+    )
     add.add_argument("--days", type=int, default=365)
     add.add_argument("--allow", action="append", default=[], help="address or network that may use it; repeat for several")
     add.add_argument("--quiet", action="store_true", help="print the key alone")
@@ -28,7 +31,9 @@ def add_commands(commands: Any) -> None:
     rotate.add_argument("--quiet", action="store_true", help="print the key alone")
     revoke = what.add_parser("revoke", help="end a key at once")
     revoke.add_argument("id")
-    for parser, run in ((add, run_add), (listing, run_list), (rotate, run_rotate), (revoke, run_revoke)):
+    agent = what.add_parser("make-agent", help="judge a key as an agent's from now on; there is no way back")
+    agent.add_argument("id")
+    for parser, run in ((agent, run_make_agent), (add, run_add), (listing, run_list), (rotate, run_rotate), (revoke, run_revoke)):
         parser.add_argument("--tenant", required=True)
         add_json(parser)
         parser.set_defaults(run=run)
@@ -44,7 +49,9 @@ def _print_key(args: argparse.Namespace, row: Any, text: str) -> None:
 def run_add(args: argparse.Namespace) -> int:
     with opened_store(args.load()) as sealer:
         service.get_tenant(args.tenant)
-        spec = keys.KeySpec(args.name, args.scope or list(SCOPES), args.environment, args.days, allowed_ips=args.allow)
+        spec = keys.KeySpec(
+            args.name, args.scope or list(SCOPES), args.environment, args.days, allowed_ips=args.allow, kind=args.kind
+        )
         row, text = keys.issue_key(service.system_scope(args.tenant), sealer, spec)
     _print_key(args, row, text)
     return 0
@@ -56,7 +63,7 @@ def run_list(args: argparse.Namespace) -> int:
         rows = keys.list_keys(service.system_scope(args.tenant), PageRequest(limit=MAX_LIMIT)).items
     show(args, [
         {
-            "id": r.id, "name": r.name, "ends": f"{r.prefix}…{r.last4}", "scopes": len(r.scopes),
+            "id": r.id, "name": r.name, "kind": r.kind, "ends": f"{r.prefix}…{r.last4}", "scopes": len(r.scopes),
             "expires_at": clock.rfc3339(r.expires_at),
             "last_used_at": clock.optional_rfc3339(r.last_used_at), "revoked_at": clock.optional_rfc3339(r.revoked_at),
         }
@@ -76,4 +83,11 @@ def run_revoke(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
         row = keys.revoke_key(service.system_scope(args.tenant), args.id)
     say(args, f"key {row.id} revoked", id=row.id, revoked_at=clock.optional_rfc3339(row.revoked_at))
+    return 0
+
+
+def run_make_agent(args: argparse.Namespace) -> int:
+    with opened_store(args.load()):
+        row = keys.make_agent_key(service.system_scope(args.tenant), args.id)
+    say(args, f"key {row.id} is an agent key", id=row.id, kind=row.kind)
     return 0

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from appliance.core import clock
-from appliance.tenants import service
+from appliance.core.crypto import Sealer
+from appliance.core.scope import TenantScope
+from appliance.tenants import secret_bindings, service
+from appliance.tenants.secret_bindings import Destination
 
 from .backup import add_passphrase
 from .output import add_json, opened_store, read_store, say, show
@@ -40,10 +43,23 @@ def add_commands(commands: Any) -> None:
         one.add_argument("--tenant", required=True)
         add_json(one)
         one.set_defaults(run=run)
+        if run is run_set:
+            _add_destinations(one)
     names = parts.add_parser("list", help="names, never values")
     names.add_argument("--tenant", required=True)
     add_json(names)
     names.set_defaults(run=run_secrets)
+
+
+def _add_destinations(one: Any) -> None:
+    one.add_argument(
+        "--for-integration", action="append", default=[], metavar="SLUG[@HOSTS]",
+        help="let it go to this integration, as it is now or when it leads to exactly these hosts; may be repeated",
+    )  # fmt: skip
+    one.add_argument(
+        "--for-process", action="append", default=[], metavar="ID",
+        help="let the code of this process read it (an integration is safer: no code sees the value); may be repeated",
+    )  # fmt: skip
 
 
 def _add_transfer(tenant: Any) -> None:
@@ -106,9 +122,27 @@ def run_set(args: argparse.Namespace) -> int:
     value = sys.stdin.read().removesuffix("\n")
     with opened_store(args.load()) as sealer:
         service.get_tenant(args.tenant)
-        service.set_secret(service.system_scope(args.tenant), sealer, args.name, value)
-    say(args, f"secret {args.name} set", name=args.name)
+        scope = service.system_scope(args.tenant)
+        places = _places(args, scope, sealer)
+        service.set_secret(scope, sealer, args.name, value)
+        for place in places:
+            secret_bindings.bind(scope, args.name, place)
+        known = [str(each.destination) for each in secret_bindings.list_bindings(scope, args.name)]
+    say(args, f"secret {args.name} set; it may go to {', '.join(known) or 'no place yet'}", name=args.name, destinations=known)
     return 0
+
+
+def _places(args: argparse.Namespace, scope: TenantScope, sealer: Sealer) -> list[Destination]:
+    """Where the secret is to go; NotFound for an integration that is not there and whose hosts are not named."""
+    places = [Destination("process", each) for each in args.for_process]
+    for named in args.for_integration:
+        slug, _, hosts = named.partition("@")
+        if hosts:
+            places.append(Destination("integration", slug, hosts=hosts))
+        else:
+            make = import_module("appliance.app.parts").make_integrations
+            places.append(make(args.load(), sealer).destination(scope, slug))
+    return places
 
 
 def run_unset(args: argparse.Namespace) -> int:

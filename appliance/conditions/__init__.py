@@ -4,7 +4,7 @@ from appliance.conditions.binding import bind
 from appliance.conditions.deciding import UNKNOWN, Incomparable, Test, make_test
 from appliance.conditions.evaluation import matches
 from appliance.conditions.parsing import parse
-from appliance.conditions.sql import Column, Related, compile_condition
+from appliance.conditions.sql import Column, Related, all_of, any_of, compile_condition
 from appliance.conditions.tree import AllOf, AnyOf, Compare, Condition, Field, Inside, Never, Placeholder
 
 __all__ = [
@@ -21,6 +21,8 @@ __all__ = [
     "Placeholder",
     "Related",
     "Test",
+    "all_of",
+    "any_of",
     "bind",
     "compile_condition",
     "make_test",

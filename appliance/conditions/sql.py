@@ -1,12 +1,11 @@
 """A condition as a peewee expression that every dialect answers alike."""
 
 import operator as op
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
-from peewee import SQL, Select, fn
+from peewee import SQL, NodeList, Select, fn
 
 from appliance.conditions.tree import AllOf, AnyOf, Compare, Condition, Inside, Never, fold, refuse_placeholders, unfold
 
@@ -32,9 +31,9 @@ def compile_condition(condition: Condition, columns: Mapping[str, Column]) -> An
     """The WHERE expression of a bound condition that was parsed with the fields of these columns."""
     match condition:
         case AllOf(parts):
-            return reduce(op.and_, (compile_condition(part, columns) for part in parts)) if parts else SQL("1 = 1")
+            return all_of([compile_condition(part, columns) for part in parts])
         case AnyOf(parts):
-            return reduce(op.or_, (compile_condition(part, columns) for part in parts)) if parts else SQL("1 = 0")
+            return any_of([compile_condition(part, columns) for part in parts])
         case Inside(name, negated, inner):
             return _inside(columns[name], negated, inner)
         case Compare(name, operator, value):
@@ -42,6 +41,22 @@ def compile_condition(condition: Condition, columns: Mapping[str, Column]) -> An
             return _COMPARISONS[operator](columns[name].node, value)
         case Never():
             return SQL("1 = 0")
+
+
+def all_of(nodes: Sequence[Any]) -> Any:
+    """Every one of the expressions, side by side: SQLite's parser refuses a hundred inside each other."""
+    return _joined(nodes, " AND ", "1 = 1")
+
+
+def any_of(nodes: Sequence[Any]) -> Any:
+    """At least one of the expressions, side by side."""
+    return _joined(nodes, " OR ", "1 = 0")
+
+
+def _joined(nodes: Sequence[Any], glue: str, empty: str) -> Any:
+    if len(nodes) < 2:
+        return nodes[0] if nodes else SQL(empty)
+    return NodeList([NodeList((each,), parens=True) for each in nodes], glue=glue, parens=True)
 
 
 def _inside(column: Column, negated: bool, inner: Condition) -> Any:

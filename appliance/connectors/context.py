@@ -24,6 +24,8 @@ from appliance.connectors.oauth import Tokens
 from appliance.connectors.traffic import Traffic
 
 LogSink = Callable[[Level, str, Json], None]
+Admit = Callable[[str], None]
+"""Asked with each address before anything is sent there, also where a redirect leads; an error of the contract refuses it."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,13 @@ class BoundHttp:
     client: EgressClient
     deadline: float
     traffic: Traffic = field(default_factory=Traffic)
+    admit: Admit | None = None
 
     def send(self, request: HttpRequest) -> HttpAnswer:
         if time.monotonic() >= self.deadline:
             raise TransientError("The call ran out of time before this request was sent.")
         self.traffic.note_request(request)
-        answer = self.client.send(request, self.deadline)
+        answer = self.client.send(request, self.deadline, self.admit)
         self.traffic.note_answer(answer)
         return answer
 
@@ -68,12 +71,15 @@ class CallContext:
     tokens: Tokens | None = None
     documents: Documents = field(default_factory=NoDocuments)
     traffic: Traffic = field(default_factory=Traffic)
+    admit: Admit | None = None
 
     @property
     def http(self) -> Http:
-        return BoundHttp(self.client, self.deadline, self.traffic)
+        return BoundHttp(self.client, self.deadline, self.traffic, self.admit)
 
     def dial(self, host: str, port: int) -> socket.socket:
+        if self.admit is not None:
+            self.admit(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         self.traffic.note_dial(host, port)
         return self.egress.dial(host, port, max(self.deadline - time.monotonic(), 0.001))
 

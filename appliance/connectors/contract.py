@@ -24,7 +24,8 @@ It opens no socket and no file itself: `ctx.http` and `ctx.dial` reach only addr
 Credentials it need not handle: a setting `auth` made by `auth_settings` is applied by `authorized(ctx, auth).send(request)`,
 tokens of OAuth 2 fetched, renewed and kept by the appliance.
 
-What nobody can trust and takes much to read, it reads in a process of its own: `run_apart`.
+What nobody can trust and takes much to read, it reads in a process of its own: `run_apart`.  A JSON Schema that a foreign
+system sends it holds to the appliance's own bounds: `compile_schema`.
 """
 
 import socket
@@ -52,6 +53,8 @@ from appliance.connectors.isolation import TookTooLong as TookTooLong  # noqa: P
 from appliance.connectors.isolation import memory_used_kb as memory_used_kb  # noqa: PLC0414
 from appliance.connectors.isolation import run_apart as run_apart  # noqa: PLC0414
 from appliance.connectors.isolation import stand_apart as stand_apart  # noqa: PLC0414
+from appliance.core.json_schema import SchemaInvalid as SchemaInvalid  # noqa: PLC0414
+from appliance.core.json_schema import compile_schema as compile_schema  # noqa: PLC0414
 
 CONTRACT_VERSION = 1
 
@@ -284,7 +287,9 @@ class Connector(ABC):
     """JSON Schema of the settings.
 
     A text with `"secret": true` is sealed at rest and never read back.  A property with `"secret_target": true`, at the
-    top level or in an object, decides whom secrets are sent to: who changes it must give the secrets again.
+    top level or in an object, decides whom secrets are sent to: who changes it must give the secrets again.  A connector that
+    marks none outside its `auth` block is held to have one place, its whole settings.  `"secrets_need": "base_url"` beside
+    `properties` says that without this setting each call chooses the address: then no secret may stand in the settings.
     A member with `"only_for": {"kind": ["basic"]}` is offered by the console while its neighbour `kind` is one of these.
     """
     actions: ClassVar[tuple[Action, ...]]

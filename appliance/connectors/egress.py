@@ -6,8 +6,6 @@ import ssl
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,12 +25,13 @@ from appliance.connectors.contract import (
     SystemFailure,
     TransientError,
 )
+from appliance.connectors.resolving import Resolver, ResolverThreads
 from appliance.core.errors import ConfigInvalid
-
-Resolver = Callable[[str, int], list[str]]
 
 _MAX_REDIRECTS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# Goes with every request that may reach a private network: what is open to this machine alone is not open to integrations.
+MARK = "Gos-Egress"
 # What may cross to another origin: nothing that could carry a credential.
 _HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 # Set by the client itself: from outside they would let one request smuggle in another.
@@ -42,7 +41,6 @@ _OWN_HEADERS = frozenset(
 )
 # Servers keep idle connections for 5 s or longer; giving them up first means a request is not sent into a closing one.
 _KEEP_IDLE_SECONDS = 3.0
-_RESOLVER_THREADS = 16
 
 
 def system_resolver(host: str, port: int) -> list[str]:
@@ -110,8 +108,8 @@ class Egress:
     def _resolve(self, host: str, port: int, timeout: float | None) -> list[str]:
         # The system's resolver takes no timeout: run apart, a silent name server costs the deadline and not more.
         try:
-            return _resolver_pool.submit(self.resolver, host, port).result(timeout)
-        except FutureTimeout as error:
+            return _resolvers.resolve(self.resolver, host, port, timeout)
+        except TimeoutError as error:
             raise TransientError(f"The name {host} did not resolve in time.") from error
         except (OSError, UnicodeError) as error:
             raise TransientError(f"The name {host} does not resolve; check its spelling and the name server.") from error
@@ -128,7 +126,7 @@ class Egress:
         raise TransientError(f"{host}:{port} accepts no connection ({failure}).") from failure
 
 
-_resolver_pool = ThreadPoolExecutor(_RESOLVER_THREADS, thread_name_prefix="egress-resolver")
+_resolvers = ResolverThreads()
 _deadline: ContextVar[float] = ContextVar("egress_deadline")
 _sent: ContextVar[list[bool]] = ContextVar("egress_sent")
 
@@ -204,6 +202,7 @@ class EgressClient:
 
     def __init__(self, egress: Egress) -> None:
         self._max_bytes = egress.max_answer_bytes
+        self._marks = bool(egress.rules)
         self._pool = httpcore.ConnectionPool(
             ssl_context=egress.tls,
             max_connections=64,
@@ -211,13 +210,18 @@ class EgressClient:
             network_backend=_PinnedBackend(egress),
         )
 
-    def send(self, request: HttpRequest, deadline: float) -> HttpAnswer:
-        """The answer, redirects followed; ends at `deadline` (monotonic seconds).  Errors: see `contract.Http`."""
+    def send(self, request: HttpRequest, deadline: float, admit: Callable[[str], None] | None = None) -> HttpAnswer:
+        """The answer, redirects followed; ends at `deadline` (monotonic seconds).  Errors: see `contract.Http`.
+
+        `admit` is asked with each address before anything is sent there, and refuses it by one of those errors.
+        """
         until = deadline if request.timeout is None else min(deadline, time.monotonic() + request.timeout)
         token = _deadline.set(until)
         performed = False
         try:
             for _ in range(_MAX_REDIRECTS + 1):
+                if admit is not None:
+                    admit(request.url)
                 answer = self._exchange(request)
                 target = _redirect_target(request, answer)
                 if target is None:
@@ -245,7 +249,7 @@ class EgressClient:
                     httpcore.Request(
                         method=built.method,
                         url=_core_url(built.url),
-                        headers=built.headers.raw,
+                        headers=[*built.headers.raw, *self._mark(built.url)],
                         content=request.content,
                         extensions={"timeout": {"connect": left, "read": left, "write": left, "pool": left}},
                     )
@@ -256,6 +260,11 @@ class EgressClient:
         finally:
             _sent.reset(token)
         return HttpAnswer(answer.status, headers, content, str(built.url))
+
+    def _mark(self, url: httpx.URL) -> list[tuple[bytes, bytes]]:
+        address = parse_address(url.host)
+        is_outside = not self._marks or (address is not None and is_public(address))
+        return [] if is_outside else [(MARK.encode(), b"1")]
 
     def close(self) -> None:
         """Give back the connections."""

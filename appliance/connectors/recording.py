@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from appliance.connectors.contract import Http, HttpAnswer, HttpRequest, Json
 from appliance.connectors.redaction import BLOT, SHORTEST, Redactor
-from appliance.connectors.schemas import pointer_token
+from appliance.core.json_schema import pointer_token
 
 _FORMAT = 1
 _KEPT_HEADERS = re.compile(r"content-type|link|retry-after|location|etag|last-modified|(x-)?ratelimit-[a-z-]+|x-rate-limit-[a-z-]+")

@@ -1,15 +1,23 @@
-"""Secrets blotted out of texts and JSON, in the encodings they commonly appear in."""
+"""Secrets blotted out of texts and JSON, in the encodings they commonly appear in.
+
+That is a second line only: a foreign system that knows a secret can answer it in an order or a cipher of its own, which nobody
+can find.  What keeps secrets is that they go only where somebody who may decide it has bound them (`tenants/secret_bindings.py`).
+"""
 
 import base64
+import html
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from appliance.connectors.schemas import pointer_token
+from appliance.core.json_schema import pointer_token
 
 BLOT = "[redacted]"
 SHORTEST = 6  # shorter values would blot out ordinary words
+_ESCAPE = re.compile("%[0-9A-F]{2}")
+_URL_SAFE = str.maketrans("+/", "-_")
 
 
 class Redactor:
@@ -52,12 +60,24 @@ class Redactor:
 
 def _forms(secret: str) -> Iterator[str]:
     yield secret
-    yield quote(secret, safe="")
-    yield quote_plus(secret)
-    yield json.dumps(secret)[1:-1]
-    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield secret[::-1]
+    for encoded in (quote(secret, safe=""), quote(secret), quote_plus(secret), _every_byte(secret)):
+        yield encoded
+        yield _ESCAPE.sub(lambda found: found[0].lower(), encoded)
+    for once in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+        yield once
+        yield json.dumps(once)[1:-1]  # JSON in a text of JSON
     yield pointer_token(secret)
+    yield html.escape(secret)
+    yield secret.encode().hex()
+    yield secret.encode().hex().upper()
     # In base64 the secret may begin at any of three positions of a group; what surrounds it changes its edges only.
     for shift in range(3):
         encoded = base64.b64encode(b"\0" * shift + secret.encode()).decode("ascii").rstrip("=")
-        yield encoded[(0, 2, 3)[shift] : len(encoded) - (len(encoded) % 4 != 0)]
+        part = encoded[(0, 2, 3)[shift] : len(encoded) - (len(encoded) % 4 != 0)]
+        yield part
+        yield part.translate(_URL_SAFE)
+
+
+def _every_byte(text: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in text.encode())

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from appliance.connectors.contract import CONTRACT_VERSION, EFFECTS, Action, Connector, Trigger
 from appliance.connectors.declarative.folder import Declared, read_folder
-from appliance.connectors.schemas import Schema, SchemaInvalid, compile_schema
+from appliance.core.json_schema import Schema, SchemaInvalid, compile_schema
 
 GROUP = "appliance.connectors"
 CONNECTORS = "connectors"

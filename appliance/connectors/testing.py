@@ -37,7 +37,7 @@ from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.folders import AllowedFolders, TenantFolders
 from appliance.connectors.oauth import ClientTokens
 from appliance.connectors.registry import Installed, check_declaration, check_discovered
-from appliance.connectors.schemas import compile_schema
+from appliance.core.json_schema import compile_schema
 
 _PORTS = range(20_000, 32_000)
 LOOPBACK = ("127.0.0.0/8", "::1")

@@ -1,13 +1,14 @@
 """One's own account: where one is signed in, the language, and the password."""
 
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 
 from appliance.core.errors import ApplianceError, ValidationFailed
-from appliance.tenants import people, preferences
-from appliance.tenants.people import SignInFailed
+from appliance.tenants import people, preferences, sessions
+from appliance.tenants.password_checks import Attempt, SignInFailed
 
-from . import passwords, session
-from .passwords import Checked
+from . import session
 from .routing import Answer, Later, Page, Redirect, Visit, page
 
 HERE = "/console/account"
@@ -21,12 +22,12 @@ def show_account(visit: Visit) -> Answer:
 
 def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     services, token = visit.services, visit.asked.cookies.get(session.COOKIE, "")
-    held = people.list_sessions(services.sealer, visit.person.user_id, token)
+    held = sessions.list_sessions(services.sealer, visit.person.user_id, token)
     values = {
         "sessions": held, "problem": problem, "lifetime_ms": session.lifetime_ms(services.config),
         "languages": list(services.languages), "chosen": visit.person.language,
     }  # fmt: skip
-    return Page("account.html", values, problem.status if problem else 200)
+    return Page("account.html", values, problem.status if problem else 200, problem.headers if problem else {})
 
 
 @page("POST", "/account/password", scope=None)
@@ -37,13 +38,15 @@ def change_password(visit: Visit) -> Answer:
     if new != asked.field("again"):
         return _page(visit, ValidationFailed("the two new passwords differ; type the same one twice", pointer="/again"))
     try:
-        work = passwords.change(visit.scope, visit.person.login, asked.field("old"), new)
+        attempt = Attempt(visit.person.login, asked.address, visit.person.user_id)
+        change: Callable[[], object] = partial(people.change_password, visit.scope, visit.person.login, asked.field("old"), new)
+        work = visit.services.password_checks.submit(attempt, change)
     except ApplianceError as error:
         return _page(visit, error)
     return Later(work, lambda: _after_change(visit, work))
 
 
-def _after_change(visit: Visit, work: "Future[Checked]") -> Answer:
+def _after_change(visit: Visit, work: "Future[object]") -> Answer:
     try:
         work.result()
     except SignInFailed:
@@ -67,5 +70,5 @@ def choose_language(visit: Visit) -> Answer:
 def end_other_sessions(visit: Visit) -> Answer:
     """Sign out everywhere but here."""
     token = visit.asked.cookies.get(session.COOKIE, "")
-    people.close_other_sessions(visit.scope, visit.services.sealer, visit.person.user_id, token)
+    sessions.close_other_sessions(visit.scope, visit.services.sealer, visit.person.user_id, token)
     return Redirect(HERE)

@@ -21,6 +21,7 @@ from . import (
     backups,
     bulk,
     certificates,
+    confirmations,
     connecting,
     datapool,
     deploying,
@@ -71,7 +72,8 @@ from .rendering import Renderer
 from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 
 AREAS = (
-    about, account, agents, alerts, appliance, appliance_tenants, approvals, audit, backups, bulk, certificates, connecting,
+    about, account, agents, alerts, appliance, appliance_tenants, approvals, audit, backups, bulk, certificates, confirmations,
+    connecting,
     datapool, deploying, document_files, document_list, documents, domains, dry_runs, editor, entities, executions, failures,
     home, importing, integration_calls, integration_edit, integrations, invitations, keys, kill_switches, llm_profiles, logs,
     members, monitor, policies, policy_decisions, processes, replay, retention, retry_plan, schemas, shares, sign_in, skills,

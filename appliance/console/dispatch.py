@@ -20,8 +20,9 @@ from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, Pa
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark, mark_error
 from appliance.solutions.services import Services
-from appliance.tenants import people
+from appliance.tenants import sessions
 from appliance.tenants.people import SignedIn
+from appliance.tenants.streams import PLACE, NoPlace
 from appliance.uploads.forms import FormLimits, FormReader
 
 from . import csrf, kept_forms, session
@@ -103,7 +104,8 @@ class Edge:
         result = await loop.run_in_executor(self._services.threads, partial(self._logged, work, asked))
         while isinstance(result, _Pending):
             waited = asyncio.wrap_future(result.work)
-            await asyncio.wait([waited])
+            with self._services.streams.waiting(asked.place):
+                await asyncio.wait([waited])
             if not waited.cancelled():
                 waited.exception()  # looked at here, so that nobody warns of it; `finish` meets it again
             result = await loop.run_in_executor(self._services.threads, partial(self._logged, result.finish, asked))
@@ -116,7 +118,7 @@ class Edge:
             "GET" if method == "HEAD" else method, request.path, request.query_string.decode("latin1"),
             {name: request.args[name] for name in request.args}, form or {}, dict(request.cookies), request.host, request.scheme,
             front["gos.host"].tenant, front["gos.request_id"], request.headers.get("Last-Event-ID", ""), language,
-            trace=front.get("gos.trace", ""),
+            trace=front.get("gos.trace", ""), place=front.get(PLACE) or NoPlace(), address=front["gos.address"],
         )  # fmt: skip
 
     async def _serve_files(self, work: "Work", route: PageRoute, asked: Asked) -> Response:
@@ -202,7 +204,7 @@ class Edge:
         route = routes.get(asked.method)
         if asked.method == "GET" or person is not None or route is None or route.path == session.SIGN_OUT:
             return session.ask_base(self._services, asked)
-        writer = people.user_of_token(self._services.sealer, asked.cookies.get(session.COOKIE, ""))
+        writer = sessions.user_of_token(self._services.sealer, asked.cookies.get(session.COOKIE, ""))
         return _kept_page(asked, kept_forms.keep(self._services.sealer, asked, writer), 401, has_files=route.takes_files)
 
     def _refuse(self, error: ApplianceError, asked: Asked) -> Response:
@@ -245,7 +247,8 @@ class Edge:
         if isinstance(answer, Redirect):
             response = Response(b"", 303, {"Location": answer.url})
             for name, value in answer.cookies.items():
-                response.set_cookie(name, value, max_age=None if value else 0, secure=True, httponly=True, samesite="Lax", path="/")
+                seconds = session.cookie_seconds(name) if value else 0
+                response.set_cookie(name, value, max_age=seconds, secure=True, httponly=True, samesite="Lax", path="/")
             return response
         if isinstance(answer, File):
             response = Response(self._pieces(answer.pieces), 200, content_type=answer.media)
@@ -260,6 +263,7 @@ class Edge:
         if isinstance(answer, Data):
             return Response(json.dumps(answer.value, ensure_ascii=False), answer.status, content_type="application/json")
         if isinstance(answer, Stream) and visit is not None:
+            self._services.streams.open(visit.scope, asked.place)
             response = Response(self._events(answer, asked, visit), 200, content_type="text/event-stream")
             response.headers["X-Accel-Buffering"] = "no"
             response.timeout = None
@@ -269,7 +273,7 @@ class Edge:
         shown = cast(Page, answer)
         with texts.speaking(asked.language):
             html = self._renderer.render(shown, asked, visit)
-        return Response(html, shown.status, content_type="text/html; charset=utf-8")
+        return Response(html, shown.status, dict(shown.headers), content_type="text/html; charset=utf-8")
 
     async def _pieces(self, source: Iterator[bytes]) -> AsyncIterator[bytes]:
         """Each piece read in a thread; the reader of the answer sets the pace."""
@@ -287,7 +291,7 @@ class Edge:
             if events or clock.monotonic() - said > HEARTBEAT_SECONDS:
                 said = clock.monotonic()
                 yield b": still here\n\n"  # keeps proxies from closing what is idle
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(self._services.streams.pause(LOOK_SECONDS))
 
     def _look(self, stream: Stream, asked: Asked, visit: Visit) -> list[bytes] | None:
         """None once the session is over, or is one of less than it was."""

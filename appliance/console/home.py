@@ -17,11 +17,14 @@ from appliance.monitor import analytics, failures
 from appliance.monitor.analytics import Series, Window
 from appliance.processes import executions, versions
 from appliance.processes.executions import ExecutionFilter
-from appliance.tenants import invitations, keys, people, service
+from appliance.tenants import confirmations, invitations, keys, people, service
 from appliance.webapps.certificates.service import expiring_hosts
 
 from .appliance import is_administrator
 from .approvals import is_mine
+from .confirmations import HERE
+from .confirmations import tell as tell_confirmation
+from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page
 
 HOUR_MS = 3_600_000
@@ -66,6 +69,7 @@ class Step:
 def show_home(visit: Visit) -> Answer:
     """What needs the visitor, as far as their role lets them see it."""
     looks: tuple[tuple[str, Callable[[Visit], Needs]], ...] = (
+        ("keys.write", _confirmations),
         ("approvals.read", _approvals), ("logs.read", _failures), ("integrations.read", _circuits), ("agents.read", _agents),
         ("keys.read", _keys), ("webapps.read", _certificates),
     )  # fmt: skip
@@ -100,6 +104,17 @@ def _approvals(visit: Visit) -> Needs:
         if is_mine(visit, each)
     ]  # fmt: skip
     return _shown(_("Waiting for your decision"), "/console/approvals", items)
+
+
+def _confirmations(visit: Visit) -> Needs:
+    """For whoever may decide them, owners."""
+    names = Names(visit)
+    told = [tell_confirmation(row, names) for row in confirmations.open_confirmations(visit.scope)]
+    items = [
+        Need(each.title, each.why, HERE, "suspended" if each.is_suspended else "waiting", each.row.deadline or each.row.created_at)
+        for each in told
+    ]  # fmt: skip
+    return _shown(_("Waiting for an owner"), HERE, items)
 
 
 def _times(count: int) -> str:

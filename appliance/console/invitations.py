@@ -1,14 +1,15 @@
 """Invitations: taken back on the page of people, and accepted on the base host by whoever holds the link."""
 
 from concurrent.futures import Future
+from functools import partial
 
 from appliance.core.errors import ApplianceError, Gone, ValidationFailed
 from appliance.core.texts import gettext as _
 from appliance.tenants import invitations
 from appliance.tenants.invitations import Offer
+from appliance.tenants.password_checks import Attempt
 
-from . import passwords, session
-from .passwords import Joined
+from . import session
 from .routing import Answer, Arrival, Later, Page, Redirect, Visit, base_page, page
 
 PEOPLE = "/console/people"
@@ -35,7 +36,7 @@ def _form(arrival: Arrival, token: str, problem: ApplianceError | None = None) -
     except Gone as error:
         return Page("base/problem.html", {"person": arrival.person, "title": _("Invitation over"), "problem": error}, error.status)
     values = {"offer": offer, "token": token, "problem": problem, "person": arrival.person}
-    return Page("base/invitation.html", values, problem.status if problem else 200)
+    return Page("base/invitation.html", values, problem.status if problem else 200, problem.headers if problem else {})
 
 
 @base_page("POST", "/invitation")
@@ -49,16 +50,17 @@ def accept_invitation(arrival: Arrival) -> Answer:
         offer: Offer = invitations.read_offer(services.sealer, token)
         if not offer.has_account and password != asked.field("again"):
             raise ValidationFailed("the two passwords differ; type the same one twice", pointer="/again")
-        work = passwords.accept_invitation(services.invitations, token, password)
+        attempt = Attempt(offer.login, asked.address, session.device_of(services, asked, offer.login))
+        work = services.password_checks.submit(attempt, partial(services.invitations.accept, token, password))
     except ApplianceError as error:
         return _form(arrival, token, error)
     return Later(work, lambda: _after_joining(arrival, token, work))
 
 
-def _after_joining(arrival: Arrival, token: str, work: "Future[Joined]") -> Answer:
+def _after_joining(arrival: Arrival, token: str, work: "Future[tuple[str, str]]") -> Answer:
     services = arrival.services
     try:
-        joined = work.result()
+        user_id, tenant_id = work.result()
     except ApplianceError as error:
         return _form(arrival, token, error)
-    return session.join(services, arrival.asked, joined.user_id, joined.tenant_id)
+    return session.join(services, arrival.asked, user_id, tenant_id)

@@ -4,8 +4,9 @@ from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.tenants import keys
+from appliance.tenants import adoption, keys, lineage
 from appliance.tenants.keys import ApiKey
+from appliance.tenants.lineage import KeyAuthority
 from appliance.tenants.scopes import SCOPES
 
 from .people import Names
@@ -26,11 +27,13 @@ AREA_NAMES = {
 
 
 def state_of(row: ApiKey) -> str:
-    """`active`, `replaced` (rotated, in its overlap), `expired` or `revoked`."""
+    """`active`, `replaced` (rotated, in its overlap), `ended` (with its issuer), `expired` or `revoked`."""
     if row.revoked_at is not None:
         return "revoked"
     if min(row.expires_at, row.grace_until or row.expires_at) <= clock.now_ms():
         return "expired"
+    if lineage.read_authority(row).ended:
+        return "ended"
     return "replaced" if row.grace_until is not None else "active"
 
 
@@ -39,10 +42,29 @@ def list_keys(visit: Visit) -> Answer:
     """The tenant's API keys."""
     found = keys.list_keys(visit.scope, visit.page())
     rows = [(row, state_of(row)) for row in found.items]
+    why = {row.id: _why_less(lineage.read_authority(row)) for row, state in rows if state in ("active", "replaced", "ended")}
     ending = [row for row, state in rows if state == "active" and row.expires_at < clock.now_ms() + SOON_MS]
     return Page(
-        "keys.html", {"rows": rows, "ending": ending, "next_cursor": found.next_cursor, "names": Names(visit), "overlaps": OVERLAPS}
+        "keys.html",
+        {"rows": rows, "ending": ending, "next_cursor": found.next_cursor, "names": Names(visit), "overlaps": OVERLAPS, "why": why},
     )
+
+
+def _why_less(authority: KeyAuthority) -> str:
+    """What is to be said of a key that has ended, goes on without its issuer for a while, or lost scopes with them."""
+    if authority.ended:
+        by_key = authority.row.issuer.startswith("key:")
+        return (
+            _("The key that issued it has ended. Adopt it, and it goes on.")
+            if by_key
+            else _("Whoever issued it left this tenant. Adopt it, and it goes on.")
+        )
+    if authority.row.orphaned_at is not None:
+        return _("Whoever issued it left this tenant before the upgrade. Adopt it, or it ends.")
+    if authority.withheld:
+        lost = ", ".join(sorted(authority.withheld))
+        return _("Whoever issued it may do less now; without: %(scopes)s. Adopt it, and it may again.", scopes=lost)
+    return ""
 
 
 @page("GET", "/keys/new", scope="keys.write")
@@ -60,7 +82,8 @@ def _form(visit: Visit, problem: ApplianceError | None = None) -> Page:
     values = {
         "areas": areas, "lifetimes": LIFETIMES, "problem": problem, "chosen": asked.form.get("scopes", []),
         "name": asked.field("name"), "environment": asked.field("environment") or "live", "days": asked.field("days") or "365",
-        "addresses": asked.field("addresses"), "limits": visit.services.config.limits, "requests": asked.field("requests"),
+        "addresses": asked.field("addresses"), "limits": visit.services.config.limits,
+        "requests": asked.field("requests"), "kind": asked.field("kind") or "service",
     }  # fmt: skip
     return Page("key_new.html", values, problem.status if problem else 200)
 
@@ -80,6 +103,7 @@ def issue_key(visit: Visit) -> Answer:
             asked.field("name").strip(), scopes, asked.field("environment").strip(),
             int(days) if days.isascii() and days.isdigit() and len(days) < 5 else 0,
             int(requests), limits.rate_window_s, asked.field("addresses").replace(",", " ").split(),
+            "agent" if asked.field("kind") == "agent" else "service",
         )  # fmt: skip
         row, text = keys.issue_key(visit.scope, visit.services.sealer, spec)
     except ApplianceError as error:
@@ -102,8 +126,22 @@ def rotate_key(visit: Visit, key_id: str) -> Answer:
     return _shown_once(visit, row, text)
 
 
+@page("POST", "/keys/<key_id>/adopt", scope="keys.write")
+def adopt_key(visit: Visit, key_id: str) -> Answer:
+    """Become the issuer of a key, which goes on."""
+    adoption.adopt_key(visit.scope, key_id)
+    return Redirect("/console/keys")
+
+
 @page("POST", "/keys/<key_id>/revoke", scope="keys.write")
 def revoke_key(visit: Visit, key_id: str) -> Answer:
     """End a key at once."""
     keys.revoke_key(visit.scope, key_id)
+    return Redirect("/console/keys")
+
+
+@page("POST", "/keys/<key_id>/make-agent", scope="keys.write")
+def make_agent_key(visit: Visit, key_id: str) -> Answer:
+    """Judge a key as an agent's from now on."""
+    keys.make_agent_key(visit.scope, key_id)
     return Redirect("/console/keys")

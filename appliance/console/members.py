@@ -2,6 +2,7 @@
 
 from appliance.core.errors import ApplianceError, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.texts import mark
+from appliance.solutions import departures
 from appliance.tenants import invitations, people
 from appliance.tenants.invitations import InvitationSpec
 from appliance.tenants.scopes import ROLES
@@ -45,6 +46,8 @@ def add_member(visit: Visit) -> Answer:
     try:
         if not login:
             raise ValidationFailed("say whom: their login, most often an e-mail address", pointer="/login")
+        if asked.field("sure") != "yes" and (page := _confirm_role(visit, login, asked.field("role"))):
+            return page
         people.add_member(visit.scope, login, asked.field("role"), approver=is_approver)
     except NotFound as error:
         return _invite(visit, InvitationSpec(login, asked.field("role"), is_approver, _days(visit)), error)
@@ -76,11 +79,51 @@ def _invite(visit: Visit, spec: InvitationSpec, unknown: NotFound) -> Answer:
     return Redirect(f"{HERE}?told=letter")
 
 
+def _confirm_role(visit: Visit, login: str, role: str) -> Page | None:
+    """What a lower role takes from keys is shown before; None when it takes nothing."""
+    known = [each for each in people.list_members(visit.scope) if each.login == login.lower()]
+    if not known or role not in ROLES:
+        return None
+    authority = departures.read_authority(visit.scope, known[0].user_id, role)
+    if not authority.shrinking:
+        return None
+    hidden = {"login": login, "role": role, "approver": visit.asked.field("approver"), "sure": "yes"}
+    values = {"authority": authority, "keys": authority.shrinking, "role": role, "hidden": hidden}
+    return Page("member_authority.html", values | {"names": Names(visit), "adopted": (), "stopped": (), "problem": None})
+
+
+@page("GET", "/people/<user_id>/remove", scope="keys.write")
+def show_removal(visit: Visit, user_id: str) -> Answer:
+    """What rests on somebody, and what shall become of it."""
+    return _removal(visit, user_id)
+
+
+def _removal(visit: Visit, user_id: str, problem: ApplianceError | None = None) -> Page:
+    authority = departures.read_authority(visit.scope, user_id)
+    values = {
+        "authority": authority, "keys": authority.keys, "role": "", "hidden": {},
+        "names": Names(visit), "adopted": (*_chosen(visit, "key", "adopt"), *_chosen(visit, "process", "adopt")),
+        "stopped": _chosen(visit, "process", "stop"), "problem": problem,
+    }  # fmt: skip
+    return Page("member_authority.html", values, problem.status if problem else 200)
+
+
+def _chosen(visit: Visit, kind: str, what: str) -> list[str]:
+    """The ids of this kind that this was chosen for."""
+    form = visit.asked.form
+    return [name.removeprefix(f"{kind}-") for name in form if name.startswith(f"{kind}-") and visit.asked.field(name) == what]
+
+
 @page("POST", "/people/<user_id>/remove", scope="keys.write")
 def remove_member(visit: Visit, user_id: str) -> Answer:
-    """Take somebody's role; the account stays."""
+    """Take somebody's role, and what they leave behind over as it was chosen; the account stays."""
+    handover = departures.Handover(
+        _chosen(visit, "key", "adopt"), _chosen(visit, "process", "adopt"), _chosen(visit, "process", "stop")
+    )
     try:
-        people.remove_member(visit.scope, user_id)
-    except ApplianceError as error:
+        departures.remove_member(visit.scope, user_id, handover)
+    except NotFound as error:
         return _page(visit, error)
+    except ApplianceError as error:
+        return _removal(visit, user_id, error)
     return Redirect(HERE)

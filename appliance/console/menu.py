@@ -50,6 +50,7 @@ MENU = (
     Group(mark("Govern"), (
         Section("policies", mark("Policies"), "policies.read", "policy", "c"),
         Section("kill-switches", mark("Kill switches"), "integrations.read", "switch", "x"),
+        Section("confirmations", mark("Confirmations"), "keys.read", "check", "q"),
         Section("audit", mark("Audit"), "logs.read", "audit", "y"),
     )),
     Group(mark("Settings"), (

@@ -261,20 +261,3 @@ _SENTENCES = {
     "branch": _branch, "parallel": _parallel, "stop": _stop, "human": _human, "process": _process,
     "llm": _llm, "agent": _agent, "file": _file_step, "ocr": _ocr,
 }  # fmt: skip
-
-
-def grants_of(definition: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the process may reach, as (name, what) pairs."""
-    grants = definition.get("grants")
-    if not isinstance(grants, Mapping):
-        return []
-    found = []
-    for kind in ("integrations", "datapool"):
-        members = grants.get(kind)
-        for name, what in members.items() if isinstance(members, Mapping) else ():
-            allowed = _("every action") if what == "*" else ", ".join(map(str, what)) if isinstance(what, list) else str(what)
-            found.append((str(name), allowed))
-    for kind, what in (("processes", _("execute")), ("secrets", _("read the secret")), ("llm", _("ask the model"))):
-        names = grants.get(kind)
-        found += [(str(name), what) for name in names] if isinstance(names, list) else []
-    return [*found, (_("people"), _("ask"))] if grants.get("human") is True else found

@@ -10,12 +10,17 @@ from appliance.core.errors import ApplianceError, Detail, NotFound, ValidationFa
 from appliance.core.pages import PageRequest
 from appliance.monitor import analytics
 from appliance.monitor.analytics import Series, Window
-from appliance.processes import executions, samples, versions
+from appliance.processes import executions, samples, version_grants, versions
+from appliance.processes.authority import reach_of_draft, subject_of
 from appliance.processes.executions import Brief, ExecutionFilter, StartRequest
 from appliance.processes.versions import Process, ProcessVersion
+from appliance.tenants import grants
+from appliance.tenants.confirmations import may_decide
 
 from . import flow, outline
+from .confirmations import lines_of
 from .forms import InputForm, read_form
+from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page, token_of
 
 DAY_MS = 86_400_000
@@ -98,13 +103,17 @@ def _process_page(
     """`problem` is one with the input that was sent."""
     latest = executions.list_briefs(visit.scope, ExecutionFilter(row.id), PageRequest(8)).items
     shown = version.definition if version else row.definition
+    reach = reach_of_draft(shown, (version or row).files)
+    grant = grants.find_grant(visit.scope, subject_of(row.id), reach.digest)
     url = visit.services.config.tenant_url(visit.scope.tenant_id)
     values = {
         "process": row, "version": version, "form": form, "problem": problem,
         "latest": latest, "day": _day(visit, row.id),
         "samples": [each.name for each in samples.list_samples(visit.scope, row.id, PageRequest(SHOWN_SAMPLES)).items],
         "steps": outline.outline(shown), "after": outline.after_failure(shown), "picture": flow.picture(shown),
-        "grants": outline.grants_of(shown), "description": shown.get("description", ""),
+        "reach": lines_of(reach), "grant": grant, "may_decide": may_decide(visit.scope), "names": Names(visit),
+        "is_suspended": version is not None and version.allowed_until is not None and version.allowed_until <= clock.now_ms(),
+        "description": shown.get("description", ""),
         "files": (version or row).files, "versions": versions.list_versions(visit.scope, row.id, PageRequest(5)).items,
         "is_draft_newer": version is not None and version.draft_digest != row.draft_digest, "whole": _whole(visit),
         "execute_url": f"{url}/api/v1/processes/{row.id}/execute?wait=30", "token": secrets.token_urlsafe(16),
@@ -133,6 +142,13 @@ def execute_process(visit: Visit, process_id: str) -> Answer:
         form.point_out(refusal.details)
         return _process_page(visit, row, version, form, problem=refusal)
     return Redirect(f"/console/executions/{started.id}")
+
+
+@page("POST", "/processes/<process_id>/withdraw", scope="keys.write")
+def withdraw_grant(visit: Visit, process_id: str) -> Answer:
+    """Take back what the process may reach."""
+    version_grants.withdraw(visit.scope, process_id, visit.asked.field("digest"))
+    return Redirect(f"/console/processes/{process_id}")
 
 
 def _check(visit: Visit, value: Any) -> None:

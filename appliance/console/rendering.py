@@ -11,6 +11,7 @@ from appliance.core import texts
 from appliance.core.config import Config
 from appliance.governance import approvals
 from appliance.tenants import people
+from appliance.tenants.confirmations import count_open
 
 from . import showing
 from .menu import menu_for
@@ -59,10 +60,16 @@ class Renderer:
         mine = people.tenants_of(visit.person.user_id)
         return {
             "menu": menu_for(visit.may),
-            "counts": {"approvals": approvals.count_pending(visit.scope)} if visit.may("approvals.read") else {},
+            "counts": _counts(visit),
             "tenants": [(row, role, f"{self._config.tenant_url(row.id)}/console/") for row, role in mine],
             "tenant_name": next((row.name for row, _ in mine if row.id == visit.scope.tenant_id), visit.scope.tenant_id),
         }
+
+
+def _counts(visit: Visit) -> dict[str, int]:
+    """What waits, by the section of the menu."""
+    found = {"approvals": approvals.count_pending(visit.scope)} if visit.may("approvals.read") else {}
+    return found | ({"confirmations": count_open(visit.scope)} if visit.may("keys.read") else {})
 
 
 def _when_rendered(shown: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.texts import ENGLISH, Language
 from appliance.solutions.services import Services
 from appliance.tenants.people import SignedIn
+from appliance.tenants.streams import NoPlace, RequestPlace
 from appliance.uploads.forms import SentFile
 
 Form = Mapping[str, list[str]]
@@ -23,6 +24,7 @@ class Page:
     template: str
     values: Mapping[str, Any] = field(default_factory=dict)
     status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ class Asked:
     language: Language = ENGLISH
     files: Sequence[SentFile] = ()
     trace: str = ""
+    place: RequestPlace = field(default_factory=NoPlace)
+    address: str = ""
 
     @property
     def is_fragment(self) -> bool:

@@ -18,6 +18,7 @@ _KINDS = {
 _VIA = {
     "rest": mark("the API"), "console": mark("the console"), "process": mark("a process"), "agent": mark("an agent"), "mcp": "MCP",
 }  # fmt: skip
+_CREDENTIALS = {"service": mark("service keys"), "agent": mark("agent keys")}
 _EFFECTS = {"read": mark("reads"), "write": mark("writes")}
 _COMPARED = {
     "_eq": mark("%(place)s is %(value)s"), "_neq": mark("%(place)s is not %(value)s"), "_lt": mark("%(place)s is below %(value)s"),
@@ -71,6 +72,8 @@ def _who(subject: Mapping[str, Any]) -> str:
     said = []
     if "kinds" in subject:
         said.append(_either(_(_KINDS[kind]) for kind in subject["kinds"]))
+    if "credentials" in subject:
+        said.append(_either(_(_CREDENTIALS[kind]) for kind in subject["credentials"]))
     if "agents" in subject:
         said.append(_("the agent %(name)s", name=_either(subject["agents"])))
     if "actors" in subject:

@@ -6,14 +6,16 @@ from urllib.parse import urlencode
 
 from appliance.core.config import Config
 from appliance.core.errors import NotFound
+from appliance.core.targets import is_own_path
 from appliance.solutions.services import Services
-from appliance.tenants import people
+from appliance.tenants import devices, people, sessions
 from appliance.tenants.hosts import split_host
 from appliance.tenants.people import SignedIn
 
 from .routing import Asked, Redirect
 
 COOKIE = "__Host-gos"
+DEVICE_COOKIE = "__Host-gos-device"
 STATE_COOKIE = "__Host-gos-enter"
 HOUR_MS = 3_600_000
 SIGN_OUT = "/console/sign-out"
@@ -35,28 +37,41 @@ def find_person(services: Services, asked: Asked) -> SignedIn | None:
     token = asked.cookies.get(COOKIE, "")
     if not token:
         return None
-    return people.find_session(
+    return sessions.find_session(
         services.sealer, token, asked.tenant, lifetime_ms=lifetime_ms(services.config), request_id=asked.request_id
     )
 
 
-def open_on(services: Services, user_id: str, tenant: str | None) -> str:
-    """A new session; answers the cookie's value."""
-    return people.open_session(services.sealer, user_id, tenant, kind="session", lifetime_ms=lifetime_ms(services.config))
+def open_on(services: Services, user_id: str, tenant: str | None, root: str | None = None) -> str:
+    """A new session, of the sign-in `root` or a new one; answers the cookie's value."""
+    return sessions.open_session(services.sealer, user_id, tenant, lifetime_ms=lifetime_ms(services.config), root=root)
 
 
-def replace_on_base(services: Services, asked: Asked, user_id: str) -> dict[str, str]:
-    """The cookies of a new session of the base host, whose earlier one ends."""
+def replace_on_base(services: Services, asked: Asked, user_id: str, root: str | None = None) -> dict[str, str]:
+    """The cookies of a new sign-in on the base host; the browser's earlier one ends, on every host."""
     if old := asked.cookies.get(COOKIE):
-        people.close_session(services.sealer, old)
-    return {COOKIE: open_on(services, user_id, None)}
+        sessions.close_sign_in(services.sealer, old)
+    return {COOKIE: open_on(services, user_id, None, root)}
+
+
+def device_of(services: Services, asked: Asked, login: str) -> str:
+    """The id of this browser, when somebody has signed in here with this login before; empty otherwise."""
+    return devices.known_device(services.sealer, asked.cookies.get(DEVICE_COOKIE, ""), login)
+
+
+def remember_device(services: Services, asked: Asked, login: str) -> dict[str, str]:
+    """The cookie by which this browser is known at the next sign-in."""
+    return {DEVICE_COOKIE: devices.remember_device(services.sealer, asked.cookies.get(DEVICE_COOKIE, ""), login)}
+
+
+def cookie_seconds(name: str) -> int | None:
+    """How long a browser keeps a cookie; None: as long as it is open."""
+    return devices.KEPT_DAYS * 86_400 if name == DEVICE_COOKIE else None
 
 
 def safe_target(target: str) -> str:
     """A path of the console to go to after sign-in; anything else becomes its first page."""
-    plain = target.startswith("/console/") and target.isascii() and target.isprintable() and not {"\\", " "} & set(target)
-    plain = plain and "//" not in target
-    return target if plain and len(target) < 2000 else "/console/"
+    return target if target.startswith("/console/") and is_own_path(target) else "/console/"
 
 
 def ask_base(services: Services, asked: Asked) -> Redirect:
@@ -69,18 +84,19 @@ def ask_base(services: Services, asked: Asked) -> Redirect:
 
 def join(services: Services, asked: Asked, user_id: str, tenant: str) -> Redirect:
     """To a tenant whose member somebody has just become, signed in on the base host; the code says who that is."""
-    code = people.open_session(services.sealer, user_id, tenant, kind="code", lifetime_ms=people.CODE_MS)
-    held = replace_on_base(services, asked, user_id)
+    root = sessions.new_root()
+    held = replace_on_base(services, asked, user_id, root)
+    code = sessions.open_code(services.sealer, user_id, tenant, root=root)
     return Redirect(f"{services.config.tenant_url(tenant)}/console/joined?{urlencode({'code': code})}", held)
 
 
 def begin_anew(services: Services, asked: Asked) -> Redirect:
     """To the console; a session of somebody else than the code was made for ends first, so that nobody works on as them."""
-    user_id = people.redeem_code(services.sealer, asked.args.get("code", ""), asked.tenant or "")
+    joined = sessions.redeem_code(services.sealer, asked.args.get("code", ""), asked.tenant or "")
     person = find_person(services, asked)
-    if user_id is None or person is None or person.user_id == user_id:
+    if joined is None or person is None or person.user_id == joined.user_id:
         return Redirect("/console/")
-    people.close_session(services.sealer, asked.cookies.get(COOKIE, ""))
+    sessions.close_sign_in(services.sealer, asked.cookies.get(COOKIE, ""))
     return Redirect("/console/", {COOKIE: ""})
 
 
@@ -89,7 +105,7 @@ def hand_over(services: Services, person: SignedIn, asked: Asked) -> Redirect:
     tenant = asked.args.get("tenant", "")
     if tenant not in [row.id for row, _ in people.tenants_of(person.user_id)]:
         raise NotFound(f"there is no tenant {tenant[:40]!r} that you belong to; choose one of yours")
-    code = people.open_session(services.sealer, person.user_id, tenant, kind="code", lifetime_ms=people.CODE_MS)
+    code = sessions.open_code(services.sealer, person.user_id, tenant, root=person.root)
     query = urlencode({"code": code, "state": asked.args.get("state", ""), "to": safe_target(asked.args.get("to", ""))})
     return Redirect(f"{services.config.tenant_url(tenant)}/console/enter?{query}")
 
@@ -99,16 +115,16 @@ def enter(services: Services, asked: Asked) -> Redirect:
     state, expected = asked.args.get("state", ""), asked.cookies.get(STATE_COOKIE, "")
     if not expected or not hmac.compare_digest(state.encode(), expected.encode()):
         return Redirect("/console/", {STATE_COOKIE: ""})
-    user_id = people.redeem_code(services.sealer, asked.args.get("code", ""), asked.tenant or "")
-    if user_id is None:
+    redeemed = sessions.redeem_code(services.sealer, asked.args.get("code", ""), asked.tenant or "")
+    if redeemed is None:
         return Redirect("/console/", {STATE_COOKIE: ""})
-    token = open_on(services, user_id, asked.tenant)
+    token = open_on(services, redeemed.user_id, asked.tenant, redeemed.root)
     return Redirect(safe_target(asked.args.get("to", "")), {COOKIE: token, STATE_COOKIE: ""})
 
 
 def leave(services: Services, person: SignedIn, asked: Asked) -> Redirect:
-    """End the tenant host's session and let the base host end its own; the code proves that the person asked for it."""
-    people.close_session(services.sealer, asked.cookies.get(COOKIE, ""))
+    """Sign this browser out everywhere; the base host then takes its cookie back, and the code proves that the person asked."""
+    sessions.close_sign_in(services.sealer, asked.cookies.get(COOKIE, ""))
     tenant = asked.tenant or ""
-    code = people.open_session(services.sealer, person.user_id, tenant, kind="code", lifetime_ms=people.CODE_MS)
+    code = sessions.open_code(services.sealer, person.user_id, tenant, root="")
     return Redirect(f"{services.config.base_url}/sign-out?{urlencode({'tenant': tenant, 'code': code})}", {COOKIE: ""})

@@ -38,6 +38,7 @@ TONES: Mapping[str, str] = {
     "used": "good", "trusted": "good", "untrusted": "wait",
     "allow": "good", "require_approval": "wait", "deny": "bad", "observe": "wait", "enforce": "good", "retired": "off",
     "not_active": "off", "draft_waiting": "wait",
+    "suspended": "bad", "allowed": "good",
     "broken_off": "wait", "expires": "wait", "wrong_password": "bad", "wrong_code": "bad", "served": "good",
 }  # fmt: skip
 

@@ -5,10 +5,11 @@ from urllib.parse import urlencode, urlsplit
 
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.texts import mark
-from appliance.tenants import people
+from appliance.tenants import people, sessions
 from appliance.tenants.hosts import split_host
+from appliance.tenants.password_checks import Attempt
 
-from . import passwords, provision, session, visiting
+from . import provision, session, visiting
 from .routing import Answer, Arrival, Later, Page, Redirect, Visit, base_page, page
 
 
@@ -56,7 +57,7 @@ def _form(arrival: Arrival, login: str, problem: ApplianceError | None = None) -
     onward = _onward(arrival)
     where = onward.get("host", "") or onward.get("tenant", "")
     values = {"login": login, "problem": problem, "onward": urlencode(onward), "tenant": where}
-    return Page("base/sign_in.html", values, problem.status if problem else 200)
+    return Page("base/sign_in.html", values, problem.status if problem else 200, problem.headers if problem else {})
 
 
 @base_page("POST", "/sign-in")
@@ -65,19 +66,24 @@ def sign_in(arrival: Arrival) -> Answer:
     asked = arrival.asked
     if not session.can_hold_cookies(asked):
         return Page("base/needs_https.html", {"host": asked.host}, 426)
-    work = passwords.check(asked.field("login").strip(), asked.field("password"))
-    return Later(work, lambda: _after_check(arrival, work))
-
-
-def _after_check(arrival: Arrival, work: "Future[passwords.Checked]") -> Answer:
-    asked, services = arrival.asked, arrival.services
+    login = people.normalized(asked.field("login"))
+    attempt = Attempt(login, asked.address, session.device_of(arrival.services, asked, login))
     try:
-        person = work.result()
+        work = arrival.services.password_checks.submit(attempt, lambda: people.check_password(login, asked.field("password")).id)
     except ApplianceError as error:
         return _form(arrival, asked.field("login").strip(), error)
-    cookies = session.replace_on_base(services, asked, person.user_id)
+    return Later(work, lambda: _after_check(arrival, login, work))
+
+
+def _after_check(arrival: Arrival, login: str, work: "Future[str]") -> Answer:
+    asked, services = arrival.asked, arrival.services
+    try:
+        user_id = work.result()
+    except ApplianceError as error:
+        return _form(arrival, asked.field("login").strip(), error)
+    cookies = session.replace_on_base(services, asked, user_id) | session.remember_device(services, asked, login)
     if provision.is_offered(services):
-        provision.provide_tenant(services, person.user_id, person.login)
+        provision.provide_tenant(services, user_id, login)
     onward = _onward(arrival)
     if "host" in onward:
         return Redirect(f"{visiting.SIGNED_IN}?{urlencode(onward)}", cookies)
@@ -129,18 +135,18 @@ def make_sandbox(arrival: Arrival) -> Answer:
 def finish_sign_out(arrival: Arrival) -> Answer:
     """The second half of a sign-out that began on a tenant's host; its code proves who asked."""
     args, services = arrival.asked.args, arrival.services
-    user_id = people.redeem_code(services.sealer, args.get("code", ""), args.get("tenant", ""))
-    if user_id is None or arrival.person is None or arrival.person.user_id != user_id:
+    redeemed = sessions.redeem_code(services.sealer, args.get("code", ""), args.get("tenant", ""))
+    if redeemed is None or (arrival.person is not None and arrival.person.user_id != redeemed.user_id):
         return Redirect("/")
     return _end(arrival)
 
 
 @base_page("POST", "/sign-out")
 def sign_out(arrival: Arrival) -> Answer:
-    """End the session of the base host."""
+    """Sign this browser out of every host."""
     return _end(arrival)
 
 
 def _end(arrival: Arrival) -> Redirect:
-    people.close_session(arrival.services.sealer, arrival.asked.cookies.get(session.COOKIE, ""))
+    sessions.close_sign_in(arrival.services.sealer, arrival.asked.cookies.get(session.COOKIE, ""))
     return Redirect("/sign-in", {session.COOKIE: ""})

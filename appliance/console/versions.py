@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.core import yaml12
-from appliance.core.errors import ApplianceError, InvalidRequest, NotFound, ValidationFailed
+from appliance.core.errors import ApplianceError, GrantRequired, InvalidRequest, NotFound, ValidationFailed
 from appliance.processes import executions, version_diff, versions
+from appliance.processes.authority import reach_of_draft
 from appliance.processes.line_diff import TextDiff, compare_texts
 from appliance.processes.version_diff import Comparison, Named
 from appliance.processes.versions import Process, PublishRequest
 
+from .confirmations import Line, lines_of, owners_of
 from .editor import DEFINITION, told_problems
 from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page
@@ -73,9 +75,16 @@ def diff_page(visit: Visit, row: Process, older: Named, newer: Named, problem: A
         "comparison": Comparison(older, newer, version_diff.compare_versions(before, after)),
         "stamp": versions.stamp_of(row), "numbers": [each.version for each in known], "names": Names(visit),
         "version": next((each for each in known if each.version == newer), None),
+        "owners": owners_of(visit) if isinstance(problem, GrantRequired) else [],
+        "excess": _excess(visit, row) if isinstance(problem, GrantRequired) else [],
         "is_publishing": newer == "draft" and older == (row.published_version or 0) and visit.may("processflow.write"),
     }  # fmt: skip
     return Page("diff.html", values, problem.status if problem else 200)
+
+
+def _excess(visit: Visit, row: Process) -> list[Line]:
+    """What the draft would reach beyond what the visitor may."""
+    return [line for line in lines_of(reach_of_draft(row.definition, row.files)) if not visit.may(line.scope)]
 
 
 def _texts(before: version_diff.Content, after: version_diff.Content) -> list[TextDiff]:

@@ -16,6 +16,7 @@ from .errors import ConfigInvalid, ValidationFailed
 from .sections import (
     Acme,
     Approvals,
+    Authority,
     Backup,
     Blobs,
     Connectors,
@@ -27,6 +28,7 @@ from .sections import (
     Formats,
     Limits,
     Logs,
+    Metrics,
     Otlp,
     Queue,
     Retention,
@@ -64,7 +66,9 @@ class Config:
     connectors: Connectors = dataclasses.field(default_factory=Connectors)
     console: Console = dataclasses.field(default_factory=Console)
     approvals: Approvals = dataclasses.field(default_factory=Approvals)
+    authority: Authority = dataclasses.field(default_factory=Authority)
     logs: Logs = dataclasses.field(default_factory=Logs)
+    metrics: Metrics = dataclasses.field(default_factory=Metrics)
     otlp: Otlp = dataclasses.field(default_factory=Otlp)
     demo: Demo = dataclasses.field(default_factory=Demo)
 
@@ -278,14 +282,15 @@ def _pick(entry: tuple[Any, str], kind: Any) -> tuple[Any, Any, str]:
 def _check(config: Config) -> None:
     if config.server.tls == "files" and not (config.server.certificate and config.server.private_key):
         raise ConfigInvalid("server.tls is files, so server.certificate and server.private_key must name PEM files")
-    for network in config.server.trusted_proxies:
-        try:
-            ipaddress.ip_network(network)
-        except ValueError as error:
-            raise ConfigInvalid(f"server.trusted_proxies: {network!r} is not a network such as 10.0.0.0/8") from error
+    _check_networks("server.trusted_proxies", config.server.trusted_proxies)
+    _check_networks("metrics.allow", config.metrics.allow)
+    if config.metrics.token and (config.metrics.token_file or not re.fullmatch(r"[!-~]{16,}", config.metrics.token)):
+        raise ConfigInvalid("metrics.token has 16 characters or more, without spaces; or name its file in metrics.token_file")
     asking = config.approvals
     if asking.open_per_tenant < 1 or asking.open_per_requester < 1 or asking.letter_seconds < 0:
         raise ConfigInvalid("approvals.open_per_tenant and open_per_requester are 1 or more, letter_seconds is 0 or more")
+    for name in ("confirm_wider_within", "confirm_departed_within"):
+        _check_duration(f"authority.{name}", getattr(config.authority, name))
     if config.tls.http_port and config.tls_mode == "off":
         raise ConfigInvalid("tls.http_port is the listener beside HTTPS, and server.tls is off: leave it 0, or set server.tls")
     if config.acme.directory:
@@ -298,6 +303,14 @@ def _check(config: Config) -> None:
         _check_otlp(config)
     if config.domains.base == config.domains.content:
         raise ConfigInvalid("domains.base and domains.content must differ: WebApps must not share the console's host")
+
+
+def _check_networks(name: str, networks: Sequence[str]) -> None:
+    for network in networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            raise ConfigInvalid(f"{name}: {network!r} is not a network such as 10.0.0.0/8") from error
 
 
 def _check_acme(config: Config) -> None:
@@ -318,14 +331,18 @@ def _check_acme(config: Config) -> None:
 
 def _check_backup(config: Config) -> None:
     backup = config.backup
-    try:
-        every = clock.parse_duration(backup.every)
-    except ValidationFailed as error:
-        raise ConfigInvalid(f"backup.every: {error.message}") from error
-    if every < 60_000 or backup.keep < 1:
+    if _check_duration("backup.every", backup.every) < 60_000 or backup.keep < 1:
         raise ConfigInvalid("backup.every must be a minute or longer, and backup.keep at least 1")
     if not Path(backup.to).is_absolute():
         raise ConfigInvalid(f"backup.to must be the whole path of a folder, not {backup.to!r}")
+
+
+def _check_duration(name: str, text: str) -> int:
+    """The setting in milliseconds."""
+    try:
+        return clock.parse_duration(text)
+    except ValidationFailed as error:
+        raise ConfigInvalid(f"{name}: {error.message}") from error
 
 
 def _check_otlp(config: Config) -> None:
@@ -358,7 +375,7 @@ def example() -> str:
     for section, cls in _sections().items():
         lines += [f"# {(cls.__doc__ or '').splitlines()[0]}", f"{section}:"]
         for field in dataclasses.fields(cls):
-            default = field.default if field.default is not dataclasses.MISSING else []
+            default = getattr(cls(), field.name)
             lines += [f"  # {field.metadata['doc']}{_choices(field.type)}", f"  {field.name}: {_yaml(default)}"]
         lines.append("")
     return "\n".join(lines)
@@ -373,4 +390,4 @@ def _yaml(value: str | int | bool | Sequence[str]) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    return "[]" if not value and not isinstance(value, str) else f'"{value}"'
+    return f'"{value}"' if isinstance(value, str) else "[" + ", ".join(f'"{each}"' for each in value) + "]"

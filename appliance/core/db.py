@@ -272,6 +272,13 @@ def snapshot() -> Iterator[None]:
 
 
 @contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """No reading statement of this thread takes longer inside the block; TimedOut tells the caller what to do."""
+    with database.obj.deadline(seconds):
+        yield
+
+
+@contextmanager
 def savepoint() -> Iterator[None]:
     """Inside a write: what is done in the block is undone when the block raises, the rest of the write stays."""
     database.execute_sql("SAVEPOINT inner_part")

@@ -92,6 +92,12 @@ class PolicyDenied(ApplianceError):
     code, status = "policy_denied", 403
 
 
+class GrantRequired(ApplianceError):
+    """What is published would reach more than whoever publishes may; an owner can grant it."""
+
+    code, status = "grant_required", 403
+
+
 class ApprovalRequired(ApplianceError):
     code, status = "approval_required", 403
 
@@ -194,6 +200,16 @@ class RateLimited(ApplianceError):
 
 class ConcurrencyLimited(ApplianceError):
     code, status = "concurrency_limited", 429
+
+
+class HeadersTooLarge(ApplianceError):
+    code, status = "headers_too_large", 431
+
+
+class NotSupported(ApplianceError):
+    """HTTP that this server does not speak: WebSockets, tunnels, transfer codings."""
+
+    code, status = "not_supported", 501
 
 
 class Rejected(ApplianceError):

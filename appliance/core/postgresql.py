@@ -15,8 +15,9 @@ from psycopg import adapt
 from psycopg.pq import TransactionStatus
 
 from . import clock, ids
-from .errors import ConfigInvalid, Overloaded
+from .errors import ConfigInvalid, Overloaded, TimedOut
 from .presence import Presence
+from .sqlite import TOO_SLOW
 
 READERS = 16
 WAIT_SECONDS = 20.0
@@ -161,6 +162,22 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
                     raise
         with self.held():  # the server went away since; a reading statement may be asked twice
             return super()._execute_cursor(sql, params, **options)
+
+    @contextmanager
+    def deadline(self, seconds: float) -> Iterator[None]:
+        """Inside the block the server ends a statement of this thread that takes so much time; TimedOut."""
+        with self.held():
+            connection = self.connection()
+            connection.execute(f"SET statement_timeout = {int(seconds * 1000)}")
+            try:
+                yield
+            except peewee.OperationalError as error:
+                if not isinstance(error.orig, psycopg.errors.QueryCanceled):
+                    raise
+                raise TimedOut(TOO_SLOW.format(seconds=seconds)) from error
+            finally:
+                if not connection.closed and connection.info.transaction_status != TransactionStatus.INERROR:
+                    connection.execute("SET statement_timeout = 0")
 
     def begin_write(self) -> None:
         """Begin the only writing transaction there is now, over all processes, as on SQLite.

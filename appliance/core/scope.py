@@ -20,6 +20,7 @@ class TenantScope:
 
     `actor` is `key:<id>`, `user:<id>`, `execution:<id>` or `system`; `scopes` are the grants of CONTRACT § 4;
     `request_id` follows the work into logs, `trace` into spans: the one around it, as a `traceparent`.
+    `has_agent_key` says that the actor, a key, is in the hands of an agent.
     """
 
     tenant_id: str
@@ -27,6 +28,7 @@ class TenantScope:
     scopes: frozenset[str] = field(default_factory=frozenset)
     request_id: str = ""
     trace: str = field(default="", compare=False)
+    has_agent_key: bool = field(default=False, compare=False)
 
     def require(self, name: str) -> None:
         """ScopeMissing unless this actor holds the scope `name`."""

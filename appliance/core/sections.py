@@ -141,8 +141,15 @@ class Limits:
     execution_steps: int = setting(10_000, "Most step runs of an execution.")
     entity_kb: int = setting(1024, "Largest entity.")
     query_rows: int = setting(500, "Most rows a query answers at once.")
+    query_seconds: int = setting(10, "Longest time a query of the DataPool takes before it is ended with 504 timed_out.")
     rate_requests: int = setting(600, "Requests a new API key may make per window.")
     rate_window_s: int = setting(60, "Length of that window in seconds.")
+    streams_per_key: int = setting(20, "Event streams one API key or one signed-in person may have open.")
+    streams_per_tenant: int = setting(100, "Event streams one tenant may have open.")
+    streams: int = setting(500, "Event streams of all tenants together; the limits of streams hold for one process.")
+    queued_executions: int = setting(10_000, "Executions of one tenant that may wait for their turn.")
+    execution_descendants: int = setting(1_000, "Unfinished executions that may descend from one.")
+    tenant_storage_mb: int = setting(10_240, "Contents of documents, WebApps and skills of one tenant together; 0 is no limit.")
     route_calls: int = setting(120, "Calls of a WebApp's routes that one address may make per minute.")
 
 
@@ -220,7 +227,8 @@ class Approvals:
     """What is asked of people."""
 
     email_integration: str = setting(
-        "", "Slug of the e-mail integration by which a tenant that has one tells whoever may decide, and sends invitations; empty "
+        "",
+        "Slug of the e-mail integration by which a tenant that has one tells whoever may decide, and sends invitations; empty "
         "tells nobody.",
     )
     letter_seconds: int = setting(
@@ -229,6 +237,21 @@ class Approvals:
     open_per_tenant: int = setting(1000, "Requests that wait for people in a tenant at once; beyond it asking answers 429.")
     open_per_requester: int = setting(
         100, "Requests of one key, execution or run, or of all runs of one agent, that wait at once; beyond it 429."
+    )
+
+
+@dataclass(frozen=True)
+class Authority:
+    """What becomes of authority that nobody holds any more; an owner confirms or refuses it in the console."""
+
+    confirm_wider_within: str = setting(
+        "0s",
+        "How long after the upgrade a secret's use or a process's grants that are wider than their author go on without an "
+        "owner's confirmation; 0s suspends them at once.",
+    )
+    confirm_departed_within: str = setting(
+        "30d",
+        "How long after the upgrade keys, secrets' uses and grants of people who have left go on without one.",
     )
 
 
@@ -297,6 +320,20 @@ class Scan:
     timeout_s: int = setting(60, "How long it may take.")
     on_error: Literal["refuse", "quarantine"] = setting(
         "refuse", "What it could not judge is refused, or kept and given to nobody until it is found clean."
+    )
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Who may read `GET /metrics` on the base host: who shows the token, and the addresses named here."""
+
+    token: str = setting(
+        "", "Whoever sends it as Authorization: Bearer may read them, from any address; 16 characters or more.", secret=True
+    )
+    token_file: str = setting("", "File with the token, instead of it.")
+    allow: tuple[str, ...] = setting(
+        ["127.0.0.0/8", "::1/128"],
+        "Networks (CIDR) that need no token, for requests that come directly: not by a proxy, and not from an integration.",
     )
 
 

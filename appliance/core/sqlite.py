@@ -2,15 +2,18 @@
 
 import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import peewee
 
 from . import clock
+from .errors import TimedOut
 
 BUSY_SECONDS = 20
+TOO_SLOW = "the query took longer than {seconds:g} s and was ended; filter by an indexed field, compare less, or ask for fewer rows"
+_STEPS_BETWEEN_LOOKS = 50_000  # of SQLite's machine: about a millisecond
 
 _READER_PRAGMAS = ("PRAGMA query_only=1",)
 _PRAGMAS = (
@@ -47,6 +50,20 @@ class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no 
     def held(self) -> Any:
         """Inside the block this thread keeps one connection."""
         return self.connection_context() if self.is_closed() else nullcontext()
+
+    @contextmanager
+    def deadline(self, seconds: float) -> Iterator[None]:
+        """Inside the block a statement of this thread ends by itself once so much time has passed; TimedOut."""
+        connection, ends = self.connection(), clock.monotonic() + seconds
+        connection.set_progress_handler(lambda: int(clock.monotonic() > ends), _STEPS_BETWEEN_LOOKS)
+        try:
+            yield
+        except peewee.OperationalError as error:
+            if "interrupted" not in str(error):
+                raise
+            raise TimedOut(TOO_SLOW.format(seconds=seconds)) from error
+        finally:
+            connection.set_progress_handler(None, 0)
 
     def begin_write(self) -> None:
         """Begin the only writing transaction there is now, over all processes."""

@@ -1,5 +1,6 @@
 """YAML read by the rules of YAML 1.2: `on` and `no` are words, dates are text; duplicates and bombs are refused."""
 
+import math
 import re
 from collections.abc import Hashable
 from typing import Any
@@ -99,11 +100,19 @@ def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
         raise _at(node.start_mark, f"{text[:40]!r} is not a number") from error
 
 
+def _construct_float(loader: Any, node: yaml.ScalarNode) -> float:
+    number = float(loader.construct_scalar(node))
+    if not math.isfinite(number):
+        raise _at(node.start_mark, f"{node.value[:40]!r} is too large for a number; put it in quotes to make it a text")
+    return number
+
+
 def _construct_other(loader: Any, suffix: str, node: yaml.Node) -> Any:
     raise _at(node.start_mark, f"the tag !{suffix} is not allowed")
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_map)
 for _tag in ("timestamp", "set", "omap", "pairs", "binary"):
     _Loader.yaml_constructors.pop(f"tag:yaml.org,2002:{_tag}", None)

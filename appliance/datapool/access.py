@@ -22,6 +22,7 @@ from appliance.datapool.access_rules import demanded, is_denied
 from appliance.datapool.batch import Operation
 from appliance.datapool.compiled import CompiledCollection, load, load_for_tenant
 from appliance.datapool.definition import Findings
+from appliance.datapool.limits import in_force
 from appliance.datapool.queries import Query
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ def list_visible(
     wanted = query if isinstance(query, Query) else queries.read_query(query)
     if wanted.grouped:
         raise InvalidRequest("groups and sums are not offered here; ask for entities", pointer="/group")
-    with db.snapshot():
+    with db.snapshot(), db.deadline(in_force.query_seconds):
         known = _load(scope, collection, "list")
         return queries.find_page(scope, known, wanted, _Reading(requester))
 

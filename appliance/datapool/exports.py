@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from appliance.core import db
 from appliance.core.scope import TenantScope
 from appliance.datapool.compiled import CompiledCollection
 from appliance.datapool.field_types import FIELD_TYPES, to_text
 from appliance.datapool.imports import FORMULA
+from appliance.datapool.limits import in_force
 from appliance.datapool.queries import Query, find_page
 
 ROWS_AT_ONCE = 500
@@ -22,7 +24,8 @@ def export_rows(scope: TenantScope, collection: CompiledCollection, form: Litera
         yield _csv_lines([list(names)])
     cursor: str | None = None
     while True:
-        page = find_page(scope, collection, Query(filter=chosen, sort=("id",), limit=ROWS_AT_ONCE, cursor=cursor))
+        with db.deadline(in_force.query_seconds):
+            page = find_page(scope, collection, Query(filter=chosen, sort=("id",), limit=ROWS_AT_ONCE, cursor=cursor))
         if form == "csv":
             yield _csv_lines([[_cell(collection, name, entity[name]) for name in names] for entity in page.items])
         else:

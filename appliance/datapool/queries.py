@@ -1,9 +1,7 @@
 """Reading entities: filter, search, sort, pages, chosen fields and expanded relations."""
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, Protocol
 
 from peewee import SQL, NodeList, Select, fn
@@ -234,8 +232,8 @@ def after(keys: Sequence[SortKey], values: Sequence[Any]) -> Any:
     conditions_of = []
     for index, (key, value) in enumerate(zip(keys, values, strict=True)):
         same = [earlier.same(known) for earlier, known in zip(keys[:index], values, strict=False)]
-        conditions_of.append(reduce(operator.and_, [*same, key.beyond(value)]))
-    return reduce(operator.or_, conditions_of)
+        conditions_of.append(conditions.all_of([*same, key.beyond(value)]))
+    return conditions.any_of(conditions_of)
 
 
 def _positions(collection: CompiledCollection) -> dict[str, int]:

@@ -19,7 +19,7 @@ from appliance.datapool.definition import CollectionDefinition, Findings, from_s
 from appliance.datapool.entities import Listener, Outcome, on_change
 from appliance.datapool.history import Change
 from appliance.datapool.imports import ImportOptions, ImportReport
-from appliance.datapool.limits import configure
+from appliance.datapool.limits import configure, in_force
 from appliance.datapool.models import Collection
 from appliance.datapool.queries import Query, read_query
 
@@ -210,16 +210,19 @@ def get_entity(scope: TenantScope, collection: str, entity_id: str, *, query: Qu
 
 
 def query_entities(scope: TenantScope, collection: str, query: Any) -> Page[dict[str, Any]]:
-    """One page of entities, or of groups when the query groups or aggregates; `query` is a Query or its JSON."""
+    """One page of entities, or of groups when the query groups or aggregates; `query` is a Query or its JSON.
+
+    TimedOut when it takes longer than `limits.query_seconds`.
+    """
     wanted = query if isinstance(query, Query) else queries.read_query(query)
-    with db.snapshot():
+    with db.snapshot(), db.deadline(in_force.query_seconds):
         known = load(scope, collection)
         return aggregate_page(scope, known, wanted) if wanted.grouped else queries.find_page(scope, known, wanted)
 
 
 def count_entities(scope: TenantScope, collection: str, query: Query, most: int) -> int:
     """How many entities the query finds; `most` + 1 when there are more, and then no more than that are looked at."""
-    with db.snapshot():
+    with db.snapshot(), db.deadline(in_force.query_seconds):
         return queries.count_up_to(scope, load(scope, collection), query, most)
 
 

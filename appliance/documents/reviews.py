@@ -14,7 +14,7 @@ from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
-from appliance.tenants import keys, people
+from appliance.tenants import lineage, people
 from appliance.tenants import service as tenants
 from appliance.tenants.people import SignedIn
 
@@ -99,7 +99,7 @@ def request_review(scope: TenantScope, document_id: str, wanted: NewReview) -> R
         revision = scope.find(DocumentRevision, document_id=document_id, number=number)
         if revision is None:
             raise ValidationFailed(f"the document has no revision {number}; it has {row.revision}", pointer="/revision")
-        reviewers = _members(scope, wanted.reviewers, _sender(scope, revision))
+        reviewers = _members(scope, wanted.reviewers, _senders(scope, revision))
         if not 1 <= wanted.needed <= len(reviewers):
             raise ValidationFailed(f"needed is between 1 and {len(reviewers)}, the number of reviewers", pointer="/needed")
         same = (ReviewRow.document_id == document_id) & (ReviewRow.sha256 == revision.sha256)
@@ -118,7 +118,7 @@ def request_review(scope: TenantScope, document_id: str, wanted: NewReview) -> R
     return db.write(insert)
 
 
-def _members(scope: TenantScope, logins: Sequence[str], sender: str | None) -> list[Reviewer]:
+def _members(scope: TenantScope, logins: Sequence[str], senders: frozenset[str]) -> list[Reviewer]:
     if not 1 <= len(logins) <= MOST_REVIEWERS:
         raise ValidationFailed(f"name 1 to {MOST_REVIEWERS} reviewers by their logins", pointer="/reviewers")
     known = {member.login: Reviewer(member.user_id, member.login) for member in people.list_members(scope)}
@@ -127,7 +127,7 @@ def _members(scope: TenantScope, logins: Sequence[str], sender: str | None) -> l
         reviewer = known.get(login.strip().lower())
         if reviewer is None:
             raise ValidationFailed(f"{login[:80]!r} is no member of this tenant", pointer=f"/reviewers/{index}")
-        if reviewer.user_id == sender and not _may_review_own(scope):
+        if reviewer.user_id in senders and not _may_review_own(scope):
             raise ValidationFailed(
                 f"{reviewer.login} has sent this content; somebody else reviews it", pointer=f"/reviewers/{index}"
             )
@@ -139,8 +139,8 @@ def _may_review_own(scope: TenantScope) -> bool:
     return bool(tenants.get_tenant(scope.tenant_id).kind == "sandbox")
 
 
-def _sender(scope: TenantScope, revision: DocumentRevision) -> str | None:
-    """The user id of who sent the content, made the key that did, or started the execution that did."""
+def _senders(scope: TenantScope, revision: DocumentRevision) -> frozenset[str]:
+    """The user ids of who sent the content, made or adopted the key that did, or started the execution that did."""
     actor = str(revision.created_by)
     while actor.startswith("execution:"):
         # Plain SQL: executions belong to a layer above.
@@ -148,7 +148,7 @@ def _sender(scope: TenantScope, revision: DocumentRevision) -> str | None:
             "SELECT actor FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, actor.removeprefix("execution:"))
         )
         actor = str(found[0][0]) if found else ""
-    return keys.person_behind(scope, actor)
+    return lineage.people_behind(scope, actor)
 
 
 def get_review(scope: TenantScope, document_id: str, review_id: str) -> Review:
@@ -184,7 +184,7 @@ def check_reviewer(scope: TenantScope, person: SignedIn, review: Review) -> bool
     if person.user_id not in {each.user_id for each in review.reviewers}:
         raise PolicyDenied(f"this is decided by {', '.join(each.login for each in review.reviewers)}; ask one of them")
     revision = scope.get(DocumentRevision, document_id=review.document_id, number=review.revision)
-    own = _sender(scope, revision) == person.user_id
+    own = person.user_id in _senders(scope, revision)
     if own and not _may_review_own(scope):
         raise PolicyDenied("you have sent this content, or made the key that did; somebody else decides")
     return own

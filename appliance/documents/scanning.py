@@ -132,7 +132,7 @@ class ScannedBlobs(Blobs):
         super().__init__(places, holders)
         self._scanner = scanner
 
-    def put_received(self, scope: TenantScope, received: Received) -> StoredBlob:
+    def put_received(self, scope: TenantScope, received: Received, *, is_counted: bool = False) -> StoredBlob:
         """As Blobs; Infected, Overloaded, and ScanFailed unless what cannot be judged is put in quarantine."""
         try:
             verdict = self._scanner.look_at(received.path)
@@ -152,7 +152,7 @@ class ScannedBlobs(Blobs):
             db.write(partial(_set_state, scope, received.sha256, "quarantined", verdict.finding))
         elif scope.find(ScanRow, sha256=received.sha256) is not None:
             db.write(partial(_forget, scope, received.sha256))
-        return super().put_received(scope, received)
+        return super().put_received(scope, received, is_counted=is_counted)
 
     def _refuse(self, scope: TenantScope, received: Received, verdict: Verdict) -> None:
         told = {"sha256": received.sha256, "finding": verdict.finding}

@@ -172,7 +172,7 @@ class Uploads:
             for part in parts:
                 yield from self._blobs.read_checked(scope, part.sha256)
 
-        return self._blobs.put(scope, pieces())
+        return self._blobs.put(scope, pieces(), is_counted=True)
 
     def _make(self, scope: TenantScope, row: UploadRow, stored: StoredBlob) -> Document:
         if row.document_id is not None:

@@ -217,7 +217,7 @@ def decide_approval(scope: TenantScope, person: SignedIn, approval_id: str, deci
         known = " or ".join(_VERDICTS[asked.request.kind])
         raise ValidationFailed(f"to a request for {asked.request.kind} one says {known}", pointer="/verdict")
     # The request never changes, and a schema may take its time: both are checked before the writer is held.
-    answer, comment = check_answer(asked.request, decision.answer), check_comment(decision.comment)
+    answer, comment = check_answer(asked.request, decision.answer, namespace=scope.tenant_id), check_comment(decision.comment)
 
     def decide() -> Approval:
         # Held first: whoever else decides now is seen, or waits.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from appliance.core.errors import PolicyDenied
 from appliance.core.scope import TenantScope
-from appliance.tenants import keys, people, service
+from appliance.tenants import lineage, people, service
 from appliance.tenants.people import Member
 from appliance.tenants.scopes import ROLES
 
@@ -29,7 +29,7 @@ def check_decides(scope: TenantScope, user_id: str, request: HumanRequest, asker
         return False
     if not member.approver and member.role != "owner":
         raise PolicyDenied("this is decided by an approver; ask one, or have an owner make you an approver")
-    own = any(keys.person_behind(scope, actor) == member.user_id for actor in askers)
+    own = any(member.user_id in lineage.people_behind(scope, actor) for actor in askers)
     if own and service.get_tenant(scope.tenant_id).kind != "sandbox":
         asked = "started this execution" if request.origin.execution_id else "asked for this"
         raise PolicyDenied(f"you {asked}, or made the key that did; somebody else decides")

@@ -15,9 +15,10 @@ from appliance.core.errors import ApplianceError, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import budgets, offers, polling
 from appliance.governance.actions import canonical_action
-from appliance.governance.describing import TOOL, describe
+from appliance.governance.describing import TOOL, Describer, describe
 from appliance.governance.documents import DocumentDoor
 from appliance.governance.governor import Governor, Held, Permit, denied
+from appliance.governance.hops import Hops
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.polling import PollRequest
 from appliance.governance.requests import MOST_SECONDS, ActionRequest, ActionResult, Proposal, Ruling, coded, draft_of
@@ -33,6 +34,7 @@ from appliance.integrations.gate import Gate
 from appliance.integrations.records import Begun, Done, Draft, Ending
 from appliance.integrations.service import Check, Integrations, Spec
 from appliance.monitor.logs import Line
+from appliance.tenants.standing import refuse_departed
 
 TASK = "governance.call"
 _LOST_AFTER_MS = 10_000
@@ -62,6 +64,7 @@ class GovernedExecutor:
     ) -> None:
         self._integrations = integrations
         self._governor = governor
+        self._describer = Describer(integrations, governor)
         self._instance = instance.name
         self._enqueue = instance.enqueue
         self._is_alive = instance.is_alive or instance.name.__eq__
@@ -150,8 +153,8 @@ class GovernedExecutor:
     def run_queued(self, scope: TenantScope, call_id: str) -> None:
         """Perform a queued call; nothing when another wake-up came first.  What fails is in the record.
 
-        It is judged again: what was switched off or denied meanwhile is not sent, and an approval holds for the policies
-        under which it was given.
+        It is judged again: what was switched off or denied meanwhile is not sent, nor what somebody queued who may not any more,
+        and an approval holds for the policies under which it was given.
         """
         row = records.claim_queued(scope, call_id, self._instance)
         if row is None:
@@ -159,6 +162,7 @@ class GovernedExecutor:
         begun = Begun(call_id, row.sent_key, clock.now_ms())
         actor = TenantScope(scope.tenant_id, row.actor, scope.scopes, row.request_id)
         try:
+            refuse_departed(actor, row.actor, {"integrations.execute"})
             proposal = self._prepare(actor, self._pending_request(actor, call_id, row.integration_id, bytes(row.pending or b"")))
             held = Held(row.approval_id, (row.decision or {}).get("action_digest", "")) if row.approval_id else None
             permit = self._governor.permit(actor, proposal.subject, proposal.described, held=held, asks=False)
@@ -218,7 +222,8 @@ class GovernedExecutor:
             effect = self._integrations.calls.effect_of(ready, action, request.input)
         except ConnectorError as error:
             raise coded(error, action.effect, "") from error
-        return Proposal(request, ready, action, effect, subject, describe(ready, action.name, effect, dict(request.input)))
+        described = self._describer.describe_call(scope, ready, action, effect, dict(request.input))
+        return Proposal(request, ready, action, described.effect, subject, described)
 
     def _permit(self, scope: TenantScope, proposal: Proposal) -> Permit:
         request, held = proposal.request, None
@@ -233,7 +238,7 @@ class GovernedExecutor:
 
     def _find_action(self, scope: TenantScope, ready: Ready, request: ActionRequest, subject: Subject) -> Action:
         def allow(effect: Effect, is_known: bool) -> None:
-            asked = describe(ready, request.action, effect, dict(request.input))
+            asked = describe(ready, request.action, effect, dict(request.input), self._describer.kin_of(scope, ready))
             if self._governor.consider(scope, subject, asked).verdict == "deny":
                 refusal = denied(asked, self._governor.judge(scope, subject, asked))
                 raise refusal if is_known else offers.judged_unknown(refusal, ready)
@@ -250,9 +255,9 @@ class GovernedExecutor:
         NotFound, ValidationFailed, PolicyDenied, BudgetExceeded, ActionFailed, AddressNotAllowed.
         """
 
-        allow = partial(polling.admit, self._governor, scope, request)
+        allow = partial(polling.admit, self._governor, scope, request, self._describer)
         try:
-            return polling.poll(self._integrations, self._gate, scope, request, allow)
+            return polling.poll(self._integrations, self._gate, scope, request, allow, self._governor)
         except ConnectorError as error:
             raise coded(error, "read", "") from error
 
@@ -283,11 +288,11 @@ class GovernedExecutor:
             if len(lines) < _MOST_LINES:
                 lines.append(records.make_line(scope, proposal.request.origin, level, message, dict(fields)))
 
-        request, ready = proposal.request, proposal.ready
+        request, ready, hops = proposal.request, proposal.ready, Hops(self._governor, permit)
 
         def call(seconds: float) -> dict[str, Any]:
             documents = self._documents.of_call(scope, request.documents) if self._documents else None
-            shot = Shot(proposal.action, proposal.given, key, seconds, keep, traffic, documents, permit.hides)
+            shot = Shot(proposal.action, proposal.given, key, seconds, keep, traffic, documents, permit.hides, hops.admit)
             permit.refuse_switched_off()  # it may have waited for its turn
             try:
                 with call_span(scope, ready, proposal.action.name):

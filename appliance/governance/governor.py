@@ -20,7 +20,7 @@ from appliance.governance.action_approvals import Wish
 from appliance.governance.actions import Canonical, StoredAction, canonical_action, label_of
 from appliance.governance.approvals import Approval
 from appliance.governance.links import review_url
-from appliance.governance.policies.decision import Decision, ToolAction
+from appliance.governance.policies.decision import Decision, Looks, ToolAction
 from appliance.governance.subjects import Subject
 from appliance.monitor import audit
 
@@ -47,6 +47,10 @@ class Policies(Protocol):
 
     def decide(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
         """What holds for this action of this subject."""
+
+
+    def looks_at(self, scope: TenantScope) -> Looks:
+        """What the rules of the tenant have to know of an action, beside its own name and input."""
 
 
 class Approvals(Protocol):
@@ -95,6 +99,14 @@ class Governor:
         except Exception:  # noqa: BLE001 - whatever went wrong, nothing is done unjudged
             _log.exception("the policies could not judge %s", action.tool)
             return Decision("deny", (_FAULT,), FAILED)
+
+    def looks_at(self, scope: TenantScope) -> Looks:
+        """What has to be found out before an action is judged; everything where the policies cannot be read."""
+        try:
+            return self._policies.looks_at(scope)
+        except Exception:  # noqa: BLE001 - judging fails as well, and denies
+            _log.exception("the policies could not be read")
+            return Looks(True, True)
 
     def refuse_switched_off(self, scope: TenantScope, subject: Subject, action: ToolAction) -> None:
         """PolicyDenied, and in the audit trail, while anything of it is switched off."""
@@ -323,13 +335,13 @@ def _switched_off(off: switches.KillSwitch) -> Decision:
 
 
 def _is_noted(subject: Subject, action: ToolAction) -> bool:
-    return action.effect != "read" and subject.via in ("agent", "mcp")
+    return action.effect != "read" and (subject.via == "agent" or subject.has_agent_key)
 
 
 def _told_subject(subject: Subject) -> Mapping[str, Any]:
     told: dict[str, Any] = {"actor": subject.actor, "via": subject.via}
     more = {
         "agent": subject.agent, "run": subject.run_id, "tainted_by": list(subject.tainted_by),
-        "skills": [[each.name, each.digest] for each in subject.skills],
+        "skills": [[each.name, each.digest] for each in subject.skills], "credential": subject.credential,
     }  # fmt: skip
     return told | {name: value for name, value in more.items() if value}

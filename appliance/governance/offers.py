@@ -71,7 +71,7 @@ def judged_unknown(refusal: PolicyDenied, ready: Ready) -> PolicyDenied:
 
 def check_input(ready: Ready, action: Action, given: dict[str, object]) -> None:
     """ValidationFailed with everything in the input that does not suit the action."""
-    problems = ready.installed.input_of(action).problems(given, under="/input")
+    problems = ready.installed.input_of(action).problems(given, under="/input", namespace=ready.tenant_id)
     if problems:
         raise ValidationFailed(f"the input does not suit {action.name} of {ready.slug}", details=problems)
 

@@ -8,8 +8,9 @@ from appliance.connectors.contract import ConnectorError, Polled, Trigger
 from appliance.core import db
 from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance.describing import describe
+from appliance.governance.describing import Describer, describe
 from appliance.governance.governor import ActionNeedsApproval, Governor, Permit, told_of
+from appliance.governance.hops import Hops
 from appliance.governance.subjects import subject_of
 from appliance.integrations.calls import PollShot
 from appliance.integrations.connections import Ready
@@ -37,19 +38,21 @@ def find_trigger(integrations: Integrations, scope: TenantScope, request: PollRe
         known = ", ".join(sorted(ready.installed.triggers)) or "none"
         message = f"{ready.installed.name} has no trigger {request.trigger[:80]!r}; it has {known}"
         raise ValidationFailed(message, pointer="/trigger")
-    problems = ready.installed.queries[trigger.name].problems(dict(request.query), under="/query")
+    problems = ready.installed.queries[trigger.name].problems(dict(request.query), under="/query", namespace=scope.tenant_id)
     if problems:
         first = f"{problems[0].pointer}: {problems[0].message}"
         raise ValidationFailed(f"the query does not suit {trigger.name} of {request.integration}, {first}", details=problems)
     return ready, trigger
 
 
-def admit(governor: Governor, scope: TenantScope, request: PollRequest, ready: Ready, trigger: Trigger) -> Permit:
+def admit(
+    governor: Governor, scope: TenantScope, request: PollRequest, describer: Describer, ready: Ready, trigger: Trigger
+) -> Permit:
     """Leave for one poll, counted against the caps of the rules that hold.
 
     PolicyDenied, BudgetExceeded.  Nobody can be asked, or look at a preview, each time: rules that want that refuse the poll.
     """
-    asked = describe(ready, trigger.name, "read", dict(request.query))
+    asked = describe(ready, trigger.name, "read", dict(request.query), describer.kin_of(scope, ready))
     try:
         permit = governor.permit(scope, subject_of(scope), asked)
     except ActionNeedsApproval as refusal:
@@ -73,7 +76,8 @@ def _impossible(permit: Permit, reason: str, wanted: str) -> PolicyDenied:
 
 
 def poll(
-    integrations: Integrations, gate: Gate, scope: TenantScope, request: PollRequest, allow: Callable[[Ready, Trigger], Permit]
+    integrations: Integrations, gate: Gate, scope: TenantScope, request: PollRequest, allow: Callable[[Ready, Trigger], Permit],
+    governor: Governor,
 ) -> Polled:
     """What is new, once `allow` lets it, without what the rules hide; ConnectorError from the connector itself.
 
@@ -81,10 +85,11 @@ def poll(
     """
     ready, trigger = find_trigger(integrations, scope, request)
     permit = allow(ready, trigger)
+    hops = Hops(governor, permit)
 
     def ask(seconds: float) -> Polled:
         permit.refuse_switched_off()
-        shot = PollShot(trigger.name, request.query, request.cursor, seconds, permit.hides)
+        shot = PollShot(trigger.name, request.query, request.cursor, seconds, permit.hides, hops.admit)
         try:
             return integrations.calls.poll(ready, shot)
         except ConnectorError as error:

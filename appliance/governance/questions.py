@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, cast
 
-from appliance.connectors.schemas import SchemaInvalid, compile_schema
 from appliance.core import clock, db
 from appliance.core.errors import ValidationFailed
+from appliance.core.json_schema import SchemaInvalid, compile_schema
 from appliance.monitor.storable import storable_json, storable_text
 from appliance.tenants.scopes import ROLES
 
@@ -92,7 +92,7 @@ def parse_request(given: Any, origin: Origin, now: int) -> HumanRequest:
     )
 
 
-def check_answer(request: HumanRequest, answer: Any) -> Any:
+def check_answer(request: HumanRequest, answer: Any, *, namespace: str = "") -> Any:
     """The answer as it is kept; ValidationFailed with pointers under `/answer` when the request does not allow it."""
     if request.kind == "approval":
         if answer is not None:
@@ -104,7 +104,7 @@ def check_answer(request: HumanRequest, answer: Any) -> Any:
     if request.kind == "choice":
         if answer not in request.choices:
             raise ValidationFailed(f"the answer is one of {', '.join(request.choices)}"[:500], pointer="/answer")
-    elif problems := compile_schema(dict(request.schema or FREE_TEXT)).problems(answer, under="/answer"):
+    elif problems := compile_schema(dict(request.schema or FREE_TEXT)).problems(answer, under="/answer", namespace=namespace):
         raise ValidationFailed("the answer does not fit what was asked", details=problems[:100])
     return answer
 

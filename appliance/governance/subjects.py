@@ -8,6 +8,7 @@ from appliance.core.scope import TenantScope
 
 Via = Literal["rest", "console", "process", "agent", "mcp"]
 Kind = Literal["user", "key", "execution", "agent", "system"]
+Credential = Literal["service", "agent"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class SkillUsed:
 class Subject:
     """Who wants something done.
 
-    `actor` is the scope's; `agent` and `run_id` name the run of an agent that acts; `tainted_by` names the sources outside
+    `actor` is the scope's, `credential` the kind of its key, empty without one;
+    `agent` and `run_id` name the run of an agent that acts; `tainted_by` names the sources outside
     the tenant whose content the run has read, empty while there is none.
     """
 
@@ -37,10 +39,28 @@ class Subject:
     run_id: str = ""
     skills: tuple[SkillUsed, ...] = ()
     tainted_by: tuple[str, ...] = ()
+    credential: Credential | Literal[""] = ""
+
+    @property
+    def has_agent_key(self) -> bool:
+        """Whether an agent acts with a key of its own; nobody else comes by MCP."""
+        return not self.agent and (self.credential == "agent" or self.via == "mcp")
+
+    @property
+    def road(self) -> Via:
+        """The road as rules see it: that of an agent key is always MCP, so that another one leads past no rule."""
+        return "mcp" if self.has_agent_key else self.via
+
+    @property
+    def judged_credential(self) -> str:
+        """The kind of the key as rules see it; empty for whoever acts without one."""
+        if self.has_agent_key:
+            return "agent"
+        return "service" if self.kind == "key" else ""
 
     @property
     def kind(self) -> Kind:
-        """What acts; whoever comes by MCP may be steered by a model, so `via` tells more than the kind of a key."""
+        """What acts; a key in the hands of an agent is a key, `credential` tells."""
         if self.agent:
             return "agent"
         name = self.actor.partition(":")[0]
@@ -60,4 +80,13 @@ def subject_from(kept: Mapping[str, Any]) -> Subject:
 
 def subject_of(scope: TenantScope) -> Subject:
     """The one behind a scope that came by REST or from an execution."""
-    return Subject(scope.actor, "process" if scope.actor.startswith("execution:") else "rest")
+    if scope.actor.startswith("execution:"):
+        return Subject(scope.actor, "process")
+    return Subject(scope.actor, "rest", credential=credential_of(scope))
+
+
+def credential_of(scope: TenantScope) -> Credential | Literal[""]:
+    """The kind of the key that acts; empty when none does."""
+    if not scope.actor.startswith("key:"):
+        return ""
+    return "agent" if scope.has_agent_key else "service"

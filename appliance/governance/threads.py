@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from appliance.connectors.resolving import resolving_for
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
 
@@ -27,6 +28,11 @@ FOREIGN = Share(32, 16, "16 calls of this tenant are under way; wait for one, or
 REPLAYS = Share(2, 1, "a replay of policies is under way in this tenant; wait until it answers, then ask again", 5)
 
 
+def _work_for(tenant_id: str, work: Callable[[], T]) -> T:
+    with resolving_for(tenant_id):
+        return work()
+
+
 class TenantThreads:
     """A pool of which each tenant has a part."""
 
@@ -45,7 +51,7 @@ class TenantThreads:
             if self._under_way[scope.tenant_id] >= self._share.per_tenant:
                 raise ConcurrencyLimited(self._share.told, headers={"Retry-After": str(self._share.retry_seconds)})
             self._under_way[scope.tenant_id] += 1
-        future = self._threads.submit(work)
+        future = self._threads.submit(_work_for, scope.tenant_id, work)
         future.add_done_callback(lambda _: self._count_down(scope.tenant_id))
         return future
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from appliance.connectors.auth import OAuth, oauth_of
-from appliance.connectors.context import BoundHttp, CallContext, NoDocuments
+from appliance.connectors.context import Admit, BoundHttp, CallContext, NoDocuments
 from appliance.connectors.contract import (
     Action,
     Connector,
@@ -17,6 +17,7 @@ from appliance.connectors.contract import (
     Context,
     Documents,
     Effect,
+    HttpRequest,
     Item,
     Json,
     Level,
@@ -28,9 +29,11 @@ from appliance.connectors.folders import TenantFolders
 from appliance.connectors.oauth import ASK_SECONDS, TokenAnswer, by_code
 from appliance.connectors.preview import NothingLeaves, PreviewContext, SentRequest, shown_request
 from appliance.connectors.registry import Unusable, check_discovered
-from appliance.connectors.schemas import Schema
+from appliance.connectors.resolving import resolving_for
 from appliance.connectors.traffic import Traffic
 from appliance.core import clock, db, logs
+from appliance.core.errors import Overloaded
+from appliance.core.json_schema import Schema
 from appliance.integrations.connections import Connections, Ready
 from appliance.integrations.tokens import TokenKeeper
 
@@ -64,6 +67,7 @@ class Shot:
     documents: TimedDocuments | None = None
     is_discreet: bool = False
     """Whether nothing that the foreign system says may be in any log, because rules hide a part of it."""
+    admit: Admit | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class PollShot:
     cursor: Any
     seconds: float
     is_discreet: bool = False
+    admit: Admit | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,7 @@ class _Terms:
     traffic: Traffic = field(default_factory=Traffic)
     documents: TimedDocuments | None = None
     is_discreet: bool = False
+    admit: Admit | None = None
 
 
 def log_to_process(level: Level, message: str, fields: Json) -> None:
@@ -135,20 +141,14 @@ class Calls:
 
         The connector is one of its own, so that nothing open already can be used.  ConnectorError as `make`.
         """
-        if not ready.installed.connector.previews:
-            return []
+        return _guarded(ready, lambda: [shown_request(ready.redactor, each) for each in _rehearse(ready, shot)])
 
-        def act() -> list[SentRequest]:
-            connector, ctx = ready.installed.connector(ready.settings), PreviewContext(shot.key)
-            try:
-                connector.perform(shot.action, shot.input, ctx)
-            except NothingLeaves:
-                return [shown_request(ready.redactor, request) for request in ctx.requests]
-            finally:
-                connector.close()
-            return []
+    def first_request(self, ready: Ready, shot: Shot) -> HttpRequest | None:
+        """The HTTP request that the call would send first, as it is; None where its connector cannot tell.
 
-        return _guarded(ready, act)
+        ConnectorError as `make`.  It carries credentials: nothing of it may be kept or shown.
+        """
+        return _guarded(ready, lambda: next(iter(_rehearse(ready, shot)), None))
 
     def poll(self, ready: Ready, shot: PollShot) -> Polled:
         """What a trigger found, secrets blotted out of its items; ConnectorError as the contract has it."""
@@ -164,7 +164,7 @@ class Calls:
                 items.append(Item(_storable(item.key), ready.redactor.json(data)))
             return Polled(items, _storable(found.cursor), bool(found.more))
 
-        terms = _Terms(f"poll {shot.trigger}", shot.seconds, log_to_process, is_discreet=shot.is_discreet)
+        terms = _Terms(f"poll {shot.trigger}", shot.seconds, log_to_process, is_discreet=shot.is_discreet, admit=shot.admit)
         return self._run_noted(ready, terms, act)
 
     def check(self, ready: Ready) -> str:
@@ -222,17 +222,31 @@ class Calls:
             terms.sink(level, ready.redactor.text(message), ready.redactor.json(dict(fields)))
 
         def run() -> T:
-            with self._connections.use(ready) as live:
+            with self._connections.use(ready) as live, resolving_for(ready.tenant_id):
                 until = clock.monotonic() + terms.seconds
                 folders = TenantFolders(self._connections.folders, ready.tenant_id)
                 ctx = CallContext(
                     self._connections.egress, live.client, terms.key, until, quiet_sink, self._stopping,
                     folders=folders, traffic=terms.traffic, tokens=self.tokens.tokens_of(ready, live.client),
-                    documents=terms.documents.until(until) if terms.documents else NoDocuments(),
+                    documents=terms.documents.until(until) if terms.documents else NoDocuments(), admit=terms.admit,
                 )  # fmt: skip
                 return act(live.connector, ctx)
 
         return _guarded(ready, run, is_discreet=terms.is_discreet)
+
+
+def _rehearse(ready: Ready, shot: Shot) -> list[HttpRequest]:
+    """The call up to its first request, on a connector of its own, so that nothing open already can be used."""
+    if not ready.installed.connector.previews:
+        return []
+    connector, ctx = ready.installed.connector(ready.settings), PreviewContext(shot.key)
+    try:
+        connector.perform(shot.action, shot.input, ctx)
+    except NothingLeaves:
+        return ctx.requests
+    finally:
+        connector.close()
+    return []
 
 
 def _blotted(ready: Ready, action: Action) -> Action:
@@ -252,7 +266,12 @@ def _storable(value: T) -> T:
 
 def _hold_to(ready: Ready, promised: Schema, value: Any, what: str) -> None:
     """SystemFailure at the first place where an answer breaks its connector's own schema; it names no value."""
-    if problem := promised.first_problem(value):
+    try:
+        problem = promised.first_problem(value, namespace=ready.tenant_id)
+    except Overloaded as refusal:
+        message = f"{ready.slug} answered, but its answer could not be checked: {refusal.message}"
+        raise SystemFailure(message, outcome="unknown") from refusal
+    if problem:
         where = problem.pointer or "/"
         raise SystemFailure(
             f"{ready.slug} answered something its connector does not promise: {what}, at {where}: {problem.message} "
@@ -263,7 +282,7 @@ def _hold_to(ready: Ready, promised: Schema, value: Any, what: str) -> None:
 
 
 def _terms_of(shot: Shot) -> _Terms:
-    return _Terms(shot.key, shot.seconds, shot.sink, shot.traffic, shot.documents, shot.is_discreet)
+    return _Terms(shot.key, shot.seconds, shot.sink, shot.traffic, shot.documents, shot.is_discreet, shot.admit)
 
 
 def _guarded(ready: Ready, act: Callable[[], T], *, is_discreet: bool = False) -> T:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from appliance.connectors.schemas import pointer_token
+from appliance.core.json_schema import pointer_token
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 

@@ -1,7 +1,6 @@
 """What one can do with integrations: the catalogue, settings with sealed secrets, tests and the record of calls."""
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,14 +22,16 @@ from appliance.core.scope import TenantScope
 from appliance.integrations import changes, discovery, gate
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Ready
+from appliance.integrations.destinations import destination_of
 from appliance.integrations.discovery import Listed, StoredActions, Turns
 from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE, Health
 from appliance.integrations.models import CallRow, IntegrationRow
-from appliance.integrations.settings import Opened, Sealed, Taken, open_settings, secret_targets, show, take_secrets, value_at
+from appliance.integrations.sealed_settings import OpenSecret, SealedSettings, Use
+from appliance.integrations.settings import Opened, Sealed, Taken, show, take_secrets
 from appliance.monitor import audit
+from appliance.tenants.secret_bindings import Destination
 
 DISCOVERY_SECONDS = 60.0
-OpenSecret = Callable[[TenantScope, str], str]
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Integrations:
         self.registry = registry
         self.sealer = sealer
         self.calls = calls
-        self._open_secret = open_secret
+        self._sealed = SealedSettings(sealer, open_secret)
         self._turns = Turns()
 
     # -- catalogue
@@ -128,6 +129,11 @@ class Integrations:
             raise NotFound(f"{slug} has no action {name[:80]!r}; GET /api/v1/integrations/{slug}/actions lists them")
         return found
 
+    def destination(self, scope: TenantScope, slug: str) -> Destination:
+        """Whom the integration sends secrets to, as it is; NotFound, for a connector that is gone too."""
+        row = scope.get(IntegrationRow, id=slug)
+        return destination_of(self.get_connector(row.connector), slug, row.settings)
+
     def _known_actions(self, scope: TenantScope, slug: str) -> Mapping[str, Action]:
         installed = self.get_connector(scope.get(IntegrationRow, id=slug).connector)
         return StoredActions(scope, slug, installed.actions) if installed.discovers else installed.actions
@@ -135,13 +141,14 @@ class Integrations:
     def create_integration(self, scope: TenantScope, slug: str, spec: Spec) -> Integration:
         """A new integration.  ValidationFailed names everything that is wrong with the settings; AlreadyExists."""
         ids.check_slug(slug, pointer="/slug")
-        values = self._stored(scope, slug, spec, {})
+        values, use = self._stored(scope, slug, spec, {})
         now = clock.now_ms()
 
         def insert() -> None:
             if scope.find(IntegrationRow, id=slug) is not None:
                 raise AlreadyExists(f"there is an integration {slug!r} already", pointer="/slug")
             scope.insert(IntegrationRow, id=slug, version=1, created_at=now, updated_at=now, **values)
+            use.bind(scope)
             changes.note(scope, "create", slug, {}, self._noted(scope, slug, values))
 
         db.write(insert)
@@ -157,8 +164,8 @@ class Integrations:
             row = scope.get(IntegrationRow, id=slug)
             if if_version is not None and row.version != if_version:
                 raise VersionConflict(f"the integration {slug} is at version {row.version}; read it and decide again")
-            kept = self._kept_secrets(scope, row, spec)
-            values = self._stored(scope, slug, spec, kept)
+            values, use = self._stored(scope, slug, spec, self._kept_secrets(scope, row, spec))
+            use.bind(scope)
             if self._is_same(scope, row, values):
                 return
             changed = {"version": row.version + 1, "updated_at": clock.now_ms(), "checked_at": None, **values}
@@ -224,7 +231,7 @@ class Integrations:
     def _ready_on_trial(self, scope: TenantScope, spec: Spec, slug: str | None) -> Ready:
         kept = self._kept_secrets(scope, scope.get(IntegrationRow, id=slug), spec) if slug else {}
         called = slug or spec.connector
-        found, _, opened = self._checked(scope, spec, kept)
+        found, _, opened, _ = self._checked(scope, slug or "", spec, kept)
         _refuse_unresolved(called, opened)
         for secret in opened.secrets:
             logs.remember_secret(secret)
@@ -251,9 +258,10 @@ class Integrations:
         found = self.registry.find(row.connector)
         if found is None:
             raise _not_ready(f"the connector {row.connector!r} of {slug} is not installed; install it again")
-        opened = self._open(scope, row.settings, self._secrets(scope, row))
+        self._sealed.hold_to_destinations(scope, found, slug, row.settings)
+        opened = self._sealed.open(scope, row.settings, self._sealed.read(scope, slug, row.sealed))
         _refuse_unresolved(slug, opened)
-        problems = found.settings.problems(opened.settings, under="/settings")
+        problems = found.settings.problems(opened.settings, under="/settings", namespace=scope.tenant_id)
         if problems:
             raise _not_ready(f"the settings of {slug} do not suit {found.name}: {problems[0].message}", problems[0].pointer)
         for secret in opened.secrets:
@@ -280,56 +288,39 @@ class Integrations:
 
     # -- storage
 
-    def _context(self, scope: TenantScope, slug: str) -> str:
-        return f"{scope.tenant_id}/integration/{slug}"
-
-    def _secrets(self, scope: TenantScope, row: IntegrationRow) -> dict[str, Sealed]:
-        text = self.sealer.open(bytes(row.sealed), self._context(scope, row.id))
-        return {pointer: Sealed(value, at) for pointer, (value, at) in json.loads(text).items()}
-
     def _kept_secrets(self, scope: TenantScope, row: IntegrationRow, spec: Spec) -> dict[str, Sealed]:
-        """The secrets a change may keep: none when it would send them to somebody else."""
-        found = self.registry.find(spec.connector)
-        if found is None or row.connector != spec.connector:
-            return {}
-        targets = secret_targets(found.connector.settings_schema)
-        moved = any(value_at(row.settings, path) != value_at(spec.settings, path) for path in targets)
-        return {} if moved else self._secrets(scope, row)
+        return self._sealed.kept(scope, row, self.registry.find(spec.connector), spec.settings)
 
     def _is_same(self, scope: TenantScope, row: IntegrationRow, values: Mapping[str, Any]) -> bool:
         if any(getattr(row, name) != values[name] for name in ("name", "connector", "settings", "concurrency")):
             return False
-        old, new = (self.sealer.open(bytes(sealed), self._context(scope, row.id)) for sealed in (row.sealed, values["sealed"]))
-        return _values(old) == _values(new)
+        old, new = (self._sealed.values(scope, row.id, sealed) for sealed in (row.sealed, values["sealed"]))
+        return old == new
 
     def _noted(self, scope: TenantScope, slug: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """What `changes.note` compares of a stored integration."""
-        secrets = _values(self.sealer.open(bytes(values["sealed"]), self._context(scope, slug)))
+        secrets = self._sealed.values(scope, slug, values["sealed"])
         return {"connector": values["connector"], "settings": values["settings"], "secrets": secrets}
 
-    def _open(self, scope: TenantScope, settings: Mapping[str, Any], secrets: Mapping[str, Sealed]) -> Opened:
-        def find(name: str) -> str | None:
-            try:
-                return self._open_secret(scope, name)
-            except NotFound:
-                return None
-
-        return open_settings(settings, secrets, find)
-
-    def _stored(self, scope: TenantScope, slug: str, spec: Spec, kept: Mapping[str, Sealed]) -> dict[str, Any]:
-        """Column values for `spec`; ValidationFailed with every problem of its settings."""
-        _, taken, _ = self._checked(scope, spec, kept)
-        text = db.dump_json({pointer: [secret.value, secret.updated_at] for pointer, secret in taken.secrets.items()})
-        return {
+    def _stored(self, scope: TenantScope, slug: str, spec: Spec, kept: Mapping[str, Sealed]) -> tuple[dict[str, Any], Use]:
+        """Column values for `spec`, and where its secrets go; ValidationFailed with every problem of its settings, ScopeMissing."""
+        _, taken, _, use = self._checked(scope, slug, spec, kept)
+        values = {
             "name": spec.name or slug,
             "connector": spec.connector,
             "settings": taken.settings,
             "concurrency": spec.concurrency,
-            "sealed": self.sealer.seal(text.encode(), self._context(scope, slug)),
+            "sealed": self._sealed.seal(scope, slug, taken),
         }
+        return values, use
 
-    def _checked(self, scope: TenantScope, spec: Spec, kept: Mapping[str, Sealed]) -> tuple[Installed, Taken, Opened]:
-        """The connector of `spec` with its settings, taken apart and opened; ValidationFailed with every problem of them."""
+    def _checked(
+        self, scope: TenantScope, slug: str, spec: Spec, kept: Mapping[str, Sealed]
+    ) -> tuple[Installed, Taken, Opened, Use]:
+        """The connector of `spec` with its settings, taken apart and opened; ValidationFailed with every problem of them.
+
+        ScopeMissing, before any secret is opened, when they would send one where nobody who may decide that lets it go.
+        """
         installed = self.registry.find(spec.connector)
         if installed is None:
             known = ", ".join(sorted(self.registry.installed)) or "none"
@@ -337,19 +328,20 @@ class Integrations:
         if not 1 <= spec.concurrency <= MOST_AT_ONCE:
             raise ValidationFailed(f"concurrency is a whole number from 1 to {MOST_AT_ONCE}", pointer="/concurrency")
         taken = take_secrets(installed.connector.settings_schema, spec.settings, kept, clock.now_ms())
-        opened = self._open(scope, taken.settings, taken.secrets)
+        use = self._sealed.authorize(scope, installed, slug, taken.settings)
+        opened = self._sealed.open(scope, taken.settings, taken.secrets)
         problems = [
             problem
-            for problem in installed.settings.problems(opened.settings, under="/settings")
+            for problem in installed.settings.problems(opened.settings, under="/settings", namespace=scope.tenant_id)
             if problem.pointer.removeprefix("/settings") not in opened.unresolved
         ]
         if problems:
             raise ValidationFailed(f"the settings do not suit the connector {spec.connector}", details=problems)
-        return installed, taken, opened
+        return installed, taken, opened, use
 
     def _view(self, scope: TenantScope, row: IntegrationRow) -> Integration:
         check = None if row.checked_at is None else Check(row.checked_at, bool(row.check_ok), row.check_message or "")
-        settings = show(row.settings, self._secrets(scope, row), clock.rfc3339)
+        settings = show(row.settings, self._sealed.read(scope, row.id, row.sealed), clock.rfc3339)
         return Integration(
             row.id, row.name, row.connector, settings, row.version, row.created_at, row.updated_at, check, row.concurrency
         )  # fmt: skip
@@ -377,10 +369,6 @@ def merge_patch(target: Any, patch: Any) -> Any:
         else:
             merged[name] = merge_patch(merged.get(name), value)
     return merged
-
-
-def _values(secrets: bytes) -> dict[str, str]:
-    return {pointer: value for pointer, (value, _) in json.loads(secrets).items()}
 
 
 def _class_of(error: ConnectorError) -> str:

@@ -5,14 +5,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.connectors.schemas import pointer_token
 from appliance.core.errors import ValidationFailed
+from appliance.core.json_schema import pointer_token
 
 _REFERENCE = re.compile(r"=\s*secrets\.([A-Za-z_]\w{0,62})\s*", re.ASCII)
 _EMBEDDED = re.compile(r"{{(.*?)}}", re.DOTALL)
 _EMBEDDED_SECRET = re.compile(r"\s*secrets\.([A-Za-z_]\w{0,62})\s*", re.ASCII)
 
 Secrets = Mapping[str, "Sealed"]
+Path = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -83,16 +84,23 @@ def _take_one(taken: Taken, kept: Secrets, value: Any, pointer: str, now: int) -
     return {"sealed": True}
 
 
-def secret_targets(schema: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def secret_targets(schema: Mapping[str, Any]) -> list[Path]:
     """Paths of the settings that decide whom secrets are sent to (`"secret_target": true`)."""
-    found: list[tuple[str, ...]] = []
+    found: list[Path] = []
     for name, part in schema.get("properties", {}).items():
         if isinstance(part, dict):
             found += [(name,)] if part.get("secret_target") is True else [(name, *rest) for rest in secret_targets(part)]
     return found
 
 
-def value_at(settings: Any, path: tuple[str, ...]) -> Any:
+def member_at(schema: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """The schema of the setting at a path."""
+    for name in path:
+        schema = _member(schema, name)
+    return schema
+
+
+def value_at(settings: Any, path: Path) -> Any:
     """The value at a path of member names; None when there is none."""
     for name in path:
         settings = settings.get(name) if isinstance(settings, Mapping) else None

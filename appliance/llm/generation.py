@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from appliance.connectors.egress import EgressClient
-from appliance.connectors.schemas import Schema
 from appliance.core import clock, db
 from appliance.core.errors import AnswerInvalid, AnswerRefused, ApplianceError, BudgetExceeded, Detail
+from appliance.core.json_schema import Schema
 from appliance.core.scope import TenantScope
 
 from . import usage

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from appliance.connectors.schemas import Schema, SchemaInvalid, compile_schema
 from appliance.core import ids
 from appliance.core.db import dump_json
 from appliance.core.errors import ValidationFailed
+from appliance.core.json_schema import Schema, SchemaInvalid, compile_schema
 
 from .tools import ToolCall
 

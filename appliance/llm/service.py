@@ -1,12 +1,15 @@
 """What one can do with language models: keep profiles with sealed keys, ask, and see what it cost."""
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
+from urllib.parse import urlsplit
 
 from appliance.connectors.egress import Egress, EgressClient
+from appliance.connectors.resolving import resolving_for
 from appliance.core import clock, db, ids, logs
 from appliance.core.crypto import Sealer
 from appliance.core.errors import (
@@ -21,6 +24,8 @@ from appliance.core.errors import (
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
+from appliance.tenants import secret_bindings
+from appliance.tenants.secret_bindings import Destination
 
 from . import usage
 from .client import Ready
@@ -117,7 +122,7 @@ class LanguageModels:
         def insert() -> None:
             if scope.find(ProfileRow, id=slug) is not None:
                 raise AlreadyExists(f"there is an LLM profile {slug!r} already", pointer="/slug")
-            values = self._key_columns(scope, slug, key, now)
+            values = self._key_columns(scope, (slug, profile), key, now)
             scope.insert(
                 ProfileRow, id=slug, settings=profile.model_dump(), version=1, created_at=now, updated_at=now, **values
             )
@@ -133,7 +138,8 @@ class LanguageModels:
     ) -> tuple[StoredProfile, bool]:
         """Create or replace a profile; the flag tells whether it is new.  KEEP keeps the key, None takes it out.
 
-        VersionConflict; ValidationFailed when the key would be kept and sent elsewhere than before.
+        VersionConflict; ValidationFailed when the key would be kept and sent elsewhere than before; ScopeMissing for a secret
+        that may not go to this address.
         """
         if scope.find(ProfileRow, id=slug) is None:
             if key is KEEP:
@@ -145,7 +151,7 @@ class LanguageModels:
             row = scope.get(ProfileRow, id=slug)
             if if_version is not None and row.version != if_version:
                 raise VersionConflict(f"the LLM profile {slug} is at version {row.version}; read it and decide again")
-            values = _kept(row, profile) if key is KEEP else self._key_columns(scope, slug, key, now)
+            values = _kept(row, profile) if key is KEEP else self._key_columns(scope, (slug, profile), key, now)
             changes = {"settings": profile.model_dump(), "version": row.version + 1, "updated_at": now, **values}
             scope.update(ProfileRow, **changes).where(ProfileRow.id == slug).execute()
             audit.record(scope, "llm-profile.change", slug, {"kind": profile.kind, "model": profile.model})
@@ -188,7 +194,8 @@ class LanguageModels:
         client = EgressClient(self._egress)
         try:
             line = Line(scope, client, ready, Origin(), began + TRIAL_SECONDS)
-            told.error = Asking(line, Prompt(slug, (Message("user", TRIAL_PROMPT),))).run(told)
+            with resolving_for(scope.tenant_id):
+                told.error = Asking(line, Prompt(slug, (Message("user", TRIAL_PROMPT),))).run(told)
         finally:
             client.close()
         db.write(lambda: told.settle(scope))
@@ -225,7 +232,8 @@ class LanguageModels:
                 ready, also = self.open_profile(scope, other), patterns_of(first.profile)
             client = EgressClient(self._egress)
             try:
-                told.error = run(Line(scope, client, ready, origin, ends, also), told)
+                with resolving_for(scope.tenant_id):
+                    told.error = run(Line(scope, client, ready, origin, ends, also), told)
             finally:
                 client.close()
         return told
@@ -235,25 +243,39 @@ class LanguageModels:
         row = scope.find(ProfileRow, id=slug)
         if row is None:
             raise NotFound(f"there is no LLM profile {slug!r} here; create it with POST /api/v1/llm-profiles")
-        key = ""
+        key, profile = "", Profile.model_validate(row.settings)
         if row.reference is not None:
+            place = destination_of(slug, profile)
+            if secret_bindings.find_unbound(scope, [row.reference], place):
+                raise secret_bindings.not_bound(row.reference, place)
             key = self._open_secret(scope, row.reference)
         elif row.sealed is not None:
             key = self._sealer.open(bytes(row.sealed), _context(scope, slug)).decode()
             logs.remember_secret(key)
-        return Ready(slug, Profile.model_validate(row.settings), key)
+        return Ready(slug, profile, key)
 
-    def _key_columns(self, scope: TenantScope, slug: str, key: str | None, now: int) -> dict[str, object]:
+    def _key_columns(self, scope: TenantScope, at: tuple[str, Profile], key: str | None, now: int) -> dict[str, object]:
+        """Inside a write: the columns of a key, a secret of the tenant bound to where the profile sends it."""
+        slug, profile = at
         if key is None:
             return {"sealed": None, "reference": None, "key_at": None}
         if key.startswith("="):
             match = _REFERENCE.fullmatch(key)
             if match is None:
                 raise ValidationFailed("a key is its text, or = secrets.<name>", pointer="/api_key")
+            place = destination_of(slug, profile)
+            unbound = secret_bindings.refuse_unbound(scope, [match[1]], place, pointer="/api_key")
+            secret_bindings.bind_use(scope, unbound, place)
             return {"sealed": None, "reference": match[1], "key_at": None}
         if not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
             raise ValidationFailed(f"a key is one line of 1 to {MAX_KEY} plain characters", pointer="/api_key")
         return {"sealed": self._sealer.seal(key.encode(), _context(scope, slug)), "reference": None, "key_at": now}
+
+
+def destination_of(slug: str, profile: Profile) -> Destination:
+    """Whom the profile sends its key to."""
+    digest = hashlib.sha256(f"{profile.kind} {profile.address}".encode()).hexdigest()
+    return Destination("llm-profile", slug, digest, urlsplit(profile.address).netloc)
 
 
 def _context(scope: TenantScope, slug: str) -> str:

@@ -18,10 +18,12 @@ def make_edge(services: Services) -> McpEdge:
     def load() -> "Transport":
         from .server import make_server
         from .skills import SkillHandlers
+        from .tools import ToolHandlers
         from .transport import Transport
 
         skills = SkillHandlers(services.skills, services.tools, services.threads)
-        server = make_server(services.tools, services.threads, services.sealer, [skills])
+        tools = ToolHandlers(services.tools, services.threads, services.streams)
+        server = make_server(tools, services.sealer, [skills])
         return Transport(server, services.config.limits.json_body_kb << 10)
 
     return McpEdge(services, load)

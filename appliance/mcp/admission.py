@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from appliance.agents.tools.tool import Caller
-from appliance.core.errors import BrowserCallRefused, InvalidRequest, MissingApiKey
+from appliance.core.errors import BrowserCallRefused, InvalidRequest, MissingApiKey, PolicyDenied
 from appliance.governance.subjects import Subject
 from appliance.solutions.services import Services
 from appliance.tenants import keys
@@ -44,14 +44,23 @@ def refuse_browser(arrival: Arrival) -> None:
 
 
 def admit(services: Services, arrival: Arrival) -> Admitted:
-    """Whose key it is.  MissingApiKey, the errors of keys, RateLimited; InvalidRequest for two keys at once."""
+    """Whose key it is.  MissingApiKey, the errors of keys, RateLimited; InvalidRequest for two keys at once.
+
+    PolicyDenied for a service key: the same key would be judged otherwise over REST.
+    """
     caller = keys.authenticate_key(
         services.sealer, key_of(arrival.headers)[:_LONGEST_KEY], tenant_id=arrival.host.tenant, address=arrival.address,
         request_id=arrival.request_id,
     )  # fmt: skip
     limits = services.rate_limiter.count(caller).headers()
+    if not caller.scope.has_agent_key:
+        raise PolicyDenied(
+            "this is a service key, and MCP takes agent keys only: issue one (gos key add --kind agent, or the console), or ask "
+            "somebody who manages API keys to make this one an agent key, whose writes need an approval over REST too",
+            headers=limits, extra={"reason": "service_key", "key_id": caller.key_id},
+        )  # fmt: skip
     scope = replace(caller.scope, trace=arrival.trace) if arrival.trace else caller.scope
-    return Admitted(Caller(scope, Subject(scope.actor, "mcp")), caller.key_id, limits)
+    return Admitted(Caller(scope, Subject(scope.actor, "mcp", credential="agent")), caller.key_id, limits)
 
 
 def key_of(headers: Mapping[str, str]) -> str:

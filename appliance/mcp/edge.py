@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import from_json
+
 from appliance.core import logs
-from appliance.core.errors import ApplianceError, MethodNotAllowed, http_status
+from appliance.core.errors import ApplianceError, InvalidJson, MethodNotAllowed, http_status
+from appliance.core.json_text import refuse_doubled
 from appliance.solutions.services import Services
 from appliance.tenants.scopes import SCOPES
 
@@ -82,7 +86,10 @@ class McpEdge:
                 challenge = {"WWW-Authenticate": _challenge(arrival)} if error.status == _UNAUTHENTICATED else {}
                 await _send(send, http_status(error), _refusal(error, request_id), {**error.headers, **challenge})
                 return
-            await self._serve(scope, receive, send, admitted)
+            try:
+                await self._serve(scope, receive, send, admitted)
+            except InvalidJson as error:
+                await _send(send, http_status(error), _refusal(error, request_id), admitted.headers)
 
     async def _admit(self, scope: Scope, arrival: Arrival) -> Admitted:
         refuse_browser(arrival)
@@ -95,6 +102,7 @@ class McpEdge:
     async def _serve(self, scope: Scope, receive: Any, send: Any, admitted: Admitted) -> None:
         self._wanted.set()
         transport = await asyncio.shield(self._transport)
+        receive = await _checked(receive, self._services.config.limits.json_body_kb << 10)
 
         async def sending(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -102,6 +110,25 @@ class McpEdge:
             await send(message)
 
         await transport.serve({**scope, "path": PATH}, receive, sending, admitted)
+
+
+async def _checked(receive: Any, most: int) -> Any:
+    """The way to read a body whose objects have no member twice (InvalidJson): the SDK takes the last one, others the first.
+    One that is too large or no JSON is the SDK's to refuse."""
+    messages, size, more = deque[Any](), 0, True
+    while more and size <= most:
+        message = await receive()
+        messages.append(message)
+        size += len(message.get("body", b""))
+        more = message["type"] == "http.request" and message.get("more_body", False)
+    raw = b"".join(message.get("body", b"") for message in messages)
+    with suppress(ValueError):
+        refuse_doubled(raw, from_json(raw))
+
+    async def replay() -> Any:
+        return messages.popleft() if messages else await receive()
+
+    return replay
 
 
 def _arrival(scope: Scope) -> Arrival:

@@ -1,7 +1,6 @@
-"""The SDK's server over a toolbox and skills: every revision of the protocol sees the same."""
+"""The SDK's server over tools and skills: every revision of the protocol sees the same."""
 
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from typing import Any, Protocol, cast
 
 from mcp.server.caching import CacheableMethod, CacheHint
@@ -10,7 +9,6 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp_types import methods
 
 from appliance import __version__
-from appliance.agents.tools.toolbox import Toolbox
 from appliance.core.crypto import Sealer
 
 from .tools import ToolHandlers
@@ -32,9 +30,8 @@ class Contribution(Protocol):
         """Register the handlers."""
 
 
-def make_server(toolbox: Toolbox, threads: Executor, sealer: Sealer, more: Sequence[Contribution] = ()) -> Server[Any]:
+def make_server(tools: ToolHandlers, sealer: Sealer, more: Sequence[Contribution] = ()) -> Server[Any]:
     """A server whose sealed request states every process of this appliance opens, also after a restart."""
-    tools = ToolHandlers(toolbox, threads)
     private = {cast(CacheableMethod, name): CacheHint(0, "private") for name in methods.CACHEABLE_METHODS}
     server: Server[Any] = Server(
         NAME, version=__version__, title="Governed Operations Service", instructions=INSTRUCTIONS, on_list_tools=tools.list,

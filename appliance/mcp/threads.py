@@ -24,8 +24,8 @@ def _with_context(request_id: str, work: Callable[[], T]) -> T:
         return work()
 
 
-async def wait_for(threads: Executor, request_id: str, waiting: Waiting) -> dict[str, Any]:
-    """The result, once it is there or its time is over."""
+async def wait_for(threads: Executor, request_id: str, waiting: Waiting, pause: Callable[[float], float]) -> dict[str, Any]:
+    """The result, once it is there or its time is over; `pause` makes the time between two looks longer when many wait."""
     deadline = clock.monotonic() + waiting.seconds
     while True:
         last = clock.monotonic() >= deadline
@@ -34,7 +34,7 @@ async def wait_for(threads: Executor, request_id: str, waiting: Waiting) -> dict
             return result
         left = max(0.0, deadline - clock.monotonic())
         if waiting.over is None or waiting.over.done():
-            await asyncio.sleep(min(POLL_SECONDS, left))
+            await asyncio.sleep(min(pause(POLL_SECONDS), left))
         else:
             await _until_done(waiting.over, left)
 

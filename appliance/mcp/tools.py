@@ -28,6 +28,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from appliance.agents.tools.tool import Caller, Tool, Waiting
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.core.errors import ApplianceError, NotFound
+from appliance.tenants.streams import PLACE, NoPlace, RequestPlace, Streams
 
 from .admission import ADMITTED
 from .threads import in_thread, wait_for
@@ -42,10 +43,11 @@ Context = ServerRequestContext[Any, Any]
 
 @dataclass(frozen=True)
 class ToolHandlers:
-    """The handlers; verbs run in `threads`."""
+    """The handlers; verbs run in `threads`, and calls that wait count among `streams`."""
 
     toolbox: Toolbox
     threads: Executor
+    streams: Streams
 
     async def list(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         """The tools that the caller's scopes allow."""
@@ -67,8 +69,8 @@ class ToolHandlers:
             if params.name == ASK and params.request_state is not None:
                 # What the client says of its page ("accept") is no decision; whoever decided is in our own record.
                 again = {"request_id": params.request_state, "wait_seconds": LOOK_SECONDS}
-                return told(await self._run(caller, LOOK, again))
-            result = await self._run(caller, params.name, params.arguments or {})
+                return told(await self._run(ctx, LOOK, again))
+            result = await self._run(ctx, params.name, params.arguments or {})
         except ApplianceError as error:
             return refused(error, caller.scope.request_id)
         except Exception:
@@ -79,16 +81,26 @@ class ToolHandlers:
             return InputRequiredResult(input_requests={"review": ElicitRequest(params=page)}, request_state=result["request_id"])
         return told(result)
 
-    async def _run(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def _run(self, ctx: Context, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        caller, place = caller_of(ctx), place_of(ctx)
         request_id = caller.scope.request_id
         begun = await in_thread(self.threads, request_id, partial(self.toolbox.begin, caller, name, arguments))
-        return await wait_for(self.threads, request_id, begun) if isinstance(begun, Waiting) else begun
+        if not isinstance(begun, Waiting):
+            return begun
+        with self.streams.waiting(place):
+            return await wait_for(self.threads, request_id, begun, self.streams.pause)
 
 
 def caller_of(ctx: Context) -> Caller:
     """Who was admitted with this request."""
     caller: Caller = ctx.request.scope[ADMITTED]  # type: ignore[union-attr]
     return caller
+
+
+def place_of(ctx: Context) -> RequestPlace:
+    """The place that admission has given to this request."""
+    place: RequestPlace = ctx.request.scope.get(PLACE) or NoPlace()  # type: ignore[union-attr]
+    return place
 
 
 def can_open_pages(ctx: Context) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from appliance.connectors.contract import ConnectorError, HttpAnswer, HttpRequest
 from appliance.connectors.egress import Egress, EgressClient
+from appliance.connectors.resolving import resolving_for
 from appliance.core import clock, db
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ApplianceError
@@ -178,7 +179,8 @@ class Deliverer:
         at, began = clock.now_ms(), clock.monotonic()
         client = EgressClient(self._egress)
         try:
-            answer = client.send(self._request(claimed, at // 1000), began + SEND_SECONDS)
+            with resolving_for(claimed.scope.tenant_id):
+                answer = client.send(self._request(claimed, at // 1000), began + SEND_SECONDS)
         except ConnectorError as error:
             # An answer of any length is an answer; only its status counts.
             attempt = partial(Attempt, status=error.details.get("status"), error=storable_text(error.message, _EXCERPT_BYTES))

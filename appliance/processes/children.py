@@ -7,7 +7,7 @@ from appliance.core import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
 
-from . import executions, tainting
+from . import backlog, executions, tainting
 from .compiled import Compiled
 from .executions import Birth, StartRequest
 from .store import Claim
@@ -30,20 +30,27 @@ class StartedChildren:
         self._enqueue = enqueue
 
     def prepare(self, claim: Claim, process_id: str, given: Any) -> Child:
-        """NotFound, NotPublished, ValidationFailed for a wrong input, Conflict when it would be too deep a child."""
+        """NotFound, NotPublished, ValidationFailed for a wrong input, Conflict when it would be too deep a child,
+        ConcurrencyLimited when there are too many."""
         scope = claim.scope
         if not isinstance(given, dict):
             raise ValidationFailed("the input of a process is an object", pointer="/input")
         version = executions.version_to_run(scope, process_id, None)
-        executions.check_input(self._load(scope, process_id, version), given)
+        executions.check_input(scope, self._load(scope, process_id, version), given)
         mine = (scope.tenant_id, claim.execution_id)
-        ((generation, priority),) = db.rows("SELECT depth, priority FROM execution WHERE tenant_id = ? AND id = ?", mine)
+        sql = "SELECT depth, priority, root FROM execution WHERE tenant_id = ? AND id = ?"
+        ((generation, priority, above),) = db.rows(sql, mine)
         depth = generation + 1
         refuse_too_deep(depth)
         request = StartRequest(given, version, None, priority)
 
+        root = above or claim.execution_id
+        backlog.admit_descendant(scope, root)
+        backlog.admit_queued(scope)
+
         def insert() -> dict[str, Any]:
-            row, _ = executions.insert_execution(scope, process_id, version, request, Birth(parent=claim.execution_id, depth=depth))
+            birth = Birth(parent=claim.execution_id, depth=depth, root=root)
+            row, _ = executions.insert_execution(scope, process_id, version, request, birth)
             tainting.note_sources(scope, row.id, tainting.sources_of(scope, claim.execution_id))
             self._enqueue(scope.tenant_id, row.id, row.priority)
             return {"execution_id": row.id, "process_id": process_id, "version": version, "status": row.status}

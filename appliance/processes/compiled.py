@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from appliance.connectors.schemas import Schema, compile_schema
 from appliance.core import yaml12
+from appliance.core.json_schema import Schema, SchemaInvalid, compile_schema
 from appliance.sandbox import Program
 
 from .definition import Definition, Step, parse_definition
@@ -21,7 +21,7 @@ VersionKey = tuple[str, str, int, str]
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the runner needs of one version."""
+    """What the runner needs of one version.  `refusal`: why its input schema is not used, so that nothing new can start."""
 
     definition: Definition
     files: Mapping[str, str]
@@ -29,18 +29,23 @@ class Compiled:
     programs: Mapping[str, Program]
     decisions: Mapping[str, Any]
     steps: Mapping[str, Step]
+    refusal: str = ""
 
 
 def compile_version(tenant_id: str, data: Any, files: Mapping[str, str]) -> Compiled:
-    """Parse and index; DefinitionProblems or SchemaInvalid when the stored definition is not valid."""
+    """Parse and index; DefinitionProblems when the stored definition is not valid."""
     definition = parse_definition(data, files)
     steps = {step.path: step for step in definition.all_steps()}
     programs = {path: make_program(tenant_id, step, files) for path, step in steps.items() if step.kind == "code"}
     decisions = {
         path: load_decision(step, files) for path, step in steps.items() if step.kind == "rule" and "decision" in step.settings
     }
-    schema = compile_schema(definition.input_schema) if definition.input_schema is not None else None
-    return Compiled(definition, files, schema, programs, decisions, steps)
+    schema, refusal = None, ""
+    try:
+        schema = compile_schema(definition.input_schema) if definition.input_schema is not None else None
+    except SchemaInvalid as error:  # published under an earlier release, which had no bounds: what runs may end
+        refusal = str(error)
+    return Compiled(definition, files, schema, programs, decisions, steps, refusal)
 
 
 def make_program(tenant_id: str, step: Step, files: Mapping[str, str]) -> Program:

@@ -8,6 +8,7 @@ from appliance.core import clock, ids
 from appliance.core.errors import TimedOut, ValidationFailed
 from appliance.core.scope import TenantScope
 
+from .authority import reach_of
 from .compiled import Compiled
 from .dry_run_calls import DryCall, DryCalls, Outside
 from .dry_run_host import out_of_time
@@ -24,6 +25,7 @@ from .samples import get_sample
 from .steps import for_each
 from .store import Claim
 from .task import Tools
+from .version_grants import held_by
 
 __all__ = ["DryCall", "DryRun", "DryRunRequest", "StepDryRun"]
 MOST_STEP_RUNS = 10_000
@@ -175,7 +177,7 @@ def run_dry(
     if only is not None and only in compiled.definition.aftermath:
         raise ValidationFailed("that step runs only once an execution has failed; a test does not come to it", pointer="/step")
     if only is None:
-        check_input(compiled, given)
+        check_input(scope, compiled, given)
     now = clock.now_ms()
     definition = compiled.definition
     claim = Claim(
@@ -184,7 +186,7 @@ def run_dry(
     )  # fmt: skip
     job = Job(claim, compiled, History(definition), definition.timeout_ms or int(seconds * 1000) + 1000)
     mocks = parse_mocks(request.mocks, compiled.steps)
-    calls = DryCalls(claim, outside, mocks)
+    calls = DryCalls(claim, outside, mocks, held_by(scope, definition.id, reach_of(definition)))
     walk = _Walk(tools, job, DrySteps(tools, job, calls, request.pinned, began + seconds), request, began + seconds)
     told = DryRun(definition.id, request.version or "draft")
     decision = walk.walk(only)

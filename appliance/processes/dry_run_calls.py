@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from appliance.core import clock, db
-from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.errors import ApplianceError, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 
 from . import executions
@@ -41,6 +41,9 @@ class DryCall:
     answer: Any
 
 
+_SCOPES = {"datapool": ("entities.read", "entities.write"), "documents": ("documents.read", "documents.write")}
+
+
 class _RolledBack(Exception):
     """A write that was tried out: its answer is known, and it must not stay."""
 
@@ -63,10 +66,11 @@ class DryCalls:
 
     A write to DataPool is made and rolled back at once: so it is checked and answered as it would be, and nothing stays.
     The records that the run itself made or changed are remembered, so that a later call for one of them finds it.
+    `held` are the scopes within which anything real is reached; a mock takes none.
     """
 
-    def __init__(self, claim: Claim, outside: Outside, mocks: Mocks) -> None:
-        self._claim, self._outside, self.mocks = claim, outside, mocks
+    def __init__(self, claim: Claim, outside: Outside, mocks: Mocks, held: frozenset[str]) -> None:
+        self._claim, self._outside, self.mocks, self._held = claim, outside, mocks, held
         self._records: dict[tuple[str, str], Any] = {}
         self._contents: dict[str, Any] = {}
         self.made: list[DryCall] = []
@@ -83,6 +87,7 @@ class DryCalls:
                 effect, by, value = self._act(step, iteration, args, seconds)
                 ok = True
             elif method in READS | WRITES:
+                self.require(_SCOPES[method.partition(".")[0]][method in WRITES], method)
                 ok, value = True, (self._document if method.startswith("documents.") else self._data)(method, args)
                 by = "live" if method in READS else "default"
             else:
@@ -92,6 +97,15 @@ class DryCalls:
         self.made.append(DryCall(step.id, step.path, iteration, method, args, effect, by, ok, value))
         return ok, value
 
+    def require(self, scope: str, what: str) -> None:
+        """PolicyDenied unless whoever tests may reach this for real."""
+        if scope not in self._held:
+            raise PolicyDenied(
+                f"{what} would be performed for real in this test, which takes the scope {scope}, and you do not hold it; give a "
+                "mock, use a key that holds it, or publish the process and have an owner allow what it reaches",
+                extra={"scope": scope},
+            )  # fmt: skip
+
     def note_read(self, step: Step, iteration: str, method: str, args: list[Any], answer: Any) -> None:
         """Something that was read by the step itself."""
         self.made.append(DryCall(step.id, step.path, iteration, method, args, "read", "live", True, answer))
@@ -100,6 +114,7 @@ class DryCalls:
         where = ".".join(part for part in (step.path, iteration, str(len(self.made))) if part)
         call = ActionCall(args[0], args[1], args[2] if len(args) > 2 else {}, where)
         if self._outside.actions.preview(self._claim, call) == "read":
+            self.require("integrations.execute", f"{args[1]} of {args[0]}")
             return "read", "live", self._outside.actions.execute(self._claim, call, seconds)
         return "write", "default", None
 
@@ -174,7 +189,7 @@ class DryCalls:
             raise ValidationFailed("the input of a process is an object", pointer="/input")
         scope = self._claim.scope
         version = executions.version_to_run(scope, process_id, None)
-        executions.check_input(self._outside.load(scope, process_id, version), given)
+        executions.check_input(scope, self._outside.load(scope, process_id, version), given)
 
 
 @dataclass(frozen=True)

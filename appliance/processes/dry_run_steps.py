@@ -186,6 +186,7 @@ class DrySteps:
         method, args, step = file_method(task.step), [dict(task.filled["arguments"])], task.step
         if method not in READ_FILES or self._calls.mocks.has_call(step, method, args):
             return Result(output=reached.answer(method, args))
+        self._calls.require("documents.read", method)
         result = perform(self._tools, task)
         self._calls.note_read(step, task.iteration, method, args, result.output)
         return result

@@ -7,6 +7,7 @@ from typing import Any
 from appliance.core import clock, db, ids
 from appliance.core.errors import (
     Conflict,
+    DefinitionInvalid,
     ExecutionFinished,
     IdempotencyMismatch,
     NotFound,
@@ -18,7 +19,7 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.tenants.idempotency import KEEP_MS
 
-from . import admission, ending, input_values, store, suspension, tainting
+from . import admission, backlog, ending, input_values, store, suspension, tainting
 from .admission import Wanted
 from .compiled import Compiled
 from .engine import Key
@@ -62,11 +63,16 @@ class QueuePlace:
     enqueued_at: int
 
 
-def check_input(compiled: Compiled, value: Any) -> None:
-    """ValidationFailed with every way in which the input breaks the process's schema."""
+def check_input(scope: TenantScope, compiled: Compiled, value: Any) -> None:
+    """ValidationFailed with the ways in which the input breaks the process's schema.  It may wait, so it comes before a write."""
+    if compiled.refusal:
+        raise DefinitionInvalid(
+            f"the input's JSON Schema cannot be used: {compiled.refusal}; correct `input` and publish the process again",
+            pointer="/input",
+        )
     if compiled.input_schema is None:
         return
-    problems = compiled.input_schema.problems(value)
+    problems = compiled.input_schema.problems(value, namespace=scope.tenant_id)
     if problems:
         first = f"{problems[0].pointer or '/'}: {problems[0].message}"
         raise ValidationFailed(f"the input does not fit the process, {first}", details=problems[:100])
@@ -92,7 +98,7 @@ def version_to_run(scope: TenantScope, process_id: str, wanted: int | None) -> i
 @dataclass(frozen=True)
 class Birth:
     """Where a new execution comes from: claimed at once by `owner` until `lease_until`, the retry of another, which is to be
-    its `only_retry` or one of several, or the child of a `parent`, `depth` generations down."""
+    its `only_retry` or one of several, or the child of a `parent`, `depth` generations down from `root`."""
 
     owner: str | None = None
     lease_until: int = 0
@@ -100,6 +106,7 @@ class Birth:
     only_retry: bool = False
     parent: str | None = None
     depth: int = 0
+    root: str | None = None
 
 
 def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execution | None:
@@ -127,25 +134,27 @@ def insert_execution(
     entry = admission.enter(scope, process_id, version, Wanted(request.input, request.run_at, request.expires_ms), now)
     slot = entry.slot
     status = "scheduled" if entry.is_later else "running" if birth.owner and entry.held is None else "queued"
+    if status == "queued" and birth.parent is None:  # a child is judged before the commit that records its call
+        backlog.admit_queued(scope)
     row = Execution(
         tenant_id=scope.tenant_id, id=ids.new("exe"), process_id=process_id, version=version, status=status,
         input=request.input, label_text=request.label, retry_of=birth.retry_of, priority=request.priority,
         idempotency=request.token or None, created_at=now, enqueued_at=now, started_at=now if status == "running" else None,
         next_run_at=request.run_at if entry.is_later else None, active_ms=0, owner=birth.owner if status == "running" else None,
         lease_until=birth.lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
-        cancel_requested=False, actor=scope.actor, request_id=scope.request_id, parent=birth.parent, depth=birth.depth,
-        wait_reason=entry.held, rank=admission.rank_of(entry.begins_at, request.priority), expires_at=entry.expires_at,
-        waiting_for=entry.waiting_for(), trace=scope.trace or None,
+        cancel_requested=False, actor=scope.actor, request_id=scope.request_id, parent=birth.parent, root=birth.root,
+        depth=birth.depth, wait_reason=entry.held, rank=admission.rank_of(entry.begins_at, request.priority),
+        expires_at=entry.expires_at, waiting_for=entry.waiting_for(), trace=scope.trace or None,
     )  # fmt: skip
     db.execute(
         "INSERT INTO execution (tenant_id, id, process_id, version, status, input, label, retry_of, priority, idempotency, "
         "created_at, enqueued_at, started_at, next_run_at, active_ms, owner, lease_until, fence, claims, cancel_requested, "
-        "actor, request_id, parent, depth, wait_reason, waiting_for, rank, expires_at, slot, slot_limit, slot_behaviour, "
-        "trace) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "actor, request_id, parent, root, depth, wait_reason, waiting_for, rank, expires_at, slot, slot_limit, slot_behaviour, "
+        "trace) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             row.tenant_id, row.id, row.process_id, row.version, row.status, db.dump_json(row.input), row.label_text, row.retry_of,
             row.priority, row.idempotency, now, now, row.started_at, row.next_run_at, 0, row.owner, row.lease_until, row.fence,
-            row.claims, 0, row.actor, row.request_id, birth.parent, birth.depth, entry.held,
+            row.claims, 0, row.actor, row.request_id, birth.parent, birth.root, birth.depth, entry.held,
             None if row.waiting_for is None else db.dump_json(row.waiting_for), row.rank, row.expires_at,
             slot and slot.key, slot and slot.limit, slot and slot.behaviour, row.trace,
         ),

@@ -28,7 +28,7 @@ class Begun:
 class Job:
     """One claimed execution.  `limit_ms` is the active time it may take; `attempts` are what the heartbeat shows.
 
-    `after` says how it ends once that is decided; what follows has the same time again.
+    `after` says how it ends once that is decided; what follows has the same time again.  `refusal` is why it may not run at all.
     """
 
     claim: Claim
@@ -42,6 +42,7 @@ class Job:
     answered: Future[None] = field(default_factory=Future)
     after: Mapping[str, Any] | None = None
     undoable: int | None = None
+    refusal: dict[str, Any] | None = None
 
     def note_answer(self) -> None:
         """From any thread: something has been answered that a step of it waits for."""

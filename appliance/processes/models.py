@@ -32,6 +32,8 @@ class ProcessVersion(TenantModel):
     message = peewee.TextField()
     created_at = peewee.BigIntegerField()
     created_by = peewee.TextField()
+    grant_digest = peewee.TextField(null=True)
+    allowed_until = peewee.BigIntegerField(null=True)
 
     class Meta:
         primary_key = peewee.CompositeKey("tenant_id", "process_id", "version")
@@ -70,6 +72,7 @@ class Execution(TenantModel):
     actor = peewee.TextField()
     request_id = peewee.TextField()
     parent = peewee.TextField(null=True)
+    root = peewee.TextField(null=True)
     depth = peewee.IntegerField()
     aftermath = JsonField(null=True)
     handles = peewee.TextField(null=True)

@@ -6,8 +6,10 @@ from typing import Any, Literal
 from appliance.core import clock
 from appliance.core.errors import TimedOut, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.tenants.scopes import ALL
 
 from . import versions
+from .authority import reach_of
 from .compiled import Compiled, compile_version
 from .definition import DefinitionProblems
 from .difference import Change, difference, is_same
@@ -21,6 +23,7 @@ from .replay_host import out_of_time
 from .replay_steps import Divergence, StepReplay, StepReplays, as_recorded, compare
 from .steps import for_each
 from .task import Tools
+from .version_grants import held_by
 
 __all__ = ["Change", "Divergence", "StepReplay"]
 
@@ -75,12 +78,12 @@ class Walk:
     `seconds` bounds all of it; TimedOut when it takes longer.
     """
 
-    def __init__(self, tools: Tools, record: Record, compiled: Compiled, seconds: float) -> None:
+    def __init__(self, tools: Tools, record: Record, compiled: Compiled, seconds: float, *, opens_secrets: bool) -> None:
         limit = compiled.definition.timeout_ms or 3_600_000
         self._tools, self._record = tools, record
         self._job = Job(record.claim, compiled, History(compiled.definition), limit)
         self._ends = clock.monotonic() + seconds
-        self._steps = StepReplays(tools, record, self._job, self._ends)
+        self._steps = StepReplays(tools, record, self._job, self._ends, opens_secrets=opens_secrets)
         self._is_own = compiled is record.compiled
         self._only: str | None = None
         self.told: dict[Key, StepReplay] = {}
@@ -230,7 +233,9 @@ def replay(tools: Tools, record: Record, compiled: Compiled, request: ReplayRequ
     """Replay an execution with `compiled`, and tell how it compares."""
     row = record.row
     told = Replay(row.id, row.version, "draft" if request.draft else request.version or row.version)
-    walk = Walk(tools, record, compiled, seconds)
+    # A draft is no version that anybody has allowed: it is given no more than whoever replays it may have.
+    held = held_by(record.scope, row.process_id, reach_of(compiled.definition)) if request.draft else ALL
+    walk = Walk(tools, record, compiled, seconds, opens_secrets="secrets.write" in held)
     if request.step is not None:
         path = find_step(request.step, compiled, record.compiled)
         walk.walk(path)

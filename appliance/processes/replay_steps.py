@@ -65,8 +65,9 @@ class StepReplays:
     What would reach anything outside is not performed, so `tools` are used for the sandbox and their limits alone.
     """
 
-    def __init__(self, tools: Tools, record: Record, job: Job, ends: float) -> None:
+    def __init__(self, tools: Tools, record: Record, job: Job, ends: float, *, opens_secrets: bool) -> None:
         self._tools, self._record, self._job, self._ends = tools, record, job, ends
+        self._opens_secrets = opens_secrets
 
     def replay(self, ready: Ready, recorded: Recorded | None) -> tuple[StepRun, StepReplay]:
         """The run with which the execution goes on in memory, and how it compares."""
@@ -190,9 +191,9 @@ class StepReplays:
         raise from_sandbox(outcome.failure)
 
     def _answer(self, task: Task, entry: JournalEntry) -> Any:
-        """What the code is given of a recorded answer: a secret only where its grants have it still."""
+        """What the code is given of a recorded answer: a secret only where its grants have it still, and it may be opened."""
         vault = vault_of(self._tools, task)
-        if entry.method == SECRET and entry.ok and entry.args[0] not in vault.granted:
+        if entry.method == SECRET and entry.ok and not (self._opens_secrets and entry.args[0] in vault.granted):
             return NOT_GRANTED
         return given_again(vault, entry)
 

@@ -8,16 +8,16 @@ from typing import Any
 
 from appliance.core import clock, db, logs
 from appliance.core.config import Config
-from appliance.core.errors import NotFound, StorageFull
+from appliance.core.errors import NotFound, PolicyDenied, StorageFull
 from appliance.core.presence import Presence
 from appliance.core.scope import TenantScope
 
-from . import aftermath, caching, outcome, store, tracing
+from . import aftermath, caching, outcome, store, tracing, version_grants
 from .attempts import Attempts
 from .compiled import Compiled, CompiledVersions, compile_version
 from .engine import FINISHED, Decision, History, Ready, holds_any
 from .evaluation import fill
-from .failing import StepFailed, make_error
+from .failing import StepFailed, from_coded, make_error
 from .heartbeat import Heartbeat
 from .job import Job, Performed
 from .models import Execution, ProcessVersion
@@ -40,6 +40,7 @@ class Runner:
         self.timers = timers
         self.attempts = Attempts(tools)
         self.compiled = CompiledVersions()
+        self._grace = version_grants.grace_of(config)
         self.active: dict[str, Job] = {}
         self._idle = threading.Condition()
         self._stopping = threading.Event()
@@ -107,19 +108,33 @@ class Runner:
 
     def load(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
         """The version, compiled; kept for the next execution.  The digest tells it from one that was deleted."""
+        return self._find(scope, process_id, version)[0]
+
+    def load_to_run(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
+        """As `load`, of a version that is about to begin; PolicyDenied when nobody allows what it reaches."""
+        compiled, digest, until = self._find(scope, process_id, version)
+        if digest is None:
+            until = version_grants.assess(scope, process_id, version, self._grace)
+        version_grants.refuse_suspended(process_id, version, until)
+        return compiled
+
+    def _find(self, scope: TenantScope, process_id: str, version: int) -> tuple[Compiled, str | None, int | None]:
+        """The version, the digest of its grant, and until when it may begin."""
         found = db.rows(
-            "SELECT draft_digest FROM process_version WHERE tenant_id = ? AND process_id = ? AND version = ?",
+            "SELECT draft_digest, grant_digest, allowed_until FROM process_version "
+            "WHERE tenant_id = ? AND process_id = ? AND version = ?",
             (scope.tenant_id, process_id, version),
         )
         if not found:
             raise NotFound(f"the process {process_id!r} has no version {version}")
-        key = (scope.tenant_id, process_id, version, found[0][0])
+        digest, grant_digest, until = found[0]
+        key = (scope.tenant_id, process_id, version, digest)
         compiled = self.compiled.get(key)
         if compiled is None:
             row = scope.get(ProcessVersion, process_id=process_id, version=version)
             compiled = compile_version(scope.tenant_id, row.definition, row.files)
             self.compiled.put(key, compiled)
-        return compiled
+        return compiled, grant_digest, until
 
     # -- the loop
 
@@ -151,14 +166,22 @@ class Runner:
                     self._idle.notify_all()
 
     def _open(self, claim: Claim, *, is_new: bool) -> Job:
-        compiled = self.load(claim.scope, claim.process_id, claim.version)
+        compiled, refusal = self._load_for(claim)
         limit = compiled.definition.timeout_ms or self.config.limits.execution_minutes * 60_000
         job = Job(claim, compiled, History(compiled.definition) if is_new else self._load_history(claim, compiled), limit)
+        job.refusal = refusal
         if claim.aftermath is not None:
             job.begin_aftermath(claim.aftermath, job.history)
         if claim.cancel_requested:
             job.cancel.set()
         return job
+
+    def _load_for(self, claim: Claim) -> tuple[Compiled, dict[str, Any] | None]:
+        """The version of an execution, and why it may run no more."""
+        try:
+            return self.load_to_run(claim.scope, claim.process_id, claim.version), None
+        except PolicyDenied as error:
+            return self.load(claim.scope, claim.process_id, claim.version), from_coded(error).error
 
     @staticmethod
     def _load_history(claim: Claim, compiled: Compiled, after: str | None = None) -> History:
@@ -174,6 +197,9 @@ class Runner:
             if not self._begin_aftermath(job, [], outcome.failed(error)):
                 self._commit(job, [], aftermath.conclude(job, error) if job.after is not None else outcome.failed(error))
                 return
+        if job.refusal is not None:
+            self._commit(job, [], aftermath.conclude(job, job.refusal) if job.after is not None else outcome.failed(job.refusal))
+            return
         under_way: UnderWay = {}
         finished: list[Performed] = []
         while True:

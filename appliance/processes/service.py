@@ -16,7 +16,7 @@ from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import Approval, answer_of, withdraw_approval
 from appliance.sandbox import Pool
-from appliance.tenants import service as tenants
+from appliance.tenants import secret_bindings
 
 from . import admission, ending, executions, pausing, retrying, store, suspension, tainting, versions
 from .agent_runs import NoAgents
@@ -83,7 +83,7 @@ class ProcessFlow:
         self._sweeper = Sweeper(presence, config.queue.sweep_ms, self.intake, queue, silent)
         self._sweeper.is_running_here = self.runner.active.__contains__
         queue.declare(WAKE, self.intake.serve)
-        reach = Reach(self._load, self._enqueue, lambda scope, name: tenants.open_secret(scope, ports.sealer, name), ports.polls)
+        reach = Reach(self._load, self._enqueue, partial(secret_bindings.open_for_webhook, ports.sealer), ports.polls)
         self.triggers = Triggers(pool, queue, reach)
 
     def start(self) -> None:
@@ -117,7 +117,7 @@ class ProcessFlow:
         self._deadlines.stop()
 
     def _load(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
-        return self.runner.load(scope, process_id, version)
+        return self.runner.load_to_run(scope, process_id, version)
 
     def _enqueue(self, tenant_id: str, execution_id: str, priority: int) -> None:
         self.intake.wake(tenant_id, execution_id, priority)
@@ -155,7 +155,7 @@ class ProcessFlow:
         self._refuse_when_draining()
         version = executions.version_to_run(scope, process_id, request.version)
         _check_request(request)
-        executions.check_input(self.runner.load(scope, process_id, version), request.input)
+        executions.check_input(scope, self._load(scope, process_id, version), request.input)
         fast = soon and request.run_at is None and self._fast_slots.acquire(blocking=False)
         claim: Claim | None = None
 
@@ -236,8 +236,8 @@ class ProcessFlow:
     def _retry(self, scope: TenantScope, old: Execution, start_from: str, published: bool, token: str, once: bool) -> Execution:
         self._refuse_when_draining()
         version = executions.version_to_run(scope, old.process_id, None if published else old.version)
-        compiled = self.runner.load(scope, old.process_id, version)
-        executions.check_input(compiled, old.input)
+        compiled = self._load(scope, old.process_id, version)
+        executions.check_input(scope, compiled, old.input)
         kept = retrying.reusable_runs(scope, old, start_from, compiled)
         request = StartRequest(old.input, version, None, old.priority, old.label_text, token)
 
@@ -266,7 +266,7 @@ class ProcessFlow:
         old = executions.get_execution(scope, execution_id, process_id)
         version = executions.version_to_run(scope, old.process_id, None if published else old.version)
         compiled = self.runner.load(scope, old.process_id, version)
-        executions.check_input(compiled, old.input)
+        executions.check_input(scope, compiled, old.input)
         record = Record(scope, old, self.runner.load(scope, old.process_id, old.version))
         return plan_retry(record, compiled, Around(partial(self._find_actions, scope), self._agents), start_from, version)
 
@@ -288,7 +288,7 @@ class ProcessFlow:
             compiled = own
         else:
             compiled = self.runner.load(scope, row.process_id, request.version)
-        executions.check_input(compiled, row.input)
+        executions.check_input(scope, compiled, row.input)
         with self._replaying():
             return replay(self.runner.tools, Record(scope, row, own), compiled, request, self.config.limits.replay_seconds)
 

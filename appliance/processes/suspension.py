@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from appliance.core import clock, db
 from appliance.core.crypto import Sealer
+from appliance.core.errors import ConfigInvalid
 from appliance.core.scope import TenantScope
 from appliance.sandbox import Snapshot
 
@@ -196,7 +197,11 @@ def load_vm(scope: TenantScope, execution_id: str, run_key: RunKey, sealer: Seal
         return None
     template, position, pending, used_ms, sealed = found[0]
     data = sealer.open(bytes(sealed), _context(scope, execution_id, run_key))
-    return StoredVM(Snapshot(template, data, tuple(json.loads(pending))), position, used_ms)
+    try:
+        calls = tuple(json.loads(pending))
+    except (ValueError, TypeError) as error:
+        raise ConfigInvalid("the stored state of this step is damaged; retry the step from its start") from error
+    return StoredVM(Snapshot(template, data, calls), position, used_ms)
 
 
 def _context(scope: TenantScope, execution_id: str, run_key: RunKey) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.connectors.schemas import SchemaInvalid, compile_schema
 from appliance.core import clock, db, ids
 from appliance.core.errors import (
     AlreadyExists,
@@ -18,18 +17,23 @@ from appliance.core.errors import (
     ValidationFailed,
     VersionConflict,
 )
+from appliance.core.json_schema import SchemaInvalid, compile_schema
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.sandbox import Pool
+from appliance.tenants import secret_bindings
+from appliance.tenants.grants import forget_subject
 
-from . import ending
+from . import ending, version_grants
+from .authority import subject_of
 from .compiled import make_program
 from .decisions import decision_problems
 from .definition import Definition, DefinitionProblems, Problem, Step, parse_definition
 from .failing import refuse_unchecked
 from .models import Execution, Process, ProcessVersion
 from .rule_tests import table_problems
+from .secret_use import bind_published
 from .store import OPEN
 from .surroundings import Look
 from .template import Expression, Template
@@ -170,6 +174,8 @@ def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) 
         for execution_id in open_ids:  # whoever waits for one of them must hear of it
             ending.close_execution(scope, ending.Child(execution_id, process_id, "cancelled"))
         scope.delete(Process).where(Process.id == process_id).execute()
+        forget_subject(scope, subject_of(process_id))
+        secret_bindings.forget_process(scope, process_id)
         audit.record(scope, "process.delete", process_id)
 
     db.write(delete)
@@ -315,8 +321,14 @@ def publish_checked(scope: TenantScope, process_id: str, digest: str, request: P
 
 
 def _point_to(scope: TenantScope, process_id: str, version: int) -> None:
-    """Inside a write: this version executes from now on, and its triggers are the ones that fire."""
-    register_triggers(scope, process_id, get_version(scope, process_id, version).definition)
+    """Inside a write: this version executes from now on, and its triggers are the ones that fire.
+
+    GrantRequired unless whoever publishes may what it does, or an owner has granted it.
+    """
+    row = get_version(scope, process_id, version)
+    version_grants.require(scope, row)
+    register_triggers(scope, process_id, row.definition)
+    bind_published(scope, process_id, row.definition, row.files)
     scope.update(Process, published_version=version).where(Process.id == process_id).execute()
 
 

@@ -30,13 +30,15 @@ class Busy(Exception):
 
 @dataclass(frozen=True)
 class Bounds:
-    """`places`: how many may wait at once. A process that is gone, or holds more than `idle_bytes` of its own memory and
-    `busy_bytes` for each step in it, is replaced; that is looked at every `watch_seconds`, even when nobody uses it."""
+    """`places`: how many may wait at once, `places_each` of one tenant. A process that is gone, or holds more than
+    `idle_bytes` of its own memory and `busy_bytes` for each step in it, is replaced; that is looked at every `watch_seconds`,
+    even when nobody uses it."""
 
     places: int = 256
     idle_bytes: int = 512 << 20
     busy_bytes: int = 600 << 20
     watch_seconds: float = 1.0
+    places_each: int | None = None
 
 
 class Lane:
@@ -49,7 +51,7 @@ class Lane:
         self._lock = threading.Lock()
         self._processes: list[Process] = []
         self._drained: list[Process] = []
-        self._waiting = Waiting(self._bounds.places)
+        self._waiting = Waiting(self._bounds.places, self._bounds.places_each)
         self._ended: queue.SimpleQueue[Process | None] = queue.SimpleQueue()
         self._keeper: threading.Thread | None = None
         self._all_started = threading.Event()

@@ -13,6 +13,7 @@ from appliance.sandbox.observer import Observer, Unobserved
 from appliance.sandbox.occasional import OccasionalLane
 from appliance.sandbox.process import FIRST_USER
 from appliance.sandbox.program import Program
+from appliance.sandbox.schema_checks import PLACES_EACH
 from appliance.sandbox.templates import FormerLanes, Template, Templates
 
 TYPES_IDLE_SECONDS = 180.0
@@ -20,6 +21,8 @@ TYPES_IDLE_SECONDS = 180.0
 PHP_SLOTS, PHP_IDLE_SECONDS = 4, 600.0
 
 DECISION_ADDRESS_SPACE = 1 << 30
+# Values that take long to check come seldom; what a process holds of one beside its libraries goes with it.
+SCHEMAS_IDLE_SECONDS, SCHEMAS_IDLE_BYTES = 120.0, 64 << 20
 
 AnyLane = Lane | OccasionalLane
 
@@ -58,6 +61,7 @@ class Lanes:
         # The type checker is big, and whoever does not write TypeScript never needs it.
         self.types = OccasionalLane(lambda: self._observed(self._lane("types", 1, 1, self._of_types())), TYPES_IDLE_SECONDS)
         self.php = OccasionalLane(self._php_lane, PHP_IDLE_SECONDS)
+        self.schemas = OccasionalLane(self._schemas_lane, SCHEMAS_IDLE_SECONDS)
 
     def of(self, program: Program) -> AnyLane:
         """Where a program runs and is compiled."""
@@ -69,7 +73,7 @@ class Lanes:
             lane.observer = observer
 
     def stop(self) -> None:
-        for lane in (self.code, self.former, self.decisions, self.types, self.php):
+        for lane in (self.code, self.former, self.decisions, self.types, self.php, self.schemas):
             lane.stop()
 
     def _lane(self, role: str, count: int, slots: int, facts: dict[str, Any], name: str = "") -> Lane:
@@ -83,6 +87,11 @@ class Lanes:
 
     def _php_lane(self) -> Lane:
         return self._observed(self._lane("php", self._settings.processes, PHP_SLOTS, self._of_php()))
+
+    def _schemas_lane(self) -> Lane:
+        bounds = Bounds(self._settings.queue_places, SCHEMAS_IDLE_BYTES, places_each=PLACES_EACH)
+        given = {"role": "schemas", "address_space": confinement.ADDRESS_SPACE, "first_user": self._settings.first_user}
+        return self._observed(Lane("schemas", given, 1, 1, bounds))
 
     def _observed(self, lane: Lane) -> Lane:
         lane.observer = self._observer

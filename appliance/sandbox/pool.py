@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+from appliance.core import json_schema
 from appliance.sandbox.answers import busy, lost, outcome, overdue, was_lost, within
 from appliance.sandbox.compiled import Compiled, CompiledPrograms
 from appliance.sandbox.conversation import Conversation, Lost, Overdue
@@ -19,9 +20,11 @@ from appliance.sandbox.process import Slot, StartFailed
 from appliance.sandbox.program import Entropy, Host, Limits, NoHost, Program
 from appliance.sandbox.protections import Protections, least
 from appliance.sandbox.runtimes import RuntimesMissing
+from appliance.sandbox.schema_checks import SchemaChecker
 from appliance.sandbox.snapshot import Unusable, check
 from appliance.sandbox.typecheck import LONGEST_SECONDS as TYPES_SECONDS
 from appliance.sandbox.typecheck import Finding, KeptFindings, TypeCheck
+from appliance.sandbox.typecheck.share import Share
 from appliance.sandbox.wire import Header, encode_json
 
 COMPILE_SECONDS = 12.0
@@ -52,16 +55,22 @@ class Pool:
         lanes = self._lanes = Lanes(self.settings)
         self.templates, self._code, self._former = lanes.templates, lanes.code, lanes.former
         self._decisions, self._types = lanes.decisions, lanes.types
-        self._findings = KeptFindings()
+        self.schemas = SchemaChecker(lanes.schemas)
+        self._findings, self._type_checks = KeptFindings(), Share()
         self._compiled = CompiledPrograms()
         self._observer: Observer = Unobserved()
 
     def start(self) -> None:
-        """Start the processes and wait until they are ready; StartFailed says why they are not."""
+        """Start the processes and wait until they are ready; StartFailed says why they are not.
+
+        From then on values that take long to check against their JSON Schema are checked here.
+        """
         self.templates.store_current()
         self._code.start()
+        json_schema.register_worker(self.schemas)
 
     def stop(self) -> None:
+        json_schema.withdraw_worker(self.schemas)
         self._lanes.stop()
 
     def health(self) -> dict[str, int]:
@@ -218,10 +227,14 @@ class Pool:
         return compiled
 
     def check_types(self, check: TypeCheck) -> list[Finding] | Failure:
-        """Everything that is wrong with the types of a process, and calls beyond its grants; or why it cannot be told."""
+        """Everything that is wrong with the types of a process, and calls beyond its grants; or why it cannot be told.
+
+        ConcurrencyLimited while several checks of the same tenant are under way."""
         found = self._findings.get(check.digest)
         if found is None:
-            _, parts, failure = self._question(self._types, TYPES_SECONDS, {"op": "types"}, check.wire, namespace=check.namespace)
+            with self._type_checks.taken(check.namespace):
+                asked = self._question(self._types, TYPES_SECONDS, {"op": "types"}, check.wire, namespace=check.namespace)
+            _, parts, failure = asked
             if failure is not None:
                 return failure
             found = [Finding.from_wire(each) for each in json.loads(parts[0])]

@@ -26,8 +26,8 @@ class Waiting:
     the lane's lock guards it.
     """
 
-    def __init__(self, places: int) -> None:
-        self._places = places
+    def __init__(self, places: int, places_each: int | None = None) -> None:
+        self._places, self._places_each = places, (places + 1) // 2 if places_each is None else places_each
         self._count = 0
         self._lines: OrderedDict[str, deque[Waiter]] = OrderedDict()
 
@@ -35,8 +35,8 @@ class Waiting:
         return self._count
 
     def add(self, namespace: str) -> Waiter | None:
-        """A place at the end of the namespace's line; None when there are too many waiting already."""
-        if self._count >= self._places:
+        """A place at the end of the namespace's line; None when too many wait already, or too many of its own."""
+        if self._count >= self._places or len(self._lines.get(namespace, ())) >= self._places_each:
             return None
         waiter = Waiter(namespace)
         self._lines.setdefault(namespace, deque()).append(waiter)

@@ -45,6 +45,11 @@ def _load(settings: dict[str, Any]) -> tuple[dict[str, Verb], Callable[[], None]
 
         php = PhpPrograms(settings)
         return php.verbs, php.begin
+    if settings["role"] == "schemas":
+        from appliance.sandbox.schema_worker import SchemaChecks
+
+        schemas = SchemaChecks()
+        return schemas.verbs, schemas.begin
     from appliance.sandbox.decisions import VERBS, warm_up
 
     warm_up()

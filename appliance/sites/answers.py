@@ -47,9 +47,14 @@ async def answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[b
     await send({"type": "http.response.body", "body": body})
 
 
+def error_document(error: ApplianceError, request_id: str) -> bytes:
+    """The body that answers a coded error, in the API's shape."""
+    shown = {"code": error.code, "message": error.message, "status": error.status, "request_id": request_id, "details": []}
+    return json.dumps({"success": False, "error": shown}).encode()
+
+
 async def refuse(send: Send, error: ApplianceError, request_id: str) -> None:
     """A coded error, before any edge has seen the request."""
-    told = {"code": error.code, "message": error.message, "status": error.status, "request_id": request_id, "details": []}
     headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-    body = json.dumps({"success": False, "error": told}).encode()
+    body = error_document(error, request_id)
     await answer(send, error.status, body, [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), *headers])

@@ -1,6 +1,7 @@
 """Hypercorn's connections, with other patience: a client may be silent while it is answered, and is not waited for at its end."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from hypercorn.asyncio import run
@@ -8,11 +9,13 @@ from hypercorn.asyncio.tcp_server import MAX_RECV, TCPServer
 from hypercorn.events import Closed, RawData
 from hypercorn.protocol import h2
 
+from .protocols import use_protocols
+
 
 class Connection(TCPServer):
     """Hypercorn's `read_timeout` holds for every read, and so ends whoever takes longer over an answer: a client that reads
     has nothing to say.  Here it holds between requests only.  Within one, the front bounds body and answer; before one,
-    Hypercorn's timer of idle connections does, except on one that announces HTTP/2 in the clear and then asks nothing."""
+    Hypercorn's timer of idle connections does."""
 
     linger = 60.0  # seconds
     _cut: asyncio.TimerHandle | None = None
@@ -26,6 +29,7 @@ class Connection(TCPServer):
                 break
             await self.protocol.handle(RawData(data))
         await self.protocol.handle(Closed())
+        await self.idle_task.stop()  # a client that has left is not waited for, with its socket open
 
     def _is_answering(self) -> bool:
         spoken: Any = self.protocol.protocol
@@ -38,7 +42,8 @@ class Connection(TCPServer):
     async def _close(self) -> None:
         self._begin_cut()
         try:
-            await super()._close()
+            with suppress(OSError):  # what TLS finds wrong with the last bytes of a client that was let go
+                await super()._close()
         finally:
             self._end_cut()
 
@@ -71,3 +76,4 @@ def use_connections() -> None:
     """Let Hypercorn make these connections; it knows no other way to be told."""
     vars(run)["TCPServer"] = Connection
     vars(h2)["StreamBuffer"] = Buffer
+    use_protocols()

@@ -13,6 +13,7 @@ from appliance.core.errors import ConcurrencyLimited, MethodNotAllowed
 from appliance.processes import ending, executions
 from appliance.processes.executions import Execution
 from appliance.processes.store import FINISHED
+from appliance.tenants.streams import PLACE
 
 from .buckets import Allowance, Buckets
 from .origins import refuse_foreign
@@ -83,6 +84,8 @@ class Following:
         if self._streams.total() >= MOST_STREAMS or of_tenant >= MOST_OF_TENANT or self._streams[holder] >= MOST_OF_ONE:
             raise ConcurrencyLimited("too many streams are open; ask without text/event-stream", headers={"Retry-After": "5"})
         self._streams[holder] += 1
+        if PLACE in call.exchange.scope:
+            call.exchange.scope[PLACE].become_stream(lambda: None)  # it is counted here
         changed = asyncio.Event()
         callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, changed.set)
         ending.finished.when(row.id, callback)

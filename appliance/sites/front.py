@@ -9,14 +9,16 @@ from typing import Any
 from appliance.core import clock, ids
 from appliance.core.config import Config
 from appliance.core.errors import ApplianceError, UnknownHost
+from appliance.core.networks import network_of
 from appliance.monitor import metrics
 from appliance.tenants.hosts import HostMatch, match_host
+from appliance.tenants.streams import PLACE
 
 from . import request_spans
 from .answers import App, Exchange, Receive, Scope, Send, answer, refuse
 from .networks import Networks
 from .pace import Incoming, Outgoing, Pace
-from .places import Place, Places
+from .places import Origin, Place, Places
 
 log = logging.getLogger(__name__)
 
@@ -100,8 +102,8 @@ class Front:
         match = match_host(headers.get(b"host", b"").decode("latin1"), self._config.domains)
         if match.kind == "unknown":
             raise UnknownHost("this host name is not served here; check the address")
-        with place:
-            scope["gos.host"] = match
+        with place.taken(Origin(match.tenant or "", network_of(scope["gos.address"]))):
+            scope["gos.host"], scope[PLACE] = match, place
             app = self._sites[match.kind] if match.kind in CONTENT else self._app
             await app(scope, exchange.receive, exchange.send)
 

@@ -6,8 +6,8 @@ from typing import Any
 from appliance.connectors.oauth import make_verifier
 from appliance.core.crypto import Sealer
 from appliance.core.texts import mark_error
-from appliance.tenants import service as tenants
 from appliance.webapps.oidc import OidcClient, Returned
+from appliance.webapps.secret_use import open_access
 from appliance.webapps.visitors import Visitor
 from appliance.webapps.visits import may_enter
 
@@ -45,7 +45,7 @@ class ProviderSignIn:
         return Foreign(lambda: self._identify(asked, told, enter))
 
     def _identify(self, asked: Asked, told: Any, enter: Callable[[Visitor, str], Redirect]) -> Page | Redirect:
-        secret = tenants.open_secret(asked.scope, self._sealer, asked.access.secret)
+        secret = open_access(asked.scope, self._sealer, asked.app, asked.access)
         redirect_uri = f"{asked.origin}{BACK}"
         back = Returned(asked.args["code"], asked.args.get("iss", ""), told["nonce"], told["verifier"], redirect_uri)
         identity = self._client.identify(asked.access, secret, back)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from appliance.core.errors import PolicyDenied, SignInRequired
+from appliance.core.networks import network_of
 from appliance.core.scope import TenantScope
-from appliance.webapps.attempts import network_of
 from appliance.webapps.routes import Access
 from appliance.webapps.visitors import Visitor
 

@@ -10,10 +10,10 @@ from appliance.core.texts import mark_error
 from appliance.documents.audiences import Audience
 from appliance.documents.downloads import Origin
 from appliance.documents.shares import VISIT_MS, OpenShare, Shares
+from appliance.tenants.attempts import Attempts, Budget
 from appliance.tenants.email_addresses import as_email
 from appliance.tenants.email_codes import GOOD_MS, Door, EmailCodes
 from appliance.tenants.hosts import split_host
-from appliance.webapps.attempts import Attempts, Budget
 
 from .answers import Exchange, Headers
 from .code_letters import CodeLetters, Purpose

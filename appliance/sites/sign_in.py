@@ -6,10 +6,10 @@ from urllib.parse import urlencode
 from appliance.core.errors import ApplianceError, PolicyDenied
 from appliance.core.texts import mark, mark_error
 from appliance.tenants import people
-from appliance.tenants import service as tenants
+from appliance.tenants.attempts import Attempts
 from appliance.tenants.email_addresses import as_email
 from appliance.tenants.email_codes import EmailCodes
-from appliance.webapps.attempts import Attempts
+from appliance.webapps.secret_use import open_access
 from appliance.webapps.sign_ins import SignIns
 from appliance.webapps.visitors import Visitor
 from appliance.webapps.visits import Visits, may_enter
@@ -101,7 +101,7 @@ class SignIn:
     # -- password
 
     def _check_password(self, asked: Asked) -> Answer:
-        password = tenants.open_secret(asked.scope, self._sealer, asked.access.secret)
+        password = open_access(asked.scope, self._sealer, asked.app, asked.access)
         try:
             self._passwords.begin(asked.key, asked.address)
         except ApplianceError as error:

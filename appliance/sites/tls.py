@@ -167,7 +167,6 @@ def make_server_config(config: Config, certificates: Certificates) -> ServerConf
     server.accesslog = None
     server.errorlog = None
     server.include_server_header = False
-    server.websocket_max_message_size = 1 << 16
     if config.tls_mode == "files":
         server.fallback = lambda: (Path(config.server.certificate), Path(config.server.private_key))
     elif config.tls_mode == "internal":

@@ -7,12 +7,13 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ConfigInvalid
 from appliance.core.scope import TenantScope
+from appliance.core.targets import is_own_path
 from appliance.core.texts import mark, mark_error
 from appliance.tenants.email_codes import Door
 from appliance.tenants.hosts import split_host
@@ -24,7 +25,6 @@ VISIT_COOKIE = "__Host-gos_visit"
 ASK_COOKIE = "__Host-gos_ask"
 SIGN_IN = "/_gos/sign-in"
 ASK_MS = 600_000
-LONGEST_TARGET = 2000
 NOT_HERE = {
     "title": mark("Not signed in"),
     "message": mark_error("this sign-in was begun in another browser, or too long ago; begin again"),
@@ -117,10 +117,8 @@ def read_cookies(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
 
 def safe_target(target: str) -> str:
     """A path of this host to go to; anything that a browser could take for another place becomes the first page."""
-    path = target.partition("?")[0]
-    plain = target.isascii() and target.isprintable() and not {"\\", " "} & set(target) and len(target) < LONGEST_TARGET
-    own = path.startswith("/") and "//" not in path and not path.startswith("/_gos/")
-    return target if plain and own else "/"
+    is_ours = unquote(target).startswith("/_gos/")
+    return target if is_own_path(target) and not is_ours else "/"
 
 
 def as_target(path: str, query: bytes) -> str:

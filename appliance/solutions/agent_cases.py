@@ -6,8 +6,8 @@ from typing import Any, Literal, Protocol
 
 from appliance.agents.answering import ERROR_CODES, ToolAnswer, ToolUse
 from appliance.conditions import Condition, parse
-from appliance.connectors.schemas import Schema, SchemaInvalid, compile_schema
 from appliance.core.errors import ApplianceError
+from appliance.core.json_schema import Schema, SchemaInvalid, compile_schema
 
 Order = Literal["as_written", "any", "among_others"]
 ORDERS: tuple[Order, ...] = ("as_written", "any", "among_others")

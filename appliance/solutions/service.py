@@ -12,6 +12,7 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.monitor import audit
 from appliance.processes import versions
+from appliance.processes.authority import reach_of_draft, subject_of
 from appliance.processes.surroundings import look_around
 from appliance.solutions.changes import Change
 from appliance.solutions.checking import Checks, find_problems
@@ -21,6 +22,7 @@ from appliance.solutions.planning import Tools, births_of, make_plan
 from appliance.solutions.policies import apply_policy, delete_policy
 from appliance.solutions.pruning import note_items
 from appliance.solutions.skills import PreparedSkills, is_put
+from appliance.tenants.grants import refuse_ungranted
 
 __all__ = ["ApplyOptions", "Change", "Checks", "Tools", "apply_solution", "check_solution", "plan_solution", "required_scopes"]
 
@@ -59,11 +61,7 @@ def plan_solution(scope: TenantScope, tools: Tools, solution: Solution, options:
     _require(scope, solution)
     with db.snapshot():
         changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss, prune=options.prune)
-    for change in changes:
-        is_policy = change.kind == "policy" and change.action in ("create", "update")
-        if change.action == "delete" or is_made(change) or is_policy:
-            for name in _SCOPES[change.kind]:
-                scope.require(name)
+    _require_changes(scope, changes)
     look = partial(look_around, scope, tools.integrations.find_actions, find_output)
     checks = Checks(tools.integrations.registry, tools.pool, look)
     refuse(find_problems(scope.tenant_id, checks, solution, _changing(changes)))
@@ -104,9 +102,11 @@ class Application:
         scope, tools, solution, options = self._scope, self._tools, self._solution, self._options
         self._to_check.clear()
         changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss, prune=options.prune)
+        _require_changes(scope, changes)  # what is to be done now may be more than what was planned
         refuse_blocked(changes)
         if set(_changing(changes)) - self._checked:
             raise Conflict("a process changed while the solution was being checked; apply it again")
+        _refuse_ungranted(scope, solution, changes)
         for change in changes:
             _perform(scope, tools, solution, change, options)
             if is_made(change) and tools.webapps is not None:
@@ -145,8 +145,24 @@ def _require(scope: TenantScope, solution: Solution) -> None:
         scope.require(name)
 
 
+def _require_changes(scope: TenantScope, changes: Iterable[Change]) -> None:
+    """The scopes of what goes, and of the WebApps and policies that change; the rest is required for being in the folder."""
+    for change in changes:
+        is_policy = change.kind == "policy" and change.action in ("create", "update")
+        if change.action == "delete" or is_made(change) or is_policy:
+            for name in _SCOPES[change.kind]:
+                scope.require(name)
+
+
 def _changing(changes: Iterable[Change]) -> list[str]:
     return [change.id for change in changes if change.kind == "process" and change.action in ("create", "update")]
+
+
+def _refuse_ungranted(scope: TenantScope, solution: Solution, changes: Iterable[Change]) -> None:
+    """Inside the write: GrantRequired that names every process of the solution that would reach more than whoever applies may."""
+    drafts = {name: solution.processes[name].draft for name in _changing(changes)}
+    reached = {subject_of(name): reach_of_draft(draft.definition, draft.files) for name, draft in drafts.items()}
+    refuse_ungranted(scope, reached)
 
 
 def _perform(scope: TenantScope, tools: Tools, solution: Solution, change: Change, options: ApplyOptions) -> None:

@@ -33,7 +33,10 @@ from appliance.monitor.webhooks import Webhooks
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.solutions.transfers import Transfers
-from appliance.tenants.keys import RateLimiter
+from appliance.tenants.confirmations import ConfirmationDecisions
+from appliance.tenants.password_checks import PasswordChecks
+from appliance.tenants.rate_limits import RateLimiter
+from appliance.tenants.streams import Streams
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains.service import Domains
 from appliance.webapps.publishing import Publishing
@@ -59,6 +62,7 @@ class Services:
     llm: LanguageModels
     executor: GovernedExecutor
     invitations: Invitations
+    confirmations: ConfirmationDecisions
     policies: PolicyService
     governor: Governor
     rate_limiter: RateLimiter
@@ -89,3 +93,5 @@ class Services:
     agents: AgentRuns
     languages: Languages
     imports: FileImports
+    streams: Streams
+    password_checks: PasswordChecks

@@ -1,11 +1,11 @@
-"""API keys: their text, issue, rotation, revocation, authentication and rate limit."""
+"""API keys: their text, issue, rotation, revocation and authentication."""
 
 import ipaddress
 import secrets
-import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from appliance.core import clock, db, ids
 from appliance.core.crypto import Sealer
@@ -15,15 +15,17 @@ from appliance.core.errors import (
     ExpiredApiKey,
     InvalidApiKey,
     NotFound,
-    RateLimited,
+    PolicyDenied,
     RevokedApiKey,
-    ScopeMissing,
     ValidationFailed,
 )
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
+from . import confirmations, key_bounds, lineage
+from .key_bounds import Bounds
+from .lineage import KeyAuthority
 from .models import ApiKey
 from .scopes import check_scopes
 
@@ -31,8 +33,10 @@ from .scopes import check_scopes
 __all__ = ["ApiKey"]
 
 DAY = 86_400_000
-CACHE_MS = 500
 LAST_USED_MS = 60_000
+KeyKind = Literal["service", "agent"]
+"""Whose hands a key is in: a program's, or those of an agent, which a model steers and policies judge as such."""
+KINDS: tuple[KeyKind, ...] = get_args(KeyKind)
 
 
 def make_key_text(environment: str) -> str:
@@ -49,7 +53,11 @@ def is_key_text(text: str) -> bool:
 
 @dataclass(frozen=True)
 class KeySpec:
-    """What a new key shall be; None means the default of CONTRACT § 4."""
+    """What a new key shall be; None means the default of CONTRACT § 4.
+
+    A rate that `is_default_rate`, no addresses and no lifetime are the default: a key that issues another passes on its own where
+    they are narrower.  What an agent key issues is an agent key, whatever `kind` says.
+    """
 
     name: str
     scopes: Sequence[str]
@@ -58,12 +66,18 @@ class KeySpec:
     rate_requests: int = 600
     rate_window_s: int = 60
     allowed_ips: Sequence[str] = ()
+    kind: KeyKind = "service"
+    is_default_rate: bool = False
 
 
 def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms: int | None = None) -> tuple[ApiKey, str]:
-    """A new key and, this once, its text.  Never wider than the issuer's own scopes."""
+    """A new key and, this once, its text.  It rests on its issuer: never wider, and it ends with the issuer.
+
+    ScopeMissing for more scopes than the issuer holds; ValidationFailed for a higher rate, other addresses or a later expiry than
+    those of the issuing key, Conflict when too many generations of keys stand above.
+    """
     wanted = check_scopes(spec.scopes)
-    _refuse_wider(scope, wanted)
+    key_bounds.refuse_wider(scope, wanted)
     _check_spec(spec)
     text = make_key_text(spec.environment)
     now = clock.now_ms()
@@ -71,20 +85,31 @@ def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms:
         id=ids.new("key"), tenant_id=scope.tenant_id, digest=sealer.digest(text.encode()), name=spec.name,
         environment=spec.environment, prefix=text[:-32], last4=text[-4:], scopes=wanted, created_at=now,
         expires_at=now + (lifetime_ms or spec.expires_in_days * DAY), rate_requests=spec.rate_requests,
-        rate_window_s=spec.rate_window_s, allowed_ips=list(spec.allowed_ips), created_by=scope.actor,
+        rate_window_s=spec.rate_window_s, allowed_ips=list(spec.allowed_ips), created_by=scope.actor, issuer=scope.actor,
+        kind="agent" if scope.has_agent_key else spec.kind,
     )  # fmt: skip
+    if bounds := key_bounds.find_bounds(scope):
+        _fit_new(row, bounds, is_default_rate=spec.is_default_rate, is_default_expiry=lifetime_ms is None)
 
     def insert() -> None:
         row.save(force_insert=True)
-        audit.record(scope, "key.issue", row.id, {"name": spec.name, "scopes": wanted})
+        audit.record(scope, "key.issue", row.id, {"name": spec.name, "scopes": wanted, "kind": row.kind})
 
     db.write(insert)
     return row, text
 
 
-def _refuse_wider(scope: TenantScope, wanted: Sequence[str]) -> None:
-    if excess := [name for name in wanted if name not in scope.scopes]:
-        raise ScopeMissing(f"a key cannot be wider than its issuer: you do not hold {', '.join(excess)}")
+def _fit_new(row: ApiKey, bounds: Bounds, *, is_default_rate: bool, is_default_expiry: bool) -> None:
+    """Narrow what was left to the default; ValidationFailed, with a pointer, for what was chosen wider than the issuing key."""
+    if not is_default_rate:
+        key_bounds.refuse_wider_rate(bounds, row.rate_requests, row.rate_window_s)
+    elif not bounds.allows_rate(row.rate_requests, row.rate_window_s):
+        row.rate_requests, row.rate_window_s = bounds.rate
+    key_bounds.refuse_wider_networks(bounds, row.allowed_ips)
+    row.allowed_ips = row.allowed_ips or bounds.allowed_ips
+    if not is_default_expiry:
+        key_bounds.refuse_later_expiry(bounds, row.expires_at)
+    row.expires_at = min(row.expires_at, bounds.ends_at)
 
 
 def _check_spec(spec: KeySpec) -> None:
@@ -96,6 +121,8 @@ def _check_spec(spec: KeySpec) -> None:
         raise ValidationFailed("a key lives 1 to 730 days", pointer="/expires_at")
     if not (1 <= spec.rate_requests <= 1_000_000 and 1 <= spec.rate_window_s <= 86_400):
         raise ValidationFailed("rate_limit must allow 1 to 1,000,000 requests in 1 to 86,400 s", pointer="/rate_limit")
+    if spec.kind not in KINDS:
+        raise ValidationFailed(f"kind is {' or '.join(KINDS)}, not {spec.kind[:40]!r}", pointer="/kind")
     for index, network in enumerate(spec.allowed_ips):
         try:
             ipaddress.ip_network(network, strict=False)
@@ -130,19 +157,15 @@ def get_key(scope: TenantScope, key_id: str) -> ApiKey:
     return row
 
 
-def person_behind(scope: TenantScope, actor: str) -> str | None:
-    """The id of the user who acts, or who made the key that acts; None when no person did."""
-    kind, _, name = actor.partition(":")
-    while kind == "key":
-        row: ApiKey | None = ApiKey.get_or_none((ApiKey.tenant_id == scope.tenant_id) & (ApiKey.id == name))
-        kind, _, name = (row.created_by if row else "").partition(":")
-    return name if kind == "user" else None
-
-
 def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds: int) -> tuple[ApiKey, str]:
     """A new key with the same grants; the old one lives for `overlap_seconds` more, at most as long as it would have.
 
-    No other key changes.  ScopeMissing when the key is wider than the actor, Conflict when it is revoked.
+    A key that rotates itself keeps its issuer, so nobody loses or gains anything. Rotated by somebody else, the new key rests on
+    them: they must hold its scopes, and a key that rotates another passes on its own rate and expiry where they are narrower.
+    Keys that the old one issued rest on the new one from now on. No other key changes.
+
+    ScopeMissing when the key is wider than the actor, PolicyDenied when the actor descends from it, ValidationFailed when it is
+    used from addresses that the actor may not use, Conflict when it is revoked or has ended with its issuer.
     """
     if not 0 <= overlap_seconds <= 30 * 86_400:
         raise ValidationFailed("overlap_seconds must be between 0 and 2592000 (30 days)", pointer="/overlap_seconds")
@@ -151,22 +174,40 @@ def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds:
         old = get_key(scope, key_id)
         if old.revoked_at is not None:
             raise Conflict("this key is revoked; issue a new one instead of rotating it")
-        _refuse_wider(scope, old.scopes)
+        if scope.has_agent_key and old.kind != "agent":
+            raise PolicyDenied("an agent key cannot rotate a service key; ask a person who manages API keys to rotate it")
         text = make_key_text(old.environment)
         now = clock.now_ms()
         new = ApiKey(**{**old.__data__, "id": ids.new("key"), "digest": sealer.digest(text.encode())})
         new.prefix, new.last4, new.created_at, new.created_by = text[:-32], text[-4:], now, scope.actor
         new.expires_at = now + (old.expires_at - old.created_at)
         new.last_used_at, new.rotated_from, new.grace_until = None, old.id, None
+        _give_issuer(scope, old, new)
         new.save(force_insert=True)
         grace = min(now + overlap_seconds * 1000, old.expires_at, old.grace_until or old.expires_at)
         ApiKey.update(grace_until=grace).where(ApiKey.id == old.id).execute()
+        issued_by_old = (ApiKey.tenant_id == scope.tenant_id) & (ApiKey.issuer == f"key:{old.id}")
+        ApiKey.update(issuer=f"key:{new.id}").where(issued_by_old).execute()
         audit.record(scope, "key.rotate", old.id, {"new": new.id, "overlap_seconds": overlap_seconds})
         return new, text
 
     made = db.write(rotate)
-    _cache.clear()
+    lineage.forget_authorities()
     return made
+
+
+def _give_issuer(scope: TenantScope, old: ApiKey, new: ApiKey) -> None:
+    """The issuer of a rotated key, and what that leaves it."""
+    if scope.actor == f"key:{old.id}":
+        if old.orphaned_at is not None:
+            raise Conflict("whoever issued this key is gone; ask an owner to adopt it in the console before it is rotated")
+        if above := lineage.read_authority(old).ancestors:
+            new.expires_at = min(new.expires_at, *map(lineage.expiry_of, above))
+        return
+    key_bounds.refuse_wider(scope, old.scopes)
+    key_bounds.refuse_descendant(scope, old, "rotate")
+    key_bounds.fit_taken_over(key_bounds.find_bounds(scope), new, "rotate")
+    new.issuer, new.orphaned_at, new.orphan_until = scope.actor, None, None
 
 
 def revoke_key(scope: TenantScope, key_id: str) -> ApiKey:
@@ -177,111 +218,92 @@ def revoke_key(scope: TenantScope, key_id: str) -> ApiKey:
         if row.revoked_at is None:
             row.revoked_at = clock.now_ms()
             row.save(only=[ApiKey.revoked_at])
+            confirmations.withdraw(scope, "key", row.id)
             audit.record(scope, "key.revoke", row.id)
         return row
 
     row = db.write(revoke)
-    _cache.clear()
+    lineage.forget_authorities()
+    return row
+
+
+def make_agent_key(scope: TenantScope, key_id: str) -> ApiKey:
+    """Judge a key as an agent's from now on.  There is no way back: whoever needs a service key issues a new one."""
+
+    def change() -> ApiKey:
+        row = get_key(scope, key_id)
+        if row.kind != "agent":
+            row.kind = "agent"
+            row.save(only=[ApiKey.kind])
+            audit.record(scope, "key.make_agent", row.id)
+        return row
+
+    row = db.write(change)
+    lineage.forget_authorities()
     return row
 
 
 @dataclass(frozen=True)
+class RateBound:
+    """A key whose window a request counts on: so many requests in so many seconds."""
+
+    key_id: str
+    requests: int
+    window_s: int
+
+
+@dataclass(frozen=True)
 class Caller:
-    """An authenticated key: the scope it acts in and its rate limit."""
+    """An authenticated key: the scope it acts in, its rate limit and those of the keys `above` it, its issuer first.
+
+    `withheld` are scopes it was issued with that its issuer does not hold any more.
+    """
 
     scope: TenantScope
     key_id: str
     rate_requests: int
     rate_window_s: int
-
-
-_cache: dict[bytes, tuple[int, ApiKey]] = {}
+    above: tuple[RateBound, ...] = ()
+    withheld: frozenset[str] = frozenset()
 
 
 def authenticate_key(sealer: Sealer, text: str, *, tenant_id: str | None, address: str, request_id: str) -> Caller:
     """The caller behind a key's text.  `tenant_id` is the host's tenant, None on the base host.
 
-    Wrong, unknown and another tenant's keys raise the same InvalidApiKey after the same work.
+    Its scopes are what the key and everybody it descends from may do now, at most half a second old.  Wrong, unknown and another
+    tenant's keys raise the same InvalidApiKey after the same work.
     """
-    digest = sealer.digest(text.encode())
-    row = _load(digest)
-    now = clock.now_ms()
-    if row is None or not is_key_text(text) or tenant_id not in (None, row.tenant_id):
+    authority = lineage.find_by_digest(sealer.digest(text.encode()))
+    if authority is None or not is_key_text(text) or tenant_id not in (None, authority.row.tenant_id):
         raise InvalidApiKey("this API key is not known here; check that it was copied whole and belongs to this tenant")
-    if row.revoked_at is not None:
-        raise RevokedApiKey("this API key was revoked; ask an owner of the tenant for a new one")
-    if min(row.expires_at, row.grace_until or row.expires_at) <= now:
-        raise ExpiredApiKey("this API key has expired; rotate it or ask an owner of the tenant for a new one")
-    if row.allowed_ips and not _allowed(address, row.allowed_ips):
-        raise AddressNotAllowed(f"this API key may not be used from {address}; add the address to its allowed_ips")
+    row, now = authority.row, clock.now_ms()
+    _refuse_ended(authority, now)
+    for key in (row, *authority.ancestors):
+        if key.allowed_ips and not lineage.is_within(address, key.allowed_ips):
+            raise AddressNotAllowed(_not_allowed_from(address, is_own=key is row))
     if now - (row.last_used_at or 0) > LAST_USED_MS:
         row.last_used_at = now
         db.submit(lambda: ApiKey.update(last_used_at=now).where(ApiKey.id == row.id).execute())
-    scope = TenantScope(row.tenant_id, f"key:{row.id}", frozenset(row.scopes), request_id)
-    return Caller(scope, row.id, row.rate_requests, row.rate_window_s)
+    has_agent_key = any(key.kind == "agent" for key in (row, *authority.ancestors))
+    scope = TenantScope(row.tenant_id, f"key:{row.id}", authority.scopes, request_id, has_agent_key=has_agent_key)
+    above = tuple(RateBound(key.id, key.rate_requests, key.rate_window_s) for key in authority.ancestors)
+    return Caller(scope, row.id, row.rate_requests, row.rate_window_s, above, authority.withheld)
 
 
-def _load(digest: bytes) -> ApiKey | None:
-    now = clock.now_ms()
-    kept = _cache.get(digest)
-    if kept is not None and now - kept[0] < CACHE_MS:
-        return kept[1]
-    row: ApiKey | None = ApiKey.get_or_none(ApiKey.digest == digest)
-    if row is not None:
-        if len(_cache) > 4096:
-            _cache.clear()
-        _cache[digest] = (now, row)
-    return row
+def _refuse_ended(authority: KeyAuthority, now: int) -> None:
+    """RevokedApiKey, ExpiredApiKey."""
+    if authority.row.revoked_at is not None:
+        raise RevokedApiKey("this API key was revoked; ask an owner of the tenant for a new one")
+    if lineage.expiry_of(authority.row) <= now:
+        raise ExpiredApiKey("this API key has expired; rotate it or ask an owner of the tenant for a new one")
+    if authority.ended or authority.ends_at <= now:
+        raise RevokedApiKey(authority.ended or lineage.PARENT_GONE)
 
 
-def _allowed(address: str, networks: Sequence[str]) -> bool:
-    try:
-        peer = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return any(peer in ipaddress.ip_network(network, strict=False) for network in networks)
-
-
-@dataclass(frozen=True)
-class RateState:
-    """What the RateLimit headers say: the quota, what is left of it and seconds until it is whole again."""
-
-    quota: int
-    window_s: int
-    remaining: int
-    reset_s: int
-
-    def headers(self) -> dict[str, str]:
-        """RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11."""
-        return {
-            "RateLimit-Policy": f'"default";q={self.quota};w={self.window_s}',
-            "RateLimit": f'"default";r={self.remaining};t={self.reset_s}',
-        }
-
-
-class RateLimiter:
-    """Fixed windows per key, in memory: a restart forgives, which costs less than a write per request."""
-
-    def __init__(self) -> None:
-        self._windows: dict[str, tuple[float, int]] = {}
-        self._lock = threading.Lock()
-
-    def count(self, caller: Caller) -> RateState:
-        """Count one request; RateLimited with Retry-After when the window is used up."""
-        now = clock.monotonic()
-        with self._lock:
-            ends, used = self._windows.get(caller.key_id, (0.0, 0))
-            if now >= ends:
-                ends, used = now + caller.rate_window_s, 0
-            used += 1
-            self._windows[caller.key_id] = (ends, used)
-            if len(self._windows) > 10_000:
-                self._windows = {key: w for key, w in self._windows.items() if w[0] > now}
-        reset = max(1, round(ends - now))
-        state = RateState(caller.rate_requests, caller.rate_window_s, max(0, caller.rate_requests - used), reset)
-        if used > caller.rate_requests:
-            raise RateLimited(
-                f"this key may make {caller.rate_requests} requests in {caller.rate_window_s} s; try again in {reset} s",
-                headers={**state.headers(), "Retry-After": str(reset)},
-            )
-        return state
+def _not_allowed_from(address: str, *, is_own: bool) -> str:
+    if is_own:
+        return f"this API key may not be used from {address}; add the address to its allowed_ips"
+    return (
+        f"this API key may not be used from {address}, because the key that issued it may not; "
+        "ask an owner of the tenant to adopt it in the console (API keys)"
+    )

@@ -17,8 +17,6 @@ class Person(PlatformModel):
     login = peewee.TextField(unique=True)
     password_hash = peewee.TextField()
     created_at = peewee.BigIntegerField()
-    failed_count = peewee.IntegerField()
-    locked_until = peewee.BigIntegerField()
     language = peewee.TextField()  # empty: what the browser asks for
 
 
@@ -60,6 +58,7 @@ class Session(PlatformModel):
     user_id = peewee.TextField()
     tenant_id = peewee.TextField(null=True)
     kind = peewee.TextField()
+    root = peewee.TextField()  # the sign-in that it came from; empty before there were any
     created_at = peewee.BigIntegerField()
     expires_at = peewee.BigIntegerField()
 
@@ -81,10 +80,14 @@ class ApiKey(PlatformModel):
     rate_window_s = peewee.IntegerField()
     allowed_ips = JsonField()
     created_by = peewee.TextField()
+    issuer = peewee.TextField()  # whose authority it rests on
+    orphaned_at = peewee.BigIntegerField(null=True)  # since when the issuer is gone for good
+    orphan_until = peewee.BigIntegerField(null=True)  # how long it goes on without; 0: not looked at since the upgrade
     last_used_at = peewee.BigIntegerField(null=True)
     rotated_from = peewee.TextField(null=True)
     grace_until = peewee.BigIntegerField(null=True)
     revoked_at = peewee.BigIntegerField(null=True)
+    kind = peewee.TextField(default="service")  # service | agent
 
 
 class Secret(TenantModel):
@@ -95,6 +98,36 @@ class Secret(TenantModel):
 
     class Meta:
         primary_key = peewee.CompositeKey("tenant_id", "name")
+
+
+class SecretBindingRow(TenantModel):
+    """One place a secret may go; without a `digest` it is the integration as long as it leads to exactly these `hosts`."""
+
+    label = "destination"
+    name = peewee.TextField()  # of the secret, which need not be set yet
+    kind = peewee.TextField()
+    target = peewee.TextField()
+    digest = peewee.TextField()
+    hosts = peewee.TextField()
+    bound_by = peewee.TextField()
+    created_at = peewee.BigIntegerField()
+    expires_at = peewee.BigIntegerField(null=True)
+
+    class Meta:
+        table_name = "secret_binding"
+        primary_key = peewee.CompositeKey("tenant_id", "name", "kind", "target", "digest", "hosts")
+
+
+class SecretUseRow(TenantModel):
+    """A use of secrets from before they had destinations, until a start has looked at it."""
+
+    label = "use of a secret"
+    kind = peewee.TextField()
+    target = peewee.TextField()
+
+    class Meta:
+        table_name = "secret_use"
+        primary_key = peewee.CompositeKey("tenant_id", "kind", "target")
 
 
 class Idempotency(TenantModel):
@@ -113,3 +146,22 @@ class Idempotency(TenantModel):
 
     class Meta:
         primary_key = peewee.CompositeKey("tenant_id", "caller", "key", "method", "path")
+
+
+class ConfirmationRow(TenantModel):
+    label = "confirmation"
+    id = peewee.TextField()
+    kind = peewee.TextField()  # key | grant | secret
+    subject = peewee.TextField()
+    digest = peewee.TextField()
+    details = JsonField()
+    requested_by = peewee.TextField()
+    created_at = peewee.BigIntegerField()
+    deadline = peewee.BigIntegerField(null=True)
+    state = peewee.TextField()  # open | confirmed | refused
+    decided_by = peewee.TextField(null=True)
+    decided_at = peewee.BigIntegerField(null=True)
+
+    class Meta:
+        table_name = "confirmation"
+        primary_key = peewee.CompositeKey("tenant_id", "id")

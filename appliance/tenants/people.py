@@ -1,7 +1,7 @@
 """Users, memberships and sessions of the console."""
 
-import hmac
 import secrets
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,25 +11,17 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from appliance.core import clock, db, ids
-from appliance.core.crypto import Sealer
-from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, NotFound, RateLimited, ScopeMissing, ValidationFailed
+from appliance.core.errors import AlreadyExists, Conflict, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
-from .models import InvitationRow, Membership, Person, Session, Tenant
+from . import lineage
+from .models import ApiKey, InvitationRow, Membership, Person, Session, Tenant
+from .password_checks import SignInFailed
 from .scopes import ROLES, scopes_of_role
 
 # RFC 9106 § 4, second recommended option, with one lane: 64 MiB and three passes.
 _hasher = PasswordHasher(time_cost=3, memory_cost=65536, parallelism=1)
-LOCK_AFTER = 10
-LOCK_MS = 5 * 60_000
-CODE_MS = 60_000
-
-
-class SignInFailed(ApplianceError):
-    """The login or the password is wrong; which of the two is not said."""
-
-    code, status = "sign_in_failed", 401
 
 
 def create_user(login: str, password: str) -> Person:
@@ -43,9 +35,8 @@ def prepare_user(login: str, password: str) -> Person:
     login = check_login(login)
     _check_password(password)
     return Person(
-        id=ids.new("usr"), login=login, password_hash=_hasher.hash(password), created_at=clock.now_ms(),
-        failed_count=0, locked_until=0, language="",
-    )  # fmt: skip
+        id=ids.new("usr"), login=login, password_hash=_hasher.hash(password), created_at=clock.now_ms(), language=""
+    )
 
 
 def insert_user(person: Person) -> Person:
@@ -79,11 +70,10 @@ def set_password(login: str, password: str) -> Person:
 def _replace_password(login: str, hashed: str) -> Person:
     """Inside a write."""
     person = find_user(login)
-    person.password_hash, person.failed_count, person.locked_until = hashed, 0, 0
+    person.password_hash = hashed
     person.save()
     Session.delete().where(Session.user_id == person.id).execute()
-    for forget in _on_password:
-        forget(person.id)
+    forget_elsewhere(person.id)
     return person
 
 
@@ -112,6 +102,17 @@ def on_new_password(forget: Callable[[str], None]) -> None:
         _on_password.append(forget)
 
 
+def normalized(login: str) -> str:
+    """A login as it is looked for, whatever was typed."""
+    return login.strip().lower()
+
+
+def forget_elsewhere(user_id: str) -> None:
+    """Inside a write: what rests on a person's sign-in outside the console ends, as with a new password."""
+    for forget in _on_password:
+        forget(user_id)
+
+
 def find_user(login: str) -> Person:
     """The user with this login; NotFound otherwise."""
     person: Person | None = Person.get_or_none(Person.login == login.strip().lower())
@@ -121,34 +122,26 @@ def find_user(login: str) -> Person:
 
 
 def check_password(login: str, password: str) -> Person:
-    """The user, when login and password fit.  Ten wrong passwords lock the account for five minutes."""
-    person: Person | None = Person.get_or_none(Person.login == login.strip().lower())
-    now = clock.now_ms()
-    if person is not None and person.locked_until > now:
-        raise RateLimited("too many wrong passwords; try again in five minutes")
+    """The user, when login and password fit; SignInFailed takes as long for a login that nobody has.
+
+    How often somebody may try is the business of `password_checks`: an account is never locked, or anybody could lock it.
+    """
+    person: Person | None = Person.get_or_none(Person.login == normalized(login))
     try:
         _hasher.verify(person.password_hash if person else _hash_of_nobody(), password[:1000])
     except (VerificationError, InvalidHashError) as error:
-        if person is not None:
-            db.write(lambda: _count_failure(person.id))
         raise SignInFailed("the login or the password is wrong") from error
     if person is None:
         raise SignInFailed("the login or the password is wrong")
-    if person.failed_count:
-        db.write(lambda: Person.update(failed_count=0).where(Person.id == person.id).execute())
     return person
 
 
 @cache
 def _hash_of_nobody() -> str:
-    """What an unknown login is compared with, so that it takes as long as a known one."""
-    return _hasher.hash(secrets.token_urlsafe(16))
-
-
-def _count_failure(user_id: str) -> None:
-    Person.update(failed_count=Person.failed_count + 1).where(Person.id == user_id).execute()
-    full = (Person.id == user_id) & (Person.failed_count >= LOCK_AFTER)
-    Person.update(failed_count=0, locked_until=clock.now_ms() + LOCK_MS).where(full).execute()
+    """What an unknown login is compared with, so that it takes as long as a known one; no password has this hash."""
+    salt, tag = (b64encode(secrets.token_bytes(size)).rstrip(b"=").decode() for size in (_hasher.salt_len, _hasher.hash_len))
+    cost = f"m={_hasher.memory_cost},t={_hasher.time_cost},p={_hasher.parallelism}"
+    return f"$argon2id$v=19${cost}${salt}${tag}"
 
 
 @dataclass(frozen=True)
@@ -176,7 +169,7 @@ def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = Fa
     def add() -> Member:
         person = find_user(login)
         now = clock.now_ms()
-        held = _role_in(tenant_id, person.id)
+        held = role_in(tenant_id, person.id)
         if held is not None:
             _refuse_wider(scope, held, f"change the role of somebody who is {held}")
         if role != "owner":
@@ -184,6 +177,7 @@ def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = Fa
         Membership.delete().where((Membership.tenant_id == tenant_id) & (Membership.user_id == person.id)).execute()
         _forget_invitation(tenant_id, person.id)
         Membership.create(tenant_id=tenant_id, user_id=person.id, role=role, approver=approver, created_at=now)
+        db.after_commit(lineage.forget_authorities)
         audit.record(scope, "member.add", person.id, {"login": person.login, "role": role, "approver": approver})
         return Member(person.id, person.login, role, approver, now, person.language)
 
@@ -242,9 +236,17 @@ def remove_member(scope: TenantScope, user_id: str) -> None:
         Membership.delete().where(mine & (Membership.user_id == user_id)).execute()
         _forget_invitation(scope.tenant_id, user_id)
         Session.delete().where((Session.user_id == user_id) & (Session.tenant_id == scope.tenant_id)).execute()
+        _orphan_keys(scope.tenant_id, user_id)
         audit.record(scope, "member.remove", user_id)
 
     db.write(remove)
+
+
+def _orphan_keys(tenant_id: str, user_id: str) -> None:
+    """Inside a write: what they issued has ended until somebody adopts it, also when they come back one day."""
+    theirs = (ApiKey.tenant_id == tenant_id) & (ApiKey.issuer == f"user:{user_id}") & ApiKey.orphaned_at.is_null()
+    ApiKey.update(orphaned_at=clock.now_ms()).where(theirs).execute()
+    db.after_commit(lineage.forget_authorities)
 
 
 def _forget_invitation(tenant_id: str, user_id: str) -> None:
@@ -277,121 +279,22 @@ def tenants_of(user_id: str) -> list[tuple[Tenant, str]]:
     return [(row, row.membership.role) for row in query]
 
 
-def open_session(sealer: Sealer, user_id: str, tenant_id: str | None, *, kind: str, lifetime_ms: int) -> str:
-    """A new random token whose keyed digest is stored: a `session`, which says whose it is, or a one-time `code` between two
-    hosts."""
-    token = secrets.token_urlsafe(32)
-    if kind == "session":
-        token = f"{token}.{user_id}.{_seal_of(sealer, token, user_id)}"
-    now = clock.now_ms()
-
-    def insert() -> None:
-        Session.delete().where(Session.expires_at < now).execute()
-        Session.create(
-            digest=sealer.digest(token.encode()), user_id=user_id, tenant_id=tenant_id, kind=kind,
-            created_at=now, expires_at=now + lifetime_ms,
-        )  # fmt: skip
-
-    db.write(insert)
-    return token
-
-
-def user_of_token(sealer: Sealer, token: str) -> str | None:
-    """Whose session this token is or was, also long after it has ended; None when it was not made here.  It gives no access."""
-    secret, _, rest = token.partition(".")
-    user_id, _, seal = rest.partition(".")
-    return user_id if seal and hmac.compare_digest(seal.encode(), _seal_of(sealer, secret, user_id).encode()) else None
-
-
-def _seal_of(sealer: Sealer, secret: str, user_id: str) -> str:
-    return sealer.digest(f"session/{secret}/{user_id}".encode()).hex()[:32]
-
-
-def redeem_code(sealer: Sealer, token: str, tenant_id: str) -> str | None:
-    """The user behind a one-time code for this tenant, once; None when it is wrong, used or too old."""
-    digest = sealer.digest(token.encode())
-
-    def take() -> str | None:
-        fits = (Session.digest == digest) & (Session.kind == "code") & (Session.tenant_id == tenant_id)
-        row = Session.get_or_none(fits)
-        if row is None:
-            return None
-        Session.delete().where(fits).execute()
-        return str(row.user_id) if row.expires_at > clock.now_ms() else None
-
-    return db.write(take)
-
-
 @dataclass(frozen=True)
 class SignedIn:
-    """A person's session: who, with which role where; `scope` is None on the base host, `language` empty when none is chosen."""
+    """A person's session: who, with which role where; `scope` is None on the base host, `language` empty when none is chosen.
+
+    `root` names the sign-in that the session came from.
+    """
 
     user_id: str
     login: str
     role: str | None
     scope: TenantScope | None
     language: str = ""
+    root: str = ""
 
 
-def find_session(sealer: Sealer, token: str, tenant_id: str | None, *, lifetime_ms: int, request_id: str) -> SignedIn | None:
-    """The session of this token on this host; None when there is none.  Use prolongs it."""
-    digest = sealer.digest(token.encode())
-    row = Session.get_or_none((Session.digest == digest) & (Session.kind == "session"))
-    now = clock.now_ms()
-    if row is None or row.tenant_id != tenant_id or row.expires_at <= now:
-        return None
-    person = Person.get_or_none(Person.id == row.user_id)
-    if person is None:
-        return None
-    if row.expires_at - now < lifetime_ms * 0.9:
-        db.submit(lambda: Session.update(expires_at=now + lifetime_ms).where(Session.digest == digest).execute())
-    if tenant_id is None:
-        return SignedIn(person.id, person.login, None, None, person.language)
-    role = _role_in(tenant_id, person.id)
-    if role is None:
-        return None
-    scope = TenantScope(tenant_id, f"user:{person.id}", scopes_of_role(role), request_id)
-    return SignedIn(person.id, person.login, role, scope, person.language)
-
-
-def _role_in(tenant_id: str, user_id: str) -> str | None:
+def role_in(tenant_id: str, user_id: str) -> str | None:
+    """A user's role in a tenant, None without one."""
     row = Membership.get_or_none((Membership.tenant_id == tenant_id) & (Membership.user_id == user_id))
     return None if row is None else str(row.role)
-
-
-@dataclass(frozen=True)
-class OpenSession:
-    """Where a user is signed in: on a tenant's host, or on the base host when `tenant_id` is None."""
-
-    tenant_id: str | None
-    created_at: int
-    expires_at: int
-    is_this: bool
-
-
-def list_sessions(sealer: Sealer, user_id: str, token: str) -> list[OpenSession]:
-    """A user's sessions that hold, newest first; `token` is that of the session that asks."""
-    this = sealer.digest(token.encode())
-    mine = (Session.user_id == user_id) & (Session.kind == "session") & (Session.expires_at > clock.now_ms())
-    rows = Session.select().where(mine).order_by(Session.created_at.desc())
-    return [OpenSession(row.tenant_id, row.created_at, row.expires_at, bytes(row.digest) == this) for row in rows]
-
-
-def close_other_sessions(scope: TenantScope, sealer: Sealer, user_id: str, token: str) -> int:
-    """End every session of a user but the one that asks; answers how many."""
-    this = sealer.digest(token.encode())
-
-    def close() -> int:
-        ended = int(Session.delete().where((Session.user_id == user_id) & (Session.digest != this)).execute())
-        for forget in _on_password:  # WebApps ask again, too
-            forget(user_id)
-        audit.record(scope, "session.end_others", user_id, {"ended": ended})
-        return ended
-
-    return db.write(close)
-
-
-def close_session(sealer: Sealer, token: str) -> None:
-    """End a session; ending an unknown one is fine."""
-    digest = sealer.digest(token.encode())
-    db.write(lambda: Session.delete().where(Session.digest == digest).execute())

@@ -10,7 +10,7 @@ from appliance.core.errors import AlreadyExists, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
-from .models import ApiKey, Person, Secret, Tenant
+from .models import ApiKey, Person, Secret, SecretBindingRow, Tenant
 from .scopes import ALL
 
 __all__ = [
@@ -152,9 +152,14 @@ def _context(scope: TenantScope, name: str) -> str:
     return f"{scope.tenant_id}/secret/{name}"
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a secret can be called so."""
+    return name.isidentifier() and len(name) <= 63
+
+
 def set_secret(scope: TenantScope, sealer: Sealer, name: str, value: str) -> SecretName:
     """Store a secret sealed; replaces an older value."""
-    if not name.isidentifier() or len(name) > 63:
+    if not is_secret_name(name):
         raise ValidationFailed("a secret's name has letters, digits and underscores, at most 63", pointer="/name")
     if not 1 <= len(value) <= 65_536:
         raise ValidationFailed("a secret has 1 to 65536 characters", pointer="/value")
@@ -176,9 +181,10 @@ def list_secrets(scope: TenantScope) -> list[SecretName]:
 
 
 def delete_secret(scope: TenantScope, name: str) -> None:
-    """Delete a secret; NotFound when there is none."""
+    """Delete a secret with where it may go; NotFound when there is none."""
 
     def delete() -> None:
+        scope.delete(SecretBindingRow).where(SecretBindingRow.name == name).execute()
         if not scope.delete(Secret).where(Secret.name == name).execute():
             raise NotFound(f"there is no secret {name[:80]!r} here")
         audit.record(scope, "secret.delete", name)

@@ -6,18 +6,19 @@ from appliance.core import clock
 from appliance.core.errors import PolicyDenied
 from appliance.core.scope import TenantScope
 
-from .models import ApiKey
+from . import lineage
+from .lineage import KeyAuthority
 from .people import find_member
 from .scopes import NEVER_OF_AGENTS, scopes_of_role
 
 
 def refuse_departed(scope: TenantScope, actor: str, held: AbstractSet[str]) -> None:
-    """PolicyDenied once the key that acted is revoked or has expired, or the person is no member or no longer holds all of these
-    scopes; whoever is neither key nor person passes."""
+    """PolicyDenied once the key that acted has ended, itself or with its issuer, or the person is no member, or either no longer
+    holds all of these scopes; whoever is neither key nor person passes."""
     kind, _, name = actor.partition(":")
     why = ""
     if kind == "key":
-        why = _of_key(scope, name)
+        why = _why_not_key(lineage.read_by_id(scope, name), held)
     elif kind == "user":
         why = _of_person(scope, name, held)
     if why:
@@ -25,14 +26,26 @@ def refuse_departed(scope: TenantScope, actor: str, held: AbstractSet[str]) -> N
         raise PolicyDenied(told, extra={"reason": "starter_departed"})
 
 
-def _of_key(scope: TenantScope, key_id: str) -> str:
-    row: ApiKey | None = ApiKey.get_or_none((ApiKey.tenant_id == scope.tenant_id) & (ApiKey.id == key_id))
-    if row is None:
+def is_still_allowed(scope: TenantScope, needed: str) -> bool:
+    """Whether the actor may still use this scope, as known for half a second: asked again and again by what outlives its request,
+    such as an event stream."""
+    kind, _, name = scope.actor.partition(":")
+    if kind == "key":
+        return not _why_not_key(lineage.find_by_id(scope, name), {needed})
+    return kind != "user" or not _of_person(scope, name, {needed})
+
+
+def _why_not_key(authority: KeyAuthority | None, held: AbstractSet[str]) -> str:
+    if authority is None:
         return "the API key that started this is not known here"
-    if row.revoked_at is not None:
+    if authority.row.revoked_at is not None:
         return "the API key that started this was revoked"
-    is_over = min(row.expires_at, row.grace_until or row.expires_at) <= clock.now_ms()
-    return "the API key that started this has expired" if is_over else ""
+    if lineage.expiry_of(authority.row) <= clock.now_ms():
+        return "the API key that started this has expired"
+    if authority.ended or authority.ends_at <= clock.now_ms():
+        return "the API key that started this has ended with whoever issued it"
+    lacking = sorted(held - NEVER_OF_AGENTS - authority.scopes)
+    return f"the API key that started this does not hold {lacking[0]} any more" if lacking else ""
 
 
 def _of_person(scope: TenantScope, user_id: str, held: AbstractSet[str]) -> str:

@@ -12,6 +12,7 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
 from . import versions
+from .authority import require_routes
 from .models import VersionRow
 
 PARAMETER = "gos_preview"  # of the address
@@ -42,6 +43,7 @@ def preview_version(scope: TenantScope, sealer: Sealer, app_id: str, number: int
         row = versions.get_row(scope, app_id, number)
         if row.state != "ready":
             raise Conflict(f"version {number} is {row.state}; only a version that is ready can be looked at")
+        require_routes(scope, app_id, row.settings)
         audit.record(scope, "webapp.preview", app_id, {"version": number, "expires_at": clock.rfc3339(expires_at)})
         return Preview(_sign(scope, sealer, row, expires_at), expires_at)
 

@@ -17,9 +17,11 @@ from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, Detai
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
+from appliance.tenants.grants import forget_subject
 
 from . import archive, arrivals, publications, versions
 from .access import parse_access
+from .authority import require_routes, subject_of
 from .domains import service as domains
 from .limits import Limits, check_files, check_words
 from .models import FormRow, VersionRow, WebAppRow
@@ -37,6 +39,7 @@ from .records import (
 )  # fmt: skip
 from .routes import Route, parse_routes
 from .rules import RULE_FILES, parse_rules, read_rule_file
+from .secret_use import bind_access
 
 __all__ = [
     "HOLDERS", "Difference", "FileSpec", "Limits", "NewVersion", "ServedFile", "ServedVersion", "Settings", "Source", "Version",
@@ -123,6 +126,7 @@ class WebApps:
                 raise Conflict("the WebApp is published; unpublish it first or delete it with ?force=true")
             domains.release_all(scope, app_id)
             scope.delete(WebAppRow).where(WebAppRow.id == app_id).execute()
+            forget_subject(scope, subject_of(app_id))
             audit.record(scope, "webapp.delete", app_id)
             self._told(scope, app_id)
 
@@ -272,6 +276,8 @@ class WebApps:
             raise Conflict(f"version {app.published_version or 0} is published now; look at it before publishing")
         if lost := self._find_lost(scope, parse_routes(row.settings.get("routes", ()))):
             raise Conflict(f"{lost[0].message}; create it, then publish again", details=lost)
+        require_routes(scope, app_id, row.settings)
+        bind_access(scope, app_id, row.settings.get("access"))
 
     def _publish(self, scope: TenantScope, app_id: str, number: int) -> Version:
         app = scope.get(WebAppRow, id=app_id)
@@ -290,8 +296,11 @@ class WebApps:
             target = self._version_before(scope, app) if number is None else number
             if target is None:
                 raise Conflict("no other version has been published before; name the one to publish")
-            if versions.get_row(scope, app_id, target).published_at is None:
+            row = versions.get_row(scope, app_id, target)
+            if row.published_at is None:
                 raise Conflict(f"version {target} has never been published; publish it instead")
+            require_routes(scope, app_id, row.settings)
+            bind_access(scope, app_id, versions.get_row(scope, app_id, target).settings.get("access"))
             return self._publish(scope, app_id, target)
 
         return db.write(back)

@@ -9,9 +9,9 @@ import pytest
 
 from appliance.agents import definition, runs
 from appliance.agents.runs import RunRequest
-from appliance.connectors.schemas import compile_schema
 from appliance.core import clock, db
 from appliance.core.errors import ExecutionFinished, IdempotencyMismatch, NotFound, Overloaded
+from appliance.core.json_schema import compile_schema
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals, questions, switches

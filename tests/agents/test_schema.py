@@ -7,8 +7,8 @@ import pytest
 
 from appliance.agents.definition import MEMBERS, parse_definition
 from appliance.agents.schema import agent_schema
-from appliance.connectors.schemas import compile_schema
 from appliance.core.errors import DefinitionInvalid
+from appliance.core.json_schema import compile_schema
 from tests.agents.test_definition import WHOLE
 
 SCHEMA = compile_schema(agent_schema())

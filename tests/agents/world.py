@@ -42,6 +42,7 @@ from appliance.governance.governor import Governor
 from appliance.governance.policies.service import PolicyService
 from appliance.llm.service import LanguageModels
 from appliance.tenants.models import ApiKey
+from appliance.tenants.scopes import ALL
 from tests.governance.asking import Town
 from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger
@@ -225,8 +226,8 @@ def put_key(key_id: str) -> str:
     now = clock.now_ms()
     row = ApiKey(
         id=key_id, tenant_id="one", digest=key_id.encode(), name=key_id, environment="live", prefix="gos_live_", last4="0000",
-        scopes=[], created_at=now, expires_at=now + 86_400_000, rate_requests=600, rate_window_s=60, allowed_ips=[],
-        created_by="system",
+        scopes=sorted(ALL), created_at=now, expires_at=now + 86_400_000, rate_requests=600, rate_window_s=60, allowed_ips=[],
+        created_by="system", issuer="system",
     )  # fmt: skip
     db.write(lambda: row.save(force_insert=True))
     return f"key:{key_id}"
@@ -237,7 +238,6 @@ def open_world(folder: Path, url: str = "") -> Iterator[World]:
     """Two tenants; nothing runs by itself until `runs.start()` and `queue.start()`."""
     with open_company(url or f"sqlite:///{folder}/gos.db") as company:
         company.ledger()
-        put_key("test")
         datapool.create_collection(company.one, {"name": "marks", "fields": [{"name": "what", "type": "text"}]})
         town = Town(company.one)
         town.person("ann", "owner", approver=True)

@@ -11,12 +11,13 @@ from tests.api.domain_examples import DOMAINS
 from tests.api.example import Example
 from tests.api.policy_examples import POLICIES
 from tests.api.resources import FIELDS, Resources, fresh
+from tests.api.secret_examples import SECRETS
 from tests.api.skill_examples import SKILLS
 from tests.api.webapp_examples import WEBAPPS
 
 __all__ = ["EXAMPLES", "Example", "solution"]
 EXAMPLES: dict[str, Callable[[Resources], Example]] = {
-    **WEBAPPS, **DELIVERY, **DOCUMENTS, **DOMAINS, **AGENTS, **SKILLS, **POLICIES,
+    **WEBAPPS, **DELIVERY, **DOCUMENTS, **DOMAINS, **AGENTS, **SKILLS, **POLICIES, **SECRETS,
 }  # fmt: skip
 Make = Callable[[Resources], Example]
 
@@ -82,10 +83,9 @@ _plain(
     "verify_audit", "export_solution", "list_approvals", "list_invitations",
 )  # fmt: skip
 
-_about("remove_member", user_id=Resources.member)
+_about("remove_member get_member_authority", user_id=Resources.member)
 _about("get_invitation revoke_invitation", invitation_id=Resources.invitation)
-_about("delete_secret", name=Resources.secret)
-_about("get_key revoke_key", key_id=Resources.key)
+_about("get_key revoke_key adopt_key", key_id=Resources.key)
 _about("get_process list_versions list_executions", process_id=_process)
 _about("pause_process resume_triggers", process_id=Resources.process)
 _about("delete_process", process_id=Resources.process)
@@ -192,15 +192,15 @@ def _(tenant: Resources) -> Example:
     return Example(body={"integration": tenant.integration(), "off": True, "reason": "it books twice"})
 
 
-@example("set_secret")
-def _(tenant: Resources) -> Example:
-    return Example({"name": "token"}, {"value": "very secret"})
-
-
 @example("issue_key")
 def _(tenant: Resources) -> Example:
     limits = {"rate_limit": {"requests": 5, "window_s": 10}, "allowed_ips": ["192.0.2.0/24"]}
     return Example(body={"name": "example", "scopes": ["logs.read", "keys.read"], "environment": "test", **limits})
+
+
+@example("change_key")
+def _change_key(made: Resources) -> Example:
+    return Example({"key_id": made.key()}, {"kind": "agent"})
 
 
 @example("rotate_key")

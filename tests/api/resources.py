@@ -205,6 +205,12 @@ class Resources:
         self.ask("PUT", f"/secrets/{name}", {"value": "a value"})
         return name
 
+    def secret_binding(self) -> tuple[str, str]:
+        """The name of a secret, and one of its destinations."""
+        name = self.secret()
+        place = {"kind": "process", "target": fresh("orders")}
+        return name, str(self.ask("POST", f"/secrets/{name}/bindings", place)["id"])
+
     def login(self) -> str:
         """The login of a user; making one takes a while, so that requests share it."""
 

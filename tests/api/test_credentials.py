@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from appliance.core import db
-from appliance.tenants import keys as tenant_keys
+from appliance.tenants import lineage
 from appliance.tenants.keys import is_key_text, make_key_text
 from appliance.tenants.scopes import SCOPES, scopes_of_role
 from appliance.testing.running import Running
@@ -115,7 +115,7 @@ def test_a_revoked_key_is_refused_at_once(running: Running, acme: httpx.Client) 
 def test_an_expired_key_is_refused(running: Running, acme: httpx.Client) -> None:
     made = issue(acme)
     db.write(lambda: db.execute("UPDATE api_key SET expires_at = 1 WHERE id = ?", (made["id"],)))
-    tenant_keys._cache.clear()
+    lineage.forget_authorities()
     error(use(running, made["key"]), 401, "expired_api_key")
 
 
@@ -228,7 +228,7 @@ def test_a_last_owner_stays_and_nobody_is_raised_above_the_caller(running: Runni
 def test_secrets_are_write_only(acme: httpx.Client) -> None:
     value = "a-value-that-never-returns"
     answer = acme.put("/api/v1/secrets/api_token", json={"value": value})
-    assert set(answer.json()["data"]) == {"name", "updated_at"}
+    assert set(answer.json()["data"]) == {"name", "updated_at", "bindings"}
     assert value not in answer.text + acme.get("/api/v1/secrets").text
     for name in ("a-b", "1a", "a%20b", "x" * 64):
         error(acme.put(f"/api/v1/secrets/{name}", json={"value": value}), 422, "validation_failed")

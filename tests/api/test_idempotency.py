@@ -171,9 +171,10 @@ def test_a_caller_who_leaves_does_not_block_the_next(ours: Resources, once: dict
     pausing = ours.once("pausing", lambda: ours.process(steps=[{"id": "pause", "wait": {"for": "1h"}}]))
     path = f"/api/v1/processes/{pausing}/execute?wait=30"
     caller = HTTPConnection("127.0.0.1", ours.running.config.server.port)
-    caller.request("POST", path, b"{}", {**ours.client.headers, **once, "Content-Type": "application/json"})
     newest = "SELECT id FROM execution WHERE process_id = ? AND status = 'waiting' ORDER BY created_at DESC LIMIT 1"
-    wait_until(lambda: bool(db.rows(newest, (pausing,))))
+    before = db.rows(newest, (pausing,))  # of another test, which has the same process
+    caller.request("POST", path, b"{}", {**ours.client.headers, **once, "Content-Type": "application/json"})
+    wait_until(lambda: db.rows(newest, (pausing,)) not in ([], before))
     assert records(once["Idempotency-Key"])
     caller.close()
     wait_until(lambda: not records(once["Idempotency-Key"]))

@@ -22,7 +22,7 @@ from appliance.core.errors import AlreadyExists, Conflict
 from appliance.core.presence import Presence
 from appliance.documents.models import DocumentRow
 from appliance.integrations import records
-from appliance.tenants import people, service
+from appliance.tenants import people, service, sessions
 from tests.backups.conftest import CANARY, PASSPHRASE, World, digests, make_world, restored
 
 
@@ -201,7 +201,7 @@ def test_sessions_do_not_come_back(world: World, tmp_path: Path) -> None:
     with world.opened() as sealer:
         world.fill()
         person = people.check_password("ada", "a password that nobody guesses")
-        people.open_session(sealer, str(person.id), "initech", kind="session", lifetime_ms=3_600_000)
+        sessions.open_session(sealer, str(person.id), "initech", lifetime_ms=3_600_000)
         assert db.rows("SELECT count(*) FROM session") == [(1,)]
         made = world.backup(tmp_path / "whole.gosb")
     target = make_world(tmp_path / "elsewhere")

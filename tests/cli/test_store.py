@@ -160,6 +160,10 @@ def test_users_and_secrets(gos: Gos, acme: str) -> None:
     assert gos("user", "password", "bob@example.com", stdin="short\n")[0] == 1
     assert gos("secret", "set", "token", "--tenant", acme, stdin="very secret\n")[0] == 0
     assert [row["name"] for row in data(gos("secret", "list", "--tenant", acme, "--json"))] == ["token"]
+    places = ("--for-process", "nightly", "--for-integration", "erp@erp.example.com")
+    bound = data(gos("secret", "set", "token", "--tenant", acme, *places, "--json", stdin="another\n"))
+    assert bound["destinations"] == ["the integration erp (erp.example.com)", "the process nightly"]
+    assert gos("secret", "set", "token", "--tenant", acme, "--for-integration", "none", stdin="x")[0] != 0
     assert gos("secret", "delete", "token", "--tenant", acme)[0] == 0
 
 

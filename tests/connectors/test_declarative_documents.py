@@ -9,8 +9,8 @@ import pytest
 from appliance.cli import main
 from appliance.connectors.declarative import DocumentInvalid, connector_schema, read_document
 from appliance.connectors.registry import load_registry
-from appliance.connectors.schemas import compile_schema
 from appliance.core import yaml12
+from appliance.core.json_schema import compile_schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "declarative-connectors.md"
 STOCK = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)[0]

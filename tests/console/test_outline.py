@@ -1,10 +1,15 @@
 """Definitions as lists that people read."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
-from appliance.console.outline import grants_of, outline
+from appliance.console.confirmations import TELLERS, lines_of
+from appliance.console.outline import outline
+from appliance.tenants.confirmations import Confirmation
+from appliance.tenants.grants import make_reach
+from appliance.tenants.secret_bindings import Destination
 
 
 @pytest.mark.parametrize(
@@ -63,9 +68,30 @@ def test_a_draft_that_cannot_be_read_has_no_steps(definition: dict[str, Any]) ->
     assert outline(definition) == []
 
 
-def test_grants_are_named() -> None:
-    grants = {"integrations": {"erp": "*", "crm": ["find", "create"]}, "datapool": {"orders": ["read"]}}
-    assert grants_of({"grants": grants}) == [("erp", "every action"), ("crm", "find, create"), ("orders", "read")]
-    more = {"processes": ["send-invoice"], "secrets": ["token"], "human": True}
-    assert grants_of({"grants": more}) == [("send-invoice", "execute"), ("token", "read the secret"), ("people", "ask")]
-    assert grants_of({"grants": {"integrations": 5, "secrets": "a", "human": 1}}) == grants_of({}) == []
+def test_what_is_reached_is_told_in_plain_words_what_exceeds_first() -> None:
+    data, called = {"orders": {"write", "read"}}, {"erp": {"*"}}
+    reach = make_reach({"integrations": called, "datapool": data, "secrets": {"token"}, "human": True})
+    told = [(line.text, line.exceeds) for line in lines_of(reach, ["secrets.write"])]
+    assert told == [
+        ("read the secret token", True), ("read the collection orders", False), ("change the collection orders", False),
+        ("ask people", False), ("call every action of the integration erp", False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"), [("wider", "whoever set that up may not decide"), ("departed", "nobody knows any more who set that up")]
+)
+def test_a_secret_that_waits_is_told_with_where_it_goes(reason: str, why: str) -> None:
+    place = Destination("integration", "erp", "digest", "erp.example.com, login.example.com")
+    details = {"secret": "token", **asdict(place), "author": "key:k", "reason": reason, "why": "A sentence."}
+    row = Confirmation("cnf_1", "secret", "token", "d", details, "system", 1, None, "open", None, None)
+    told = TELLERS["secret"](row, "system")
+    assert (told.title, told.url) == ("The use of the secret token", "/console/secrets/token")
+    assert [line.text for line in told.lines] == ["by the integration erp", "sent to erp.example.com, login.example.com"]
+    assert why in told.why
+
+
+def test_the_webhooks_of_a_process_are_told_as_such() -> None:
+    details = {"secret": "token", **asdict(Destination("webhook", "orders")), "author": "key:k", "reason": "wider"}
+    row = Confirmation("cnf_1", "secret", "token", "d", details, "system", 1, None, "open", None, None)
+    assert [line.text for line in TELLERS["secret"](row, "system").lines] == ["by the webhooks of the process orders"]

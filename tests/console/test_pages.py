@@ -91,6 +91,7 @@ OF_APPLIANCE = "/console/appliance/"
 OPEN_FORMS = {
     "/console/account/password": "one's own", "/console/account/language": "one's own",
     "/console/account/sessions/end": "one's own", "/console/first-steps/dismiss": "one's own", SIGN_OUT: "one's own",
+    "/console/confirmations/<confirmation_id>": "an owner decides",
     "/console/approvals": "decides who is asked", "/console/approvals/<approval_id>": "decides who is asked",
     "/console/documents/<document_id>/reviews/<review_id>": "decides who is asked",
     "/console/skills/<name>/approve": "an approver decides", "/console/skills/<name>/revoke": "an approver decides",

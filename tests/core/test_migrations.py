@@ -132,3 +132,32 @@ OLD_REQUEST = (
        step, path, iteration, host_call, attempt, requested_by, created_at, comment) VALUES ('one', 'apr_1', 'approval',
        'Ship?', '', '[]', '[]', 'd', 'pending', 'exe_1', 'p', 's', 's', '', 0, 1, 'key:k', 1, '')""",
 )
+
+
+def test_keys_whose_writes_by_mcp_are_on_record_become_agent_keys(new_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = migrations.all_migrations()
+    db.open_database(new_url)
+    try:
+        with monkeypatch.context() as before:
+            before.setattr(migrations, "all_migrations", lambda: every[: names_of(every).index("key_kind")])
+            migrations.migrate()
+        for sql in OLD_KEYS:
+            db.write(partial(db.execute, sql))
+        migrations.migrate()
+        found = db.rows("SELECT id, kind FROM api_key ORDER BY id")
+        assert found == [("key_a", "agent"), ("key_b", "service"), ("key_c", "service")]
+    finally:
+        db.close_database()
+
+
+OLD_KEY = """INSERT INTO api_key (id, tenant_id, digest, name, environment, prefix, last4, scopes, created_at, expires_at,
+    rate_requests, rate_window_s, allowed_ips, created_by)
+    VALUES ('key_$', 'one', '$', 'K', 'live', 'p', 'l', '[]', 1, 2, 1, 1, '[]', 'system')"""
+OLD_ENTRY = "INSERT INTO audit_entry (tenant_id, seq, at, actor, action, subject, fields, previous_hash, hash) VALUES "
+OLD_KEYS = (
+    "INSERT INTO tenant (id, name, kind, created_at) VALUES ('one', 'One', 'standard', 1)",
+    *(OLD_KEY.replace("$", letter) for letter in "abc"),
+    OLD_ENTRY + """('one', 1, 1, 'key:key_a', 'policy.require_approval', 's', '{"via":"mcp"}', '', '1')""",
+    OLD_ENTRY + """('one', 2, 1, 'key:key_b', 'policy.deny', 's', '{"via":"rest"}', '', '2')""",
+    OLD_ENTRY + """('one', 3, 1, 'key:key_c', 'note.made', 's', '{"via":"mcp"}', '', '3')""",
+)

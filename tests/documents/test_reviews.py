@@ -28,7 +28,7 @@ def sign(documents: Documents) -> Sign:
     """A person with a role in a tenant, signed in."""
 
     def make(login: str, tenant: str = "acme", role: str = "viewer") -> SignedIn:
-        row = {"id": ids.new("usr"), "login": login, "password_hash": "", "created_at": 1, "failed_count": 0, "locked_until": 0}
+        row = {"id": ids.new("usr"), "login": login, "password_hash": "", "created_at": 1}
         person = db.write(lambda: Person.create(**row))  # without a password, whose digest takes a while
         people.add_member(tenants.system_scope(tenant), login, role)
         return SignedIn(person.id, login, role, TenantScope(tenant, f"user:{person.id}"))

@@ -24,7 +24,7 @@ class Town:
 
     def person(self, name: str, role: str, *, approver: bool = False) -> SignedIn:
         login = f"{name}@{self.scope.tenant_id}.test"
-        row = Person(id=ids.new("usr"), login=login, password_hash="", created_at=1, failed_count=0, locked_until=0)
+        row = Person(id=ids.new("usr"), login=login, password_hash="", created_at=1)
         db.write(lambda: row.save(force_insert=True))
         people.add_member(self.scope, login, role, approver=approver)
         scope = TenantScope(self.scope.tenant_id, f"user:{row.id}", scopes_of_role(role))

@@ -6,7 +6,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
 from appliance.governance.action_approvals import ActionApprovals
 from appliance.governance.governor import Governor
-from appliance.governance.policies.decision import Decision, ToolAction
+from appliance.governance.policies.decision import Decision, Looks, ToolAction
 from appliance.governance.policies.service import PolicyService
 from appliance.governance.subjects import Subject
 from appliance.tenants import service as tenants
@@ -34,4 +34,7 @@ class Broken:
     """Policies whose evaluation fails as a bug would."""
 
     def decide(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
+        raise KeyError("oops")
+
+    def looks_at(self, scope: TenantScope) -> Looks:
         raise KeyError("oops")

@@ -144,7 +144,7 @@ def test_who_started_the_execution_does_not_approve(one: Town) -> None:
     assert ann is not None
     issued = one.key(ann)
     child_key = one.key(TenantScope("one", issued, ann.scopes))
-    rotated = keys.rotate_key(one.scope.acting(child_key), SEALER, issued.removeprefix("key:"), 0)[0].id
+    rotated = keys.rotate_key(ann.acting(issued), SEALER, issued.removeprefix("key:"), 3600)[0].id
     parent = one.execution(issued)
     for actor in (ann.actor, issued, child_key, f"key:{rotated}", f"execution:{parent}"):
         with pytest.raises(PolicyDenied, match="somebody else"):

@@ -20,8 +20,8 @@ LOGIN = "mcp-approver"
 
 @pytest.fixture(scope="session")
 def key(running: Running) -> str:
-    """A key of acme with every scope."""
-    return running.key("acme")
+    """An agent key of acme with every scope."""
+    return running.key("acme", kind="agent")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from mcp_types import ElicitResult, InputRequiredResult
 from appliance.mcp import tools
 from appliance.mcp.server import make_server
 from appliance.mcp.skills import SkillHandlers
+from appliance.mcp.tools import ToolHandlers
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.mcp.client import ERAS, read, talk
@@ -56,7 +57,7 @@ def test_a_wrong_key_and_another_tenants_look_alike(running: Running, post: Call
     answers = [post(X_API_Key=text) for text in ("gos_test_" + "x" * 36, running.key("globex"))]
     assert {code_of(answer) for answer in answers} == {(401, "invalid_api_key")}
     assert 'error="invalid_token"' in answers[0].headers["www-authenticate"]
-    assert post(X_API_Key=running.key("globex"), host="globex.localhost").status_code == 200
+    assert post(X_API_Key=running.key("globex", kind="agent"), host="globex.localhost").status_code == 200
 
 
 def test_a_bearer_token_is_the_key_of_clients_that_send_no_other(post: Callable[..., httpx.Response], key: str) -> None:
@@ -98,7 +99,7 @@ def test_it_answers_in_the_form_that_the_client_accepts(post: Callable[..., http
 
 
 def test_the_rate_limit_of_the_key_holds(running: Running, post: Callable[..., httpx.Response]) -> None:
-    few = running.key("acme", rate_requests=2)
+    few = running.key("acme", rate_requests=2, kind="agent")
     answers = [post(X_API_Key=few) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert "r=1" in answers[0].headers["ratelimit"]
@@ -164,7 +165,7 @@ def test_a_restart_goes_on_with_the_state_it_sealed_and_with_no_other(
 
     def server() -> Any:
         skills = SkillHandlers(services.skills, services.tools, services.threads)
-        return make_server(services.tools, services.threads, services.sealer, [skills])
+        return make_server(ToolHandlers(services.tools, services.threads, services.streams), services.sealer, [skills])
 
     with serving(running, server(), key) as url:
         first = send(url).json()["result"]
@@ -179,5 +180,5 @@ def test_a_restart_goes_on_with_the_state_it_sealed_and_with_no_other(
         tampered = f"{state[:-4]}{'aaaa' if state[-4:] != 'aaaa' else 'bbbb'}"
         for answer in (send(url, tampered), send(url, state, title="Another?")):
             assert answer.json()["error"]["data"] == {"reason": "invalid_request_state"}
-    with serving(running, server(), running.key("acme")) as url:
+    with serving(running, server(), running.key("acme", kind="agent")) as url:
         assert send(url, state).json()["error"]["data"] == {"reason": "invalid_request_state"}

@@ -9,6 +9,7 @@ import pytest
 
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.mcp.server import make_server
+from appliance.mcp.tools import ToolHandlers
 from appliance.solutions.archive import write_zip
 from appliance.testing.running import Running
 from tests.api.resources import fresh
@@ -37,7 +38,7 @@ def suites() -> Suites:
 @pytest.fixture
 def fixtures(running: Running, key: str) -> Iterator[str]:
     services = running.services
-    server = make_server(cast(Toolbox, None), services.threads, services.sealer, [Fixtures()])
+    server = make_server(ToolHandlers(cast(Toolbox, None), services.threads, services.streams), services.sealer, [Fixtures()])
     with serving(running, server, key) as url:
         yield url
 

@@ -200,7 +200,7 @@ def test_a_question_is_answered_by_a_person(ask: Ask, decide: Ask) -> None:
 
 
 def test_a_key_sees_and_calls_what_its_scopes_allow(running: Running, ours: Resources) -> None:
-    narrow = running.key("acme", ["entities.read"])
+    narrow = running.key("acme", ["entities.read"], kind="agent")
 
     async def look(client: Client) -> Any:
         names = [tool.name for tool in (await client.list_tools()).tools]
@@ -211,7 +211,7 @@ def test_a_key_sees_and_calls_what_its_scopes_allow(running: Running, ours: Reso
 
 
 def test_one_tenant_never_reaches_another(running: Running, ask: Ask, ours: Resources) -> None:
-    stranger = running.key("globex")
+    stranger = running.key("globex", kind="agent")
     collection, process, document = ours.collection(), ours.process(), ours.document()
     execution = ours.execution(process)
     asked = approval_of(ask, "write_entities", create(collection, "1"))

@@ -40,7 +40,7 @@ class Api:
     services: Services
 
     def key(self, scope: TenantScope, *scopes: str) -> tuple[str, str]:
-        row, text = keys.issue_key(scope, self.services.sealer, KeySpec("test", scopes or sorted(ALL)))
+        row, text = keys.issue_key(scope.acting("system"), self.services.sealer, KeySpec("test", scopes or sorted(ALL)))
         return row.id, text
 
     async def ask(self, key: str, method: str, path: str, body: Any = None, status: int = 200) -> Any:
@@ -202,21 +202,22 @@ def follow(api: Api, scope: TenantScope, query: api_logs.LogQuery, **headers: st
 async def test_following_answers_new_lines_of_this_tenant(
     api: Api, acme: TenantScope, other: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    reader = acme.acting("system")
     monkeypatch.setattr(api_logs, "POLL_SECONDS", 0.01)
     db.write(lambda: logs.write_lines(acme, [Line(1, "error", "step", "old")]))
-    stream = follow(api, acme, api_logs.LogQuery(follow=True, level="warn"))
+    stream = follow(api, reader, api_logs.LogQuery(follow=True, level="warn"))
     first = asyncio.ensure_future(anext(stream))
     lines = [Line(2, "info", "step", "quiet"), Line(3, "error", "step", "new")]
     db.write(lambda: logs.write_lines(other, [Line(3, "error", "step", "theirs")]))
     db.write(lambda: logs.write_lines(acme, lines))
     number, event, data = await asyncio.wait_for(first, 5)
     assert (event, data["message"]) == ("line", "new")
-    again = follow(api, acme, api_logs.LogQuery(follow=True), **{"last-event-id": str(number - 1)})
+    again = follow(api, reader, api_logs.LogQuery(follow=True), **{"last-event-id": str(number - 1)})
     assert (await asyncio.wait_for(anext(again), 5))[2]["message"] == "new"
-    whole = follow(api, acme, api_logs.LogQuery(follow=True, since="1970-01-01T00:00:00Z"))
+    whole = follow(api, reader, api_logs.LogQuery(follow=True, since="1970-01-01T00:00:00Z"))
     assert (await asyncio.wait_for(anext(whole), 5))[2]["message"] == "old"
     # Who comes again names the time it began with; what was kept meanwhile may say an earlier one.
-    later = follow(api, acme, api_logs.LogQuery(follow=True, since="2030-01-01T00:00:00Z"), **{"last-event-id": str(number - 1)})
+    later = follow(api, reader, api_logs.LogQuery(follow=True, since="2030-01-01T00:00:00Z"), **{"last-event-id": str(number - 1)})
     assert (await asyncio.wait_for(anext(later), 5))[2]["message"] == "new"
 
 

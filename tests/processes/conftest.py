@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.connectors.schemas import compile_schema
+from appliance.core.json_schema import compile_schema
 from appliance.processes import definition
 from appliance.processes.schema import process_schema
 from appliance.sandbox import Pool, Settings

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.connectors.schemas import compile_schema
 from appliance.core import yaml12
+from appliance.core.json_schema import compile_schema
 from appliance.processes.definition import DefinitionProblems, parse_definition
 from appliance.processes.nodes import Grants, Retry
 from appliance.processes.schema import process_schema

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from appliance.connectors.schemas import compile_schema
+from appliance.core.json_schema import compile_schema
 from appliance.processes.definition import DefinitionProblems, parse_definition
 from appliance.processes.nodes import FAILURE_CLASSES
 from appliance.processes.schema import process_schema

@@ -10,6 +10,7 @@ from appliance.core import clock, db
 from appliance.core.pages import PageRequest
 from appliance.monitor import failures
 from appliance.processes.executions import Execution
+from appliance.processes.models import ProcessVersion
 from appliance.processes.triggers.clockwork import due_triggers
 from appliance.processes.triggers.polls import LEASE_MS
 from appliance.processes.triggers.service import Firing, TriggerState
@@ -178,6 +179,24 @@ def test_a_paused_process_asks_nobody(asking: Asking) -> None:
     asking.world.flow.resume_process(asking.world.scope, asking.process_id)
     asking.look()
     assert asking.heard() == ["a"]
+
+
+def test_a_process_that_may_run_no_more_asks_nobody_and_loses_nothing(asking: Asking) -> None:
+    asking.publish()
+    asking.look()
+    allow(asking, asking.now)
+    Bell.chimes += ["a"]
+    asking.look(600)
+    assert (len(Bell.asked), asking.row.failed_in_row) == (1, 1)
+    allow(asking, None)
+    asking.look(7200)
+    assert asking.heard() == ["a"]
+
+
+def allow(asking: Asking, until: int | None) -> None:
+    """Have the published version run until then."""
+    changed = asking.world.scope.update(ProcessVersion, allowed_until=until)
+    db.write(changed.where(ProcessVersion.process_id == asking.process_id).execute)
 
 
 def asking_due(asking: Asking) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from appliance.connectors.schemas import compile_schema
 from appliance.core import yaml12
+from appliance.core.json_schema import compile_schema
 from appliance.processes.definition import DefinitionProblems, parse_definition
 from appliance.processes.nodes import KINDS
 from appliance.processes.schema import process_schema

@@ -15,6 +15,7 @@ from appliance.processes.children import MAX_DEPTH
 from appliance.processes.executions import Resumption
 from appliance.processes.versions import PublishRequest
 from appliance.tenants import service as tenants
+from appliance.tenants.scopes import ALL
 
 from .world import GRANTS, SEALER, Bell, Wall, World, code, rule, wait_until
 
@@ -344,7 +345,7 @@ def test_a_damaged_vm_is_a_clear_failure(world: World) -> None:
 def test_waiting_calls_belong_to_their_tenant(world: World) -> None:
     execution = start(world, 'await api.events.wait("go");')
     waiting(world, execution)
-    other = TenantScope("globex", "key:test")
+    other = TenantScope("globex", "key:test", ALL)
     assert suspension.open_calls(other, execution) == []
     with pytest.raises(Exception, match=r"execution"):
         executions.get_execution(other, execution)

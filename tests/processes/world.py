@@ -44,6 +44,7 @@ from appliance.processes.service import ProcessFlow
 from appliance.processes.versions import Draft, PublishRequest
 from appliance.sandbox import Pool
 from appliance.tenants import service as tenants
+from appliance.tenants.scopes import ALL
 from tests.governance.ruling import make_governor
 from tests.llm.provider import Provider
 from tests.store.opening import open_migrated
@@ -240,7 +241,7 @@ def make_world(folder: Path, pool: Pool, *, crashes: bool = False, **settings: A
     config = load_config(environment={}, flags=flags)
     presence = Presence(folder / "workers")
     flow = ProcessFlow(config, presence, pool, TaskQueue(db.database.obj), make_ports(folder, presence, crashes=crashes))
-    acme, globex = (TenantScope(name, "key:test") for name in ("acme", "globex"))
+    acme, globex = (TenantScope(name, "key:test", ALL) for name in ("acme", "globex"))
     return World(config, pool, flow, acme, globex, presence)
 
 

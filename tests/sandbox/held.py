@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from appliance.sandbox import HostCall, Outcome, Pool, Program, Settled
@@ -41,7 +42,12 @@ class Stopping:
 
     def submit(self, call: HostCall, clock: list[int]) -> None:
         os.kill(self._process_id, signal.SIGSTOP)
+        until(self._has_stopped)  # a signal is delivered some time later, and the process could read the answer before
         self._call = call
+
+    def _has_stopped(self) -> bool:
+        stats = [thread.read_text() for thread in Path(f"/proc/{self._process_id}/task").glob("*/stat")]
+        return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
     def wait(self, timeout: float) -> Settled | None:
         call, self._call = self._call, None

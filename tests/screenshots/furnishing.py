@@ -14,7 +14,7 @@ from appliance.core.pages import PageRequest
 from appliance.solutions.archive import write_zip
 from appliance.solutions.service import Tools, apply_solution
 from appliance.solutions.starter import starter_input, starter_solution
-from appliance.tenants import people, service
+from appliance.tenants import people, service, sessions
 from appliance.testing.running import Running
 from tests.agents.model_server import obey, serving
 from tests.screenshots import furniture
@@ -68,7 +68,7 @@ def furnish(running: Running) -> Furnished:
     people.add_member(running.tenant(TENANT), "eve@northgate.test", "operator", approver=True)
     people.add_member(running.tenant("globex"), LOGIN, "viewer")
     with running.api(TENANT) as api:
-        house = Furnished(running, api, {"tenant": TENANT})
+        house = Furnished(running, api, {"tenant": TENANT, "member": users["eve@northgate.test"]})
         _add_processes(house)
         _add_executions(house)
         _add_documents(house)
@@ -79,8 +79,8 @@ def furnish(running: Running) -> Furnished:
         made = house.ask("POST", "/invitations", {"login": "iris@northgate.test", "role": "operator", "approver": True})
         house.things["invitation"] = made["link"].partition("token=")[2]
         for name, login, lifetime_ms in (("another", LOGIN, DAY_MS), ("ended", "ben@northgate.test", -1)):
-            house.things[name] = people.open_session(
-                running.services.sealer, users[login], TENANT, kind="session", lifetime_ms=lifetime_ms
+            house.things[name] = sessions.open_session(
+                running.services.sealer, users[login], TENANT, lifetime_ms=lifetime_ms
             )
     return house
 
@@ -204,7 +204,7 @@ def _add_agent(house: Furnished) -> None:
 def _add_keys(house: Furnished) -> None:
     for name, scopes, days in (
         ("warehouse scanner", ["processflow.execute", "processflow.read"], 12),
-        ("monthly report", ["entities.read", "logs.read"], 365),
+        ("monthly report", ["entities.read", "logs.read"], 300),
     ):
         house.ask("POST", "/keys", {"name": name, "scopes": scopes, "expires_at": clock.rfc3339(clock.now_ms() + days * DAY_MS)})
     old = house.ask("POST", "/keys", {"name": "old shop", "scopes": ["entities.read"]})

@@ -4,8 +4,8 @@ import pytest
 
 from appliance.core import clock
 from appliance.core.errors import RateLimited
+from appliance.core.networks import network_of
 from appliance.sites.buckets import Allowance, Buckets
-from appliance.webapps.attempts import network_of
 
 ADA, BOB = ("route", "ada"), ("route", "bob")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -86,7 +87,11 @@ class Line:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.socket.settimeout(PATIENCE)
         self.socket.connect(("127.0.0.1", port))
-        self.host = f"localhost:{port}"
+        self.host = f"gos.localhost:{port}"
+
+    def close(self) -> None:
+        """Close whichever socket it speaks by now: TLS puts another around the first."""
+        self.socket.close()
 
     def ask(self, method: str, path: str, body: bytes = b"", /, **headers: object) -> None:
         fields = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
@@ -113,10 +118,14 @@ class Line:
 
 
 class Http2:
-    """A client of HTTP/2 in the clear."""
+    """A client of HTTP/2, by TLS."""
 
     def __init__(self, line: Line) -> None:
         self.line = line
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_alpn_protocols(["h2"])
+        line.socket = context.wrap_socket(line.socket, server_hostname="localhost")
         self.http = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf8"))
         self.http.initiate_connection()
         self.flush()
@@ -126,7 +135,7 @@ class Http2:
 
     def ask(self, method: str, path: str, *, ended: bool = True) -> int:
         stream = self.http.get_next_available_stream_id()
-        told = [(":method", method), (":path", path), (":scheme", "http"), (":authority", self.line.host)]
+        told = [(":method", method), (":path", path), (":scheme", "https"), (":authority", self.line.host)]
         self.http.send_headers(stream, told, end_stream=ended)
         self.flush()
         return stream
@@ -156,9 +165,17 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
     monkeypatch.setattr(Connection, "linger", SHORT)
 
     @contextmanager
-    def begin(pace: Pace, places: int = 256, **own: float) -> Iterator[tuple[Shop, Callable[[], Line]]]:
-        config = make_config(tmp_path, server__max_in_flight=places, server__port=free_port())
+    def begin(pace: Pace, places: int = 256, **own: float) -> Iterator[tuple[Shop, Callable[..., Line]]]:
+        config = make_config(
+            tmp_path,
+            domains__base="gos.localhost",
+            server__max_in_flight=places,
+            server__port=free_port(),
+            server__tls="internal",
+            tls__http_port=free_port(),
+        )
         server: ServerConfig = make_server_config(config, Certificates(Sealer(b"k" * 32)))
+        server.certificates = None  # no database is open
         for name, seconds in {"read_timeout": PATIENCE, "keep_alive_timeout": PATIENCE, **own}.items():
             setattr(server, name, seconds)
         shop = Shop()
@@ -166,9 +183,9 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
         front.pace = pace
         with serving(server, front), ExitStack() as lines:
 
-            def connect() -> Line:
-                line = Line(config.server.port)
-                lines.callback(line.socket.close)
+            def connect(*, by_tls: bool = False) -> Line:
+                line = Line(config.server.port if by_tls else config.tls.http_port)
+                lines.callback(line.close)
                 return line
 
             yield shop, connect
@@ -180,7 +197,7 @@ def test_an_answer_may_take_longer_than_a_client_may_be_silent(serve: Callable[.
     with serve(CALM, read_timeout=SILENT) as (shop, connect):
         line = connect()
         line.ask("GET", "/slow", Connection="close")
-        spoken = Http2(connect())
+        spoken = Http2(connect(by_tls=True))
         assert spoken.answer(spoken.ask("GET", "/slow")) == ("200", b"#" * PIECES * 1000)
         assert line.read().count(b"#") == PIECES * 1000
         await_that(lambda: shop.left == ["done", "done"])
@@ -190,8 +207,7 @@ def test_who_asks_nothing_is_let_go(serve: Callable[..., Any]) -> None:
     with serve(CALM, read_timeout=SILENT, keep_alive_timeout=SILENT) as (shop, connect):
         asked = connect()
         asked.ask("GET", "/")
-        silent, announced, headers = connect(), connect(), connect()
-        announced.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        silent, announced, headers = connect(), Http2(connect(by_tls=True)).line, connect()
         headers.socket.sendall(f"GET / HTTP/1.1\r\nHost: {headers.host}\r\n".encode())
         headers.drip(b"X-More: 1\r\n")
         assert headers.read() == silent.read() == b""
@@ -209,7 +225,7 @@ def test_a_body_that_comes_too_slowly_is_refused(serve: Callable[..., Any]) -> N
         assert told.startswith(b"HTTP/1.1 400")
         assert b"too slowly" in told
         assert b"connection: close" in told.lower()
-        spoken = Http2(connect())
+        spoken = Http2(connect(by_tls=True))
         status, body = spoken.answer(spoken.ask("POST", "/", ended=False))
         assert status == "400"
         assert b"too slowly" in body
@@ -230,7 +246,7 @@ def test_who_takes_nothing_of_an_answer_is_let_go(serve: Callable[..., Any]) -> 
         line = connect()
         line.ask("GET", "/endless")
         await_that(lambda: shop.left == ["cancelled"])
-        spoken = Http2(connect())
+        spoken = Http2(connect(by_tls=True))
         assert spoken.answer(spoken.ask("GET", "/endless"), takes=False)[0] == "200"
         shop.sent = 0
         await_that(lambda: shop.left == ["cancelled", "cancelled"])

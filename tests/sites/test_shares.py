@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from appliance.core import clock
+from appliance.tenants.attempts import Budget
 from appliance.testing.running import Running
-from appliance.webapps.attempts import Budget
 from tests.sites.test_cdn import DOCUMENTS, upload
 
 DATA = b"%PDF-1.7\n" + bytes(range(256)) * 1500

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from appliance.connectors.registry import Registry, load_registry
-from appliance.connectors.schemas import Schema, compile_schema
 from appliance.core import yaml12
 from appliance.core.errors import DefinitionInvalid
+from appliance.core.json_schema import Schema, compile_schema
 from appliance.solutions.checking import Checks, find_problems
 from appliance.solutions.schemas import schema_files
 from appliance.solutions.starter import starter_folder

@@ -7,14 +7,14 @@ import pytest
 from appliance.core import db
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
-from appliance.tenants import keys, service
+from appliance.tenants import lineage, service
 from tests.store.opening import open_migrated
 
 
 @pytest.fixture
 def database(store_url: str) -> Iterator[None]:
     open_migrated(store_url)
-    keys._cache.clear()
+    lineage.forget_authorities()
     service._known.clear()
     yield
     db.close_database()

@@ -8,7 +8,7 @@ from appliance.core.errors import AlreadyExists, Gone, NotFound, ScopeMissing, V
 from appliance.core.scope import TenantScope
 from appliance.tenants import invitations, people
 from appliance.tenants.invitations import InvitationSpec
-from appliance.tenants.people import SignInFailed
+from appliance.tenants.password_checks import SignInFailed
 from appliance.tenants.scopes import scopes_of_role
 
 PASSWORD = "a long enough password"

@@ -10,6 +10,7 @@ from appliance.blobs.service import Blobs
 from appliance.core import db
 from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants
+from appliance.tenants.scopes import ALL
 from appliance.webapps.publishing import Publishing
 from appliance.webapps.service import HOLDERS, Limits, NewApp, WebApps
 from tests.store.opening import open_migrated
@@ -43,12 +44,12 @@ def webapps(store_url: str, blobs: Blobs, acme: TenantScope) -> Iterator[WebApps
 
 @pytest.fixture
 def acme() -> TenantScope:
-    return TenantScope("acme", "key:acme")
+    return TenantScope("acme", "key:acme", ALL)
 
 
 @pytest.fixture
 def globex() -> TenantScope:
-    return TenantScope("globex", "key:globex")
+    return TenantScope("globex", "key:globex", ALL)
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import people
 from appliance.tenants import service as tenants
+from appliance.tenants.attempts import Attempts, Budget
 from appliance.webapps import visits
 from appliance.webapps.access import PUBLIC, Access, parse_access
 from appliance.webapps.archive import read_settings
-from appliance.webapps.attempts import Attempts, Budget
 from appliance.webapps.service import NewApp, WebApps
 from appliance.webapps.sign_ins import Place, SignIns
 from appliance.webapps.visitors import Visitor

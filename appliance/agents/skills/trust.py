@@ -10,7 +10,7 @@ from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance.subjects import SkillUsed
 from appliance.monitor import audit
-from appliance.tenants import keys, people, service
+from appliance.tenants import lineage, people, service
 from appliance.tenants.people import Member, SignedIn
 
 from .format import is_grantable
@@ -101,7 +101,7 @@ def _check_person(scope: TenantScope, person: SignedIn, skill: Skill) -> bool:
     """PolicyDenied unless they may approve it; answers whether they approve what they themselves put."""
     member = _deciding_member(scope, person)
     version = scope.get(SkillVersionRow, name=skill.name, digest=skill.version_digest)
-    own = member.user_id in (keys.person_behind(scope, actor) for actor in (skill.updated_by, version.created_by))
+    own = any(member.user_id in lineage.people_behind(scope, actor) for actor in (skill.updated_by, version.created_by))
     if own and service.get_tenant(scope.tenant_id).kind != "sandbox":
         raise PolicyDenied("you put this version of the skill, or made the key that did; somebody else approves it")
     return own

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from appliance.connectors.schemas import Schema, compile_schema
 from appliance.core import clock, db
 from appliance.core.errors import NotFound, ScopeMissing, ValidationFailed
+from appliance.core.json_schema import Schema, compile_schema
 from appliance.core.scope import TenantScope
 from appliance.governance.governor import Held
 from appliance.governance.policies.decision import ToolAction
@@ -124,6 +124,11 @@ class Toolbox:
         given = self._settled(caller, tool, arguments)
         return ToolAction(tool.name, tool.effect, given) if tool.describe is None else tool.describe(caller, given)
 
+    def settled_action(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> ToolAction:
+        """The action of a call that comes by another road, whose arguments its edge has checked."""
+        tool = self._find(name).tool
+        return ToolAction(tool.name, tool.effect, self._settled(caller, tool, arguments))
+
     def _checked_call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> _Shelved:
         shelved = self._find(name)
         for scope in sorted(shelved.tool.scopes - caller.scope.scopes):
@@ -131,7 +136,7 @@ class Toolbox:
                 f"the tool {name} needs the scope {scope}; use a key that has it, or ask an owner to issue one",
                 extra={"scope": scope},
             )
-        problems = shelved.input.problems(dict(arguments))
+        problems = shelved.input.problems(dict(arguments), namespace=caller.scope.tenant_id)
         if problems:
             raise ValidationFailed(f"the arguments of {name} do not fit its input schema", details=problems)
         return shelved

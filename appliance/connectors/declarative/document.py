@@ -24,8 +24,8 @@ from appliance.connectors.declarative.templates import (
     parse_template,
     parse_tree,
 )
-from appliance.connectors.schemas import compile_schema, pointer_token
 from appliance.core import yaml12
+from appliance.core.json_schema import compile_schema, pointer_token
 
 T = TypeVar("T")
 Findings = list[tuple[str, str]]

@@ -6,7 +6,7 @@ from typing import Any
 
 from appliance.connectors.declarative.plan import ConnectorPlan, RequestPlan
 from appliance.connectors.declarative.templates import Hole, Template, holes_in
-from appliance.connectors.schemas import SchemaInvalid, compile_schema, pointer_token
+from appliance.core.json_schema import SchemaInvalid, compile_schema, pointer_token
 
 Finding = tuple[str, str]
 

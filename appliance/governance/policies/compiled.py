@@ -4,16 +4,21 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from appliance import conditions
+from appliance.conditions import AllOf, AnyOf, Compare, Condition, Inside
+from appliance.connectors.host_names import normal_glob, normal_host, without_port
+from appliance.connectors.sent_request import composed
 from appliance.core.errors import ApplianceError
 from appliance.governance.policies.decision import Facts, ToolAction, Verdict
 from appliance.governance.policies.language import Duties, Policy, Rule, SubjectTest, condition_of, parse_policy
 from appliance.governance.subjects import SkillUsed, Subject
 
-LANGUAGE = "1"  # counts up when the meaning of a rule or a default changes
+READABLE = frozenset({"method", "url", "query", "path", "headers"})
+"""Members of an HTTP action that are known however its body is written."""
+LANGUAGE = "2"  # counts up when the meaning of a rule or a default changes
 _MOST_KEPT = 2_048
 
 Test = Callable[[Facts], bool]
@@ -42,8 +47,37 @@ class CompiledRule:
     on_action: tuple[Part, ...]
     on_subject: tuple[Part, ...]
     when: conditions.Test | None
+    reads: frozenset[str] = frozenset()
+    """The members of the input that `when` looks at."""
     fault: str = ""
     """Why the rule cannot be read; whatever it might be about is denied."""
+
+    @property
+    def looks_at_request(self) -> bool:
+        """Whether what an action sends may make this rule fit."""
+        return any(part.name in ("operations", "hosts") for part in self.on_action)
+
+    def records(self, facts: Facts, record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """What `when` is tried on: the action as it was asked for, and as what it sends can be read."""
+        sent = facts.action.sent
+        if sent is None or not self.reads:
+            return [record]
+        given = record["input"]
+        others = sent.bodies_of(given) if self.effect == "allow" else sent.inputs(given)
+        return [record, *({**record, "input": each} for each in others)]
+
+    def holds_when(self, facts: Facts, record: Mapping[str, Any]) -> bool:
+        """Whether `when` holds: of what an action may mean, one is enough to restrict, and all must fit to allow.  A body that
+        nobody can read may say anything."""
+        test = self.when
+        if test is None:
+            return True
+        sent = facts.action.sent
+        if sent is None:
+            return bool(test(record))
+        if self.effect == "allow":
+            return all(map(test, self.records(facts, record)))
+        return any(map(test, self.records(facts, record))) or (sent.is_opaque and bool(self.reads - READABLE))
 
 
 @dataclass(frozen=True)
@@ -63,7 +97,17 @@ class Compiled:
         ordered = sorted(active, key=lambda each: each.name)
         self.version = version_of((each.name, each.version, each.digest) for each in ordered)
         self.rules: tuple[CompiledRule, ...] = tuple(rule for each in ordered for rule in _read(each))
-        self._kept: dict[tuple[str, ...], tuple[CompiledRule, ...]] = {}
+        self._kept: dict[tuple[Any, ...], tuple[CompiledRule, ...]] = {}
+
+    @cached_property
+    def looks_at_requests(self) -> bool:
+        """Whether any rule looks at what an action sends: its operation, host or input."""
+        return any(rule.fault or rule.reads or rule.looks_at_request for rule in self.rules)
+
+    @cached_property
+    def looks_at_kin(self) -> bool:
+        """Whether any rule restricts an integration by name."""
+        return any(rule.effect != "allow" and any(part.name == "integrations" for part in rule.on_action) for rule in self.rules)
 
     @cached_property
     def reads_input(self) -> bool:
@@ -73,7 +117,8 @@ class Compiled:
     def about(self, facts: Facts) -> tuple[CompiledRule, ...]:
         """The rules whose tests of the action hold; remembered, for the same few actions come again and again."""
         action = facts.action
-        key = (action.tool, action.integration, action.operation, action.effect, action.host)
+        sent = (action.sent.methods, action.sent.host) if action.sent is not None else None
+        key = (action.tool, action.integration, action.operation, action.effect, action.host, action.kin, sent)
         found = self._kept.get(key)
         if found is None:
             found = tuple(rule for rule in self.rules if all(part.holds(facts) for part in rule.on_action))
@@ -92,10 +137,12 @@ def version_of(parts: Iterable[tuple[str, int, str]]) -> str:
 def record_of(facts: Facts) -> dict[str, Any]:
     """What `when` looks at."""
     subject, action = facts.subject, facts.action
+    credential = subject.judged_credential
     return {
-        "input": action.input,
+        "input": composed(action.input),
         "subject": {
-            "actor": subject.actor, "kind": subject.kind, "via": subject.via, "agent": subject.agent, "run_id": subject.run_id,
+            "actor": subject.actor, "kind": subject.kind, "via": "mcp" if credential == "agent" else subject.via,
+            "credential": credential, "agent": subject.agent, "run_id": subject.run_id,
             "tainted": subject.is_tainted, "tainted_by": list(subject.tainted_by), "skills": [asdict(s) for s in subject.skills],
         },
         "action": {
@@ -138,7 +185,7 @@ def _read(active: Active) -> list[CompiledRule]:
     except ApplianceError as error:  # written for another release: what it forbids is not known any more
         watched = active.document.get("mode") == "observe"
         fault = f"version {active.version} of it cannot be read ({error.message}); activate another one"
-        return [CompiledRule(active.name, "deny", "", Duties(), not watched, False, False, (), (), None, fault)]
+        return [CompiledRule(active.name, "deny", "", Duties(), not watched, False, False, (), (), None, fault=fault)]
     return [compile_rule(policy, rule) for rule in policy.rules]
 
 
@@ -149,18 +196,40 @@ def compile_rule(policy: Policy, rule: Rule) -> CompiledRule:
     return CompiledRule(
         f"{policy.name}/{rule.id}", rule.effect, rule.reason, rule.obligations or Duties(), policy.mode == "enforce",
         subject.tainted is True, subject.skills is not None, tuple(_on_action(rule)), tuple(_on_subject(subject, rule.effect)),
-        None if condition is None else conditions.make_test(condition),
+        None if condition is None else conditions.make_test(condition), frozenset(_members_read(condition)),
     )  # fmt: skip
 
 
+def _members_read(condition: Condition | None) -> Iterable[str]:
+    """The members of the input that a condition looks at."""
+    match condition:
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from _members_read(part)
+        case Inside("input", _, inner):
+            yield from _names_of(inner)
+
+
+def _names_of(condition: Condition) -> Iterable[str]:
+    match condition:
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from _names_of(part)
+        case Inside(name, _, _) | Compare(name, _, _):
+            yield name
+
+
 def _on_action(rule: Rule) -> Iterable[Part]:
-    for member, globs, value in (
-        ("tools", rule.tools, lambda action: action.tool),
-        ("integrations", rule.integrations, lambda action: action.integration),
-        ("operations", rule.operations, lambda action: action.operation),
-    ):
-        if globs is not None:
-            yield Part(member, _named(globs, value))
+    restricts = rule.effect != "allow"
+    if rule.tools is not None:
+        yield Part("tools", _named(rule.tools, lambda action: action.tool))
+    if rule.integrations is not None:
+        others = (lambda action: action.kin) if restricts else None
+        yield Part("integrations", _named(rule.integrations, lambda action: action.integration, others))
+    if rule.operations is not None:
+        reads_method = "method" in set(_members_read(condition_of(rule)))
+        others = partial(_methods_of, reads_method) if restricts else None
+        yield Part("operations", _named(rule.operations, lambda action: action.operation, others))
     if rule.effects is not None and len(set(rule.effects)) == 1:
         wants_read = rule.effects[0] == "read"
         yield Part("effects", lambda facts: (facts.action.effect == "read") is wants_read)
@@ -168,21 +237,38 @@ def _on_action(rule: Rule) -> Iterable[Part]:
         yield Part("hosts", _on_host(rule.hosts, restricts=rule.effect != "allow"))
 
 
-def _named(globs: list[str], value: Callable[[ToolAction], str]) -> Test:
+def _methods_of(reads_method: bool, action: ToolAction) -> tuple[str, ...]:
+    """The methods that an action sends, by the names of operations; any of them is a `request` to a rule that asks for one."""
+    if action.sent is None:
+        return ()
+    return (*action.sent.operations, "request") if reads_method else action.sent.operations
+
+
+def _named(
+    globs: list[str], value: Callable[[ToolAction], str], others: Callable[[ToolAction], tuple[str, ...]] | None = None
+) -> Test:
+    """Whether a name fits, or one of the others under which an action may be meant."""
     fits = names_test(globs)
-    return lambda facts: fits(value(facts.action))
+    if others is None:
+        return lambda facts: fits(value(facts.action))
+
+    def holds(facts: Facts) -> bool:
+        action = facts.action
+        return fits(value(action)) or bool((more := others(action)) and any(map(fits, more)))
+
+    return holds
 
 
 def _on_host(globs: list[str], *, restricts: bool) -> Test:
     """One of several hosts is enough to restrict, all must fit to allow; one that nobody knows beforehand may be any, so it is
     restricted and never allowed.  A name fits whatever the port."""
-    fits = names_test([glob.lower() for glob in globs])
+    fits = names_test([normal_glob(glob) for glob in globs])
 
     def holds(facts: Facts) -> bool:
         hosts = hosts_of(facts.action)
         if not hosts:
             return restricts and bool(facts.action.integration)
-        found = (fits(host) or fits(_without_port(host)) for host in hosts)
+        found = (fits(host) or fits(without_port(host)) for host in hosts)
         return any(found) if restricts else all(found)
 
     return holds
@@ -190,19 +276,16 @@ def _on_host(globs: list[str], *, restricts: bool) -> Test:
 
 def hosts_of(action: ToolAction) -> list[str]:
     """Whom an action would reach, `name` or `name:port` each."""
-    return [host for part in action.host.lower().split(",") if (host := part.strip())]
-
-
-def _without_port(host: str) -> str:
-    name, colon, port = host.rpartition(":")
-    is_named = colon and port.isdigit() and (":" not in name or name.endswith("]"))
-    return (name if is_named else host).rstrip(".")
+    told = [normal_host(part) for part in action.host.split(",") if part.strip()]
+    reached = action.sent.host if action.sent is not None else ""
+    return told if not reached or {reached, without_port(reached)} & set(told) else [*told, reached]
 
 
 def _on_subject(subject: SubjectTest, effect: Verdict) -> Iterable[Part]:
     for member, globs, value in (
         ("subject.kinds", subject.kinds, lambda subject: subject.kind),
-        ("subject.via", subject.via, lambda subject: subject.via),
+        ("subject.credentials", subject.credentials, lambda subject: subject.judged_credential),
+        ("subject.via", subject.via, lambda subject: subject.road),
         ("subject.actors", subject.actors, lambda subject: subject.actor),
         ("subject.agents", subject.agents, lambda subject: subject.agent),
     ):

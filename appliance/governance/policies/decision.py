@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from appliance.connectors.contract import Effect
+from appliance.connectors.sent_request import SentRequest
 from appliance.governance.subjects import Subject
 
 Verdict = Literal["allow", "require_approval", "deny"]
@@ -17,7 +18,8 @@ class ToolAction:
 
     `tool` is a name of CONTRACT § 12 (`execute_tenant_integration` for every integration action, by whatever road);
     `integration`, `operation`, `connector` (name and version), `host` (the address that would be called) and `credential`
-    (a reference, never a secret) are empty for tools that stay inside the appliance.
+    (a reference, never a secret) are empty for tools that stay inside the appliance.  `sent` is what it sends over HTTP, None
+    where that is not HTTP or no rule asks for it; `kin` names the integrations that use the same credential.
     """
 
     tool: str
@@ -28,6 +30,8 @@ class ToolAction:
     connector: str = ""
     host: str = ""
     credential: str = ""
+    sent: SentRequest | None = None
+    kin: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,3 +87,11 @@ class Decision:
     would_be: Verdict | None = None
     would_be_rules: tuple[str, ...] = ()
     caps: tuple[RuleCaps, ...] = ()
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What rules look at: what an action sends, and which integrations share a credential."""
+
+    requests: bool = False
+    kin: bool = False

@@ -92,7 +92,7 @@ def _hits(policies: Compiled, facts: Facts) -> list[Hit]:
                 continue
             if rule.when is not None:
                 record = record if record is not None else record_of(facts)
-                if not rule.when(record):
+                if not rule.holds_when(facts, record):
                     continue
             found.append(Hit(rule))
         except Incomparable as error:
@@ -107,10 +107,10 @@ def _default(facts: Facts) -> tuple[Verdict, str]:
     subject, action = facts.subject, facts.action
     if subject.kind == "agent" or subject.via == "agent":
         return "deny", f"no rule allows an agent {_what(facts)}; add one to a policy, and activate it"
-    if subject.via == "mcp" and action.effect != "read":
+    if subject.has_agent_key and action.effect != "read":
         return (
             "require_approval",
-            f"no rule says who may have {_what(facts)} by MCP, so a person decides; add a rule that allows it",
+            f"no rule lets an agent key have {_what(facts)} done, so a person decides; add a rule that allows it",
         )
     return "allow", "no rule is about this"
 

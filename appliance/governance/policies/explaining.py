@@ -35,7 +35,7 @@ def _finding(rule: CompiledRule, facts: Facts, record: dict[str, Any]) -> Findin
         for part in (*rule.on_action, *rule.on_subject):
             if not part.holds(facts):
                 return Finding(rule.named, rule.effect, mode, False, part.name)
-        if rule.when is not None and not rule.when(record):
+        if not rule.holds_when(facts, record):
             return Finding(rule.named, rule.effect, mode, False, "when")
     except Incomparable as error:
         return Finding(rule.named, rule.effect, mode, False, "when", str(error))

@@ -9,11 +9,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from appliance import conditions
 from appliance.conditions import AllOf, AnyOf, Compare, Condition, Inside, Placeholder
+from appliance.connectors.sent_request import composed
 from appliance.core import ids
 from appliance.core.errors import ApplianceError, Detail, InvalidFilter, ValidationFailed
 from appliance.governance.policies.decision import Mode, Verdict
 from appliance.governance.questions import MOST_APPROVERS
-from appliance.governance.subjects import Kind, Via
+from appliance.governance.subjects import Credential, Kind, Via
 from appliance.tenants.scopes import ROLES
 
 MAX_RULES = 500
@@ -34,7 +35,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 _TEXT, _FLAG = conditions.Field("text"), conditions.Field("plain")
 _SKILL = {"name": _TEXT, "digest": _TEXT, "is_trusted": _FLAG}
 _SUBJECT = {
-    **dict.fromkeys(("actor", "kind", "via", "agent", "run_id"), _TEXT),
+    **dict.fromkeys(("actor", "kind", "credential", "via", "agent", "run_id"), _TEXT),
     "tainted": _FLAG, "tainted_by": conditions.Field("text"), "skills": conditions.Field(inside=lambda: _SKILL),
 }  # fmt: skip
 _ACTION = dict.fromkeys(("tool", "effect", "integration", "operation", "connector", "host", "credential"), _TEXT)
@@ -55,6 +56,10 @@ class SubjectTest(_Part):
     """Whom a rule is about; every member that is there must fit.  `tainted`: only runs that are, or only those that are not."""
 
     kinds: Annotated[list[Kind], Field(min_length=1)] | None = None
+    credentials: Annotated[
+        list[Credential] | None,
+        Field(min_length=1, description="The kind of the key: `agent` fits an agent key by every road, also REST."),
+    ] = None
     actors: Globs | None = None
     agents: Globs | None = None
     skills: Annotated[Globs, Field(description="Names or digests of the skills a run has loaded.")] | None = None
@@ -145,7 +150,7 @@ def parse_policy(document: Any, name: str) -> Policy:
 
 def condition_of(rule: Rule, pointer: str = "") -> Condition | None:
     """The rule's `when`; InvalidFilter."""
-    return None if rule.when is None else conditions.parse(rule.when, _FACTS, pointer=f"{pointer}/when")
+    return None if rule.when is None else conditions.parse(composed(rule.when), _FACTS, pointer=f"{pointer}/when")
 
 
 def policy_schema() -> dict[str, Any]:

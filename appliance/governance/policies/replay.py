@@ -184,7 +184,13 @@ def facts_of(call: PastCall) -> Facts:
     via = told.get("via", "process" if call.execution_id else "rest")
     skills = tuple(SkillUsed(str(name), str(digest)) for name, digest in told.get("skills", ()))
     subject = Subject(
-        told.get("actor", call.actor), via, told.get("agent", ""), told.get("run", ""), skills, tuple(told.get("tainted_by", ()))
+        told.get("actor", call.actor),
+        via,
+        told.get("agent", ""),
+        told.get("run", ""),
+        skills,
+        tuple(told.get("tainted_by", ())),
+        told.get("credential", ""),
     )
     given = call.input if isinstance(call.input, Mapping) else {}
     hosts = ", ".join(call.hosts)

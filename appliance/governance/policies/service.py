@@ -10,7 +10,7 @@ from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed, Vers
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.governance.policies.compiled import Active, Compiled
-from appliance.governance.policies.decision import Decision, Facts, Mode, ToolAction
+from appliance.governance.policies.decision import Decision, Facts, Looks, Mode, ToolAction
 from appliance.governance.policies.evaluation import decide
 from appliance.governance.policies.language import MAX_RULES, Policy, parse_policy
 from appliance.governance.policies.models import PolicyRow, PolicyVersionRow
@@ -68,6 +68,11 @@ class PolicyService:
     def decide(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
         """What the tenant's active policies say, from the moment on at which they were activated, in every process."""
         return decide(self.compiled(scope), Facts(subject, action))
+
+    def looks_at(self, scope: TenantScope) -> Looks:
+        """What the active policies have to know of an action, beside its own name and input."""
+        compiled = self.compiled(scope)
+        return Looks(compiled.looks_at_requests, compiled.looks_at_kin)
 
     def compiled(self, scope: TenantScope) -> Compiled:
         """The policies that judge now."""

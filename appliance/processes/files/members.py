@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from appliance.connectors.schemas import Schema, compile_schema
+from appliance.core.json_schema import Schema, compile_schema
 from appliance.processes.reading import Reader, pointer_token
 from appliance.processes.schema_parts import FILLED, FLAG, TEXT, Shape, listed, shape, whole
 from appliance.processes.template import Template

@@ -15,7 +15,7 @@ from appliance.processes.task import Result, Suspending, Task, Tools
 from appliance.processes.vault import Vault
 from appliance.processes.waits import Waits
 from appliance.sandbox import Entropy, Limits, Outcome
-from appliance.tenants import service as tenants
+from appliance.tenants.secret_bindings import Destination, open_bound
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,9 @@ def _reach(tools: Tools, task: Task) -> Reach:
 def vault_of(tools: Tools, task: Task) -> Vault:
     """The secrets this attempt may have, and may have had."""
     claim = task.claim
+    here = Destination("process", claim.process_id)
     return Vault(
-        lambda name: tenants.open_secret(claim.scope, tools.sealer, name), tools.sealer, task.grants.secrets,
+        lambda name: open_bound(claim.scope, tools.sealer, name, here), tools.sealer, task.grants.secrets,
         "/".join((claim.scope.tenant_id, "journal", claim.execution_id, *map(str, task.run_key))),
     )  # fmt: skip
 

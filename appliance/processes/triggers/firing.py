@@ -26,6 +26,7 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import failures, metrics
 from appliance.monitor import logs as log_lines
 from appliance.processes import executions
+from appliance.processes.backlog import QueueFull
 from appliance.processes.children import MAX_DEPTH
 from appliance.processes.compiled import Compiled
 from appliance.processes.evaluation import fill
@@ -136,6 +137,8 @@ class Firings:
                 self._settle(scope, mark, row, self._prepare(scope, mark, row.event))
             except _NotNow as error:
                 db.write(partial(_put_off, scope, row, mark, error.error))
+            except QueueFull as error:  # a burst of events is no reason to lose some
+                db.write(partial(_put_off, scope, row, mark, _told(error)))
             except (ApplianceError, StepFailed) as error:
                 told = _told(error)
                 db.write(lambda: _fail(scope, row.id, mark, told))
@@ -210,7 +213,7 @@ class Firings:
                 given = fill(self._pool, {"input": trigger.input}, names, clock.now_ms())["input"]
             if not isinstance(given, dict):
                 raise ValidationFailed("the trigger's `input` must come to an object; it is the execution's input")
-            executions.check_input(compiled, given)
+            executions.check_input(scope, compiled, given)
         except (Overloaded, Draining, StorageFull) as error:
             raise _NotNow(_told(error)) from error
         except StepFailed as failed:

@@ -11,6 +11,7 @@ from appliance.core import clock, db
 from appliance.core.errors import ApplianceError, ConcurrencyLimited
 from appliance.core.scope import TenantScope
 from appliance.governance.polling import POLL_SECONDS, PollRequest
+from appliance.processes import version_grants
 from appliance.processes.failing import from_coded, make_error
 
 from .firing import Event, Firings, Mark
@@ -59,6 +60,7 @@ class Polls:
             return
         request = PollRequest(due.settings["use"], due.settings["trigger"], due.settings["query"], row.cursor)
         try:
+            version_grants.refuse_suspended_process(scope, due.mark.process_id)  # its credential is not used either
             found = self._source.poll(scope, request)
         except ApplianceError as error:
             told = from_coded(error).error

@@ -10,10 +10,13 @@ from appliance.datapool import service as datapool
 from appliance.processes.nodes import Problem, Trigger
 from appliance.processes.reading import Reader
 from appliance.tenants import service as tenants
+from appliance.tenants.secret_bindings import SCOPE, Destination, find_unbound
 
 from .cron import Cron
 from .kinds import read_triggers
 from .models import TriggerState
+
+_ADD_IT = "an owner or a builder publishes it, or adds the destination in the console (Secrets)"
 
 
 def triggers_of(definition: Any) -> tuple[Trigger, ...]:
@@ -74,9 +77,17 @@ def outer_problems(scope: TenantScope, definition: Any) -> list[Problem]:
         if secret and secret not in {known.name for known in tenants.list_secrets(scope)}:
             message = f"the secret {secret!r} is not set yet, and nothing is let in without it: gos secret set {secret}"
             problems.append(Problem(f"{at}/verify/secret", "secret_missing", message, severity="warning"))
+        elif secret and _lacks_binding(scope, secret, str(definition.get("id", ""))):
+            message = f"the secret {secret!r} is not for webhooks of this process, and nothing is let in without it: {_ADD_IT}"
+            problems.append(Problem(f"{at}/verify/secret", "secret_not_bound", message, severity="warning"))
         if trigger.kind == "datapool":
             problems += _data_problems(scope, trigger, at)
     return problems
+
+
+def _lacks_binding(scope: TenantScope, secret: str, process_id: str) -> bool:
+    """Whether publishing it leaves the webhooks without their secret: neither is it bound to them, nor may the actor bind it."""
+    return SCOPE not in scope.scopes and bool(find_unbound(scope, [secret], Destination("webhook", process_id)))
 
 
 def _data_problems(scope: TenantScope, trigger: Trigger, at: str) -> list[Problem]:

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
 from appliance.core import clock, db, ids
-from appliance.core.errors import InvalidSignature, NotFound
+from appliance.core.errors import InvalidSignature, NotFound, PolicyDenied
+from appliance.core.json_text import refuse_doubled
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs as log_lines
 from appliance.monitor import metrics
@@ -22,7 +23,8 @@ from .signatures import Request, refused, verify
 MOST_HEADERS, LONGEST_HEADER = 60, 1_000
 MOST_DEPTH = 64
 TOLD_EVERY_MS = 60_000
-OpenSecret = Callable[[TenantScope, str], str]
+OpenSecret = Callable[[TenantScope, str, str], str]
+"""The value of a secret, by its name, for the webhooks of a process."""
 REFUSED = metrics.registry.counter("gos_webhooks_refused_total", "Inbound webhooks that were not signed as they must be.")
 _TELLING = re.compile(r"content-(type|language)|user-agent|date|from|idempotency-key|webhook-(id|timestamp)|x-[a-z0-9-]+")
 _CREDENTIAL = re.compile(r"signature|token|secret|auth|key|passw|cookie|session|credential|forwarded|real-ip|client-ip")
@@ -40,7 +42,7 @@ class Webhooks:
         """The execution of a delivery, the same for the same delivery.
 
         NotFound for a path nobody has, or whose process is paused; InvalidSignature; ValidationFailed when what arrived does
-        not fit the process.
+        not fit the process; InvalidJson for a body that says a thing twice.
         """
         scope = TenantScope(tenant_id, "trigger", request_id=request_id, trace=trace)
         found = db.rows(
@@ -71,10 +73,10 @@ class Webhooks:
         if settings["kind"] == "none":
             return ""
         try:
-            return self._open_secret(scope, settings["secret"])
-        except NotFound as error:
+            return self._open_secret(scope, settings["secret"], mark.process_id)
+        except (NotFound, PolicyDenied) as error:
             message = f"the secret {settings['secret']!r} is not set: gos secret set {settings['secret']}"
-            told = make_error("secret_missing", "validation", message)
+            told = make_error("secret_missing", "validation", error.message if isinstance(error, PolicyDenied) else message)
             if self._is_to_be_told(scope, mark):
                 missing = Event(f"secret:{clock.now_ms()}", {})
                 db.write(lambda: self._firings.note_failure(scope, mark, missing, told))
@@ -141,6 +143,7 @@ def _body(body: bytes, content_type: str) -> Any:
     try:
         if media == "application/json" or media.endswith("+json"):
             found = json.loads(body, parse_constant=_refuse_constant)
+            refuse_doubled(body, found)
             return found if _is_storable(found) else None
         if media == "application/x-www-form-urlencoded":
             return fields_of(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1_000))

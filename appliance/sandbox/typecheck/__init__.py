@@ -13,9 +13,9 @@ from typing import Any, Literal
 from appliance.sandbox.wire import encode_json
 
 # How long one check may compute: what needs more is too much for it, however busy the machine is.
-SECONDS = 20.0
+SECONDS = 8.0
 # How long it may take, with what others compute meanwhile, before its process is ended.
-LONGEST_SECONDS = 60.0
+LONGEST_SECONDS = 30.0
 Severity = Literal["error", "warning"]
 
 

@@ -12,8 +12,12 @@ from .trap import Trap
 
 @pytest.fixture(scope="session")
 def built(running: Running) -> Iterator[Trap]:
-    with running.api("trap") as client, running.api("lair") as theirs, serving(obey()) as model:
-        trap = Trap(running, client, theirs, model)
+    agent_key = {"X-API-Key": running.key("trap", kind="agent")}
+    with (
+        running.api("trap") as client, running.client("trap.localhost", agent_key) as agent, running.api("lair") as theirs,
+        serving(obey()) as model,
+    ):  # fmt: skip
+        trap = Trap(running, client, agent, theirs, model)
         trap.build()
         yield trap
         trap.close()

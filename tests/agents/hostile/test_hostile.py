@@ -84,12 +84,12 @@ def test_a_run_that_obeys_its_reading_writes_nothing_that_nobody_approved(trap: 
 
 @pytest.mark.parametrize("name", list(OF_CLIENTS.values()))
 def test_a_client_that_obeys_its_reading_writes_nothing_that_nobody_approved(trap: Trap, name: str) -> None:
-    trap.govern(GUARD)
+    trap.govern(GUARD, trap.agent)
     trap.reset()
     aim = AIMS[SCENARIOS[name]["aim"]]
     placed: Placed = place(trap, SCENARIOS[name]["carrier"], words_of(trap, name), "mcp")
     entry, before = trap.last_entry(), trap.state()
-    done = drive(McpClient(trap.client), trap.calls_of(placed.calls))
+    done = drive(McpClient(trap.agent), trap.calls_of(placed.calls))
     assert trap.landed(before) == set()
     assert aim["calls"][-1][0] in [tool for tool, _, _ in done.calls[len(placed.calls) :]], "the model did not obey"
     kind, part = aim["mcp"]
@@ -98,18 +98,19 @@ def test_a_client_that_obeys_its_reading_writes_nothing_that_nobody_approved(tra
 
 @pytest.mark.parametrize("name", list(WALLS))
 def test_what_is_not_there_is_not_there_for_a_client_that_obeys(trap: Trap, name: str) -> None:
-    trap.govern(GUARD)
+    trap.govern(GUARD, trap.agent)
     trap.reset()
     tool, arguments, code = WALLS[name]
     placed = place(trap, "erp", trap.calls_of([(tool, arguments)]), "mcp")
     before = trap.state()
-    done = drive(McpClient(trap.client), trap.calls_of(placed.calls))
+    done = drive(McpClient(trap.agent), trap.calls_of(placed.calls))
     assert trap.landed(before) == set()
     assert done.answers(tool)[-1] == code
 
 
 def test_a_run_is_not_told_what_a_skill_says_of_itself_that_nobody_trusts(trap: Trap) -> None:
     trap.govern(GUARD)
+    trap.reset()
     trap.describe("sums", trap.calls_of(AIMS["order"]["calls"]))
     trap.model.heard.clear()
     lived = trap.live.run("triage", "Do your task.", skills=("sums",))

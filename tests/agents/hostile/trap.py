@@ -42,6 +42,7 @@ class Trap:
 
     running: Running
     client: httpx.Client
+    agent: httpx.Client
     theirs: httpx.Client
     model: ModelServer
     erp: Foreign = field(default_factory=Foreign)
@@ -50,9 +51,10 @@ class Trap:
     site: Site = field(default_factory=Site)
     mailbox: Mailbox = field(default_factory=Mailbox)
     names: dict[str, str] = field(default_factory=dict)
-    governed: list[dict[str, Any]] | None = None
+    governed: tuple[list[dict[str, Any]], httpx.Client] | None = None
 
     def __post_init__(self) -> None:
+        self.requester = self.client
         self.live = Live(self, self.model)
 
     @property
@@ -143,9 +145,9 @@ class Trap:
     # -- people
 
     def request(self, kind: str, action: Any = None) -> str:
-        """A request to people by the key that /mcp and the runs have as well."""
+        """A request to people by the key under attack: an agent key over /mcp, that of the starter for runs."""
         body = {"kind": kind, "title": "A question", "ttl_seconds": 36_000} | ({"action": action} if action else {})
-        return str(self.ask("POST", "/approvals", body)["id"])
+        return str(self.ask("POST", "/approvals", body, self.requester)["id"])
 
     def decide(self, request_id: str, decision: Decision) -> None:
         """As a person of the tenant who may decide."""
@@ -165,11 +167,13 @@ class Trap:
 
     # -- attacks
 
-    def govern(self, rules: list[dict[str, Any]]) -> None:
-        """These rules hold from now on, with those of the manual unless governance is taken out; approvals of each kind too."""
-        if self.governed is rules:
+    def govern(self, rules: list[dict[str, Any]], requester: httpx.Client | None = None) -> None:
+        """Activate these rules, with those of the manual unless governance is taken out, and have `requester` (by default the
+        client that builds the tenant) ask for approvals of each kind."""
+        self.requester = requester or self.client
+        if self.governed == (rules, self.requester):
             return
-        self.governed = rules
+        self.governed = (rules, self.requester)
         policies, system = PolicyService(), service.system_scope("trap")
         policies.put_draft(system, "outward", outward())
         if rules is OPEN:
@@ -189,7 +193,7 @@ class Trap:
             if name != "pending":
                 self.decide(self.names[name], Decision("reject" if name == "rejected" else "approve"))
         given = {"action": "post", "input": params, "approval_id": self.names["used"]}
-        assert self.ask("POST", "/integrations/erp/execute", given)["status"] == "succeeded"
+        assert self.ask("POST", "/integrations/erp/execute", given, self.requester)["status"] == "succeeded"
         self.names["answered"] = self.request("input")
         self.decide(self.names["answered"], Decision("answer", answer="yes"))
 

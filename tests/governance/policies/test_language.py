@@ -51,7 +51,7 @@ def test_everything_a_policy_can_say_is_read_and_written_back() -> None:
         ({"mode": "strict"}, "/mode", "'observe' or 'enforce'"),
         ({"rules": []}, "/rules", "leave the member out"),
         ({"rules": [rule(tool=["x"])]}, "/rules/0/tool", "known are id, effect, subject, tools"),
-        ({"rules": [rule(subject={"role": "x"})]}, "/rules/0/subject/role", "known are kinds, actors"),
+        ({"rules": [rule(subject={"role": "x"})]}, "/rules/0/subject/role", "known are kinds, credentials, actors"),
         ({"rules": [rule("deny", obligations={})]}, "/rules/0", "no obligations"),
         ({"rules": [rule(obligations={"calls": 1})]}, "/rules/0/obligations/calls", "known are approvers"),
         ({"rules": [rule(obligations={"approvers": ["ann"]})]}, "/rules/0/obligations/approvers/0", "user:<login>"),

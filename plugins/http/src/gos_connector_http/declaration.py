@@ -19,6 +19,7 @@ _HEADERS: Schema = {"type": "object", "additionalProperties": _TEXT}
 SETTINGS: Schema = {
     "type": "object",
     "additionalProperties": False,
+    "secrets_need": "base_url",
     "properties": {
         "base_url": {
             "type": "string",

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import jsonschema_rs
+from appliance.connectors.contract import SchemaInvalid, compile_schema
 
 Schema = dict[str, Any]
 
@@ -95,13 +95,11 @@ class _Writer:
 
 
 def _compile(schema: Schema) -> None:
-    """As the appliance will: without retrieval, with patterns that need no backtracking."""
+    """As the appliance will, within its bounds: without retrieval, with patterns that need no backtracking."""
     try:
-        jsonschema_rs.Draft202012Validator(
-            schema, validate_formats=True, offline=True, pattern_options=jsonschema_rs.RegexOptions()
-        )
-    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        raise Refused(f"it is no JSON Schema (2020-12): {str(error).splitlines()[0][:200]}") from error
+        compile_schema(schema)
+    except SchemaInvalid as error:
+        raise Refused(f"it is no JSON Schema (2020-12) that can be used: {str(error)[:200]}") from error
 
 
 def mirrored(schema: Any) -> dict[str, list[str]]:

@@ -36,6 +36,7 @@ _PAGING: Schema = {
 SETTINGS: Schema = {
     "type": "object",
     "additionalProperties": False,
+    "secrets_need": "base_url",
     "oneOf": [{"required": ["document_url"]}, {"required": ["document"]}],
     "properties": {
         "document_url": {

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from appliance.connectors.schemas import SchemaInvalid, compile_schema
 from appliance.core.errors import Detail
+from appliance.core.json_schema import SchemaInvalid, compile_schema
 
 
 def test_every_problem_is_told_with_its_place() -> None:

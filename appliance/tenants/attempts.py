@@ -1,11 +1,11 @@
 """Attempts to get in, counted in memory: each address waits longer and longer for its own, nobody for another's."""
 
-import ipaddress
 import threading
 from dataclasses import dataclass
 
 from appliance.core import clock
 from appliance.core.errors import RateLimited
+from appliance.core.networks import network_of
 
 FORGOTTEN_SECONDS = 3600.0
 WINDOW_SECONDS = 60.0
@@ -60,6 +60,11 @@ class Attempts:
                 ends, count = self._windows[app]
                 self._windows[app] = (ends, max(0, count - 1))
 
+    def has_tried(self, app: App, address: str) -> bool:
+        """Whether this address has attempts to its name that did not succeed."""
+        with self._lock:
+            return (app, network_of(address)) in self._tries
+
     def _count(self, app: App, now: float) -> int:
         ends, count = self._windows.get(app, (0.0, 0))
         if now >= ends:
@@ -110,19 +115,6 @@ class Budget:
             if app in self._days:
                 ends, count = self._days[app]
                 self._days[app] = (ends, max(0, count - 1))
-
-
-def network_of(address: str) -> str:
-    """What counts as one address: of IPv6 the network of a site, which has more addresses than anybody can count."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        return str(ipaddress.ip_network((parsed, 64), strict=False))
-    return str(parsed)
 
 
 def _said(seconds: int) -> str:

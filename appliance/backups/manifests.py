@@ -1,0 +1,68 @@
+"""What the manifest of a backup or an export must be made of before anything in it is believed."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from appliance.tenants.scopes import ROLES
+from appliance.tenants.service import LONGEST_NAME
+
+from .problems import BackupInvalid
+
+
+class _Model(BaseModel):
+    """Exact types; members of later releases are passed over."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Part(_Model):
+    model_config = ConfigDict(strict=True, extra="forbid")
+    name: str
+    size: int
+    sha256: str
+
+
+class _Contents(_Model):
+    count: int
+    bytes: int
+    gone: list[str]
+    damaged: list[str]
+
+
+class _Manifest(_Model):
+    made_at: str
+    schema_number: int = Field(alias="schema")
+    tables: dict[str, int]
+    parts: list[_Part]
+    contents: _Contents
+
+
+class _Tenant(_Model):
+    id: str
+    name: str = Field(min_length=1, max_length=LONGEST_NAME)
+    kind: Literal["standard", "sandbox"]
+
+
+class _Person(_Model):
+    login: str
+    role: str = Field(pattern=f"^({'|'.join(ROLES)})$")
+    approver: bool
+
+
+class _TenantManifest(_Manifest):
+    tenant: _Tenant
+    people: list[_Person]
+    secrets: list[str]
+    domains: list[str]
+
+
+def check_manifest(manifest: dict[str, Any], kind: str) -> None:
+    """BackupInvalid unless the manifest of a backup or, with the kind `tenant`, of an export has every member we write."""
+    model = _TenantManifest if kind == "tenant" else _Manifest
+    try:
+        model.model_validate(manifest)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = "/".join(str(step) for step in first["loc"])
+        raise BackupInvalid(f"the manifest is none that we write ({where}: {first['msg']}); do not use this file") from error

@@ -1,0 +1,64 @@
+"""One name for each host, however it is written: case, trailing dots, IDNA, user information, forms of addresses, default ports."""
+
+import re
+import socket
+from functools import lru_cache
+
+import httpx
+
+from appliance.connectors.addresses import Address, innermost, parse_address
+
+_NUMBERS = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}")
+"""How the C library lets an IPv4 address be written: in one to four parts, decimal, octal or hexadecimal."""
+
+
+@lru_cache(4096)
+def normal_host(text: str) -> str:
+    """`name` or `name:port` in the one form that rules compare; an IPv6 address keeps its brackets."""
+    text = text.strip().lower().rpartition("@")[2]
+    if parse_address(text) is not None and ":" in text and not text.startswith("["):
+        return _normal_name(text)
+    name, colon, port = text.rpartition(":")
+    if not (colon and port.isdecimal() and (":" not in name or name.endswith("]"))):
+        return _normal_name(text)
+    return f"{_normal_name(name)}:{int(port)}"
+
+
+def normal_glob(glob: str) -> str:
+    """A pattern of hosts as it is compared with them; labels beside its stars are made ASCII like those of names."""
+    if "*" not in glob:
+        return normal_host(glob)
+    labels = glob.lower().rstrip(".").split(".")
+    return ".".join(label if "*" in label or label.isascii() else _ascii(label) for label in labels)
+
+
+def without_port(host: str) -> str:
+    """The name of a normal host."""
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() and (":" not in name or name.endswith("]")) else host
+
+
+def _normal_name(name: str) -> str:
+    name = name.rstrip(".")
+    address = parse_address(name)
+    if address is None and _NUMBERS.fullmatch(name):
+        address = _as_number(name)
+    if address is not None:
+        plain = innermost(address)
+        return f"[{plain}]" if plain.version == 6 else str(plain)
+    return name if name.isascii() else _ascii(name)
+
+
+def _as_number(name: str) -> Address | None:
+    try:
+        return parse_address(socket.inet_ntoa(socket.inet_aton(name)))
+    except OSError:
+        return None
+
+
+def _ascii(name: str) -> str:
+    """As the client that connects writes it."""
+    try:
+        return httpx.URL(scheme="http", host=name).raw_host.decode("ascii").rstrip(".")
+    except (httpx.InvalidURL, UnicodeError, ValueError):
+        return name

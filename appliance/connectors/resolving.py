@@ -1,0 +1,56 @@
+"""Name resolution in threads of its own, of which no tenant takes all: one with a silent name server waits for itself."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from appliance.core import clock
+
+Resolver = Callable[[str, int], list[str]]
+
+THREADS, PER_OWNER = 16, 4
+_owner: ContextVar[str] = ContextVar("resolving_for", default="")
+
+
+@contextmanager
+def resolving_for(owner: str) -> Iterator[None]:
+    """Names that this thread resolves in the block count for this owner: a tenant."""
+    token = _owner.set(owner)
+    try:
+        yield
+    finally:
+        _owner.reset(token)
+
+
+class ResolverThreads:
+    """So many threads, so many of them for one owner; a look-up holds its thread until the system answers."""
+
+    def __init__(self, threads: int = THREADS, per_owner: int = PER_OWNER) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="egress-resolver")
+        self._per_owner = per_owner
+        self._running: Counter[str] = Counter()
+        self._changed = threading.Condition()
+
+    def resolve(self, resolver: Resolver, host: str, port: int, timeout: float | None) -> list[str]:
+        """The addresses of a name; TimeoutError when there are none in time, the waiting for a thread included."""
+        owner, began = _owner.get(), clock.monotonic()
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._running[owner] < self._per_owner, timeout):
+                raise TimeoutError
+            self._running[owner] += 1
+        future = self._threads.submit(resolver, host, port)
+        future.add_done_callback(lambda _: self._leave(owner))
+        try:
+            return future.result(None if timeout is None else max(0.0, began + timeout - clock.monotonic()))
+        finally:
+            future.cancel()  # has it not begun, it need not
+
+    def _leave(self, owner: str) -> None:
+        with self._changed:
+            self._running[owner] -= 1
+            if not self._running[owner]:
+                del self._running[owner]
+            self._changed.notify_all()

@@ -1,0 +1,56 @@
+"""Where a call goes on to: each host that was not judged before the call is judged before anything is sent there."""
+
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
+
+from appliance.connectors.contract import AddressNotAllowed
+from appliance.connectors.host_names import normal_host, without_port
+from appliance.core import db
+from appliance.governance.governor import Governor, Permit
+from appliance.governance.policies.compiled import hosts_of
+from appliance.governance.policies.evaluation import STRICTNESS
+
+_PORTS = {"http": "80", "https": "443"}
+
+
+@dataclass
+class Hops:
+    """The hosts of one call; `known` are those that were judged with it."""
+
+    governor: Governor
+    permit: Permit
+    known: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.known.update(hosts_of(self.permit.action))
+
+    def admit(self, place: str) -> None:
+        """Before a request or a connection: AddressNotAllowed where the rules hold another host to more than this call."""
+        host = _host_of(place)
+        if not self.known.isdisjoint((host, without_port(host))):
+            return
+        permit = self.permit
+        action = permit.action
+        sent = replace(action.sent, host=host) if action.sent is not None else None
+        decision = self.governor.consider(permit.scope, permit.subject, replace(action, host=host, sent=sent))
+        stricter = STRICTNESS[decision.verdict] > STRICTNESS[permit.decision.verdict]
+        asks_others = decision.verdict == "require_approval" and not set(decision.rules) <= set(permit.decision.rules)
+        if stricter or asks_others:
+            why = "; ".join(decision.reasons) or "no rule allows it"
+            message = (
+                f"{action.integration} leads on to {host}, where the policies do not let this call go: {why}; "
+                "call that host by itself, or ask somebody who writes policies to allow it"
+            )
+            db.write(lambda: permit.note_refusal(message))
+            raise AddressNotAllowed(message)
+        self.known.add(host)
+
+
+def _host_of(place: str) -> str:
+    """The host and port of an address, or of a place that is dialled."""
+    if "://" not in place:
+        return normal_host(place)
+    parts = urlsplit(place)
+    netloc = parts.netloc.rpartition("@")[2]
+    has_port = netloc.rpartition(":")[2].isdigit() and not netloc.endswith("]")
+    return normal_host(netloc if has_port else f"{netloc}:{_PORTS.get(parts.scheme, '0')}")

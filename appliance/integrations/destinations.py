@@ -1,0 +1,105 @@
+"""Whom an integration sends secrets to, as its settings say it: the place that secrets are bound to."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from appliance.connectors.contract import ConnectorError
+from appliance.connectors.declarative.connector import DeclarativeConnector
+from appliance.connectors.declarative.requests import base_address
+from appliance.connectors.registry import Installed
+from appliance.core import db
+from appliance.core.errors import ValidationFailed
+from appliance.tenants.secret_bindings import Destination
+
+from .settings import Path, member_at, open_settings, secret_targets, value_at
+
+_MOST_HOSTS = 500
+_NO_PLACE = frozenset({"port", "tls", "ca", "host_key", "profile"})
+"""Targets that are no place by themselves."""
+
+
+def destination_of(installed: Installed, slug: str, settings: Mapping[str, Any]) -> Destination:
+    """The place these settings, as they are stored, send secrets to.
+
+    It changes with every setting that the connector marks `secret_target`, and with the address that the file of a declared
+    connector fixes.  Of a connector that marks none outside its credentials the whole settings are the place.
+    """
+    targets = _targets(installed, settings)
+    fixed = _fixed_address(installed, settings)
+    known: Any = settings
+    if fixed or _marks_its_address(installed):
+        known = sorted(["/".join(path), value] for path, value in targets.items() if value is not None)
+    digest = hashlib.sha256(db.dump_json([installed.name, fixed, known]).encode()).hexdigest()
+    return Destination("integration", slug, digest, _hosts(fixed, targets))
+
+
+def secret_names(settings: Mapping[str, Any]) -> list[str]:
+    """The tenant's secrets that settings refer to."""
+    names: list[str] = []
+
+    def note(name: str) -> str:
+        names.append(name)
+        return ""
+
+    open_settings(settings, {}, note)
+    return sorted(set(names))
+
+
+def refuse_open(installed: Installed, settings: Mapping[str, Any]) -> None:
+    """ValidationFailed for secrets in settings that leave it to each call where they go."""
+    needed = installed.connector.settings_schema.get("secrets_need")
+    if isinstance(needed, str) and value_at(settings, (needed,)) is None:
+        raise ValidationFailed(
+            f"these settings name a secret and leave the address to each call, which could send it anywhere; set {needed}",
+            pointer=f"/settings/{needed}",
+        )
+
+
+def _targets(installed: Installed, settings: Mapping[str, Any]) -> dict[Path, Any]:
+    """The settings that decide, or what the connector takes without them."""
+    schema = installed.connector.settings_schema
+    found = {}
+    for path in secret_targets(schema):
+        value = value_at(settings, path)
+        found[path] = member_at(schema, path).get("default") if value is None and len(path) == 1 else value
+    return found
+
+
+def _marks_its_address(installed: Installed) -> bool:
+    return any(path[0] != "auth" for path in secret_targets(installed.connector.settings_schema))
+
+
+def _fixed_address(installed: Installed, settings: Mapping[str, Any]) -> str:
+    """The base address of a connector that a file declares; empty for every other, and where the settings make none."""
+    if not issubclass(installed.connector, DeclarativeConnector):
+        return ""
+    try:
+        return base_address(installed.connector.plan, {"settings": settings})
+    except ConnectorError:
+        return ""
+
+
+def _hosts(fixed: str, targets: Mapping[Path, Any]) -> str:
+    found = [*([_host(fixed)] if fixed else []), *_places(targets)]
+    text = ", ".join(dict.fromkeys(found))
+    return text if len(text) <= _MOST_HOSTS else ""
+
+
+def _places(targets: Mapping[Path, Any]) -> Iterator[str]:
+    for path, value in targets.items():
+        name = path[-1].rpartition("_")[2]
+        if not isinstance(value, str) or not value or name in _NO_PLACE or path[-1] in _NO_PLACE:
+            continue
+        port = targets.get((*path[:-1], path[-1].removesuffix("host") + "port")) if name == "host" else None
+        yield f"{value}:{port}" if port else _host(value)
+
+
+def _host(text: str) -> str:
+    if "://" not in text:
+        return text
+    try:
+        return urlsplit(text).netloc.rpartition("@")[2] or text
+    except ValueError:
+        return text

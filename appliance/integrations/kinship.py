@@ -1,0 +1,76 @@
+"""Which integrations of a tenant use the same credential: whoever restricts one of them means the others too."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from appliance.core import db
+from appliance.core.errors import ApplianceError
+from appliance.core.scope import TenantScope
+from appliance.integrations.connections import Ready
+from appliance.integrations.settings import secret_targets, value_at
+
+_MOST_TENANTS = 256
+Stamp = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What was found out of a tenant's integrations while they had these versions."""
+
+    stamp: tuple[Stamp, Stamp]
+    kin: Mapping[str, tuple[str, ...]]
+
+
+class Kinship:
+    """Compares opened settings; keeps names alone, and only until an integration or a secret changes."""
+
+    def __init__(self, ready: Callable[[TenantScope, str], Ready]) -> None:
+        self._ready = ready
+        self._lock = threading.Lock()
+        self._known: dict[str, _Known] = {}
+
+    def kin_of(self, scope: TenantScope, slug: str) -> tuple[str, ...]:
+        """The other integrations that send a secret which this one sends, or lead to the same place where neither has one."""
+        stamp = _stamp(scope)
+        known = self._known.get(scope.tenant_id)
+        if known is None or known.stamp != stamp:
+            known = _Known(stamp, self._compare(scope, [name for name, _ in stamp[0]]))
+            with self._lock:
+                if len(self._known) >= _MOST_TENANTS:
+                    self._known.clear()
+                self._known[scope.tenant_id] = known
+        return known.kin.get(slug, ())
+
+    def _compare(self, scope: TenantScope, slugs: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        users: dict[bytes, set[str]] = {}
+        for slug in slugs:
+            try:
+                ready = self._ready(scope, slug)
+            except ApplianceError:
+                continue  # its settings cannot be opened, so nobody calls it either
+            for mark in _marks(ready):
+                users.setdefault(mark, set()).add(slug)
+        kin: dict[str, set[str]] = {}
+        for together in users.values():
+            for slug in together:
+                kin.setdefault(slug, set()).update(together - {slug})
+        return {slug: tuple(sorted(others)) for slug, others in kin.items() if others}
+
+
+def _stamp(scope: TenantScope) -> tuple[Stamp, Stamp]:
+    tenant = (scope.tenant_id,)
+    integrations = db.rows("SELECT id, version FROM integration WHERE tenant_id = ? ORDER BY id", tenant)
+    secrets = db.rows("SELECT name, updated_at FROM secret WHERE tenant_id = ? ORDER BY name", tenant)
+    return tuple((str(name), int(at)) for name, at in integrations), tuple((str(name), int(at)) for name, at in secrets)
+
+
+def _marks(ready: Ready) -> Iterable[bytes]:
+    """What two integrations have in common that use one credential."""
+    secrets = [each for each in ready.secrets if each]
+    if secrets:
+        return {hashlib.sha256(b"secret\0" + each.encode("utf-8", "surrogatepass")).digest() for each in secrets}
+    targets = [value_at(ready.settings, path) for path in secret_targets(ready.installed.connector.settings_schema)]
+    told = [str(each).rstrip("/").lower() for each in targets if each not in ("", None)]
+    return {hashlib.sha256(f"target\0{each}".encode("utf-8", "surrogatepass")).digest() for each in told}

@@ -1,0 +1,102 @@
+"""Stored settings and their secrets: sealed beside the row, opened for a call, and held to where each secret may go."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from appliance.connectors.registry import Installed
+from appliance.core import clock, db
+from appliance.core.crypto import Sealer
+from appliance.core.errors import NotFound
+from appliance.core.scope import TenantScope
+from appliance.tenants import secret_bindings
+from appliance.tenants.secret_bindings import Destination
+
+from .destinations import destination_of, refuse_open, secret_names
+from .models import IntegrationRow
+from .settings import Opened, Sealed, Taken, open_settings, secret_targets, take_secrets, value_at
+
+OpenSecret = Callable[[TenantScope, str], str]
+
+
+class SealedSettings:
+    """`open_secret` gives a tenant's secret by name, NotFound when it is not set."""
+
+    def __init__(self, sealer: Sealer, open_secret: OpenSecret) -> None:
+        self._sealer = sealer
+        self._open_secret = open_secret
+
+    def seal(self, scope: TenantScope, slug: str, taken: Taken) -> bytes:
+        """What a row keeps of the secrets that were typed into the settings."""
+        text = db.dump_json({pointer: [secret.value, secret.updated_at] for pointer, secret in taken.secrets.items()})
+        return self._sealer.seal(text.encode(), _context(scope, slug))
+
+    def read(self, scope: TenantScope, slug: str, sealed: bytes) -> dict[str, Sealed]:
+        """The secrets by pointer."""
+        text = self._sealer.open(bytes(sealed), _context(scope, slug))
+        return {pointer: Sealed(value, at) for pointer, (value, at) in json.loads(text).items()}
+
+    def values(self, scope: TenantScope, slug: str, sealed: bytes) -> dict[str, str]:
+        """The secrets by pointer, without when they were set."""
+        return {pointer: secret.value for pointer, secret in self.read(scope, slug, sealed).items()}
+
+    def kept(
+        self, scope: TenantScope, row: IntegrationRow, installed: Installed | None, given: Mapping[str, Any]
+    ) -> dict[str, Sealed]:
+        """The secrets a change may keep: none when it would send them to somebody else.
+
+        Where the connector does not say which settings decide that, any other setting may; only who may set secrets keeps them.
+        """
+        if installed is None or row.connector != installed.name:
+            return {}
+        secrets, targets = self.read(scope, row.id, row.sealed), secret_targets(installed.connector.settings_schema)
+        if any(value_at(row.settings, path) != value_at(given, path) for path in targets):
+            return {}
+        if not secrets or secret_bindings.SCOPE in scope.scopes:
+            return secrets
+        taken = take_secrets(installed.connector.settings_schema, given, secrets, clock.now_ms())
+        is_same = destination_of(installed, row.id, taken.settings) == destination_of(installed, row.id, row.settings)
+        return secrets if is_same else {}
+
+    def open(self, scope: TenantScope, settings: Mapping[str, Any], secrets: Mapping[str, Sealed]) -> Opened:
+        """Settings with every secret filled in."""
+
+        def find(name: str) -> str | None:
+            try:
+                return self._open_secret(scope, name)
+            except NotFound:
+                return None
+
+        return open_settings(settings, secrets, find)
+
+    def hold_to_destinations(self, scope: TenantScope, installed: Installed, slug: str, settings: Mapping[str, Any]) -> None:
+        """PolicyDenied unless every secret that the stored settings refer to may go where they lead."""
+        names = secret_names(settings)
+        if not names:
+            return
+        place = destination_of(installed, slug, settings)
+        for name in secret_bindings.find_unbound(scope, names, place):
+            raise secret_bindings.not_bound(name, place)
+
+    def authorize(self, scope: TenantScope, installed: Installed, slug: str, settings: Mapping[str, Any]) -> "Use":
+        """The secrets that these settings take somewhere new once stored; ScopeMissing unless the actor may decide that."""
+        names = secret_names(settings)
+        place = destination_of(installed, slug, settings)
+        if names:
+            refuse_open(installed, settings)
+        return Use(place, tuple(secret_bindings.refuse_unbound(scope, names, place, pointer="/settings")))
+
+
+class Use:
+    """Secrets that go to a place from the moment on that the settings with them are stored."""
+
+    def __init__(self, place: Destination, names: tuple[str, ...]) -> None:
+        self._place, self._names = place, names
+
+    def bind(self, scope: TenantScope) -> None:
+        """Inside the write that stores the settings."""
+        secret_bindings.bind_use(scope, self._names, self._place)
+
+
+def _context(scope: TenantScope, slug: str) -> str:
+    return f"{scope.tenant_id}/integration/{slug}"

@@ -1,0 +1,86 @@
+"""How many executions of a tenant may wait for their turn, and how many may descend from one."""
+
+from dataclasses import dataclass
+
+from appliance.core import clock, db
+from appliance.core.errors import ConcurrencyLimited
+from appliance.core.scope import TenantScope
+from appliance.monitor.refusals import REFUSALS
+
+RETRY_SECONDS = 5
+FRESH_SECONDS = 0.5
+_MOST_TENANTS = 1_000  # counts that are remembered
+
+
+class QueueFull(ConcurrencyLimited):
+    """As many executions of the tenant wait for their turn as may; in a while there is room again."""
+
+
+@dataclass
+class Bounds:
+    """Queued executions of a tenant, and unfinished descendants of one execution, at most."""
+
+    queued: int = 10_000
+    descendants: int = 1_000
+
+
+@dataclass
+class _Count:
+    """What was counted, when, and how many have come since."""
+
+    counted: int
+    at: float
+    since: int = 0
+
+
+bounds = Bounds()
+_counts: dict[str, _Count] = {}
+
+
+def configure(*, queued: int, descendants: int) -> None:
+    """Set the bounds of this process, and forget what was counted before."""
+    bounds.queued, bounds.descendants = queued, descendants
+    _counts.clear()
+
+
+def admit_queued(scope: TenantScope) -> None:
+    """Count an execution that is to be queued: QueueFull when too many of the tenant wait for their turn.
+
+    Rows are counted at most twice a second; what is added in between is counted in memory.
+    """
+    known, now = _counts.get(scope.tenant_id), clock.monotonic()
+    is_fresh = known is not None and now - known.at < FRESH_SECONDS
+    if known is None or not is_fresh or (known.counted < bounds.queued <= known.counted + known.since):
+        known = _Count(_count_queued(scope), now)
+        if len(_counts) >= _MOST_TENANTS:
+            _counts.clear()
+        _counts[scope.tenant_id] = known
+    if known.counted + known.since >= bounds.queued:
+        REFUSALS.inc(1, "queued_executions")
+        raise QueueFull(
+            f"{bounds.queued} executions of this tenant wait for their turn, which is its limit (limits.queued_executions); "
+            "execute it again when some have run, or cancel what is not needed",
+            headers={"Retry-After": str(RETRY_SECONDS)},
+        )
+    known.since += 1
+
+
+def _count_queued(scope: TenantScope) -> int:
+    sql = "SELECT count(*) FROM (SELECT 1 FROM execution WHERE tenant_id = ? AND status = 'queued' LIMIT ?) AS waiting"
+    return int(db.rows(sql, (scope.tenant_id, bounds.queued))[0][0])
+
+
+def admit_descendant(scope: TenantScope, root: str) -> None:
+    """ConcurrencyLimited when too many descendants of `root` are not finished for one more."""
+    sql = (
+        "SELECT count(*) FROM (SELECT 1 FROM execution WHERE tenant_id = ? AND root = ? AND root IS NOT NULL "
+        "AND finished_at IS NULL LIMIT ?) AS living"
+    )
+    ((living,),) = db.rows(sql, (scope.tenant_id, root, bounds.descendants))
+    if living >= bounds.descendants:
+        REFUSALS.inc(1, "descendants")
+        raise ConcurrencyLimited(
+            f"{bounds.descendants} executions that descend from {root} are not finished, which is the limit "
+            "(limits.execution_descendants); does a process execute itself without end? Wait for some before you start more",
+            headers={"Retry-After": str(RETRY_SECONDS)},
+        )

@@ -1,0 +1,75 @@
+"""What is published and by whom: asked when somebody leaves, whose published versions go on without them."""
+
+from dataclasses import dataclass
+
+from appliance.core import db
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+from appliance.tenants import grants
+
+from . import version_grants
+from .authority import subject_of
+from .models import Process, ProcessVersion
+from .store import FINISHED
+from .triggers.models import TriggerState
+
+
+@dataclass(frozen=True)
+class Publication:
+    """The published version of a process.
+
+    `triggers` are `kind id`, or `kind` alone; `unfinished` counts executions that are not over; `granted_by` allowed what it
+    reaches and is empty while nobody had to.
+    """
+
+    process_id: str
+    name: str
+    version: int
+    published_by: str
+    granted_by: str
+    triggers: tuple[str, ...]
+    is_paused: bool
+    unfinished: int
+
+
+def list_publications(scope: TenantScope) -> list[Publication]:
+    """Every published version of the tenant, by process."""
+    published = scope.select(Process, Process.id, Process.name, Process.published_version, Process.paused_at)
+    processes = list(published.where(Process.published_version.is_null(False)).order_by(Process.id))
+    fields = (ProcessVersion.process_id, ProcessVersion.version, ProcessVersion.created_by, ProcessVersion.grant_digest)
+    versions = {(row.process_id, row.version): row for row in scope.select(ProcessVersion, *fields)}
+    triggers: dict[str, list[str]] = {}
+    for row in scope.select(TriggerState, TriggerState.process_id, TriggerState.kind, TriggerState.trigger_id):
+        triggers.setdefault(row.process_id, []).append(_trigger_name(row.kind, row.trigger_id))
+    publications = []
+    for row in processes:
+        version = versions[row.id, row.published_version]
+        publication = Publication(
+            row.id, row.name, version.version, version.created_by, _granted_by(scope, version),
+            tuple(sorted(triggers.get(row.id, ()))), row.paused_at is not None, _count_unfinished(scope, row.id),
+        )  # fmt: skip
+        publications.append(publication)
+    return publications
+
+
+def _trigger_name(kind: str, trigger_id: str) -> str:
+    """A trigger without an id of its own is called by its kind."""
+    return kind if trigger_id == kind else f"{kind} {trigger_id}"
+
+
+def _granted_by(scope: TenantScope, row: ProcessVersion) -> str:
+    found = grants.find_grant(scope, subject_of(row.process_id), row.grant_digest) if row.grant_digest else None
+    return found.granted_by if found is not None and found.is_valid else ""
+
+
+def _count_unfinished(scope: TenantScope, process_id: str) -> int:
+    marks = ", ".join("?" for _ in FINISHED)
+    sql = f"SELECT count(*) FROM execution WHERE tenant_id = ? AND process_id = ? AND status NOT IN ({marks})"  # noqa: S608
+    return int(db.rows(sql, (scope.tenant_id, process_id, *FINISHED))[0][0])
+
+
+def adopt_publication(scope: TenantScope, process_id: str) -> None:
+    """Inside a write: answer for the published version of a process, whose grant is recorded anew; see `version_grants.adopt`."""
+    row = scope.get(Process, id=process_id)
+    version_grants.adopt(scope, process_id, row.published_version)
+    audit.record(scope, "process.adopt", process_id, {"version": row.published_version})

@@ -1,0 +1,212 @@
+"""Under which grant a version runs: recorded when it is published, looked at when it begins, taken back by an owner.
+
+`process_version.grant_digest` names the grant, `allowed_until` (epoch ms) is when the version may begin no more; null: it may.
+A version of before grants were recorded has no digest until it is looked at, which happens once.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from appliance.core import clock, db
+from appliance.core.config import Config
+from appliance.core.errors import NotFound, PolicyDenied, ScopeMissing
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+from appliance.tenants import confirmations, grants, keys, people
+from appliance.tenants import service as tenants
+from appliance.tenants.grants import Reach
+from appliance.tenants.scopes import ALL, scopes_of_role
+
+from . import executions
+from .authority import reach_of_draft, subject_of
+from .models import Execution, Process, ProcessVersion
+
+MIGRATION = "grants"
+AT_ONCE = 50
+
+
+@dataclass(frozen=True)
+class Grace:
+    """How long a version of before the upgrade goes on without an owner's confirmation, in ms: one that is wider than its author,
+    one whose author has left."""
+
+    wider_ms: int
+    departed_ms: int
+
+
+def grace_of(config: Config) -> Grace:
+    """As it is configured."""
+    own = config.authority
+    return Grace(clock.parse_duration(own.confirm_wider_within), clock.parse_duration(own.confirm_departed_within))
+
+
+def require(scope: TenantScope, row: ProcessVersion) -> None:
+    """Inside the write that publishes or goes back to this version: GrantRequired unless it may reach what it does."""
+    reach = reach_of_draft(row.definition, row.files)
+    is_new = grants.require_grant(scope, subject_of(row.process_id), reach)
+    mine = (ProcessVersion.process_id == row.process_id) & (ProcessVersion.version == row.version)
+    scope.update(ProcessVersion, grant_digest=reach.digest, allowed_until=None).where(mine).execute()
+    if is_new:
+        _allow(scope, row.process_id, reach.digest)
+
+
+def _allow(scope: TenantScope, process_id: str, digest: str, until: int | None = None) -> None:
+    """Inside a write: every version with this reach may begin (until then)."""
+    same = (ProcessVersion.process_id == process_id) & (ProcessVersion.grant_digest == digest)
+    scope.update(ProcessVersion, allowed_until=until).where(same).execute()
+
+
+def refuse_suspended(process_id: str, version: int, allowed_until: int | None) -> None:
+    """PolicyDenied once the version may begin no more."""
+    if allowed_until is not None and allowed_until <= clock.now_ms():
+        raise PolicyDenied(
+            f"version {version} of {process_id!r} may not run: no owner allows what it reaches; ask an owner to allow it in the "
+            "console, under Confirmations",
+            extra={"reason": "grant_required"},
+        )  # fmt: skip
+
+
+def refuse_suspended_process(scope: TenantScope, process_id: str) -> None:
+    """PolicyDenied while the published version of this process may begin nothing."""
+    process = scope.find(Process, id=process_id)
+    if process is not None and process.published_version is not None:
+        version = scope.get(ProcessVersion, process_id=process_id, version=process.published_version)
+        refuse_suspended(process_id, version.version, version.allowed_until)
+
+
+# -- decisions of owners
+
+
+def carry_out(scope: TenantScope, process_id: str, decided: confirmations.Confirmation) -> None:
+    """Inside the write that decides about the grant of a process."""
+    grants.carry_out(scope, decided)
+    if decided.state == "confirmed":
+        _allow(scope, process_id, decided.digest)
+    else:
+        _stop(scope, process_id, decided.digest)
+
+
+def withdraw(scope: TenantScope, process_id: str, digest: str) -> None:
+    """Take back what a process may reach: its versions with this reach begin no more, what is at work ends at its next step.
+
+    What waits or is queued fails with `policy_denied` when its turn comes, unless it is allowed again before.
+    """
+
+    def write() -> None:
+        grants.withdraw_grant(scope, subject_of(process_id), digest)
+        _stop(scope, process_id, digest)
+
+    db.write(write)
+
+
+def _stop(scope: TenantScope, process_id: str, digest: str) -> None:
+    same = (ProcessVersion.process_id == process_id) & (ProcessVersion.grant_digest == digest)
+    numbers = [row.version for row in scope.select(ProcessVersion, ProcessVersion.version).where(same)]
+    _allow(scope, process_id, digest, until=0)
+    if numbers:
+        at_work = (Execution.process_id == process_id) & (Execution.status == "running") & Execution.version.in_(numbers)
+        for row in scope.select(Execution, Execution.id).where(at_work):
+            executions.cancel_rows(scope, row.id, process_id)
+
+
+def adopt(scope: TenantScope, process_id: str, version: int) -> None:
+    """Inside a write: answer for what a version reaches from now on, which is granted anew in the actor's name.
+
+    ScopeMissing unless the actor holds what that takes; GrantRequired where an owner has withdrawn it and none acts.
+    """
+    row = scope.get(ProcessVersion, process_id=process_id, version=version)
+    subject, reach = subject_of(process_id), reach_of_draft(row.definition, row.files)
+    if excess := reach.beyond(scope.scopes):
+        told = ", ".join(str(need) for need in excess[: grants.MOST_NAMED])
+        raise ScopeMissing(f"you cannot answer for the process {process_id!r}, which may do more than you: {told}; ask an owner to")
+    known = grants.find_grant(scope, subject, reach.digest)
+    if known is not None and not known.is_valid and not confirmations.may_decide(scope):
+        raise grants.refusal_of(scope, subject, reach, [])
+    if reach.needs:
+        grants.give_grant(scope, subject, reach)
+    mine = (ProcessVersion.process_id == process_id) & (ProcessVersion.version == version)
+    scope.update(ProcessVersion, grant_digest=reach.digest).where(mine).execute()
+    _allow(scope, process_id, reach.digest)
+
+
+# -- what a draft may reach that is only tried out
+
+
+def held_by(scope: TenantScope, process_id: str, reach: Reach) -> frozenset[str]:
+    """The scopes within which somebody may try out a draft: their own, and all it needs once that is granted to the process."""
+    return scope.scopes | (reach.scopes if grants.is_granted(scope, subject_of(process_id), reach) else frozenset())
+
+
+# -- what was published before grants were recorded
+
+
+def assess(scope: TenantScope, process_id: str, version: int, grace: Grace) -> int | None:
+    """Note once what a version of before the upgrade reaches, and until when it may begin; answers the latter.
+
+    What its author holds, or held with the key that published, is granted silently; else the owners are asked.
+    """
+    return db.write(partial(_assess, tenants.system_scope(scope.tenant_id), process_id, version, grace))
+
+
+def assess_some(grace: Grace) -> int:
+    """Do so for some published versions of any tenant; answers how many."""
+    rows = db.rows(
+        "SELECT v.tenant_id, v.process_id, v.version FROM process_version v JOIN process p ON p.tenant_id = v.tenant_id "
+        "AND p.id = v.process_id AND p.published_version = v.version WHERE v.grant_digest IS NULL LIMIT ?",
+        (AT_ONCE,),
+    )
+    for tenant_id, process_id, version in rows:
+        assess(tenants.system_scope(tenant_id), process_id, version, grace)
+    return len(rows)
+
+
+def _assess(scope: TenantScope, process_id: str, version: int, grace: Grace) -> int | None:
+    row = scope.get(ProcessVersion, process_id=process_id, version=version)
+    if row.grant_digest is not None:  # somebody was quicker
+        known: int | None = row.allowed_until
+        return known
+    subject, reach = subject_of(process_id), reach_of_draft(row.definition, row.files)
+    until = None if grants.is_granted(scope, subject, reach) else _judge(scope, subject, row, reach, grace)
+    mine = (ProcessVersion.process_id == process_id) & (ProcessVersion.version == version)
+    scope.update(ProcessVersion, grant_digest=reach.digest, allowed_until=until).where(mine).execute()
+    return until
+
+
+def _judge(scope: TenantScope, subject: str, row: ProcessVersion, reach: Reach, grace: Grace) -> int | None:
+    """Until when it may begin: for good where its author may what it does, else for a while."""
+    if grants.find_grant(scope, subject, reach.digest) is not None:
+        return 0  # an owner has withdrawn it
+    held = scopes_of_author(scope, row.created_by)
+    excess = reach.beyond(held or ())
+    if held is not None and not excess:
+        grants.give_grant(scope, subject, reach, by=row.created_by, at=row.created_at)
+        return None
+    since = max(_upgraded_at(), tenants.get_tenant(scope.tenant_id).created_at)
+    until: int = since + (grace.departed_ms if held is None else grace.wider_ms)
+    details = {"version": row.version, "author": row.created_by, "why": "departed" if held is None else "wider"}
+    grants.ask_for_grant(scope, subject, reach, excess, until, **details)
+    audit.record(scope, "grant.suspended" if until <= clock.now_ms() else "grant.limited", subject, {"until": until, **details})
+    return until
+
+
+def scopes_of_author(scope: TenantScope, author: str) -> frozenset[str] | None:
+    """What whoever published may do: a key as it was issued, a person in their role of today; None when they have left."""
+    kind, _, name = author.partition(":")
+    if kind == "system":
+        return ALL
+    if kind == "user":
+        member = people.find_member(scope, name)
+        return None if member is None else scopes_of_role(member.role)
+    if kind != "key":
+        return None
+    try:
+        return frozenset(keys.get_key(scope, name).scopes)
+    except NotFound:
+        return None
+
+
+def _upgraded_at() -> int:
+    """When this appliance began to record grants."""
+    ((at,),) = db.rows("SELECT applied_at FROM migration WHERE name = ?", (MIGRATION,))
+    return int(at)
+

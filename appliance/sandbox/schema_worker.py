@@ -1,0 +1,74 @@
+"""The worker's side of schema checks: compiles what the appliance admitted, and looks at one value at a time."""
+
+import json
+import os
+import resource
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+
+from appliance.core.json_schema.checking import MOST_LISTED
+from appliance.core.json_schema.schema import first_error, list_problems, make_validator
+from appliance.sandbox.wire import Channel, Header, Verb
+
+# Private memory beside what is there when it begins: the value, its schema, and the errors.
+MEMORY_BYTES = 64 << 20
+_STACK_BYTES = 16 << 20  # of the thread that checks
+_MOST_VALIDATORS = 16
+# What is checked here may take all the time of a processor; everybody else comes first.
+_NICENESS = 10
+
+
+class SchemaChecks:
+    """One value at a time: whether it is valid, and then, if asked, what else is wrong with it."""
+
+    def __init__(self) -> None:
+        self._validators: OrderedDict[bytes, jsonschema_rs.Draft202012Validator] = OrderedDict()
+        self._current: tuple[jsonschema_rs.Draft202012Validator, Any] | None = None
+        os.nice(_NICENESS)
+        make_validator({}).is_valid({})
+        self._limit = _private_bytes() + _STACK_BYTES + MEMORY_BYTES
+        self.verbs: dict[str, Verb] = {"check": self._check, "list": self._list}
+
+    def begin(self) -> None:
+        """Take no more memory than is enough."""
+        resource.setrlimit(resource.RLIMIT_DATA, (self._limit, self._limit))
+
+    def _check(self, channel: Channel, header: Header, parts: list[bytes]) -> None:
+        schema, value = parts
+        self._current = None  # the last value goes before the next one comes
+        validator, instance = self._validator_of(schema), json.loads(value)
+        del parts[:], value
+        if validator.is_valid(instance):
+            channel.send({"op": "end", "problems": []})
+            return
+        self._current = validator, instance
+        channel.send({"op": "end", "problems": [_written(each) for each in first_error(validator, instance)[:MOST_LISTED]]})
+
+    def _list(self, channel: Channel, header: Header, parts: list[bytes]) -> None:
+        if self._current is None:
+            raise ValueError("there is no value to list the problems of")
+        problems = list_problems(*self._current)[:MOST_LISTED]
+        self._current = None
+        channel.send({"op": "end", "problems": [_written(each) for each in problems]})
+
+    def _validator_of(self, schema: bytes) -> "jsonschema_rs.Draft202012Validator":
+        validator = self._validators.get(schema)
+        if validator is None:
+            validator = self._validators[schema] = make_validator(json.loads(schema))
+            while len(self._validators) > _MOST_VALIDATORS:
+                self._validators.popitem(last=False)
+        self._validators.move_to_end(schema)
+        return validator
+
+
+def _written(detail: Any) -> list[str]:
+    return [detail.pointer, detail.code, detail.message]
+
+
+def _private_bytes() -> int:
+    """What counts against RLIMIT_DATA now."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData:"))

@@ -1,0 +1,77 @@
+"""How many HTTP/2 frames that only make work a connection may send: counted on the raw bytes, before anything parses them."""
+
+from appliance.core import clock
+
+PREFACE = 24  # bytes before the first frame (RFC 9113 § 3.4)
+HEAD = 9  # bytes of a frame's header
+DATA, HEADERS, RESET, SETTINGS = 0x0, 0x1, 0x3, 0x4
+END_STREAM = ACK = 0x1
+SMALL = 64  # bytes; a smaller piece of a body costs more work than it carries
+SETTINGS_COST = 10  # each change goes over every stream
+CREDIT = 1024  # bytes sent, by which a client earns one frame: it acknowledges what it takes
+
+
+class Allowance:
+    """So many at once, and so many more with every second."""
+
+    def __init__(self, most: float, per_second: float) -> None:
+        self._most, self._per_second = most, per_second
+        self._left, self._at = most, clock.monotonic()
+
+    def take(self, amount: float) -> bool:
+        """Whether there was that much left."""
+        now = clock.monotonic()
+        self.give((now - self._at) * self._per_second)
+        self._at = now
+        self._left -= amount
+        return self._left >= 0
+
+    def give(self, amount: float) -> None:
+        """Let there be more left, but never more than at the beginning."""
+        self._left = min(self._most, self._left + amount)
+
+
+class FrameBudget:
+    """What one connection may spend: on resets of its requests (CVE-2023-44487, CVE-2025-8671), and on frames that ask for
+    nothing (CVE-2019-9511 to -9518).
+
+    A browser that leaves a page cancels some dozens of requests; a download acknowledges what it takes.  Neither comes near.
+    """
+
+    def __init__(self) -> None:
+        self._resets = Allowance(100, 20)
+        self._control = Allowance(1000, 100)
+        self._skip = PREFACE
+        self._head = b""
+
+    def admit(self, data: bytes) -> bool:
+        """Whether the frames that begin in these bytes of the connection are within bounds."""
+        at = 0
+        while True:
+            passed = min(self._skip, len(data) - at)
+            self._skip -= passed
+            at += passed
+            piece = data[at : at + HEAD - len(self._head)]
+            at += len(piece)
+            self._head += piece
+            if len(self._head) < HEAD:
+                return True
+            length, kind, flags = int.from_bytes(self._head[:3], "big"), self._head[3], self._head[4]
+            self._skip, self._head = length, b""
+            if not self._pay(length, kind, flags):
+                return False
+
+    def _pay(self, length: int, kind: int, flags: int) -> bool:
+        if kind == RESET:
+            return self.take_reset()
+        if kind == HEADERS or (kind == DATA and (length >= SMALL or flags & END_STREAM)):
+            return True
+        return self._control.take(SETTINGS_COST if kind == SETTINGS and not flags & ACK else 1)
+
+    def take_reset(self) -> bool:
+        """Count a stream that was reset by the client, or that the client made the server reset."""
+        return self._resets.take(1)
+
+    def credit(self, size: int) -> None:
+        """So many bytes were sent to the client."""
+        self._control.give(size / CREDIT)

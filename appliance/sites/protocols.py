@@ -1,0 +1,230 @@
+"""Hypercorn's HTTP/1.1 and HTTP/2, stricter: what it would take up or break on is refused before any application sees it.
+
+Hypercorn 0.18 has no setting for any of this, so its two protocol classes are extended here and nowhere else:
+
+- HTTP/1.1 never becomes HTTP/2 in the clear (by `Upgrade: h2c`, or by the preface): behind a trusted proxy a client could
+  so speak past the proxy, and forge what the proxy is believed to say.  WebSockets are not made: nothing here serves them.
+- A body is handed on as it was read, not chunk by chunk, and chunks may not be mostly framing.
+- HTTP/2 is bounded by `FrameBudget`; data of a stream that was answered already is dropped (Hypercorn's dictionary has no
+  entry then); priorities are ignored (RFC 9113 § 5.3 deprecates them, and Hypercorn's tree of them breaks at a thousand).
+
+Tests: tests/redteam/test_front.py and test_http2.py.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import h2.errors
+import h2.events
+import h2.exceptions
+import h2.settings
+import h11
+from hypercorn import protocol
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol.events import Body, EndBody, Request
+from hypercorn.protocol.h2 import H2Protocol
+from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
+from hypercorn.protocol.http_stream import HTTPStream
+
+from appliance.core import ids
+from appliance.core.errors import ApplianceError, HeadersTooLarge, InvalidRequest, NotSupported
+from appliance.monitor import metrics
+
+from .answers import error_document
+from .frames import FrameBudget
+from .request_heads import check_count, check_head, check_method, check_path, split_target, with_host
+
+REFUSED = metrics.registry.counter(
+    "gos_http_refused_total", "Requests refused by their form, and connections closed for their frames.", ("code",)
+)
+FRAMING = 16 << 10  # bytes of chunk headers that any body may have; beyond, a half of what it carries
+FAREWELL_SECONDS = 1.0
+_ERRORS = {
+    431: HeadersTooLarge("the head of the request is too large"),
+    501: NotSupported("the body has a transfer coding that is not known here; the only one is chunked"),
+}
+_MALFORMED = InvalidRequest("the request is not well-formed HTTP")
+
+
+class Http1(H11Protocol):
+    """HTTP/1.1 and nothing else; whatever is refused here ends the connection."""
+
+    _is_refused = False
+    _received = 0  # bytes since the head of the request
+    _carried = 0  # bytes of its body
+
+    async def handle(self, event: Event) -> None:
+        if isinstance(event, RawData):
+            if self._is_refused:
+                return
+            self._received += len(event.data)
+        try:
+            await super().handle(event)
+        except ApplianceError as error:
+            await self._refuse(error)
+
+    async def _handle_events(self) -> None:
+        """As Hypercorn's, but that the pieces of a body that came together are handed on together."""
+        connection: Any = self.connection
+        body = bytearray()
+        while True:
+            if connection.they_are_waiting_for_100_continue:
+                await self._send_h11_event(h11.InformationalResponse(status_code=100, headers=[]))
+            try:
+                event = connection.next_event()
+            except h11.RemoteProtocolError as error:
+                await self._refuse(_ERRORS.get(error.error_status_hint, _MALFORMED))
+                return
+            if isinstance(event, h11.Data):
+                body += event.data
+                continue
+            if body:
+                await self._hand_on(body)
+                body = bytearray()
+            if isinstance(event, h11.Request):
+                await self._begin(event)
+            elif event is h11.PAUSED:
+                await self.can_read.clear()
+                await self.can_read.wait()
+            elif isinstance(event, h11.EndOfMessage) and self.stream is not None:
+                await self.stream.handle(EndBody(stream_id=STREAM_ID))
+            else:
+                return
+
+    async def _hand_on(self, body: bytearray) -> None:
+        self._carried += len(body)
+        if self._received - self._carried > FRAMING + self._carried // 2:
+            waiting = len(self.connection.trailing_data[0])  # of the next request perhaps
+            if self._received - waiting - self._carried > FRAMING + self._carried // 2:
+                raise InvalidRequest("the body comes in chunks that are mostly framing; send larger ones without extensions")
+        if self.stream is not None:
+            await self.stream.handle(Body(stream_id=STREAM_ID, data=bytes(body)))
+
+    async def _begin(self, request: h11.Request) -> None:
+        await self.send(Updated(idle=False))
+        headers = list(request.headers)
+        check_head(request.method, request.http_version, headers)
+        target, authority = split_target(request.target)
+        if authority is not None:
+            headers = with_host(headers, authority)
+        self._received, self._carried = len(self.connection.trailing_data[0]), 0
+        self.stream = HTTPStream(
+            self.app, self.config, self.context, self.task_group, self.ssl, self.client, self.server, self.stream_send, STREAM_ID
+        )
+        await self.stream.handle(
+            Request(
+                stream_id=STREAM_ID,
+                headers=headers,
+                http_version=request.http_version.decode(),
+                method=request.method.decode("ascii").upper(),
+                raw_path=target,
+                state=self.connection_state,
+            )
+        )
+        self.keep_alive_requests += 1
+        await self.context.mark_request()
+
+    async def _refuse(self, error: ApplianceError) -> None:
+        """Answer in the API's shape, unless an answer has begun, and close."""
+        self._is_refused = True
+        REFUSED.inc(1, error.code)
+        connection: Any = self.connection
+        if connection.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            headers, body = _answer(error)
+            await self._send_h11_event(h11.Response(status_code=error.status, headers=[*headers, (b"connection", b"close")]))
+            with suppress(h11.LocalProtocolError):  # to HEAD no body is sent
+                await self._send_h11_event(h11.Data(data=body))
+                await self._send_h11_event(h11.EndOfMessage())
+        await self.send(Closed())
+
+
+class Http2(H2Protocol):
+    """HTTP/2 over TLS, by ALPN; its frames are counted, and too many end the connection with ENHANCE_YOUR_CALM."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._budget = FrameBudget()
+        self._is_flooded = False
+        codes = h2.settings.SettingCodes
+        settings = {
+            codes.MAX_CONCURRENT_STREAMS: self.config.h2_max_concurrent_streams,
+            codes.MAX_HEADER_LIST_SIZE: self.config.h2_max_header_list_size,
+            codes.ENABLE_CONNECT_PROTOCOL: 0,
+        }
+        self.connection.local_settings = h2.settings.Settings(client=False, initial_values=settings)
+
+    async def handle(self, event: Event) -> None:
+        if isinstance(event, RawData):
+            if self._is_flooded:
+                return
+            if not self._budget.admit(event.data):
+                await self._end_flood()
+                return
+        await super().handle(event)
+        if isinstance(event, Closed):
+            for buffer in self.stream_buffers.values():  # nobody takes it any more, so nobody waits until it is taken
+                await buffer.close()
+
+    async def _handle_events(self, events: list[h2.events.Event]) -> None:
+        for event in events:
+            if self._is_flooded:
+                return
+            if isinstance(event, h2.events.DataReceived) and event.stream_id not in self.streams:
+                self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            elif isinstance(event, h2.events.StreamReset) and not event.remote_reset and not self._budget.take_reset():
+                await self._end_flood()
+            else:
+                await super()._handle_events([event])
+        await self._flush()
+
+    async def _flush(self) -> None:
+        data = self.connection.data_to_send()
+        if data:
+            self._budget.credit(len(data))
+            await self.send(RawData(data=data))
+
+    async def _priority_updated(self, event: h2.events.PriorityUpdated) -> None:
+        """Nothing: streams take turns."""
+
+    async def _end_flood(self) -> None:
+        self._is_flooded = True
+        REFUSED.inc(1, "enhance_your_calm")
+        self.connection.close_connection(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM)
+        with suppress(TimeoutError):  # who floods may read nothing
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._flush()
+        await self.send(Closed())
+
+    async def _create_stream(self, request: h2.events.RequestReceived) -> None:
+        headers: Iterable[tuple[bytes, bytes]] = request.headers or ()
+        pseudo = {name: value for name, value in headers if name.startswith(b":")}
+        try:
+            check_count(sum(1 for _ in headers))
+            check_method(pseudo.get(b":method", b""))
+            check_path(pseudo.get(b":path", b""))
+        except ApplianceError as error:
+            self._refuse(request.stream_id, error, has_body=pseudo.get(b":method") != b"HEAD")
+        else:
+            await super()._create_stream(request)
+
+    def _refuse(self, stream: int, error: ApplianceError, *, has_body: bool) -> None:
+        REFUSED.inc(1, error.code)
+        headers, body = _answer(error)
+        with suppress(h2.exceptions.ProtocolError):  # the client has left, or takes no body
+            self.connection.send_headers(stream, [(b":status", b"%d" % error.status), *headers], end_stream=not has_body)
+            if has_body:
+                self.connection.send_data(stream, body, end_stream=True)
+
+
+def _answer(error: ApplianceError) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    body = error_document(error, ids.new("req"))
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), (b"content-length", b"%d" % len(body))]
+    return headers, body
+
+
+def use_protocols() -> None:
+    """Let Hypercorn speak these; which classes it uses is no setting of it."""
+    vars(protocol)["H11Protocol"] = Http1
+    vars(protocol)["H2Protocol"] = Http2

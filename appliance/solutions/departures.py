@@ -1,0 +1,122 @@
+"""What rests on a member of the tenant, and what becomes of it when they leave or may do less."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from appliance.core import db
+from appliance.core.errors import NotFound, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+from appliance.processes import pausing, publishers
+from appliance.processes.publishers import Publication
+from appliance.tenants import adoption, lineage, people, sessions
+from appliance.tenants.keys import ApiKey
+from appliance.tenants.people import Member
+from appliance.tenants.scopes import scopes_of_role
+from appliance.tenants.sessions import OpenSession
+
+
+@dataclass(frozen=True)
+class RestingKey:
+    """A living key that goes back to the member, `depth` keys below them, what it may do now, and what of that it would lose."""
+
+    row: ApiKey
+    depth: int
+    scopes: frozenset[str]
+    loses: frozenset[str]
+
+
+@dataclass(frozen=True)
+class MemberAuthority:
+    """Everything that rests on a member: keys as a tree, sessions in this tenant, and published versions, which go on."""
+
+    member: Member
+    keys: tuple[RestingKey, ...]
+    sessions: tuple[OpenSession, ...]
+    publications: tuple[Publication, ...]
+
+    @property
+    def shrinking(self) -> tuple[RestingKey, ...]:
+        """The keys that would lose something."""
+        return tuple(key for key in self.keys if key.loses)
+
+
+def read_authority(scope: TenantScope, user_id: str, role: str | None = None) -> MemberAuthority:
+    """What rests on a member, and what keys would lose if they had this role, or none at all.  NotFound."""
+    member = people.find_member(scope, user_id)
+    if member is None:
+        raise NotFound(f"there is no member {user_id[:80]!r} here")
+    left = scopes_of_role(role) if role is not None else frozenset()
+    tree = [_resting(row, depth, left) for depth, row in lineage.descendants_of(scope, f"user:{user_id}")]
+    keys = tuple(key for key in tree if key.scopes)  # what has ended already loses nothing
+    answering = [(each, each.granted_by or each.published_by) for each in publishers.list_publications(scope)]
+    theirs = [each for each, actor in answering if user_id in lineage.people_behind(scope, actor)]
+    return MemberAuthority(member, keys, tuple(sessions.list_sessions_in(scope, user_id)), tuple(theirs))
+
+
+def _resting(row: ApiKey, depth: int, left: frozenset[str]) -> RestingKey:
+    held = lineage.read_authority(row).scopes
+    return RestingKey(row, depth, held, held - left)
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What whoever removes a member takes over or stops; keys that are not adopted end, other published versions go on."""
+
+    adopt_keys: Collection[str] = ()
+    adopt_processes: Collection[str] = ()
+    stop_processes: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class Departure:
+    """What became of what rested on somebody: ids, in the order of their list."""
+
+    adopted_keys: tuple[str, ...]
+    ended_keys: tuple[str, ...]
+    adopted_processes: tuple[str, ...]
+    stopped_processes: tuple[str, ...]
+
+
+def remove_member(scope: TenantScope, user_id: str, handover: Handover) -> Departure:
+    """Take a user's role, with what they leave behind handed over, in one write; see `people.remove_member` for what refuses it.
+
+    ValidationFailed for a key or a process that does not rest on them; what refuses an adoption refuses the whole.
+    """
+
+    def remove() -> Departure:
+        resting = read_authority(scope, user_id)
+        keys = [key.row.id for key in resting.keys]
+        processes = [each.process_id for each in resting.publications]
+        _refuse_others(handover.adopt_keys, keys, "adopt_keys", "API key")
+        _refuse_others(handover.adopt_processes, processes, "adopt_processes", "published process")
+        _refuse_others(handover.stop_processes, processes, "stop_processes", "published process")
+        adopted = [adoption.adopt_key(scope, key_id).id for key_id in keys if key_id in handover.adopt_keys]
+        people.remove_member(scope, user_id)
+        for process_id in handover.adopt_processes:
+            publishers.adopt_publication(scope, process_id)
+        for process_id in handover.stop_processes:
+            pausing.pause_rows(scope, process_id)
+        kept = {key_id for each in adopted for key_id in (each, *_below(scope, each))}
+        departure = Departure(
+            tuple(each for each in keys if each in kept), tuple(each for each in keys if each not in kept),
+            tuple(each for each in processes if each in handover.adopt_processes),
+            tuple(each for each in processes if each in handover.stop_processes),
+        )  # fmt: skip
+        audit.record(scope, "member.handover", user_id, {name: list(ids) for name, ids in vars(departure).items()})
+        return departure
+
+    return db.write(remove)
+
+
+def _below(scope: TenantScope, key_id: str) -> list[str]:
+    return [row.id for _, row in lineage.descendants_of(scope, f"key:{key_id}")]
+
+
+def _refuse_others(chosen: Collection[str], theirs: Collection[str], name: str, kind: str) -> None:
+    for each in chosen:
+        if each not in theirs:
+            raise ValidationFailed(
+                f"{each[:80]!r} is no {kind} that rests on this member; GET /api/v1/members/{{id}}/authority lists them",
+                pointer=f"/{name}",
+            )

@@ -1,0 +1,132 @@
+"""The places of a tenant that use secrets, as they are now, for whoever chooses where a secret may go."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from appliance.core.errors import NotFound, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.integrations.destinations import secret_names
+from appliance.integrations.service import Integration
+from appliance.llm import service as llm
+from appliance.llm.service import StoredProfile
+from appliance.processes import versions
+from appliance.processes.definition import DefinitionProblems
+from appliance.processes.secret_use import find_secret_use
+from appliance.processes.versions import Process
+from appliance.solutions.changes import read_all
+from appliance.solutions.services import Services
+from appliance.tenants import secret_bindings
+from appliance.tenants.secret_bindings import KINDS, Destination, Kind
+from appliance.tenants.service import is_secret_name
+from appliance.webapps.access import Access, parse_access
+from appliance.webapps.records import WebApp
+from appliance.webapps.secret_use import destination_of as place_of_access
+
+
+@dataclass(frozen=True)
+class Use:
+    """A secret that something stored sends, or would send, to a place."""
+
+    name: str
+    place: Destination
+
+
+def find_place(services: Services, scope: TenantScope, kind: Kind, target: str, hosts: str = "") -> Destination:
+    """The place of that name as it is now; with `hosts` an integration that leads to exactly these, whether it is there or not.
+
+    ValidationFailed when there is none.
+    """
+    if kind not in KINDS:
+        raise ValidationFailed(f"kind is one of {', '.join(KINDS)}", pointer="/kind")
+    if hosts:
+        if kind not in ("integration", "llm-profile"):
+            raise ValidationFailed("only integrations and LLM profiles lead to hosts; leave `hosts` out", pointer="/hosts")
+        return Destination(kind, target, hosts=hosts)
+    if kind in ("process", "webhook"):
+        return Destination(kind, target)
+    try:
+        found = _place(services, scope, kind, target)
+    except NotFound as error:
+        more = "; create it first, or name its hosts as well" if kind == "integration" else "; create it first"
+        raise ValidationFailed(f"{error.message}{more}", pointer="/target") from error
+    return found
+
+
+def _place(services: Services, scope: TenantScope, kind: Kind, target: str) -> Destination:
+    if kind == "integration":
+        return services.integrations.destination(scope, target)
+    if kind == "llm-profile":
+        return llm.destination_of(target, services.llm.get_profile(scope, target).profile)
+    access = _access(services, scope, target, services.webapps.get_app(scope, target).published_version)
+    return place_of_access(target, access)
+
+
+def _access(services: Services, scope: TenantScope, app: str, version: int | None) -> Access:
+    if version is None:
+        raise NotFound(f"the WebApp {app} has no published version")
+    return parse_access(services.webapps.get_version(scope, app, version).settings.access)
+
+
+def find_uses(services: Services, scope: TenantScope) -> Iterator[Use]:
+    """Every use of a secret by what the tenant holds; of processes and WebApps by what is published."""
+    for integration in read_all(lambda page: services.integrations.list_integrations(scope, page)):
+        yield from _of_integration(services, scope, integration)
+    for profile in read_all(lambda page: services.llm.list_profiles(scope, page)):
+        yield from _of_profile(profile)
+    for process in read_all(lambda page: versions.list_processes(scope, page)):
+        yield from _of_process(scope, process)
+    for app in read_all(lambda page: services.webapps.list_apps(scope, page)):
+        yield from _of_webapp(services, scope, app)
+
+
+def uses_of(services: Services, scope: TenantScope, kind: Kind, target: str) -> list[Use]:
+    """The uses by one integration, LLM profile, WebApp or process, its webhooks among them; of what is gone there are none."""
+    try:
+        if kind == "integration":
+            return list(_of_integration(services, scope, services.integrations.get_integration(scope, target)))
+        if kind == "llm-profile":
+            return list(_of_profile(services.llm.get_profile(scope, target)))
+        if kind == "webapp":
+            return list(_of_webapp(services, scope, services.webapps.get_app(scope, target)))
+        return list(_of_process(scope, versions.get_process(scope, target)))
+    except NotFound:
+        return []
+
+
+def unbound_uses(services: Services, scope: TenantScope, name: str) -> list[Destination]:
+    """Where a secret is used and may not go."""
+    uses = [use for use in find_uses(services, scope) if use.name == name]
+    return [use.place for use in uses if secret_bindings.find_unbound(scope, [name], use.place)]
+
+
+def _of_integration(services: Services, scope: TenantScope, row: Integration) -> Iterator[Use]:
+    if services.integrations.registry.find(row.connector) is not None and (names := secret_names(row.settings)):
+        yield from _all(names, services.integrations.destination(scope, row.slug))
+
+
+def _of_profile(profile: StoredProfile) -> Iterator[Use]:
+    if profile.reference is not None:
+        yield Use(profile.reference, llm.destination_of(profile.slug, profile.profile))
+
+
+def _of_process(scope: TenantScope, row: Process) -> Iterator[Use]:
+    if row.published_version is None:
+        return
+    version = versions.get_version(scope, row.id, row.published_version)
+    try:
+        use = find_secret_use(version.definition, version.files)
+    except DefinitionProblems:  # published under an earlier release and not read by this one, so nothing of it runs
+        return
+    yield from _all(use.granted, Destination("process", row.id))
+    yield from _all(use.verifying, Destination("webhook", row.id))
+
+
+def _of_webapp(services: Services, scope: TenantScope, app: WebApp) -> Iterator[Use]:
+    if app.published_version is not None:
+        access = _access(services, scope, app.id, app.published_version)
+        yield from _all([access.secret] if access.secret else [], place_of_access(app.id, access))
+
+
+def _all(names: Iterable[str], place: Destination) -> Iterator[Use]:
+    """A grant may name what no secret can be called."""
+    yield from (Use(name, place) for name in sorted(names) if is_secret_name(name))

@@ -1,0 +1,76 @@
+"""Handing a key over: whoever adopts it becomes its issuer, so that it goes on when the earlier one leaves."""
+
+import hashlib
+from functools import partial
+
+from appliance.core import clock, db
+from appliance.core.errors import Conflict, PolicyDenied
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+
+from . import confirmations, key_bounds, keys, lineage, service
+from .confirmations import Ask, Confirmation
+from .models import ApiKey
+
+
+def adopt_key(scope: TenantScope, key_id: str) -> ApiKey:
+    """Become the issuer of a key, which goes on with its text and scopes; keys that it issued go on with it.
+
+    A key that adopts passes on its own rate and expiry where they are narrower.  ScopeMissing when the key is wider than the
+    actor, PolicyDenied when the actor descends from it, ValidationFailed when it is used from addresses that the actor may not
+    use, Conflict when it is revoked or has expired.
+    """
+
+    def adopt() -> ApiKey:
+        row = keys.get_key(scope, key_id)
+        if not lineage.is_alive(row):
+            raise Conflict("this key is revoked or has expired; issue a new one")
+        if scope.actor == f"key:{row.id}":
+            raise Conflict("a key cannot adopt itself; ask an owner to adopt it in the console")
+        if scope.has_agent_key and row.kind != "agent":
+            raise PolicyDenied("an agent key cannot adopt a service key; ask an owner to adopt it in the console")
+        key_bounds.refuse_wider(scope, row.scopes)
+        key_bounds.refuse_descendant(scope, row, "adopt")
+        key_bounds.fit_taken_over(key_bounds.find_bounds(scope), row, "adopt")
+        before, row.issuer, row.orphaned_at, row.orphan_until = row.issuer, scope.actor, None, None
+        row.save()
+        confirmations.withdraw(scope, "key", row.id)
+        audit.record(scope, "key.adopt", row.id, {"name": row.name, "from": before})
+        db.after_commit(lineage.forget_authorities)
+        return row
+
+    return db.write(adopt)
+
+
+def decide_key(scope: TenantScope, decided: Confirmation) -> None:
+    """What a decision about a key does, inside its write: the deciding owner adopts it, or it is revoked."""
+    if decided.state == "confirmed":
+        adopt_key(scope, decided.subject)
+    elif decided.state == "refused":
+        keys.revoke_key(scope, decided.subject)
+
+
+def ask_about_orphans(within_ms: int) -> int:
+    """Once after the upgrade: keys whose issuer was gone already go on for so long, and owners are asked; answers how many."""
+    found = list(ApiKey.select().where(ApiKey.orphan_until == 0).order_by(ApiKey.created_at, ApiKey.id))
+    return sum(db.write(partial(_ask_about, row.id, within_ms)) for row in found)
+
+
+def _ask_about(key_id: str, within_ms: int) -> bool:
+    row: ApiKey | None = ApiKey.get_or_none((ApiKey.id == key_id) & (ApiKey.orphan_until == 0))
+    if row is None:  # another process was quicker
+        return False
+    now = clock.now_ms()
+    is_orphan = lineage.is_alive(row) and lineage.has_lost_issuer(row)
+    row.orphaned_at, row.orphan_until = (now, now + within_ms) if is_orphan else (None, None)
+    row.save(only=[ApiKey.orphaned_at, ApiKey.orphan_until])
+    if is_orphan and within_ms:
+        details = {"name": row.name, "ends_with": f"{row.prefix}…{row.last4}", "scopes": row.scopes, "issuer": row.issuer}
+        scope = service.system_scope(row.tenant_id)
+        confirmations.ask(scope, Ask("key", row.id, _digest(row), details, row.orphan_until))
+    return is_orphan
+
+
+def _digest(row: ApiKey) -> str:
+    """What the decision covers: this key with the issuer that is gone."""
+    return hashlib.sha256(f"{row.id}/{row.issuer}".encode()).hexdigest()

@@ -1,0 +1,35 @@
+"""Browsers from which somebody has signed in: a cookie says so, which opens nothing and gives its sign-ins a pace of their own."""
+
+import hmac
+import secrets
+
+from appliance.core import clock
+from appliance.core.crypto import Sealer
+
+KEPT_DAYS = 180
+MOST_LOGINS = 5  # of one browser
+_DAY_MS = 86_400_000
+
+
+def known_device(sealer: Sealer, cookie: str, login: str) -> str:
+    """The id of this browser, when its cookie says that it has signed in with this login; empty otherwise."""
+    for part in cookie.split("~")[:MOST_LOGINS]:
+        device, _, rest = part.partition(".")
+        until, _, seal = rest.partition(".")
+        if not hmac.compare_digest(seal.encode(), _seal_of(sealer, device, until, login).encode()):
+            continue
+        if int(until) * _DAY_MS > clock.now_ms():
+            return device
+    return ""
+
+
+def remember_device(sealer: Sealer, cookie: str, login: str) -> str:
+    """The cookie of a browser that has signed in with this login just now, beside the other logins it knows."""
+    device, until = secrets.token_urlsafe(12), str(clock.now_ms() // _DAY_MS + KEPT_DAYS)
+    own = f"{device}.{until}.{_seal_of(sealer, device, until, login)}"
+    others = [part for part in cookie.split("~") if part and not known_device(sealer, part, login)]
+    return "~".join([own, *others][:MOST_LOGINS])
+
+
+def _seal_of(sealer: Sealer, device: str, until: str, login: str) -> str:
+    return sealer.digest(f"device of a sign-in/{device}/{until}/{login}".encode("utf-8", "replace")).hex()[:32]

@@ -1,0 +1,121 @@
+"""What a key may not exceed: the scopes, rate, addresses, expiry and generations of whoever issues, rotates or adopts it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from appliance.core import clock
+from appliance.core.errors import Conflict, PolicyDenied, ScopeMissing, ValidationFailed
+from appliance.core.scope import TenantScope
+
+from . import lineage
+from .lineage import MOST_GENERATIONS
+from .models import ApiKey
+
+_BY_OWNER = "have an owner do it in the console, or use a key without this limit"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the keys above a new key leave it: they are `above`, the issuing key first, and expire at `ends_at` (epoch ms)."""
+
+    above: tuple[ApiKey, ...]
+    ends_at: int
+
+    @property
+    def rate(self) -> tuple[int, int]:
+        """Requests and seconds of the slowest of them."""
+        return min(((key.rate_requests, key.rate_window_s) for key in self.above), key=lambda rate: rate[0] / rate[1])
+
+    def allows_rate(self, requests: int, window_s: int) -> bool:
+        """Whether this many requests a window are not more than any of them may make in the long run."""
+        return all(requests * key.rate_window_s <= key.rate_requests * window_s for key in self.above)
+
+    @property
+    def allowed_ips(self) -> list[str]:
+        """The networks of the nearest of them that is bound to any."""
+        return next((list(key.allowed_ips) for key in self.above if key.allowed_ips), [])
+
+    def allows_networks(self, networks: Sequence[str]) -> bool:
+        """Whether each of them may be used from all of these; empty means from everywhere."""
+        return all(
+            not key.allowed_ips or (bool(networks) and all(lineage.is_within(each, key.allowed_ips) for each in networks))
+            for key in self.above
+        )
+
+
+def find_bounds(scope: TenantScope) -> Bounds | None:
+    """Those of the key that acts; None when no key does.  Conflict when too many generations stand above a new key."""
+    kind, _, key_id = scope.actor.partition(":")
+    authority = lineage.read_by_id(scope, key_id) if kind == "key" else None
+    if authority is None:
+        return None
+    if len(authority.ancestors) + 2 > MOST_GENERATIONS:
+        raise Conflict(f"keys issue keys at most {MOST_GENERATIONS} generations deep; have a person issue this one in the console")
+    return Bounds((authority.row, *authority.ancestors), authority.ends_at)
+
+
+def refuse_wider(scope: TenantScope, scopes: Sequence[str]) -> None:
+    """ScopeMissing when these are more than the actor holds now."""
+    if excess := [name for name in scopes if name not in scope.scopes]:
+        raise ScopeMissing(
+            f"a key cannot be wider than its issuer: you do not hold {', '.join(excess)}; ask an owner to issue or adopt this key"
+        )
+
+
+def refuse_descendant(scope: TenantScope, row: ApiKey, what: str) -> None:
+    """PolicyDenied when the acting key descends from this one: it would hand itself the limits of the keys above it."""
+    kind, _, key_id = scope.actor.partition(":")
+    authority = lineage.read_by_id(scope, key_id) if kind == "key" else None
+    if authority is not None and row.id in [key.id for key in authority.ancestors]:
+        raise PolicyDenied(f"a key cannot {what} a key that it descends from; ask an owner to do it in the console")
+
+
+def fit_taken_over(bounds: Bounds | None, row: ApiKey, what: str) -> None:
+    """Shorten a key that gets a new issuer to what the issuer has: its rate and expiry.
+
+    ValidationFailed when the addresses it is used from are not among the issuer's, since it would stop working there.
+    """
+    if bounds is None:
+        return
+    if not bounds.allows_networks(row.allowed_ips or bounds.allowed_ips):
+        raise ValidationFailed(
+            f"this key is used from {', '.join(row.allowed_ips)}, and the key that would {what} it only from "
+            f"{', '.join(bounds.allowed_ips)}; {_BY_OWNER}",
+            pointer="/allowed_ips",
+        )
+    row.allowed_ips = row.allowed_ips or bounds.allowed_ips
+    if not bounds.allows_rate(row.rate_requests, row.rate_window_s):
+        row.rate_requests, row.rate_window_s = bounds.rate
+    row.expires_at = min(row.expires_at, bounds.ends_at)
+
+
+def refuse_wider_rate(bounds: Bounds, requests: int, window_s: int) -> None:
+    """ValidationFailed when a key above may make fewer requests."""
+    if not bounds.allows_rate(requests, window_s):
+        most, seconds = bounds.rate
+        raise ValidationFailed(
+            f"{requests} requests in {window_s} s are more than the issuing key may make: {most} in {seconds} s; ask for less, "
+            f"or {_BY_OWNER}",
+            pointer="/rate_limit",
+        )
+
+
+def refuse_wider_networks(bounds: Bounds, networks: Sequence[str]) -> None:
+    """ValidationFailed, at the first that a key above may not be used from."""
+    for index, network in enumerate(networks):
+        if not bounds.allows_networks([network]):
+            raise ValidationFailed(
+                f"{network} is not within the addresses of the issuing key: {', '.join(bounds.allowed_ips)}; choose among them, "
+                f"or {_BY_OWNER}",
+                pointer=f"/allowed_ips/{index}",
+            )
+
+
+def refuse_later_expiry(bounds: Bounds, expires_at: int) -> None:
+    """ValidationFailed when a key above expires before."""
+    if expires_at > bounds.ends_at:
+        raise ValidationFailed(
+            f"the issuing key expires at {clock.rfc3339(bounds.ends_at)}, and this one with it; choose an earlier expires_at, "
+            f"or {_BY_OWNER}",
+            pointer="/expires_at",
+        )

@@ -1,0 +1,201 @@
+"""What an API key may do now: its own scopes, within what everybody it descends from may do now.
+
+Every key has an issuer: a person (`user:…`), another key (`key:…`) or the machine itself (`system`). A key never holds more than
+its issuer holds at this moment, up the whole chain, and it ends when a link of the chain ends: a person is removed from the
+tenant, a key is revoked or expires. A key whose chain ends at `system` has nobody above it.
+"""
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from appliance.core import clock, db
+from appliance.core.scope import TenantScope
+
+from .models import ApiKey
+from .scopes import ALL, scopes_of_role
+
+CACHE_MS = 500
+MOST_GENERATIONS = 8
+"""Keys may issue keys this deep; the chain is read at every authentication that is not cached."""
+_LONGEST_CHAIN = 64  # of what was issued before there was a limit
+
+_HELP = "an owner of the tenant can adopt it in the console (API keys), or issue a new one"
+MEMBER_GONE = f"this API key has ended, because the person it goes back to does not belong to this tenant any more; {_HELP}"
+PARENT_GONE = f"this API key has ended with the key that issued it, which was revoked or has expired; {_HELP}"
+
+
+@dataclass(frozen=True)
+class KeyAuthority:
+    """A key as it stands: what it may do now, the keys it descends from (its issuer first) and why its chain has ended, if so.
+
+    `ends_at` is when the first of them expires, in epoch milliseconds; `ended` says nothing about the key's own row.
+    """
+
+    row: ApiKey
+    scopes: frozenset[str]
+    ancestors: tuple[ApiKey, ...] = ()
+    ended: str = ""
+    ends_at: int = 0
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """Scopes the key was issued with that its issuer does not hold any more."""
+        return frozenset(self.row.scopes) - self.scopes
+
+
+def expiry_of(row: ApiKey) -> int:
+    """When the key itself expires, in epoch milliseconds: with its lifetime, or with the overlap of its rotation."""
+    return int(min(row.expires_at, row.grace_until or row.expires_at))
+
+
+def read_authority(row: ApiKey) -> KeyAuthority:
+    """Walk up the key's chain as the database has it now."""
+    now, scopes, ends_at = clock.now_ms(), frozenset(row.scopes), expiry_of(row)
+    chain = [row]
+    above = _find_above(row, now)
+    while isinstance(above, ApiKey) and above not in chain and len(chain) < _LONGEST_CHAIN:
+        scopes &= frozenset(above.scopes)
+        ends_at = min(ends_at, expiry_of(above))
+        chain.append(above)
+        above = _find_above(above, now)
+    ancestors, last = tuple(chain[1:]), chain[-1]
+    if isinstance(above, frozenset):
+        return KeyAuthority(row, scopes & above, ancestors, "", ends_at)
+    if last.orphan_until and last.orphan_until > now:
+        return KeyAuthority(row, scopes, ancestors, "", min(ends_at, last.orphan_until))
+    return KeyAuthority(row, frozenset(), ancestors, PARENT_GONE if last.issuer.startswith("key:") else MEMBER_GONE, ends_at)
+
+
+def _find_above(key: ApiKey, now: int) -> ApiKey | frozenset[str] | None:
+    """The living key that issued this one, or what the person or the machine that did may do now; None when they are gone."""
+    kind, _, name = key.issuer.partition(":")
+    if key.orphaned_at is not None:
+        return None
+    if kind == "system":
+        return ALL
+    if kind == "key":
+        parent = _find_key(key.tenant_id, name)
+        return parent if parent is not None and _is_alive(parent, now) else None
+    if kind == "user" and (found := db.rows(_ROLE, (key.tenant_id, name))):
+        return scopes_of_role(found[0][0])
+    return None
+
+
+def has_lost_issuer(row: ApiKey) -> bool:
+    """Whether the key's own issuer is gone, whatever became of those above; a key that goes back to itself has none.
+
+    Before there was lineage, a key could rotate the one that had issued it, so that each rests on the other.
+    """
+    above = _find_above(row, clock.now_ms())
+    return above is None or (isinstance(above, ApiKey) and row in read_authority(above).ancestors)
+
+
+_ROLE = "SELECT role FROM membership WHERE tenant_id = ? AND user_id = ?"
+
+
+def _find_key(tenant_id: str, key_id: str) -> ApiKey | None:
+    row: ApiKey | None = ApiKey.get_or_none((ApiKey.tenant_id == tenant_id) & (ApiKey.id == key_id))
+    return row
+
+
+def _is_alive(row: ApiKey, now: int) -> bool:
+    return row.revoked_at is None and expiry_of(row) > now
+
+
+def is_alive(row: ApiKey) -> bool:
+    """Whether the key itself is neither revoked nor expired, whatever became of its issuer."""
+    return _is_alive(row, clock.now_ms())
+
+
+_by_digest: dict[bytes, tuple[int, KeyAuthority]] = {}
+_by_id: dict[tuple[str, str], tuple[int, KeyAuthority | None]] = {}
+_MOST_CACHED = 4096
+
+
+def find_by_digest(digest: bytes) -> KeyAuthority | None:
+    """The key with this digest, at most half a second old; None when there is none, which is not remembered."""
+    now = clock.now_ms()
+    cached = _by_digest.get(digest)
+    if cached is not None and 0 <= now - cached[0] < CACHE_MS:
+        return cached[1]
+    row: ApiKey | None = ApiKey.get_or_none(ApiKey.digest == digest)
+    if row is None:
+        return None
+    if len(_by_digest) >= _MOST_CACHED:
+        _by_digest.clear()
+    authority = read_authority(row)
+    _by_digest[digest] = (now, authority)
+    return authority
+
+
+def find_by_id(scope: TenantScope, key_id: str) -> KeyAuthority | None:
+    """The same by the key's id, for work that goes on after its request; None when the tenant has no such key."""
+    now, name = clock.now_ms(), (scope.tenant_id, key_id)
+    cached = _by_id.get(name)
+    if cached is not None and 0 <= now - cached[0] < CACHE_MS:
+        return cached[1]
+    if len(_by_id) >= _MOST_CACHED:
+        _by_id.clear()
+    authority = read_by_id(scope, key_id)
+    _by_id[name] = (now, authority)
+    return authority
+
+
+def read_by_id(scope: TenantScope, key_id: str) -> KeyAuthority | None:
+    """The same as the database has it now."""
+    row = _find_key(scope.tenant_id, key_id)
+    return None if row is None else read_authority(row)
+
+
+def forget_authorities() -> None:
+    """Have every key read again: keys, roles or memberships have changed. Other processes follow within half a second."""
+    _by_digest.clear()
+    _by_id.clear()
+
+
+def is_within(address: str, networks: Sequence[str]) -> bool:
+    """Whether an address or network lies in one of the networks; every one does when there are none."""
+    if not networks:
+        return True
+    try:
+        inner = ipaddress.ip_network(address, strict=False)
+    except ValueError:
+        return False
+    outers = (ipaddress.ip_network(each, strict=False) for each in networks)
+    return any(inner.version == outer.version and inner.subnet_of(outer) for outer in outers)  # type: ignore[arg-type]
+
+
+def descendants_of(scope: TenantScope, issuer: str) -> list[tuple[int, ApiKey]]:
+    """The living keys that rest on an issuer (`user:…` or `key:…`) with their depth from 0, each right after its issuer."""
+    living = [row for row in ApiKey.select().where(ApiKey.tenant_id == scope.tenant_id).order_by(ApiKey.id) if is_alive(row)]
+    children: dict[str, list[ApiKey]] = {}
+    for row in living:
+        children.setdefault(row.issuer, []).append(row)
+    tree: list[tuple[int, ApiKey]] = []
+    waiting = [(0, row) for row in reversed(children.get(issuer, []))]
+    seen: set[str] = set()
+    while waiting:
+        depth, row = waiting.pop()
+        if row.id not in seen:
+            seen.add(row.id)
+            tree.append((depth, row))
+            waiting += [(depth + 1, child) for child in reversed(children.get(f"key:{row.id}", []))]
+    return tree
+
+
+def people_behind(scope: TenantScope, actor: str) -> frozenset[str]:
+    """The ids of every user who acts: the person themselves, or whoever made, issued or adopted the key that acts, up its chain."""
+    found: set[str] = set()
+    waiting, seen = [actor], set[str]()
+    while waiting:
+        name = waiting.pop()
+        kind, _, name_id = name.partition(":")
+        if name in seen:
+            continue
+        seen.add(name)
+        if kind == "user":
+            found.add(name_id)
+        elif kind == "key" and (row := _find_key(scope.tenant_id, name_id)) is not None:
+            waiting += [row.created_by, row.issuer]
+    return frozenset(found)

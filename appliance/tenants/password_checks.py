@@ -1,0 +1,150 @@
+"""Password checks at a pace: guesses wait longer and longer, and nobody's guesses keep anybody else from signing in.
+
+A check takes 64 MiB and a tenth of a second of a processor, and anybody may ask for one.  So pace comes before work: an
+address has a pace of its own, so has each pair of login and address, and known logins and unknown ones are counted alike.  A
+browser or an address from which somebody has signed in before has another pace and another thread, which guesses from
+elsewhere cannot use up.  All counts are in memory, bounded, of one process; a restart forgives.
+"""
+
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Lock, get_native_id
+from typing import Any, TypeVar
+
+from appliance.core.errors import ApplianceError, Overloaded, RateLimited
+from appliance.core.networks import network_of
+from appliance.monitor.refusals import REFUSALS
+
+from .attempts import MOST_KNOWN, Attempts
+
+T = TypeVar("T")
+
+WAITING, WAITING_OF_NETWORK = 20, 2
+NICENESS = 10
+_ANY = ("address", "")
+
+
+class SignInFailed(ApplianceError):
+    """The login or the password is wrong; which of the two is not said."""
+
+    code, status = "sign_in_failed", 401
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Who tries to sign in as whom; `device` names a browser that has signed in with this login before, and is empty for others."""
+
+    login: str
+    address: str
+    device: str = ""
+
+    @property
+    def known_from(self) -> tuple[str, str]:
+        return self.login, network_of(self.address)
+
+
+class PasswordChecks:
+    """Runs password checks in threads of their own, which leave the processors to other work."""
+
+    def __init__(self) -> None:
+        cores = os.cpu_count() or 1
+        self._addresses = Attempts(free=20, first=1.0, longest=60.0)
+        self._pairs = Attempts(free=5, first=1.0, longest=300.0)
+        self._devices = Attempts(free=10, first=1.0, longest=300.0)
+        self._known = _Lane(1, "password-known")
+        self._others = _Lane(max(1, cores // 2), "password")
+        self._signed_in: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._lock = Lock()
+
+    def submit(self, attempt: Attempt, work: Callable[[], T]) -> "Future[T]":
+        """Do what raises SignInFailed for a wrong password.  RateLimited while the attempt has to wait, Overloaded."""
+        is_known = bool(attempt.device) or self._knows(attempt)
+        lane, network = self._known if is_known else self._others, network_of(attempt.address)
+        is_first = is_known or not self._addresses.has_tried(_ANY, attempt.address)
+        try:
+            lane.enter(network, is_first=is_first)  # before the attempt is counted: whoever finds no place has not guessed
+            try:
+                self._begin(attempt, is_known=is_known)
+            except RateLimited:
+                lane.leave(network)
+                raise
+        except (RateLimited, Overloaded):
+            REFUSALS.inc(1, "passwords")
+            raise
+        future = lane.run(network, work)
+        future.add_done_callback(lambda done: self._finish(attempt, done, is_known=is_known))
+        return future
+
+    def stop(self) -> None:
+        """Begin nothing any more."""
+        for lane in (self._known, self._others):
+            lane.stop()
+
+    def _knows(self, attempt: Attempt) -> bool:
+        with self._lock:
+            return attempt.known_from in self._signed_in
+
+    def _begin(self, attempt: Attempt, *, is_known: bool) -> None:
+        if is_known:
+            self._devices.begin(("device", attempt.login), attempt.device or attempt.address)
+            return
+        self._addresses.begin(_ANY, attempt.address)
+        self._pairs.begin(("login", attempt.login), attempt.address)
+
+    def _finish(self, attempt: Attempt, done: "Future[Any]", *, is_known: bool) -> None:
+        """Only a wrong password is a guess that counts.  Whoever is known has no count of the address to be forgiven: with an
+        account of one's own, all other logins could be guessed at without a pause."""
+        if done.cancelled() or isinstance(done.exception(), SignInFailed):
+            return
+        self._devices.succeed(("device", attempt.login), attempt.device or attempt.address)
+        self._pairs.succeed(("login", attempt.login), attempt.address)
+        if not is_known:
+            self._addresses.succeed(_ANY, attempt.address)
+        if done.exception() is not None:
+            return
+        with self._lock:
+            self._signed_in[attempt.known_from] = None
+            self._signed_in.move_to_end(attempt.known_from)
+            while len(self._signed_in) > MOST_KNOWN:
+                self._signed_in.popitem(last=False)
+
+
+class _Lane:
+    """Threads with a bounded queue: a network has few places in it, and those who have guessed wrongly have half of them."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=_be_nice)
+        self._lock = Lock()
+        self._networks: Counter[str] = Counter()
+
+    def enter(self, network: str, *, is_first: bool) -> None:
+        """Take a place in the queue; Overloaded when there is none."""
+        most = WAITING if is_first else WAITING // 2
+        with self._lock:
+            if self._networks[network] >= WAITING_OF_NETWORK or self._networks.total() >= most:
+                raise Overloaded("too many people sign in at once; try again in a moment", headers={"Retry-After": "5"})
+            self._networks[network] += 1
+
+    def run(self, network: str, work: Callable[[], T]) -> "Future[T]":
+        """Do the work of whoever has entered; the place is free again at its end."""
+        future = self._threads.submit(work)
+        future.add_done_callback(lambda _: self.leave(network))
+        return future
+
+    def leave(self, network: str) -> None:
+        """Give the place back."""
+        with self._lock:
+            self._networks[network] -= 1
+            if not self._networks[network]:
+                del self._networks[network]
+
+    def stop(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _be_nice() -> None:
+    """Linux knows a priority for each thread: checking passwords yields to whatever else wants a processor."""
+    os.setpriority(os.PRIO_PROCESS, get_native_id(), NICENESS)

@@ -1,0 +1,162 @@
+"""Sessions of the console: one on the base host for each sign-in, and those on tenants' hosts that came of it.
+
+A sign-in is the root of every code and session that follows from it. Signing out on any host of the appliance ends the whole
+sign-in: that browser is signed out everywhere, other browsers of the person are not.
+"""
+
+import hmac
+import secrets
+from dataclasses import dataclass
+
+from appliance.core import clock, db
+from appliance.core.crypto import Sealer
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+
+from . import people
+from .models import Person, Session
+from .people import SignedIn
+from .scopes import scopes_of_role
+
+CODE_MS = 60_000
+
+
+def new_root() -> str:
+    """The name of a new sign-in."""
+    return secrets.token_urlsafe(16)
+
+
+def open_session(sealer: Sealer, user_id: str, tenant_id: str | None, *, lifetime_ms: int, root: str | None = None) -> str:
+    """A new random token that says whose it is; its keyed digest is stored.  It belongs to the sign-in `root`, or begins one."""
+    token = secrets.token_urlsafe(32)
+    token = f"{token}.{user_id}.{_seal_of(sealer, token, user_id)}"
+    _store(sealer.digest(token.encode()), Redeemed(user_id, root or new_root()), tenant_id, "session", lifetime_ms)
+    return token
+
+
+def open_code(sealer: Sealer, user_id: str, tenant_id: str, *, root: str, lifetime_ms: int = CODE_MS) -> str:
+    """A one-time code with which the sign-in `root` gets from one host to another."""
+    token = secrets.token_urlsafe(32)
+    _store(sealer.digest(token.encode()), Redeemed(user_id, root), tenant_id, "code", lifetime_ms)
+    return token
+
+
+def _store(digest: bytes, who: "Redeemed", tenant_id: str | None, kind: str, lifetime_ms: int) -> None:
+    now = clock.now_ms()
+
+    def insert() -> None:
+        Session.delete().where(Session.expires_at < now).execute()
+        Session.create(
+            digest=digest, user_id=who.user_id, root=who.root, tenant_id=tenant_id, kind=kind, created_at=now,
+            expires_at=now + lifetime_ms,
+        )  # fmt: skip
+
+    db.write(insert)
+
+
+def user_of_token(sealer: Sealer, token: str) -> str | None:
+    """Whose session this token is or was, also long after it has ended; None when it was not made here.  It gives no access."""
+    secret, _, rest = token.partition(".")
+    user_id, _, seal = rest.partition(".")
+    return user_id if seal and hmac.compare_digest(seal.encode(), _seal_of(sealer, secret, user_id).encode()) else None
+
+
+def _seal_of(sealer: Sealer, secret: str, user_id: str) -> str:
+    return sealer.digest(f"session/{secret}/{user_id}".encode()).hex()[:32]
+
+
+@dataclass(frozen=True)
+class Redeemed:
+    """Whose one-time code it was, and the sign-in that it came from."""
+
+    user_id: str
+    root: str
+
+
+def redeem_code(sealer: Sealer, token: str, tenant_id: str) -> Redeemed | None:
+    """The user behind a one-time code for this tenant, once; None when it is wrong, used, too old, or signed out meanwhile."""
+    digest = sealer.digest(token.encode())
+
+    def take() -> Redeemed | None:
+        fits = (Session.digest == digest) & (Session.kind == "code") & (Session.tenant_id == tenant_id)
+        row = Session.get_or_none(fits)
+        if row is None:
+            return None
+        Session.delete().where(fits).execute()
+        return Redeemed(row.user_id, row.root) if row.expires_at > clock.now_ms() else None
+
+    return db.write(take)
+
+
+def find_session(sealer: Sealer, token: str, tenant_id: str | None, *, lifetime_ms: int, request_id: str) -> SignedIn | None:
+    """The session of this token on this host; None when there is none.  Use prolongs it."""
+    digest = sealer.digest(token.encode())
+    row = Session.get_or_none((Session.digest == digest) & (Session.kind == "session"))
+    now = clock.now_ms()
+    if row is None or row.tenant_id != tenant_id or row.expires_at <= now:
+        return None
+    person = Person.get_or_none(Person.id == row.user_id)
+    if person is None:
+        return None
+    if row.expires_at - now < lifetime_ms * 0.9:
+        db.submit(lambda: Session.update(expires_at=now + lifetime_ms).where(Session.digest == digest).execute())
+    if tenant_id is None:
+        return SignedIn(person.id, person.login, None, None, person.language, row.root)
+    role = people.role_in(tenant_id, person.id)
+    if role is None:
+        return None
+    scope = TenantScope(tenant_id, f"user:{person.id}", scopes_of_role(role), request_id)
+    return SignedIn(person.id, person.login, role, scope, person.language, row.root)
+
+
+@dataclass(frozen=True)
+class OpenSession:
+    """Where a user is signed in: on a tenant's host, or on the base host when `tenant_id` is None."""
+
+    tenant_id: str | None
+    created_at: int
+    expires_at: int
+    is_this: bool
+
+
+def list_sessions(sealer: Sealer, user_id: str, token: str) -> list[OpenSession]:
+    """A user's sessions that hold, newest first; `token` is that of the session that asks."""
+    this = sealer.digest(token.encode())
+    mine = (Session.user_id == user_id) & (Session.kind == "session") & (Session.expires_at > clock.now_ms())
+    rows = Session.select().where(mine).order_by(Session.created_at.desc())
+    return [OpenSession(row.tenant_id, row.created_at, row.expires_at, bytes(row.digest) == this) for row in rows]
+
+
+def list_sessions_in(scope: TenantScope, user_id: str) -> list[OpenSession]:
+    """A user's sessions that hold on this tenant's host, newest first."""
+    theirs = (Session.user_id == user_id) & (Session.tenant_id == scope.tenant_id) & (Session.kind == "session")
+    rows = Session.select().where(theirs & (Session.expires_at > clock.now_ms())).order_by(Session.created_at.desc())
+    return [OpenSession(row.tenant_id, row.created_at, row.expires_at, False) for row in rows]
+
+
+def close_other_sessions(scope: TenantScope, sealer: Sealer, user_id: str, token: str) -> int:
+    """End every session of a user but the one that asks; answers how many."""
+    this = sealer.digest(token.encode())
+
+    def close() -> int:
+        ended = int(Session.delete().where((Session.user_id == user_id) & (Session.digest != this)).execute())
+        people.forget_elsewhere(user_id)  # WebApps ask again, too
+        audit.record(scope, "session.end_others", user_id, {"ended": ended})
+        return ended
+
+    return db.write(close)
+
+
+def close_sign_in(sealer: Sealer, token: str) -> None:
+    """Sign a browser out: end the session of this token with every session and code of the same sign-in, on whichever host.
+
+    A session of the time before sign-ins were noted ends with all such sessions of its user.  Ending an unknown one is fine.
+    """
+    digest = sealer.digest(token.encode())
+
+    def close() -> None:
+        row = Session.get_or_none(Session.digest == digest)
+        if row is not None:
+            Session.delete().where((Session.user_id == row.user_id) & (Session.root == row.root)).execute()
+
+    db.write(close)

@@ -1,0 +1,356 @@
+"""What a process may reach is never more than whoever publishes it may, unless an owner has granted exactly that."""
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.cli.doctor import authority_findings
+from appliance.core import clock, db
+from appliance.core.scope import TenantScope
+from appliance.processes import version_grants
+from appliance.tenants import service
+from appliance.tenants.scopes import ALL
+from appliance.testing.running import Running
+from tests.console.browser import Browser
+from tests.redteam.granting import (
+    CANARY,
+    FLOW,
+    GRANTS,
+    PASSWORD,
+    REACHING,
+    TENANT,
+    actions_about,
+    code,
+    execute,
+    only_grant,
+    open_about,
+    publish,
+    put,
+)
+
+
+@pytest.fixture(scope="module")
+def owner(running: Running) -> TenantScope:
+    """A tenant with a collection and a secret, as its signed-in owner sees it."""
+    scope = running.tenant(TENANT)
+    service.set_secret(scope, running.services.sealer, "topsecret", CANARY)
+    with running.api(TENANT) as client:
+        client.post("/api/v1/datapool", json={"name": "customers", "fields": [{"name": "name", "type": "text"}]}).raise_for_status()
+        client.post("/api/v1/datapool/customers/entities", json={"name": "Ada"}).raise_for_status()
+    user = running.user("owner@granting.test", PASSWORD, TENANT)
+    return TenantScope(TENANT, f"user:{user}", ALL)
+
+
+@pytest.fixture
+def flow(running: Running, owner: TenantScope) -> Iterator[httpx.Client]:
+    """A key with `processflow.*` alone."""
+    with running.api(TENANT, FLOW) as client:
+        yield client
+
+
+@pytest.mark.parametrize("verb", ["publish", "rollback"])
+def test_the_same_request_works_once_an_owner_has_allowed_it(
+    running: Running, flow: httpx.Client, owner: TenantScope, verb: str
+) -> None:
+    name, key = f"again-{verb}", {"Idempotency-Key": f"again-{verb}"}
+    put(flow, name, {"grants": GRANTS, "steps": [code()]})
+    path, body = f"/api/v1/processes/{name}/{verb}", {}
+    if verb == "rollback":
+        with running.api(TENANT) as wide:
+            publish(wide, name).raise_for_status()
+        put(flow, name, {"steps": [code("export default () => 1")]})
+        publish(flow, name).raise_for_status()
+        version_grants.withdraw(owner, name, only_grant(owner, name))
+        body = {"version": 1}
+    refused = flow.post(path, json=body, headers=key)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "grant_required"), refused.text
+    (asked,) = open_about(owner, name)
+    running.services.confirmations.decide(owner, asked.id, True)
+    again = flow.post(path, json=body, headers=key)
+    assert again.is_success, again.text
+
+
+def test_a_key_of_processes_alone_publishes_nothing_that_reaches_beyond_it(flow: httpx.Client, owner: TenantScope) -> None:
+    put(flow, "grabber", {"grants": GRANTS, "steps": [code()]})
+    answer = publish(flow, "grabber")
+    assert answer.status_code == 403, answer.text
+    error = answer.json()["error"]
+    assert error["code"] == "grant_required"
+    assert error["scopes"] == ["entities.read", "secrets.write"]
+    assert {each["pointer"] for each in error["details"]} == {"/grants/datapool/customers", "/grants/secrets/topsecret"}
+    assert "read the secret topsecret" in error["message"]
+    assert "owner" in error["message"]
+    assert execute(flow, "grabber").json()["error"]["code"] == "not_published"
+
+
+def test_an_owner_decides_on_the_page_and_nobody_else_can(running: Running, flow: httpx.Client, owner: TenantScope) -> None:
+    put(flow, "paged", {"name": "Nightly export", "grants": GRANTS, "steps": [code("export default () => 1")]})
+    publish(flow, "paged")
+    running.user("viewer@granting.test", PASSWORD, TENANT, "viewer")
+    pages = {}
+    for login in ("viewer", "owner"):
+        pages[login] = Browser(running)
+        pages[login].sign_in(f"{login}@granting.test", PASSWORD, TENANT)
+    at, wanted = pages["owner"].at(TENANT, "/console/confirmations"), open_about(owner, "paged")[0].id
+    seen = pages["viewer"].get(at).text
+    assert "What the process paged may reach" in seen
+    assert "owner@granting.test" in seen
+    assert 'value="allow"' not in seen
+    assert pages["viewer"].post(f"{at}/{wanted}", {"answer": "allow"}).status_code == 403
+    assert flow.post(f"/console/confirmations/{wanted}", data={"answer": "allow"}).status_code != 200
+    assert "What the process paged may reach" in pages["owner"].get(pages["owner"].at(TENANT, "/console/")).text
+    assert pages["owner"].post(f"{at}/{wanted}", {"answer": "allow"}).status_code == 200
+    assert publish(flow, "paged").status_code == 200
+
+    process = pages["owner"].at(TENANT, "/console/processes/paged")
+    assert "read the secret topsecret" in pages["viewer"].get(process).text
+    digest = only_grant(owner, "paged")
+    assert pages["viewer"].post(f"{process}/withdraw", {"digest": digest}).status_code == 403
+    assert "Withdrawn by" in pages["owner"].post(f"{process}/withdraw", {"digest": digest}).text
+    assert execute(flow, "paged").json()["error"]["code"] == "policy_denied"
+
+
+def test_once_an_owner_allows_it_the_same_publish_succeeds_and_other_grants_do_not(
+    running: Running, flow: httpx.Client, owner: TenantScope
+) -> None:
+    put(flow, "allowed", {"grants": GRANTS, "steps": [code()]})
+    assert publish(flow, "allowed").status_code == 403
+    assert publish(flow, "allowed").status_code == 403  # asked once
+    (wanted,) = open_about(owner, "allowed")
+    assert wanted.details["scopes"] == ["entities.read", "secrets.write"]
+    running.services.confirmations.decide(owner, wanted.id, True)
+
+    assert publish(flow, "allowed").json()["data"]["version"] == 1
+    assert execute(flow, "allowed").json()["data"]["output"]["names"] == ["Ada"]
+
+    put(flow, "allowed", {"grants": GRANTS, "steps": [code("export default async () => 'other code'")]})
+    assert publish(flow, "allowed").json()["data"]["version"] == 2  # the digest is of grants, not of code
+    put(flow, "allowed", {"grants": {**GRANTS, "documents": ["write"]}, "steps": [code()]})
+    assert publish(flow, "allowed").status_code == 403
+    assert execute(flow, "allowed").json()["data"]["output"] == "other code"
+    put(flow, "sibling", {"grants": GRANTS, "steps": [code()]})
+    assert publish(flow, "sibling").status_code == 403
+    assert actions_about(owner, "allowed")[:2] == ["grant.confirmation_requested", "grant.confirmed"]
+
+
+def test_what_an_owner_refuses_stays_refused_and_says_so(running: Running, flow: httpx.Client, owner: TenantScope) -> None:
+    put(flow, "refused", {"grants": GRANTS, "steps": [code()]})
+    publish(flow, "refused")
+    running.services.confirmations.decide(owner, open_about(owner, "refused")[0].id, False)
+    answer = publish(flow, "refused")
+    assert answer.status_code == 403
+    assert "an owner has refused it" in answer.json()["error"]["message"]
+    assert open_about(owner, "refused") == []
+
+
+def test_a_key_that_holds_the_scopes_publishes_without_asking(running: Running, owner: TenantScope) -> None:
+    with running.api(TENANT, [*FLOW, "entities.read", "secrets.write"]) as client:
+        put(client, "covered", {"grants": GRANTS, "steps": [code()]})
+        assert publish(client, "covered").status_code == 200
+    assert open_about(owner, "covered") == []
+    assert actions_about(owner, "covered") == ["grant.given"]
+
+
+@pytest.mark.parametrize("name", REACHING)
+def test_what_steps_and_triggers_reach_by_themselves_counts(name: str, flow: httpx.Client) -> None:
+    definition, scopes = REACHING[name]
+    put(flow, f"by-{name}", definition)
+    error = publish(flow, f"by-{name}").json().get("error", {})
+    assert (error.get("code"), error.get("scopes")) == ("grant_required", scopes), error
+
+
+def test_what_reaches_nothing_or_only_processes_needs_no_grant(flow: httpx.Client, owner: TenantScope) -> None:
+    put(flow, "plain", {"steps": [{"id": "a", "rule": {"expression": "= 1"}}]})
+    put(flow, "caller", {"steps": [{"id": "a", "process": {"use": "plain"}}], "on_failure": {"process": "plain"}})
+    assert publish(flow, "plain").status_code == publish(flow, "caller").status_code == 200
+    assert execute(flow, "caller").json()["data"]["status"] == "succeeded"
+    assert actions_about(owner, "plain") == []
+
+
+def test_going_back_to_a_version_needs_its_grant_as_publishing_does(
+    running: Running, flow: httpx.Client, owner: TenantScope
+) -> None:
+    with running.api(TENANT) as builder:
+        put(builder, "back", {"grants": GRANTS, "steps": [code()]})
+        publish(builder, "back").raise_for_status()
+        put(builder, "back", {"steps": [code("export default () => 'tame'")]})
+        publish(builder, "back").raise_for_status()
+    version_grants.withdraw(owner, "back", only_grant(owner, "back"))
+    answer = flow.post("/api/v1/processes/back/rollback", json={"version": 1})
+    assert answer.json()["error"]["code"] == "grant_required"
+    assert execute(flow, "back").json()["data"]["output"] == "tame"
+    assert execute(flow, "back", version=1).json()["error"]["code"] == "policy_denied"
+
+
+def test_withdrawing_stops_what_begins_and_what_waits_until_it_is_allowed_again(
+    running: Running, flow: httpx.Client, owner: TenantScope
+) -> None:
+    steps = [code(), {"id": "go", "wait": {"event": "go"}}]
+    with running.api(TENANT) as builder:
+        put(builder, "stopped", {"grants": GRANTS, "steps": steps})
+        publish(builder, "stopped").raise_for_status()
+        waiting = wait_until(flow, "stopped", "waiting", execute(flow, "stopped", wait=0).json()["data"]["execution_id"])
+        version_grants.withdraw(owner, "stopped", only_grant(owner, "stopped"))
+        refusal = execute(flow, "stopped")
+        assert (refusal.status_code, refusal.json()["error"]["code"]) == (403, "policy_denied")
+        assert "ask an owner" in refusal.json()["error"]["message"]
+        again = publish(builder, "stopped")  # it holds every scope, and yet an owner has said no
+        assert again.json()["error"]["code"] == "grant_required"
+    token = waiting["waiting_for"]["waits"][0]["token"]
+    flow.post(f"/api/v1/processes/stopped/executions/{waiting['execution_id']}/resume", json={"token": token}).raise_for_status()
+    failed = wait_until(flow, "stopped", "failed", waiting["execution_id"])
+    assert (failed["error"]["code"], failed["error"]["failure_class"]) == ("policy_denied", "policy")
+    running.services.confirmations.decide(owner, open_about(owner, "stopped")[0].id, True)
+    assert execute(flow, "stopped", wait=0).status_code == 202
+    assert actions_about(owner, "stopped") == [
+        "grant.given", "grant.withdrawn", "grant.confirmation_requested", "grant.confirmed",
+    ]  # fmt: skip
+
+
+def wait_until(client: httpx.Client, process_id: str, status: str, execution_id: str) -> dict[str, Any]:
+    """The execution once it has this status; the stream of its events says when to look."""
+    address = f"/api/v1/processes/{process_id}/executions/{execution_id}"
+    found: dict[str, Any] = client.get(address).json()["data"]
+    with client.stream("GET", f"{address}/events") as events:
+        for _line in events.iter_lines():
+            if found["status"] == status:
+                break
+            found = client.get(address).json()["data"]
+    assert found["status"] == status, found
+    return found
+
+
+def dry_run(client: httpx.Client, process_id: str, **body: Any) -> dict[str, Any]:
+    answer = client.post(f"/api/v1/processes/{process_id}/test", json={"input": {}, **body})
+    answer.raise_for_status()
+    told: dict[str, Any] = answer.json()["data"]
+    return told
+
+
+def test_a_draft_that_is_tried_out_reaches_no_more_than_whoever_tries_it(
+    running: Running, flow: httpx.Client, owner: TenantScope
+) -> None:
+    with running.api(TENANT) as builder:
+        document = builder.post("/api/v1/documents", params={"name": "plan.txt"}, content=CANARY.encode()).json()["data"]["id"]
+    reading = {"documents": ["read"], **GRANTS}
+    source = "export default async (input, api) => (await api.documents.read(input.id)).content"
+    put(flow, "tried", {"grants": reading, "steps": [code()]})
+    put(flow, "tried-document", {"grants": reading, "steps": [code(source)]})
+    put(flow, "tried-file", {"steps": [{"id": "a", "file": {"operation": "parse", "document": "= input.id", "format": "text"}}]})
+    put(flow, "tried-query", {"steps": [{"id": "a", "datapool": {"collection": "customers", "query": {}}}]})
+    creating = {"collection": "customers", "create": {"values": {"name": "X"}}}
+    put(flow, "tried-create", {"steps": [{"id": "a", "datapool": creating}]})
+    for process_id in ("tried", "tried-document", "tried-file", "tried-query", "tried-create"):
+        told = dry_run(flow, process_id, input={"id": document})
+        assert told["status"] == "failed", told
+        assert told["error"]["code"] == "policy_denied"
+        assert "Ada" not in str(told)
+        assert CANARY not in str(told)
+    mocked = dry_run(flow, "tried-query", mocks={"a": {"output": {"items": []}}})
+    assert mocked["status"] == "succeeded"
+    with running.api(TENANT, [*FLOW, "entities.read", "documents.read"]) as reader:
+        assert dry_run(reader, "tried-query")["output"]["items"][0]["name"] == "Ada"
+        assert CANARY in str(dry_run(reader, "tried-file", input={"id": document}))
+    with running.api(TENANT) as builder:
+        publish(builder, "tried-query").raise_for_status()
+    assert dry_run(flow, "tried-query")["output"]["items"][0]["name"] == "Ada"  # granted to this process
+
+
+def test_a_replay_with_a_draft_opens_no_secret_that_its_caller_may_not(
+    running: Running, flow: httpx.Client, owner: TenantScope
+) -> None:
+    quiet = "export default async (input, api) => { await api.secrets.get('topsecret'); return 'quiet' }"
+    with running.api(TENANT) as builder:
+        put(builder, "replayed", {"grants": {"secrets": ["topsecret"]}, "steps": [code(quiet)]})
+        publish(builder, "replayed").raise_for_status()
+    execution = execute(flow, "replayed").json()["data"]["execution_id"]
+    leaking = "export default async (input, api) => [...await api.secrets.get('topsecret')].reverse()"
+    put(flow, "replayed", {"grants": {"secrets": ["topsecret"], "documents": ["read"]}, "steps": [code(leaking)]})
+    answer = flow.post(f"/api/v1/processes/replayed/executions/{execution}/replay", json={"version": "draft"})
+    answer.raise_for_status()
+    told = answer.json()["data"]["steps"][0]
+    assert told["result"] == "output_differs", told
+    assert told["replayed_output"] != list(reversed(CANARY))
+
+
+def test_an_apply_names_every_process_that_reaches_too_far_and_leaves_nothing_behind(running: Running, owner: TenantScope) -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("solution.yaml", "name: reaching\n")
+        for name, reached in (("apply-a", {"secrets": ["topsecret"]}), ("apply-b", {"datapool": {"customers": ["write"]}})):
+            definition = {"id": name, "grants": reached, "steps": [code("export default () => 1")]}
+            file.writestr(f"processes/{name}/process.yaml", json.dumps(definition))
+
+    def apply(client: httpx.Client) -> httpx.Response:
+        return client.post("/api/v1/solutions/apply", content=archive.getvalue(), headers={"Content-Type": "application/zip"})
+
+    with running.api(TENANT, [*FLOW, "solutions.apply"]) as ci:
+        answer = apply(ci)
+        error = answer.json()["error"]
+        assert error["code"] == "grant_required", answer.text
+        assert {each["pointer"] for each in error["details"]} == {"/grants/secrets/topsecret", "/grants/datapool/customers"}
+        assert ci.get("/api/v1/processes/apply-a").status_code == 404
+        for name in ("apply-a", "apply-b"):
+            running.services.confirmations.decide(owner, open_about(owner, name)[0].id, True)
+        assert apply(ci).status_code == 200
+
+
+def before_the_upgrade(owner: TenantScope, process_id: str, author: str) -> None:
+    """The process is as one that was published by `author` before grants were recorded."""
+    mine = (owner.tenant_id, process_id)
+    db.write(lambda: [
+        db.execute("UPDATE process_version SET grant_digest = NULL, allowed_until = NULL, created_by = ? "
+                   "WHERE tenant_id = ? AND process_id = ?", (author, *mine)),
+        db.execute("DELETE FROM authority_grant WHERE tenant_id = ? AND subject = ?", (mine[0], f"process:{process_id}")),
+    ])  # fmt: skip
+
+
+def test_what_was_published_before_is_judged_once_by_its_author(running: Running, owner: TenantScope, flow: httpx.Client) -> None:
+    with running.api(TENANT) as builder:
+        for name in ("old-covered", "old-wider", "old-departed"):
+            put(builder, name, {"grants": GRANTS, "steps": [code("export default () => 1")]})
+            publish(builder, name).raise_for_status()
+        revoked = builder.get("/api/v1/keys").json()["data"]
+        wide = next(each["id"] for each in revoked if "secrets.write" in each["scopes"])
+        narrow = next(each["id"] for each in revoked if each["scopes"] == sorted(FLOW))
+    before_the_upgrade(owner, "old-covered", f"key:{wide}")
+    before_the_upgrade(owner, "old-wider", f"key:{narrow}")
+    before_the_upgrade(owner, "old-departed", "user:usr_gone")
+    grace = version_grants.grace_of(running.config)
+    while version_grants.assess_some(grace):
+        pass
+
+    assert execute(flow, "old-covered").json()["data"]["output"] == 1
+    assert open_about(owner, "old-covered") == []
+    assert execute(flow, "old-wider").json()["error"]["code"] == "policy_denied"
+    assert execute(flow, "old-departed").json()["data"]["output"] == 1
+    (wider,), (departed,) = open_about(owner, "old-wider"), open_about(owner, "old-departed")
+    assert (wider.details["why"], departed.details["why"]) == ("wider", "departed")
+    assert departed.deadline is not None
+    assert departed.deadline - clock.now_ms() > 29 * 86_400_000
+    running.services.confirmations.decide(owner, wider.id, True)
+    assert execute(flow, "old-wider").json()["data"]["output"] == 1
+    running.services.confirmations.decide(owner, departed.id, False)
+    assert execute(flow, "old-departed").json()["error"]["code"] == "policy_denied"
+
+
+def test_what_nobody_has_looked_at_yet_is_judged_before_it_runs(running: Running, owner: TenantScope, flow: httpx.Client) -> None:
+    with running.api(TENANT) as builder:
+        put(builder, "unseen", {"grants": GRANTS, "steps": [code("export default () => 1")]})
+        publish(builder, "unseen").raise_for_status()
+        narrow = next(each["id"] for each in builder.get("/api/v1/keys").json()["data"] if each["scopes"] == sorted(FLOW))
+    before_the_upgrade(owner, "unseen", f"key:{narrow}")
+    assert execute(flow, "unseen").json()["error"]["code"] == "policy_denied"
+    assert [each.details["why"] for each in open_about(owner, "unseen")] == ["wider"]
+
+
+def test_doctor_lists_what_waits_by_tenant(flow: httpx.Client, owner: TenantScope) -> None:
+    put(flow, "listed", {"grants": GRANTS, "steps": [code()]})
+    publish(flow, "listed")
+    told = [text for level, text in authority_findings() if level == "note"]
+    assert any(f"tenant {TENANT} has a grant that waits for an owner" in text for text in told)

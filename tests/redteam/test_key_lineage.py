@@ -1,0 +1,314 @@
+"""The rule of lineage itself, on both databases: what a key may do now, and what rotation, adoption and the upgrade make of it."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from appliance.core import clock, db, migrations
+from appliance.core.crypto import Sealer
+from appliance.core.errors import ApplianceError, Conflict, PolicyDenied, RateLimited, RevokedApiKey, ScopeMissing, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.tenants import adoption, confirmations, keys, lineage, people, service, standing
+from appliance.tenants.confirmations import ConfirmationDecisions
+from appliance.tenants.keys import KeySpec
+from appliance.tenants.rate_limits import RateLimiter
+from appliance.tenants.scopes import scopes_of_role
+
+PASSWORD = "correct horse battery"
+SEALER = Sealer(b"k" * 32)
+INSERT = """INSERT INTO api_key (id, tenant_id, digest, name, environment, prefix, last4, scopes, created_at, expires_at,
+    rate_requests, rate_window_s, allowed_ips, created_by, rotated_from)
+    VALUES (?, 'acme', ?, 'old', 'live', 'gos_live_', '0000', '[]', 1, 2, 600, 60, '[]', ?, ?)"""
+NARROW = ["entities.read", "keys.read", "keys.write", "processflow.write"]
+
+
+@pytest.fixture
+def one(two_tenants: None) -> Iterator[TenantScope]:
+    """Tenant acme on both databases."""
+    lineage.forget_authorities()
+    yield service.system_scope("acme")
+    lineage.forget_authorities()
+
+
+def make_person(scope: TenantScope, login: str, role: str = "owner") -> TenantScope:
+    """A new member, as the console sees them."""
+    person = people.create_user(login, PASSWORD)
+    people.add_member(service.system_scope(scope.tenant_id), login, role)
+    return TenantScope(scope.tenant_id, f"user:{person.id}", scopes_of_role(role))
+
+
+def issue(scope: TenantScope, scopes: list[str] = NARROW, **more: Any) -> tuple[str, str]:
+    """The id and the text of a new key."""
+    row, text = keys.issue_key(scope, SEALER, KeySpec("issued", scopes, "test", **more))
+    return row.id, text
+
+
+def use(text: str, address: str = "127.0.0.1") -> keys.Caller:
+    return keys.authenticate_key(SEALER, text, tenant_id="acme", address=address, request_id="req_1")
+
+
+def by(text: str) -> TenantScope:
+    """The scope of a key that authenticates now."""
+    lineage.forget_authorities()
+    return use(text).scope
+
+
+def test_a_chain_of_keys_ends_and_shrinks_with_the_person_at_its_root(one: TenantScope) -> None:
+    ann = make_person(one, "ann@acme.test")
+    _, first = issue(ann)
+    _, second = issue(by(first))
+    _, third = issue(by(second), ["entities.read", "keys.write"])
+    assert by(third).scopes == {"entities.read", "keys.write"}
+    make_person(one, "eve@acme.test")
+    people.add_member(one, "ann@acme.test", "operator")
+    assert by(first).scopes == {"entities.read", "keys.read"}
+    assert by(third).scopes == {"entities.read"}
+    assert use(third).withheld == {"keys.write"}
+    people.remove_member(one, ann.actor.removeprefix("user:"))
+    for text in (first, second, third):
+        with pytest.raises(RevokedApiKey, match="does not belong to this tenant any more"):
+            use(text)
+
+
+def test_whoever_comes_back_does_not_bring_the_keys_back(one: TenantScope) -> None:
+    ann = make_person(one, "ann@acme.test")
+    make_person(one, "eve@acme.test")
+    _, text = issue(ann)
+    people.remove_member(one, ann.actor.removeprefix("user:"))
+    people.add_member(one, "ann@acme.test", "owner")
+    with pytest.raises(RevokedApiKey):
+        use(text)
+    assert use(issue(ann)[1]).scope.scopes == set(NARROW)
+
+
+def test_a_key_of_the_machine_has_nobody_above_it(one: TenantScope) -> None:
+    _, text = issue(one)
+    caller = use(text)
+    assert (caller.above, caller.withheld, caller.scope.scopes) == ((), frozenset(), frozenset(NARROW))
+
+
+def test_another_process_follows_within_half_a_second(one: TenantScope) -> None:
+    """What this process has cached is all that another's change has to outlive."""
+    assert lineage.CACHE_MS <= 500
+    ann = make_person(one, "ann@acme.test")
+    _, text = issue(ann)
+    use(text)
+    as_another_process = "DELETE FROM membership WHERE user_id = ?"  # nothing in this one hears of it
+    db.write(lambda: db.execute(as_another_process, (ann.actor.removeprefix("user:"),)))
+    clock.move(lineage.CACHE_MS)
+    try:
+        with pytest.raises(RevokedApiKey):
+            use(text)
+    finally:
+        clock.move(-lineage.CACHE_MS)
+
+
+def test_children_end_with_their_parent(one: TenantScope) -> None:
+    parent_id, parent = issue(one)
+    _, child = issue(by(parent))
+    _, grandchild = issue(by(child), ["entities.read"])
+    keys.revoke_key(one, parent_id)
+    for text in (child, grandchild):
+        with pytest.raises(RevokedApiKey, match="ended with the key that issued it"):
+            use(text)
+
+
+def test_children_expire_with_their_parent(one: TenantScope) -> None:
+    parent_id, parent = issue(one)
+    _, child = issue(by(parent))
+    db.write(lambda: db.execute("UPDATE api_key SET grace_until = 1 WHERE id = ?", (parent_id,)))
+    with pytest.raises(RevokedApiKey, match="ended with the key"):
+        by(child)
+
+
+def test_what_its_own_limit_refuses_does_not_count_above(one: TenantScope) -> None:
+    _, parent = issue(one, rate_requests=10)
+    _, child = issue(by(parent), rate_requests=2)
+    limiter, caller = RateLimiter(), use(child)
+    assert [limiter.count(caller).remaining for _ in range(2)] == [1, 0]
+    for _ in range(18):
+        with pytest.raises(RateLimited):
+            limiter.count(caller)
+    assert limiter.count(use(parent)).remaining == 7
+
+
+def test_a_key_from_before_is_bound_by_its_parents_addresses(one: TenantScope) -> None:
+    parent_id, parent = issue(one)
+    _, child = issue(by(parent))
+    db.write(lambda: db.execute("""UPDATE api_key SET allowed_ips = '["10.0.0.0/8"]' WHERE id = ?""", (parent_id,)))
+    lineage.forget_authorities()
+    assert use(child, "10.1.2.3").key_id
+    with pytest.raises(ApplianceError, match="because the key that issued it may not") as refused:
+        use(child, "192.0.2.1")
+    assert refused.value.code == "address_not_allowed"
+
+
+def test_generations_are_counted(one: TenantScope) -> None:
+    scope = one
+    for _ in range(lineage.MOST_GENERATIONS):
+        scope = by(issue(scope)[1])
+    with pytest.raises(Conflict, match="8 generations"):
+        issue(scope)
+
+
+def test_a_key_that_rotates_itself_keeps_its_issuer_and_what_it_issued(one: TenantScope) -> None:
+    ann = make_person(one, "ann@acme.test")
+    make_person(one, "eve@acme.test")
+    old_id, old = issue(ann)
+    _, child = issue(by(old), ["entities.read"])
+    new, text = keys.rotate_key(by(old), SEALER, old_id, 0)
+    assert (new.issuer, new.created_by) == (ann.actor, f"key:{old_id}")
+    assert by(text).scopes == set(NARROW)
+    assert by(child).scopes == {"entities.read"}, "what it issued rests on the new key"
+    people.remove_member(one, ann.actor.removeprefix("user:"))
+    for ended in (text, child):
+        with pytest.raises(RevokedApiKey):
+            by(ended)
+
+
+def test_rotated_by_somebody_else_a_key_rests_on_them(one: TenantScope) -> None:
+    ann, eve = make_person(one, "ann@acme.test"), make_person(one, "eve@acme.test")
+    old_id, _ = issue(ann)
+    new, text = keys.rotate_key(eve, SEALER, old_id, 0)
+    assert new.issuer == eve.actor
+    people.remove_member(one, ann.actor.removeprefix("user:"))
+    assert by(text).scopes == set(NARROW)
+
+
+def test_a_narrow_key_rotates_no_wider_one(one: TenantScope) -> None:
+    wide_id, _ = issue(one, [*NARROW, "secrets.write"])
+    _, other = issue(one)
+    with pytest.raises(ScopeMissing, match=r"secrets\.write"):
+        keys.rotate_key(by(other), SEALER, wide_id, 0)
+    bound_id, _ = issue(one, allowed_ips=["10.0.0.0/8"])
+    _, elsewhere = issue(one, allowed_ips=["127.0.0.1"], rate_requests=5, expires_in_days=7)
+    with pytest.raises(ValidationFailed, match=r"used from 10\.0\.0\.0/8"):
+        keys.rotate_key(by(elsewhere), SEALER, bound_id, 0)
+    free_id, _ = issue(one)
+    new, _ = keys.rotate_key(by(elsewhere), SEALER, free_id, 0)
+    assert (new.rate_requests, new.allowed_ips) == (5, ["127.0.0.1"])
+    assert new.expires_at <= clock.now_ms() + 7 * keys.DAY
+
+
+def test_a_child_takes_over_no_key_it_descends_from(one: TenantScope) -> None:
+    parent_id, parent = issue(one)
+    child_id, child = issue(by(parent))
+    for take in (lambda scope: keys.rotate_key(scope, SEALER, parent_id, 0), lambda scope: adoption.adopt_key(scope, parent_id)):
+        with pytest.raises(PolicyDenied, match="descends from"):
+            take(by(child))
+    with pytest.raises(Conflict, match="adopt itself"):
+        adoption.adopt_key(by(child), child_id)
+
+
+def test_whoever_made_and_whoever_adopted_a_key_both_stand_behind_it(one: TenantScope) -> None:
+    ann, eve = make_person(one, "ann@acme.test"), make_person(one, "eve@acme.test")
+    key_id, _ = issue(ann)
+    adoption.adopt_key(eve, key_id)
+    assert lineage.people_behind(one, f"key:{key_id}") == {scope.actor.removeprefix("user:") for scope in (ann, eve)}
+
+
+def test_nothing_goes_on_in_the_name_of_an_ended_key(one: TenantScope) -> None:
+    ann = make_person(one, "ann@acme.test")
+    make_person(one, "eve@acme.test")
+    _, parent = issue(ann)
+    child_id, child = issue(by(parent), ["entities.read"])
+    actor = f"key:{child_id}"
+    standing.refuse_departed(one, actor, {"entities.read"})
+    assert standing.is_still_allowed(by(child), "entities.read")
+    lasting = by(child)
+    people.remove_member(one, ann.actor.removeprefix("user:"))
+    with pytest.raises(PolicyDenied, match="ended with whoever issued it"):
+        standing.refuse_departed(one, actor, {"entities.read"})
+    assert not standing.is_still_allowed(lasting, "entities.read")
+
+
+def test_nothing_goes_on_in_the_name_of_a_shrunk_key(one: TenantScope) -> None:
+    ann = make_person(one, "ann@acme.test")
+    make_person(one, "eve@acme.test")
+    key_id, _ = issue(ann, ["agents.write", "agents.run"])
+    standing.refuse_departed(one, f"key:{key_id}", {"agents.write"})
+    people.add_member(one, "ann@acme.test", "operator")
+    with pytest.raises(PolicyDenied, match=r"does not hold agents\.write any more"):
+        standing.refuse_departed(one, f"key:{key_id}", {"agents.write"})
+
+
+def before_the_upgrade(one: TenantScope) -> tuple[str, str, str]:
+    """A key of somebody who has left, one that it issued, and one of a member, as the migration leaves them."""
+    ann, eve = make_person(one, "ann@acme.test"), make_person(one, "eve@acme.test")
+    gone_id, gone = issue(ann)
+    issue(by(gone), ["entities.read"])
+    here_id, _ = issue(eve)
+    people.remove_member(one, ann.actor.removeprefix("user:"))
+    db.write(lambda: db.execute("UPDATE api_key SET orphaned_at = NULL, orphan_until = 0"))
+    lineage.forget_authorities()
+    return gone_id, gone, here_id
+
+
+def test_keys_of_the_departed_go_on_until_the_deadline_and_are_asked_about(one: TenantScope) -> None:
+    gone_id, gone, _ = before_the_upgrade(one)
+    day = 86_400_000
+    assert adoption.ask_about_orphans(30 * day) == 1
+    assert adoption.ask_about_orphans(30 * day) == 0, "asked once"
+    lineage.forget_authorities()
+    assert use(gone).scope.scopes == set(NARROW)
+    (asked,) = confirmations.open_confirmations(one)
+    assert (asked.kind, asked.subject, asked.details["name"]) == ("key", gone_id, "issued")
+    with pytest.raises(Conflict, match="adopt it"):
+        keys.rotate_key(by(gone), SEALER, gone_id, 0)
+    clock.move(30 * day)
+    try:
+        with pytest.raises(RevokedApiKey):
+            by(gone)
+    finally:
+        clock.move(-30 * day)
+
+
+def test_keys_that_rest_on_each_other_go_on_until_the_deadline(one: TenantScope) -> None:
+    """A key had rotated the one that had issued it: the migration leaves both going back to each other."""
+    first_id, first = issue(one)
+    second_id, second = issue(by(first), ["entities.read"])
+    changed = "UPDATE api_key SET issuer = ?, orphan_until = 0 WHERE id = ?"
+    for key_id, other in ((first_id, second_id), (second_id, first_id)):
+        db.write(partial(db.execute, changed, (f"key:{other}", key_id)))
+    assert adoption.ask_about_orphans(86_400_000) == 1, "one is asked about, and the other rests on it"
+    assert by(first).scopes == set(NARROW)
+    assert by(second).scopes == {"entities.read"}
+    assert [asked.subject for asked in confirmations.open_confirmations(one)] == [first_id]
+
+
+@pytest.mark.parametrize("confirm", [True, False])
+def test_an_owner_decides_about_the_departed(one: TenantScope, confirm: bool) -> None:
+    gone_id, gone, _ = before_the_upgrade(one)
+    adoption.ask_about_orphans(1000)
+    (asked,) = confirmations.open_confirmations(one)
+    eve = make_person(one, "fay@acme.test")
+    decisions = ConfirmationDecisions()
+    decisions.register("key", adoption.decide_key)
+    decisions.decide(eve, asked.id, confirm)
+    row = keys.get_key(one, gone_id)
+    assert confirmations.open_confirmations(one) == []
+    if confirm:
+        assert (row.issuer, row.orphaned_at) == (eve.actor, None)
+        assert by(gone).scopes == set(NARROW)
+    else:
+        assert row.revoked_at is not None
+        with pytest.raises(RevokedApiKey):
+            by(gone)
+
+
+def test_the_upgrade_gives_every_key_the_issuer_it_has_from_now_on(one: TenantScope) -> None:
+    """A key that had rotated itself keeps the issuer of the first, and what an old key issued rests on its newest successor."""
+    made = {"key_1": "user:ann", "key_2": "key:key_1", "key_3": "key:key_2", "key_4": "user:eve", "key_5": "key:key_1"}
+    made |= {"key_6": "key:key_5", "key_7": "system", "key_8": "key:key_9"}
+    rotated_from = {"key_2": "key_1", "key_3": "key_2", "key_4": "key_3"}
+    for key_id, created_by in made.items():
+        db.write(partial(db.execute, INSERT, (key_id, key_id.encode(), created_by, rotated_from.get(key_id))))
+    for statement in next(each for each in migrations.all_migrations() if each.name == "lineage").statements:
+        if "UPDATE api_key" in statement:
+            db.write(partial(db.execute, statement))
+    issuers = dict(db.rows("SELECT id, issuer FROM api_key"))
+    new = {"key_2": "user:ann", "key_3": "user:ann", "key_5": "key:key_4"}
+    assert issuers == made | new
+    assert db.rows("SELECT created_by, orphan_until FROM api_key WHERE id = 'key_5'") == [("key:key_1", 0)], "the record stays"

@@ -1,0 +1,288 @@
+"""Secrets have a destination: who may not set secrets can neither send one elsewhere nor read it."""
+
+import base64
+import html
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from appliance.connectors.redaction import BLOT, Redactor
+from appliance.connectors.testing import Answer, LoopbackServer, Received
+from appliance.core import db
+from appliance.core.scope import TenantScope
+from appliance.integrations.models import IntegrationRow
+from appliance.solutions.archive import write_zip
+from appliance.tenants import confirmations, secret_bindings
+from appliance.tenants.scopes import ALL
+from appliance.tenants.secret_bindings import Destination
+from appliance.testing.running import Running
+from tests.console.browser import Browser
+
+API = "/api/v1"
+CANARY = "topsecret-kanari-7Qx2"
+INTEGRATIONS = ["integrations.read", "integrations.write", "integrations.execute"]
+
+
+class Listener(LoopbackServer):
+    """Answers everything with what it was sent, the value backwards as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def echo(request: Received) -> Answer:
+            told = json.dumps({"headers": request.headers, "path": request.path, "body": request.body.decode("utf-8", "replace")})
+            return Answer(200, {"Content-Type": "application/json"}, json.dumps({"echo": told, "backwards": told[::-1]}).encode())
+
+        class Everywhere(dict[str, Any]):
+            def get(self, key: str, default: Any = None) -> Any:
+                return super().get(key, echo)
+
+        self.answers = Everywhere()
+
+    def heard(self) -> str:
+        return "\n".join(f"{each.path} {each.headers} {each.body!r}" for each in self.received)
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    server = Listener()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def owner(running: Running) -> Iterator[httpx.Client]:
+    with running.api("acme") as client:
+        client.put(f"{API}/secrets/topsecret", json={"value": CANARY}).raise_for_status()
+        yield client
+        for each in client.get(f"{API}/integrations", params={"limit": 500}).json()["data"]:
+            if each["slug"].startswith("leak"):
+                client.delete(f"{API}/integrations/{each['slug']}")
+        client.delete(f"{API}/secrets/topsecret")
+
+
+def leaking(url: str, slug: str = "leak") -> dict[str, Any]:
+    return {"slug": slug, "connector": "http", "settings": {"base_url": url, "headers": {"X-Leak": "= secrets.topsecret"}}}
+
+
+def test_a_key_of_integrations_alone_sends_no_secret_to_a_host_of_its_own(
+    running: Running, owner: httpx.Client, listener: Listener
+) -> None:
+    with running.api("acme", INTEGRATIONS) as mallory:
+        made = mallory.post(f"{API}/integrations", json=leaking(listener.url))
+        mallory.post(f"{API}/integrations/leak/execute", json={"action": "get", "input": {"url": "/x"}})
+        mallory.post(f"{API}/integrations/leak/test")
+        tried = mallory.post(f"{API}/integrations/connectors/http/test", json={"settings": leaking(listener.url)["settings"]})
+    assert CANARY not in listener.heard()
+    assert made.status_code == 403, made.text
+    assert made.json()["error"]["code"] == "scope_missing"
+    assert "secrets.write" in made.text
+    assert tried.status_code == 403, tried.text
+
+
+def change(client: httpx.Client, slug: str, settings: dict[str, Any]) -> httpx.Response:
+    return client.patch(f"{API}/integrations/{slug}", json={"settings": settings})
+
+
+def test_moving_where_a_bound_secret_goes_needs_secrets_write(running: Running, owner: httpx.Client, listener: Listener) -> None:
+    bound = owner.post(f"{API}/integrations", json=leaking("http://127.0.0.1:9"))
+    assert bound.status_code == 201, bound.text
+    with running.api("acme", INTEGRATIONS) as mallory:
+        for settings in ({"base_url": listener.url}, {"base_url": listener.url, "headers": {"Y": "= secrets.topsecret"}}):
+            moved = change(mallory, "leak", settings)
+            assert (moved.status_code, moved.json()["error"]["code"]) == (403, "scope_missing"), moved.text
+            assert "127.0.0.1" in moved.text, "it says where the secret would have gone"
+            assert "owner" in moved.text, "it says who can do it"
+        copied = mallory.post(f"{API}/integrations", json=leaking("http://127.0.0.1:9", "leak-copy"))
+        assert copied.status_code == 403, "another slug is another destination"
+        renamed = change(mallory, "leak", {"headers": {"X-Leak": None, "X-Other": "= secrets.topsecret"}})
+        assert renamed.status_code == 200, renamed.text
+        tried = mallory.post(
+            f"{API}/integrations/connectors/http/test",
+            json={"settings": leaking(listener.url)["settings"], "integration": "leak"},
+        )
+        assert tried.status_code == 403, tried.text
+    assert change(owner, "leak", {"base_url": listener.url}).status_code == 200
+    assert owner.post(f"{API}/integrations/leak/execute", json={"action": "get", "input": {"url": "/x"}}).is_success
+    assert CANARY in listener.heard(), "whoever may set secrets may lead them elsewhere"
+    with running.api("acme", INTEGRATIONS) as mallory:
+        assert change(mallory, "leak", {"base_url": "http://127.0.0.1:9"}).status_code == 403, "it goes where it was led last"
+
+
+def test_a_row_changed_by_another_way_sends_no_secret(running: Running, owner: httpx.Client, listener: Listener) -> None:
+    owner.post(f"{API}/integrations", json=leaking("http://127.0.0.1:9")).raise_for_status()
+    scope = running.tenant("acme")
+    settings = {**scope.get(IntegrationRow, id="leak").settings, "base_url": listener.url}
+    db.write(lambda: scope.update(IntegrationRow, settings=settings).where(IntegrationRow.id == "leak").execute())
+    for call in ("execute", "test"):
+        body = {"action": "get", "input": {"url": "/x"}} if call == "execute" else None
+        refused = owner.post(f"{API}/integrations/leak/{call}", json=body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "policy_denied"), refused.text
+    assert CANARY not in listener.heard()
+
+
+def test_a_redirect_to_another_host_takes_no_secret_along(owner: httpx.Client, listener: Listener) -> None:
+    door = LoopbackServer()
+    door.answers = {"/x": lambda _: Answer(302, {"Location": f"{listener.url}/y"}, b"")}
+    owner.post(f"{API}/integrations", json=leaking(door.url)).raise_for_status()
+    owner.post(f"{API}/integrations/leak/execute", json={"action": "get", "input": {"url": "/x"}})
+    door.close()
+    assert "/y" in listener.heard(), "the redirect was followed"
+    assert CANARY not in listener.heard()
+
+
+def test_secrets_need_an_address_that_no_call_chooses(owner: httpx.Client) -> None:
+    body = {"slug": "leak", "connector": "http", "settings": {"headers": {"X-Leak": "= secrets.topsecret"}}}
+    refused = owner.post(f"{API}/integrations", json=body)
+    assert refused.status_code == 422
+    assert refused.json()["error"]["details"][0]["pointer"] == "/settings/base_url"
+
+
+def test_a_model_profile_sends_no_secret_to_an_address_of_its_own(
+    running: Running, owner: httpx.Client, listener: Listener
+) -> None:
+    body = {"kind": "openai", "model": "m", "base_url": f"{listener.url}/v1", "api_key": "= secrets.topsecret"}
+    with running.api("acme", INTEGRATIONS) as mallory:
+        made = mallory.post(f"{API}/llm-profiles", json={"slug": "leaking-model", **body})
+        assert (made.status_code, made.json()["error"]["code"]) == (403, "scope_missing"), made.text
+        owned = {**body, "base_url": "http://127.0.0.1:9/v1"}
+        owner.put(f"{API}/llm-profiles/leaking-model", json=owned).raise_for_status()
+        assert mallory.put(f"{API}/llm-profiles/leaking-model", json=body).status_code == 403
+        assert mallory.put(f"{API}/llm-profiles/leaking-model", json={**owned, "model": "n"}).status_code == 200
+    owner.delete(f"{API}/llm-profiles/leaking-model")
+    assert listener.heard() == ""
+
+
+def test_a_webapp_gives_no_secret_to_a_provider_of_its_own(running: Running, owner: httpx.Client) -> None:
+    oidc = {"issuer": "https://id.mallory.example", "client_id": "x", "client_secret": {"secret": "topsecret"}, "allow": ["*"]}
+    solution = {
+        "solution.yaml": b"name: leak\n",
+        "webapps/leaking/app.yaml": json.dumps({"access": {"oidc": oidc}}).encode(),
+        "webapps/leaking/public/index.html": b"<p>hello</p>",
+    }
+    archive, zipped = write_zip(solution), {"Content-Type": "application/zip"}
+    with running.api("acme", ["solutions.apply", "webapps.read", "webapps.write", "webapps.publish"]) as mallory:
+        refused = mallory.post(f"{API}/solutions/apply", content=archive, headers=zipped)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "scope_missing"), refused.text
+        applied = owner.post(f"{API}/solutions/apply", content=archive, headers=zipped)
+        assert applied.is_success, applied.text
+        assert [each["kind"] for each in destinations(owner)] == ["webapp"]
+    owner.delete(f"{API}/webapps/leaking", params={"force": True})
+
+
+def destinations(client: httpx.Client) -> list[dict[str, Any]]:
+    found = client.get(f"{API}/secrets").raise_for_status().json()["data"]
+    return [binding for secret in found if secret["name"] == "topsecret" for binding in secret["bindings"]]
+
+
+def reading(name: str) -> dict[str, Any]:
+    source = "export default async function (input, api) { return (await api.secrets.get('topsecret')).length }"
+    step = {"id": "s", "code": {"language": "javascript", "source": source}}
+    return {"id": name, "steps": [step], "grants": {"secrets": ["topsecret"]}, "output": "= steps.s"}
+
+
+def run(client: httpx.Client, name: str) -> dict[str, Any]:
+    answer = client.post(f"{API}/processes/{name}/execute", params={"wait": 20}, json={})
+    found: dict[str, Any] = answer.json()["data"]
+    return found
+
+
+def test_code_reads_only_secrets_that_are_bound_to_its_process(owner: httpx.Client) -> None:
+    owner.put(f"{API}/processes/reader", json=reading("reader")).raise_for_status()
+    owner.post(f"{API}/processes/reader/publish", json={}).raise_for_status()
+    assert run(owner, "reader")["status"] == "succeeded", "published by somebody who may set secrets"
+    (binding,) = destinations(owner)
+    assert (binding["kind"], binding["target"]) == ("process", "reader")
+    owner.delete(f"{API}/secrets/topsecret/bindings/{binding['id']}").raise_for_status()
+    refused = run(owner, "reader")
+    assert refused["status"] == "failed"
+    assert refused["error"]["code"] == "policy_denied"
+    assert "Secrets, topsecret" in refused["error"]["message"]
+    owner.put(f"{API}/secrets/topsecret", json={"value": CANARY, "bind": {"processes": ["reader"]}}).raise_for_status()
+    assert run(owner, "reader")["status"] == "succeeded"
+    owner.delete(f"{API}/processes/reader", params={"force": True})
+    assert destinations(owner) == [], "another process of the name gets nothing by it"
+
+
+def test_who_may_not_set_secrets_publishes_and_reads_none(running: Running, owner: httpx.Client) -> None:
+    with running.api("acme", ["processflow.read", "processflow.write", "processflow.execute"]) as mallory:
+        mallory.put(f"{API}/processes/thief", json=reading("thief")).raise_for_status()
+        published = mallory.post(f"{API}/processes/thief/publish", json={})
+        if published.is_success:
+            assert run(mallory, "thief")["error"]["code"] == "policy_denied"
+    assert destinations(owner) == []
+    owner.delete(f"{API}/processes/thief", params={"force": True})
+
+
+def test_a_destination_is_chosen_before_it_is_there(running: Running, owner: httpx.Client, listener: Listener) -> None:
+    host = listener.url.removeprefix("http://")
+    bind = {"integrations": [{"slug": "leak-later", "hosts": host}]}
+    owner.put(f"{API}/secrets/topsecret", json={"value": CANARY, "bind": bind}).raise_for_status()
+    with running.api("acme", INTEGRATIONS) as builder:
+        assert builder.post(f"{API}/integrations", json=leaking("http://127.0.0.1:9", "leak-later")).status_code == 403
+        assert builder.post(f"{API}/integrations", json=leaking(listener.url, "leak-later")).status_code == 201
+        assert builder.post(f"{API}/integrations/leak-later/test").is_success
+    assert CANARY in listener.heard()
+    missing = owner.post(f"{API}/secrets/topsecret/bindings", json={"kind": "integration", "target": "nowhere"})
+    assert missing.status_code == 422, missing.text
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda text: text,
+        lambda text: text[::-1],
+        lambda text: text.encode().hex(),
+        lambda text: text.encode().hex().upper(),
+        lambda text: base64.b64encode(b"Bearer " + text.encode()).decode(),
+        lambda text: base64.urlsafe_b64encode(b"?" + text.encode()).decode(),
+        lambda text: quote(text, safe=""),
+        lambda text: "".join(f"%{byte:02x}" for byte in text.encode()),
+        lambda text: json.dumps(json.dumps(text)),
+        html.escape,
+    ],
+    ids=["plain", "backwards", "hex", "hex-upper", "base64", "base64-url", "percent", "percent-all", "json", "html"],
+)  # fmt: skip
+def test_usual_encodings_of_a_secret_are_blotted_out(encode: Any) -> None:
+    secret = "kanari/ü>+'&\"12?~"
+    told = Redactor([secret]).text(f"before {encode(secret)} after")
+    assert BLOT in told
+    assert encode(secret) not in told
+
+
+def test_an_owner_who_grants_a_process_its_secret_binds_it(running: Running, owner: httpx.Client) -> None:
+    scope = running.tenant("acme")
+    with running.api("acme", ["processflow.read", "processflow.write", "processflow.execute"]) as builder:
+        builder.put(f"{API}/processes/granted", json=reading("granted")).raise_for_status()
+        refused = builder.post(f"{API}/processes/granted/publish", json={})
+        assert refused.status_code == 403, refused.text
+        asked = next(each for each in confirmations.open_confirmations(scope) if each.subject == "process:granted")
+        running.services.confirmations.decide(TenantScope("acme", "user:an-owner", ALL), asked.id, True)
+        assert [(each["kind"], each["target"]) for each in destinations(owner)] == [("process", "granted")]
+        builder.post(f"{API}/processes/granted/publish", json={}).raise_for_status()
+        assert run(builder, "granted")["status"] == "succeeded"
+    owner.delete(f"{API}/processes/granted", params={"force": True})
+
+
+def test_the_console_shows_and_chooses_where_a_secret_goes(running: Running, owner: httpx.Client) -> None:
+    running.user("chooser@acme.test", "correct horse battery staple", "acme", role="builder")
+    browser = Browser(running)
+    browser.sign_in("chooser@acme.test", "correct horse battery staple", "acme")
+    at = browser.at("acme", "/console/secrets/topsecret")
+    assert "Nowhere yet." in browser.get(at).text
+    owner.post(f"{API}/integrations", json=leaking("http://127.0.0.1:9")).raise_for_status()
+    scope = running.tenant("acme")
+    (own,) = destinations(owner)
+    assert "127.0.0.1:9" in browser.get(at).text
+    removed = browser.post(f"{at}/bindings/{own['id']}/delete", {})
+    assert "Used, but not allowed to go there" in removed.text
+    allowed = browser.post(f"{at}/bindings", {"kind": "integration", "target": "leak"})
+    assert "Used, but not allowed to go there" not in allowed.text
+    assert destinations(owner)[0]["bound_by"].startswith("user:")
+    unknown = browser.post(f"{at}/bindings", {"kind": "integration", "target": "nowhere"})
+    assert 'id="target-error"' in unknown.text
+    assert secret_bindings.find_unbound(scope, ["topsecret"], Destination("process", "reader")) == ["topsecret"]
