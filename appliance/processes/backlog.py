@@ -1,4 +1,4 @@
-"""How many executions of a tenant may wait for their turn, and how many may descend from one."""
+"""How many executions of a tenant may wait for their turn or their time, and how many may descend from one."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,20 @@ from appliance.monitor.refusals import REFUSALS
 RETRY_SECONDS = 5
 FRESH_SECONDS = 0.5
 _MOST_TENANTS = 1_000  # counts that are remembered
+_WAITED_FOR = {False: "their turn", True: "their turn or their time (run_at)"}
 
 
 class QueueFull(ConcurrencyLimited):
-    """As many executions of the tenant wait for their turn as may; in a while there is room again."""
+    """As many executions of the tenant wait for their turn or their time as may; in a while there is room again."""
 
 
 @dataclass
 class Bounds:
-    """Queued executions of a tenant, and unfinished descendants of one execution, at most."""
+    """Queued executions of a tenant, and unfinished descendants of one execution, at most.
+
+    What is planned for later is accepted only while queued and planned executions together are within `queued`: what waits for
+    its time keeps nothing from being queued now, and what comes due a moment later is no way around the bound.
+    """
 
     queued: int = 10_000
     descendants: int = 1_000
@@ -34,7 +39,7 @@ class _Count:
 
 
 bounds = Bounds()
-_counts: dict[str, _Count] = {}
+_counts: dict[tuple[str, bool], _Count] = {}  # by tenant, and whether planned ones are counted too
 
 
 def configure(*, queued: int, descendants: int) -> None:
@@ -48,25 +53,36 @@ def admit_queued(scope: TenantScope) -> None:
 
     Rows are counted at most twice a second; what is added in between is counted in memory.
     """
-    known, now = _counts.get(scope.tenant_id), clock.monotonic()
+    _admit(scope, with_planned=False)
+
+
+def admit_planned(scope: TenantScope) -> None:
+    """Count an execution that is to be queued later: QueueFull when too many of the tenant wait for their turn or their time."""
+    _admit(scope, with_planned=True)
+
+
+def _admit(scope: TenantScope, *, with_planned: bool) -> None:
+    which = scope.tenant_id, with_planned
+    known, now = _counts.get(which), clock.monotonic()
     is_fresh = known is not None and now - known.at < FRESH_SECONDS
     if known is None or not is_fresh or (known.counted < bounds.queued <= known.counted + known.since):
-        known = _Count(_count_queued(scope), now)
+        known = _Count(_count_queued(scope, with_planned=with_planned), now)
         if len(_counts) >= _MOST_TENANTS:
             _counts.clear()
-        _counts[scope.tenant_id] = known
+        _counts[which] = known
     if known.counted + known.since >= bounds.queued:
         REFUSALS.inc(1, "queued_executions")
         raise QueueFull(
-            f"{bounds.queued} executions of this tenant wait for their turn, which is its limit (limits.queued_executions); "
-            "execute it again when some have run, or cancel what is not needed",
+            f"{bounds.queued} executions of this tenant wait for {_WAITED_FOR[with_planned]}, which is its limit "
+            "(limits.queued_executions); execute it again when some have run, or cancel what is not needed",
             headers={"Retry-After": str(RETRY_SECONDS)},
         )
     known.since += 1
 
 
-def _count_queued(scope: TenantScope) -> int:
-    sql = "SELECT count(*) FROM (SELECT 1 FROM execution WHERE tenant_id = ? AND status = 'queued' LIMIT ?) AS waiting"
+def _count_queued(scope: TenantScope, *, with_planned: bool) -> int:
+    statuses = "('queued', 'scheduled')" if with_planned else "('queued')"
+    sql = f"SELECT count(*) FROM (SELECT 1 FROM execution WHERE tenant_id = ? AND status IN {statuses} LIMIT ?) AS waiting"  # noqa: S608
     return int(db.rows(sql, (scope.tenant_id, bounds.queued))[0][0])
 
 

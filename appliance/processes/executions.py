@@ -136,6 +136,8 @@ def insert_execution(
     status = "scheduled" if entry.is_later else "running" if birth.owner and entry.held is None else "queued"
     if status == "queued" and birth.parent is None:  # a child is judged before the commit that records its call
         backlog.admit_queued(scope)
+    elif status == "scheduled":
+        backlog.admit_planned(scope)
     row = Execution(
         tenant_id=scope.tenant_id, id=ids.new("exe"), process_id=process_id, version=version, status=status,
         input=request.input, label_text=request.label, retry_of=birth.retry_of, priority=request.priority,

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.core import db
+from appliance.core import clock, db
 from appliance.core.scope import TenantScope
 from appliance.processes import backlog
 from appliance.testing.running import Running
@@ -67,6 +67,38 @@ def test_so_many_executions_of_a_tenant_wait_for_their_turn(
         ours.ask("POST", f"/processes/{process}/executions/{row['execution_id']}/cancel")
 
 
+def planned(seconds: float) -> dict[str, str]:
+    return {"run_at": clock.rfc3339(clock.now_ms() + int(seconds * 1000))}
+
+
+def test_what_is_due_in_a_moment_counts_too(few: None, ours: Resources, theirs: Resources, acme: httpx.Client) -> None:
+    process = paused(ours)
+    free = 5 - queued("acme")
+    path = f"/api/v1/processes/{process}/execute"
+    answers = [acme.post(path, json={"a": 1}, params=planned(3600)) for _ in range(free + 2)]
+    assert [answer.status_code for answer in answers] == [202] * free + [429] * 2
+    error = answers[-1].json()["error"]
+    assert error["code"] == "concurrency_limited"
+    assert "(run_at)" in error["message"]
+    assert "limits.queued_executions" in error["message"]
+    assert int(answers[-1].headers["retry-after"]) >= 1
+    now = [acme.post(path, json={"a": 1}) for _ in range(free + 1)]
+    assert [answer.status_code for answer in now] == [202] * free + [429], "what is planned keeps nothing from being executed now"
+    theirs.ask("POST", f"/processes/{theirs.process()}/execute", {"a": 1}, params=planned(3600))
+    for row in ours.ask("GET", f"/processes/{process}/executions"):
+        ours.ask("POST", f"/processes/{process}/executions/{row['execution_id']}/cancel")
+
+
+def test_a_queue_that_is_full_takes_nothing_for_the_next_second(few: None, ours: Resources, acme: httpx.Client) -> None:
+    process = paused(ours)
+    path = f"/api/v1/processes/{process}/execute"
+    while acme.post(path, json={"a": 1}).status_code == 202:
+        pass
+    assert acme.post(path, json={"a": 1}, params=planned(1)).status_code == 429
+    for row in ours.ask("GET", f"/processes/{process}/executions?status=queued"):
+        ours.ask("POST", f"/processes/{process}/executions/{row['execution_id']}/cancel")
+
+
 def test_a_repeated_request_is_answered_however_many_wait(few: None, ours: Resources, acme: httpx.Client) -> None:
     process = paused(ours)
     headers = {"Idempotency-Key": f"share-{process}"}
@@ -86,9 +118,9 @@ def test_executions_are_not_counted_for_every_request(
     counted: list[str] = []
     count = backlog._count_queued
 
-    def note_and_count(scope: TenantScope) -> int:
+    def note_and_count(scope: TenantScope, *, with_planned: bool) -> int:
         counted.append(scope.tenant_id)
-        return count(scope)
+        return count(scope, with_planned=with_planned)
 
     monkeypatch.setattr(backlog, "_count_queued", note_and_count)
     monkeypatch.setattr(backlog, "FRESH_SECONDS", 3600.0)
