@@ -157,6 +157,8 @@ class _Converter:
         required = [each for each in schema.get("required") or [] if isinstance(each, str)]
         others = self._others(schema, bool(properties), around)
         if not properties and not required:
+            if others == "any":  # assignable to an interface with required members, as an index signature is not
+                return others
             return f"{{ [name: string]: {others} }}" if others is not None else "{ [name: string]: never }"
         members = []
         for name, each in properties.items():

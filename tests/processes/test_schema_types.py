@@ -66,7 +66,14 @@ def test_directions_differ_in_what_is_left_open() -> None:
     assert to_typescript(schema, RECEIVED) == "{ a?: any; }"
     assert to_typescript(schema, OPEN) == "{ a?: any; [name: string]: any; }"
     assert to_typescript(schema | {"additionalProperties": True}, RECEIVED) == "{ a?: any; [name: string]: any; }"
-    assert to_typescript({"type": "object"}, RECEIVED) == "{ [name: string]: any }"
+
+
+@pytest.mark.parametrize("more", [{}, {"properties": {}}, {"additionalProperties": True}])
+def test_an_object_about_which_nothing_is_said_can_be_handed_to_any_parameter(more: dict[str, Any]) -> None:
+    schema = {"type": "object", **more}
+    assert to_typescript(schema, RECEIVED) == "any"
+    assert to_typescript({"type": "array", "items": schema}, OPEN) == "any[]"
+    assert to_typescript(schema, GIVEN) == "{ [name: string]: unknown }"
 
 
 def test_a_part_of_a_schema_refers_into_the_whole() -> None:

@@ -189,6 +189,13 @@ def test_the_declarations_are_for_editors_too() -> None:
 # -- over the API
 
 
+def test_a_step_says_itself_what_an_input_without_properties_has(sandbox: Pool) -> None:
+    source = "export default async function (i: { a: number }) { return i.a; }"
+    step = {"id": "a", "code": {"language": "typescript", "source": source}}
+    definition = parse_definition({"id": "p", "input": {"type": "object"}, "steps": [step]}, {})
+    assert type_problems(sandbox, "acme", definition, {}, AROUND) == []
+
+
 def test_validate_lists_what_publish_refuses(world: World) -> None:
     steps = [typescript("a", 'const rows = await api.datapool.query("marks", { filter: { nme: 1 } });\nreturn rows;')]
     world.save("typed", steps, grants={"datapool": {"marks": ["read"]}})
