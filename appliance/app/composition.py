@@ -35,6 +35,7 @@ from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.datapool.file_imports import FileImports
+from appliance.datapool.storage import StorageCount
 from appliance.documents import reviews
 from appliance.documents import service as documents
 from appliance.documents.leaving import Exits
@@ -290,6 +291,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("approval-notices", 2.0, notices.send_due),
         Periodic("sums", 60.0, rollup.roll_up),
         Periodic("disk", 60.0, services.disk.look),
+        Periodic("datapool-storage", 60.0, StorageCount().look),
         Periodic("log-words", 60.0, log_lines.read_older),
         Periodic("alerts", 10.0, lambda: watch_all(services.alerts.facts)),
         Periodic("alert-notices", 2.0, lambda: tell_due(services.alerts.reach)),

@@ -149,7 +149,7 @@ class Limits:
     streams: int = setting(500, "Event streams of all tenants together; the limits of streams hold for one process.")
     queued_executions: int = setting(10_000, "Executions of one tenant that may wait for their turn (run_at: or their time).")
     execution_descendants: int = setting(1_000, "Unfinished executions that may descend from one.")
-    tenant_storage_mb: int = setting(10_240, "Contents of documents, WebApps and skills of one tenant together; 0 is no limit.")
+    tenant_storage_mb: int = setting(10_240, "What one tenant stores (contents, entities and their history); 0 is no limit.")
     route_calls: int = setting(120, "Calls of a WebApp's routes that one address may make per minute.")
 
 

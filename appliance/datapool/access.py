@@ -132,6 +132,7 @@ def _write(
     verb = str(document["op"])
     known = _load(scope, collection, verb)
     operation = _read(known, document)
+    batch.refuse_full(scope, [operation])
 
     def write() -> T:
         now = _load(scope, collection, verb)

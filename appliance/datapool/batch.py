@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from appliance.blobs import quota
 from appliance.core import db
 from appliance.core.errors import ApplianceError, Conflict, InvalidRequest, NotFound, ValidationFailed, VersionConflict
 from appliance.core.scope import TenantScope
@@ -161,6 +162,12 @@ def read_key(names: Any, operation: Operation, found: Findings) -> tuple[str, ..
         elif operation.values.get(name) is None:
             found.add(f"{operation.inner}/{name}", "required", "is part of the key and needs a value")
     return tuple(str(name) for name in names)
+
+
+def refuse_full(scope: TenantScope, operations: Sequence[Operation]) -> None:
+    """Before a write: StorageFull when the tenant stores as much as it may; deleting goes on."""
+    if any(operation.op != "delete" for operation in operations):
+        quota.refuse_full(scope)
 
 
 def perform(operation: Operation) -> Outcome:

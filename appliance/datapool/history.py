@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.blobs import quota
 from appliance.core import clock, db
 from appliance.core.errors import InvalidRequest
 from appliance.core.pages import MAX_LIMIT, Page, PageRequest, decode_cursor, encode_cursor
@@ -16,6 +17,7 @@ from appliance.monitor.retention import delete_older
 _COLUMNS = "number, version, event, at, actor, entity"
 _ORDER = "-number"
 ROWS_AT_ONCE = 1_000
+_TIMES = {"created": 2, "deleted": 0}  # a new entity is there twice, as itself and in the history; a deleted one in that alone
 
 
 @dataclass(frozen=True)
@@ -31,21 +33,21 @@ class Change:
 
 
 def record(scope: TenantScope, outcomes: Sequence[Outcome]) -> None:
-    """Inside the write: keep what became of entities."""
-    now = clock.now_ms()
+    """Inside the write: keep what became of entities, and count it for the tenant."""
+    now, size = clock.now_ms(), 0
     kept = [outcome for outcome in outcomes if outcome.event != "unchanged"]
     sql = "INSERT INTO entity_change (tenant_id, collection, entity_id, version, event, at, actor, entity) VALUES "
     for start in range(0, len(kept), ROWS_AT_ONCE):
         part = kept[start : start + ROWS_AT_ONCE]
-        values = [
-            value
-            for done in part
-            for value in (
-                scope.tenant_id, done.table_name, done.entity["id"], done.entity["_version"], done.event, now, scope.actor,
-                db.dump_json(done.entity),
-            )
-        ]  # fmt: skip
+        values: list[Any] = []
+        for done in part:
+            entity = db.dump_json(done.entity)
+            size += len(entity) * _TIMES.get(done.event, 1)
+            values += (
+                scope.tenant_id, done.table_name, done.entity["id"], done.entity["_version"], done.event, now, scope.actor, entity,
+            )  # fmt: skip
         db.execute(sql + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * len(part)), tuple(values))
+    quota.add_rows(scope, size)
 
 
 def _changes(rows: Sequence[Any]) -> list[Change]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Any, BinaryIO, Literal, NoReturn, TextIO
 
+from appliance.blobs import quota
 from appliance.core import db
 from appliance.core.errors import Detail, PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
@@ -119,6 +120,7 @@ def import_rows(
 
 def _store_part(scope: TenantScope, name: str, rows: list[Row], choice: tuple[ImportOptions, ImportReport]) -> None:
     options, report = choice
+    quota.refuse_full(scope)
 
     def write() -> None:
         outcomes = _store(load(scope, name), rows, choice)
@@ -143,6 +145,7 @@ def _has_more_lines(file: BinaryIO, most: int) -> bool:
 
 def _import_at_once(scope: TenantScope, name: str, rows: list[Row], choice: tuple[ImportOptions, ImportReport]) -> None:
     options, report = choice
+    quota.refuse_full(scope)
 
     def write() -> None:
         with db.savepoint():

@@ -296,6 +296,7 @@ def _perform(scope: TenantScope, collection: str, document: Mapping[str, Any]) -
     """Check on the caller's thread, then write; checked again only if the collection changed in between."""
     known = load(scope, collection)
     operation = batch.read_single(known, document)
+    batch.refuse_full(scope, [operation])
 
     def write() -> Outcome:
         now = load(scope, collection)
@@ -312,6 +313,7 @@ def run_batch(scope: TenantScope, operations: Any, *, dry_run: bool = False) -> 
     ValidationFailed lists every error of every operation; a dry run answers what would be and changes nothing.
     """
     read = batch.read_operations(scope, operations)
+    batch.refuse_full(scope, read)
 
     def write() -> list[Outcome]:
         fresh: dict[str, CompiledCollection] = {name: load(scope, name) for name in {o.collection.name for o in read}}

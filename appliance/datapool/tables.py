@@ -8,6 +8,7 @@ from appliance.datapool.definition import CollectionDefinition, FieldDefinition,
 from appliance.datapool.field_types import FIELD_TYPES
 
 MAX_INDEX_BYTES = 2_600
+SYSTEM_NUMBERS = 3  # created_at, updated_at, version
 
 
 def new_table_name() -> str:
@@ -56,6 +57,19 @@ def table_statements(definition: CollectionDefinition, table: str, targets: Mapp
         f'CREATE INDEX "{table}_created" ON "{table}" (created_at, id)',
         *_index_statements(table, index_columns(definition)),
     ]
+
+
+def text_bytes(column: str) -> str:
+    """An expression for the bytes of a text column in UTF-8; NULL where it is NULL."""
+    return f"length(CAST({column} AS BLOB))" if db.is_sqlite() else f"octet_length({column})"
+
+
+def count_bytes(definition: CollectionDefinition, table: str) -> int:
+    """Bytes of all values in the table, which is read for it: texts as they are, everything else as eight."""
+    texts = [field.column for field in definition.fields if FIELD_TYPES[field.type].storage == "TEXT"]
+    fixed = 8 * (SYSTEM_NUMBERS + len(definition.fields) - len(texts))
+    sizes = "".join(f" + coalesce({text_bytes(column)}, 0)" for column in ["id", *(f'"{column}"' for column in texts)])
+    return int(db.rows(f'SELECT coalesce(sum({fixed}{sizes}), 0) FROM "{table}"')[0][0])  # noqa: S608
 
 
 def add_column(table: str, field: FieldDefinition, targets: Mapping[str, str]) -> None:
