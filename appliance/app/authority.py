@@ -6,22 +6,25 @@ from appliance.core.config import Config
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
 from appliance.processes import version_grants
-from appliance.tenants import adoption, grants, secret_bindings
+from appliance.tenants import adoption, secret_bindings
 from appliance.tenants.confirmations import Confirmation, ConfirmationDecisions
+from appliance.tenants.grant_assessment import grace_of
+from appliance.webapps import served_grants
+from appliance.webapps.service import WebApps
 
 from .secret_adoption import decide_secret
 
 
-def make_confirmations() -> ConfirmationDecisions:
+def make_confirmations(webapps: WebApps) -> ConfirmationDecisions:
     """Every kind's handler, registered here."""
     decisions = ConfirmationDecisions()
-    decisions.register("grant", _carry_out_grant)
+    decisions.register("grant", partial(_carry_out_grant, webapps))
     decisions.register("secret", decide_secret)
     decisions.register("key", adoption.decide_key)
     return decisions
 
 
-def _carry_out_grant(scope: TenantScope, decided: Confirmation) -> None:
+def _carry_out_grant(webapps: WebApps, scope: TenantScope, decided: Confirmation) -> None:
     kind, _, name = decided.subject.partition(":")
     if kind == "process":
         version_grants.carry_out(scope, name, decided)
@@ -29,9 +32,11 @@ def _carry_out_grant(scope: TenantScope, decided: Confirmation) -> None:
             reach = decided.details["reach"]
             secret_bindings.bind_process(scope, name, reach.get("secrets", ()), reach.get("webhook_secrets", ()))
     else:
-        grants.carry_out(scope, decided)
+        served_grants.carry_out(scope, webapps, name, decided)
 
 
 def authority_upkeep(config: Config) -> list[Periodic]:
-    """Versions that were published before grants were recorded, or elsewhere, are looked at soon, a few at a time."""
-    return [Periodic("grants", 5.0, partial(version_grants.assess_some, version_grants.grace_of(config)))]
+    """What was published before grants were recorded, or elsewhere, is looked at soon, a few at a time."""
+    grace = grace_of(config)
+    processes, webapps = version_grants.make_assessor(grace), served_grants.make_assessor(grace)
+    return [Periodic("grants", 5.0, processes.assess_some), Periodic("webapp-grants", 5.0, webapps.assess_some)]

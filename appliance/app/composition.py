@@ -246,7 +246,7 @@ def build(config: Config) -> Appliance:
         transfers=Transfers(config, stored[0], sealer), requests=make_request_log(config), streams=make_streams(config),
         publishing=Publishing(apps, presence.instance, presence.is_alive), webhooks=told, password_checks=PasswordChecks(),
         alerts=make_alerts(config, flow, writing, Reached(told, disk)), disk=disk, certificates=Certificates(sealer),
-        domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents, confirmations=make_confirmations(),
+        domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents, confirmations=make_confirmations(apps),
     )  # fmt: skip
     add_tools(services, governor, actions)
     add_gauges(services)

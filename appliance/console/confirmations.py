@@ -84,7 +84,9 @@ def _tell_grant(row: Confirmation, who: str) -> Told:
         )  # fmt: skip
     is_running = "why" in details
     allow = _("It goes on with exactly this.") if is_running else _("From then on the same can be published.")
-    refuse = _("It stops: nothing of it begins any more.") if is_running else _("It stays unpublished.")
+    refuse = _("It stays unpublished.")
+    if is_running:
+        refuse = _("It stops: nothing of it begins any more.") if is_process else _("It is unpublished.")
     lines = lines_of(Reach(details["reach"]), details["scopes"])
     return Told(row, title, f"/console/{'processes' if is_process else 'webapps'}/{name}", why, lines, allow, refuse)
 

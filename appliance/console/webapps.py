@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
-from appliance.webapps import previews
+from appliance.tenants.confirmations import may_decide
+from appliance.webapps import previews, served_grants
 
+from .confirmations import lines_of
 from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page
 
@@ -54,6 +56,9 @@ def app_page(visit: Visit, app_id: str, problem: ApplianceError | None = None, p
         "names": Names(visit), "problem": problem, "preview": preview, "message": visit.asked.field("message"),
         "before": webapps.version_before(visit.scope, app_id), "version_count": webapps.count_versions(visit.scope, app_id),
         "hosts": [each.host for each in visit.services.domains.list_domains(visit.scope, app_id, PageRequest(MAX_LIMIT)).items],
+        "reach": lines_of(reach) if (reach := served_grants.reach_of_published(visit.scope, app_id)) else [],
+        "grant": served_grants.find_served_grant(visit.scope, app_id), "may_decide": may_decide(visit.scope),
+        "is_suspended": served_grants.is_suspended(served_grants.find_served(visit.scope, app_id)[1]),
         "publications": visit.services.publishing.list_publications(visit.scope, app_id, [row.number for row in found.items]),
     }  # fmt: skip
     return Page("webapp.html", values, problem.status if problem else 200)
@@ -103,6 +108,13 @@ def roll_back_webapp(visit: Visit, app: str) -> Answer:
 def unpublish_webapp(visit: Visit, app: str) -> Answer:
     """Serve nothing from now on."""
     visit.services.webapps.unpublish_app(visit.scope, app)
+    return Redirect(f"/console/webapps/{app}")
+
+
+@page("POST", "/webapps/<app>/withdraw", scope="keys.write")
+def withdraw_webapp_grant(visit: Visit, app: str) -> Answer:
+    """Take back what the WebApp may reach, and unpublish it."""
+    served_grants.withdraw(visit.scope, visit.services.webapps, app, visit.asked.field("digest"))
     return Redirect(f"/console/webapps/{app}")
 
 

@@ -11,6 +11,7 @@ from appliance.core.config import Config
 from appliance.core.errors import NotFound, PolicyDenied, StorageFull
 from appliance.core.presence import Presence
 from appliance.core.scope import TenantScope
+from appliance.tenants.grant_assessment import grace_of
 
 from . import aftermath, caching, outcome, store, tracing, version_grants
 from .attempts import Attempts
@@ -40,7 +41,7 @@ class Runner:
         self.timers = timers
         self.attempts = Attempts(tools)
         self.compiled = CompiledVersions()
-        self._grace = version_grants.grace_of(config)
+        self._grace = grace_of(config)
         self.active: dict[str, Job] = {}
         self._idle = threading.Condition()
         self._stopping = threading.Event()

@@ -4,40 +4,19 @@
 A version of before grants were recorded has no digest until it is looked at, which happens once.
 """
 
-from dataclasses import dataclass
 from functools import partial
 
 from appliance.core import clock, db
-from appliance.core.config import Config
-from appliance.core.errors import NotFound, PolicyDenied, ScopeMissing
+from appliance.core.errors import PolicyDenied, ScopeMissing
 from appliance.core.scope import TenantScope
-from appliance.monitor import audit
-from appliance.tenants import confirmations, grants, keys, people
+from appliance.tenants import confirmations, grant_assessment, grants
 from appliance.tenants import service as tenants
+from appliance.tenants.grant_assessment import Assessor, Grace, Published
 from appliance.tenants.grants import Reach
-from appliance.tenants.scopes import ALL, scopes_of_role
 
 from . import executions
 from .authority import reach_of_draft, subject_of
 from .models import Execution, Process, ProcessVersion
-
-MIGRATION = "grants"
-AT_ONCE = 50
-
-
-@dataclass(frozen=True)
-class Grace:
-    """How long a version of before the upgrade goes on without an owner's confirmation, in ms: one that is wider than its author,
-    one whose author has left."""
-
-    wider_ms: int
-    departed_ms: int
-
-
-def grace_of(config: Config) -> Grace:
-    """As it is configured."""
-    own = config.authority
-    return Grace(clock.parse_duration(own.confirm_wider_within), clock.parse_duration(own.confirm_departed_within))
 
 
 def require(scope: TenantScope, row: ProcessVersion) -> None:
@@ -141,23 +120,21 @@ def held_by(scope: TenantScope, process_id: str, reach: Reach) -> frozenset[str]
 
 
 def assess(scope: TenantScope, process_id: str, version: int, grace: Grace) -> int | None:
-    """Note once what a version of before the upgrade reaches, and until when it may begin; answers the latter.
-
-    What its author holds, or held with the key that published, is granted silently; else the owners are asked.
-    """
+    """Note once what a version of before the upgrade reaches, and until when it may begin; answers the latter."""
     return db.write(partial(_assess, tenants.system_scope(scope.tenant_id), process_id, version, grace))
 
 
-def assess_some(grace: Grace) -> int:
-    """Do so for some published versions of any tenant; answers how many."""
-    rows = db.rows(
-        "SELECT v.tenant_id, v.process_id, v.version FROM process_version v JOIN process p ON p.tenant_id = v.tenant_id "
-        "AND p.id = v.process_id AND p.published_version = v.version WHERE v.grant_digest IS NULL LIMIT ?",
-        (AT_ONCE,),
-    )
-    for tenant_id, process_id, version in rows:
-        assess(tenants.system_scope(tenant_id), process_id, version, grace)
-    return len(rows)
+def make_assessor(grace: Grace) -> Assessor[tuple[str, str, int]]:
+    """Does so for the published versions of every tenant."""
+
+    def find() -> list[tuple[str, str, int]]:
+        rows = db.rows(
+            "SELECT v.tenant_id, v.process_id, v.version FROM process_version v JOIN process p ON p.tenant_id = v.tenant_id "
+            "AND p.id = v.process_id AND p.published_version = v.version WHERE v.grant_digest IS NULL"
+        )
+        return [(str(tenant_id), str(process_id), int(version)) for tenant_id, process_id, version in rows]
+
+    return Assessor(find, lambda key: assess(tenants.system_scope(key[0]), key[1], key[2], grace))
 
 
 def _assess(scope: TenantScope, process_id: str, version: int, grace: Grace) -> int | None:
@@ -165,48 +142,9 @@ def _assess(scope: TenantScope, process_id: str, version: int, grace: Grace) -> 
     if row.grant_digest is not None:  # somebody was quicker
         known: int | None = row.allowed_until
         return known
-    subject, reach = subject_of(process_id), reach_of_draft(row.definition, row.files)
-    until = None if grants.is_granted(scope, subject, reach) else _judge(scope, subject, row, reach, grace)
+    reach = reach_of_draft(row.definition, row.files)
+    published = Published(subject_of(process_id), version, reach, row.created_by, row.created_at)
+    until = grant_assessment.assess(scope, published, grace)
     mine = (ProcessVersion.process_id == process_id) & (ProcessVersion.version == version)
     scope.update(ProcessVersion, grant_digest=reach.digest, allowed_until=until).where(mine).execute()
     return until
-
-
-def _judge(scope: TenantScope, subject: str, row: ProcessVersion, reach: Reach, grace: Grace) -> int | None:
-    """Until when it may begin: for good where its author may what it does, else for a while."""
-    if grants.find_grant(scope, subject, reach.digest) is not None:
-        return 0  # an owner has withdrawn it
-    held = scopes_of_author(scope, row.created_by)
-    excess = reach.beyond(held or ())
-    if held is not None and not excess:
-        grants.give_grant(scope, subject, reach, by=row.created_by, at=row.created_at)
-        return None
-    since = max(_upgraded_at(), tenants.get_tenant(scope.tenant_id).created_at)
-    until: int = since + (grace.departed_ms if held is None else grace.wider_ms)
-    details = {"version": row.version, "author": row.created_by, "why": "departed" if held is None else "wider"}
-    grants.ask_for_grant(scope, subject, reach, excess, until, **details)
-    audit.record(scope, "grant.suspended" if until <= clock.now_ms() else "grant.limited", subject, {"until": until, **details})
-    return until
-
-
-def scopes_of_author(scope: TenantScope, author: str) -> frozenset[str] | None:
-    """What whoever published may do: a key as it was issued, a person in their role of today; None when they have left."""
-    kind, _, name = author.partition(":")
-    if kind == "system":
-        return ALL
-    if kind == "user":
-        member = people.find_member(scope, name)
-        return None if member is None else scopes_of_role(member.role)
-    if kind != "key":
-        return None
-    try:
-        return frozenset(keys.get_key(scope, name).scopes)
-    except NotFound:
-        return None
-
-
-def _upgraded_at() -> int:
-    """When this appliance began to record grants."""
-    ((at,),) = db.rows("SELECT applied_at FROM migration WHERE name = ?", (MIGRATION,))
-    return int(at)
-

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
-from appliance.webapps import previews
+from appliance.webapps import previews, served_grants
 from appliance.webapps.service import WebApps
 
 from .answers import VISITOR, Exchange, Receive, Scope, Send, answer
@@ -68,7 +68,8 @@ class PreviewSites:
             self._indexes[key] = index
             while len(self._indexes) > KEPT_INDEXES:
                 self._indexes.popitem(last=False)
-        return Site(number, index, clock.monotonic(), older=[])
+        is_allowed = index is None or not index.version.routes or served_grants.is_allowed(tenant, app, number)
+        return Site(number, index, clock.monotonic(), None if is_allowed else 0, older=[])
 
 
 def _cookie(scope: Scope) -> str:

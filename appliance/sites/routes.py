@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from appliance.core import clock, db, logs
-from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, Overloaded, RateLimited
+from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, Overloaded, PolicyDenied, RateLimited
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs as log_lines
 from appliance.monitor.logs import Line
 from appliance.solutions.services import Services
 from appliance.webapps.route_table import Match, RouteTable
 from appliance.webapps.routes import Route
+from appliance.webapps.served_grants import is_suspended
 from appliance.webapps.visitors import Visitor
 
 from .answers import NOTED, Exchange, answer
@@ -31,11 +32,16 @@ from .tickets import Tickets
 
 log = logging.getLogger(__name__)
 REFUSED = Allowance(20, 600)  # lines about calls that one address should not have made
+SUSPENDED = (
+    "this app may not do this now, because no owner of it allows what it reaches; try again later, or tell whoever runs the app: "
+    "an owner allows it in the console, under Confirmations"
+)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request whose path a version may have a route for; `has_file`: a file of the version has this path."""
+    """A request whose path a version may have a route for; `has_file`: a file of the version has this path; `allowed_until`: when
+    its routes answer no more (epoch ms; None: they go on)."""
 
     exchange: Exchange
     tenant: TenantScope
@@ -43,6 +49,7 @@ class Asked:
     table: RouteTable
     has_file: bool
     visitor: Visitor
+    allowed_until: int | None = None
 
 
 class Routes:
@@ -73,7 +80,7 @@ class Routes:
         call = RouteCall(asked.exchange, tenant, asked.app, asked.visitor)
         began = clock.monotonic()
         with logs.log_context(request_id=call.request_id):
-            reply = await self._perform(call, match, allowed)
+            reply = await self._perform(call, match, allowed, is_suspended=is_suspended(asked.allowed_until))
             if match is not None and NOTED in scope:
                 scope[NOTED].update(route=match.route.path, execution_id=reply.execution_id if reply else None)
             if reply is not None:
@@ -92,10 +99,12 @@ class Routes:
             return False
         return status != RateLimited.status
 
-    async def _perform(self, call: RouteCall, match: Match | None, allowed: list[str]) -> Reply | None:
+    async def _perform(self, call: RouteCall, match: Match | None, allowed: list[str], *, is_suspended: bool) -> Reply | None:
         try:
             if "\0" in call.path:
                 raise NotFound("there is nothing at this address")
+            if match is not None and is_suspended:
+                raise PolicyDenied(SUSPENDED, extra={"reason": "grant_required"})
             if match is not None:
                 return await self._serve(call, match)
             if call.path.startswith(PREFIX):

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 from appliance.core import clock
 from appliance.core.errors import MethodNotAllowed, NotFound, UnknownHost
 from appliance.core.scope import TenantScope
+from appliance.webapps import served_grants
 from appliance.webapps.headers import headers_for
 from appliance.webapps.route_table import RouteTable
 from appliance.webapps.routes import parse_routes
@@ -49,11 +50,13 @@ class Index:
 
 @dataclass
 class Site:
-    """What is known of an app: the published version (0: none, None: no such app), and when that was looked up."""
+    """What is known of an app: the published version (0: none, None: no such app), when that was looked up, and until when its
+    routes answer (epoch ms; None: for good)."""
 
     number: int | None
     index: Index | None
     seen: float
+    allowed_until: int | None = None
     stale: bool = False
     older: list[Index] | None = field(default=None)
 
@@ -97,7 +100,7 @@ class WebAppSites:
     ) -> None:
         """What a version answers, published or not, to whoever may see it, but for the files that `hides` names."""
         scope, send = exchange.scope, exchange.send
-        if site.index is not None and await self._routes.answer(_asked(tenant, app, site.index, exchange)):
+        if site.index is not None and await self._routes.answer(_asked(tenant, app, site, site.index, exchange)):
             return
         if scope["method"] not in ("GET", "HEAD"):
             error = MethodNotAllowed("a WebApp's files are read with GET and HEAD", headers={"Allow": "GET, HEAD"})
@@ -127,11 +130,11 @@ class WebAppSites:
 
     def _look(self, tenant: TenantScope, app: str, known: Site | None) -> Site:
         now = clock.monotonic()
-        number = self._webapps.published_number(tenant, app)
+        number, allowed_until = served_grants.find_served(tenant, app)
         if known is not None and known.number == number:
-            return Site(number, known.index, now, older=known.older)
+            return Site(number, known.index, now, allowed_until, older=known.older)
         version = self._webapps.load_served(tenant, app, number) if number else None
-        return Site(number, Index(version) if version else None, now)
+        return Site(number, Index(version) if version else None, now, allowed_until)
 
     # -- answering
 
@@ -184,9 +187,9 @@ class WebAppSites:
         return [Index(version) for version in found if version is not None and version.access == access]
 
 
-def _asked(tenant: TenantScope, app: str, index: Index, exchange: Exchange) -> Asked:
-    visitor = exchange.scope.get(VISITOR, ANONYMOUS)
-    return Asked(exchange, tenant, app, index.routes, index.resolver.has_file(exchange.scope["path"]), visitor)
+def _asked(tenant: TenantScope, app: str, site: Site, index: Index, exchange: Exchange) -> Asked:
+    visitor, has_file = exchange.scope.get(VISITOR, ANONYMOUS), index.resolver.has_file(exchange.scope["path"])
+    return Asked(exchange, tenant, app, index.routes, has_file, visitor, site.allowed_until)
 
 
 _BARE = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"public, max-age=0, must-revalidate"))

@@ -6,7 +6,8 @@ from appliance.core.db import JsonField, TenantModel
 
 
 class WebAppRow(TenantModel):
-    """A WebApp; `last_version` is the number given last, `published_version` the one that is served."""
+    """A WebApp; `last_version` is the number given last, `published_version` the one that is served, under which grant and until
+    when `served_grants` says."""
 
     label = "WebApp"
     id = TextField()
@@ -14,6 +15,8 @@ class WebAppRow(TenantModel):
     description = TextField()
     published_version = IntegerField(null=True)
     last_version = IntegerField()
+    grant_digest = TextField(null=True)
+    allowed_until = BigIntegerField(null=True)
     created_at = BigIntegerField()
     updated_at = BigIntegerField()
 

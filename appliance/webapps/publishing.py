@@ -17,7 +17,7 @@ from appliance.core.errors import Conflict, Detail
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
 
-from . import publications, versions
+from . import publications, served_grants, versions
 from .models import WebAppRow
 from .publications import PHASES, Claim, Publication
 from .records import Version
@@ -78,7 +78,7 @@ class Publishing:
             row, app = versions.get_row(scope, app_id, number), scope.get(WebAppRow, id=app_id)
             if row.settings.get("smoke") and publications.is_running(scope, app_id, number):
                 return None
-            if app.published_version == number and if_current in (None, number):
+            if app.published_version == number and if_current in (None, number) and app.allowed_until is None:
                 return self._webapps.get_version(scope, app_id, number)
             if beside is not None:
                 beside()
@@ -202,6 +202,8 @@ class Publishing:
             return False
         told = {"version": claim.number, "previous": row.previous or None}
         if row.state == "checking":
+            if not served_grants.is_allowed(claim.scope, claim.app, claim.number):
+                return self._give_up(claim, "an owner has withdrawn what its routes may reach")
             self._webapps.point_to(claim.scope, claim.app, claim.number)
             publications.change(claim, state="switched")
             audit.record(claim.scope, "webapp.publish", claim.app, told)

@@ -91,7 +91,7 @@ class WebApps:
                 raise Conflict(f"a tenant has at most {MOST_APPS} WebApps; delete one that is not used")
             scope.insert(WebAppRow, id=new.id, name=name, description=description, last_version=0, created_at=now, updated_at=now)
             audit.record(scope, "webapp.create", new.id)
-            self._told(scope, new.id)
+            self.tell_after_commit(scope, new.id)
             return self.get_app(scope, new.id)
 
         return db.write(insert)
@@ -128,7 +128,7 @@ class WebApps:
             scope.delete(WebAppRow).where(WebAppRow.id == app_id).execute()
             forget_subject(scope, subject_of(app_id))
             audit.record(scope, "webapp.delete", app_id)
-            self._told(scope, app_id)
+            self.tell_after_commit(scope, app_id)
 
         db.write(delete)
 
@@ -331,28 +331,30 @@ class WebApps:
 
     def point_to(self, scope: TenantScope, app_id: str, number: int | None) -> None:
         """Inside a write: serve this version."""
-        now = max(clock.now_ms(), scope.get(WebAppRow, id=app_id).updated_at)
-        scope.update(WebAppRow, published_version=number, updated_at=now).where(WebAppRow.id == app_id).execute()
+        now = self._serve(scope, app_id, number)
         if number is not None:
-            of_this = (VersionRow.app_id == app_id, VersionRow.number == number)
-            scope.update(VersionRow, published_at=now).where(*of_this).execute()
-        self._told(scope, app_id)
+            versions.note_published(scope, app_id, number, now)
 
     def point_back(self, scope: TenantScope, app_id: str, previous: int, left: tuple[int, int | None]) -> None:
         """Inside a write: serve `previous` (0: nothing) again; the version that is `left` (its number, when it had been published
         before) is as if it had not been served, so that nobody rolls back to it."""
-        now = max(clock.now_ms(), scope.get(WebAppRow, id=app_id).updated_at)
-        scope.update(WebAppRow, published_version=previous or None, updated_at=now).where(WebAppRow.id == app_id).execute()
-        of_left = (VersionRow.app_id == app_id, VersionRow.number == left[0])
-        scope.update(VersionRow, published_at=left[1]).where(*of_left).execute()
-        self._told(scope, app_id)
+        self._serve(scope, app_id, previous or None)
+        versions.note_published(scope, app_id, *left)
+
+    def _serve(self, scope: TenantScope, app_id: str, number: int | None) -> int:
+        now: int = max(clock.now_ms(), scope.get(WebAppRow, id=app_id).updated_at)
+        served = {"published_version": number, "grant_digest": None, "allowed_until": None, "updated_at": now}
+        scope.update(WebAppRow, **served).where(WebAppRow.id == app_id).execute()
+        self.tell_after_commit(scope, app_id)
+        return now
 
     def tell(self, scope: TenantScope, app_id: str) -> None:
         """Have what is served looked up anew in this process."""
         for listener in self._listeners:
             listener(scope.tenant_id, app_id)
 
-    def _told(self, scope: TenantScope, app_id: str) -> None:
+    def tell_after_commit(self, scope: TenantScope, app_id: str) -> None:
+        """Inside a write: have it looked up anew once that is committed."""
         for listener in self._listeners:
             db.after_commit(lambda listener=listener: listener(scope.tenant_id, app_id))  # type: ignore[misc]
 

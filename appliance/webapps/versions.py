@@ -39,6 +39,11 @@ def show(row: VersionRow, published: int | None, required: Sequence[str] = ()) -
     )  # fmt: skip
 
 
+def note_published(scope: TenantScope, app_id: str, number: int, at: int | None) -> None:
+    """When the version was published last; None: never."""
+    scope.update(VersionRow, published_at=at).where(VersionRow.app_id == app_id, VersionRow.number == number).execute()
+
+
 def insert_version(scope: TenantScope, app_id: str, new: NewVersion) -> int:
     """A new number, with its files; what of their contents is there already is held."""
     app = scope.get(WebAppRow, id=app_id)

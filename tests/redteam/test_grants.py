@@ -14,6 +14,7 @@ from appliance.core import clock, db
 from appliance.core.scope import TenantScope
 from appliance.processes import version_grants
 from appliance.tenants import service
+from appliance.tenants.grant_assessment import grace_of
 from appliance.tenants.scopes import ALL
 from appliance.testing.running import Running
 from tests.console.browser import Browser
@@ -321,8 +322,8 @@ def test_what_was_published_before_is_judged_once_by_its_author(running: Running
     before_the_upgrade(owner, "old-covered", f"key:{wide}")
     before_the_upgrade(owner, "old-wider", f"key:{narrow}")
     before_the_upgrade(owner, "old-departed", "user:usr_gone")
-    grace = version_grants.grace_of(running.config)
-    while version_grants.assess_some(grace):
+    assessor = version_grants.make_assessor(grace_of(running.config))
+    while assessor.assess_some():
         pass
 
     assert execute(flow, "old-covered").json()["data"]["output"] == 1

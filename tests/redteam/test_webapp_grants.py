@@ -1,14 +1,23 @@
 """What the routes of a WebApp reach is never more than whoever serves or previews it may."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import httpx
 import pytest
 
+from appliance.cli.doctor import authority_findings
+from appliance.core import clock, db
 from appliance.core.scope import TenantScope
-from appliance.tenants import confirmations
+from appliance.tenants import confirmations, grants
+from appliance.tenants.confirmations import Confirmation
+from appliance.tenants.grant_assessment import Assessor, grace_of
 from appliance.tenants.scopes import ALL
 from appliance.testing.running import Running
+from appliance.webapps import served_grants
+from tests.console.browser import Browser
 from tests.sites.route_shop import deploy
+from tests.sites.test_webapps import site
 
 TENANT = "routing"
 WEBAPPS = ("webapps.read", "webapps.write", "webapps.publish")
@@ -21,7 +30,8 @@ ROUTES: list[dict[str, Any]] = [
 def owner(running: Running) -> TenantScope:
     running.tenant(TENANT)
     with running.api(TENANT) as client:
-        client.post("/api/v1/datapool", json={"name": "customers", "fields": [{"name": "name", "type": "text"}]}).raise_for_status()
+        customers = {"name": "customers", "fields": [{"name": "name", "type": "text"}], "access": {"list": "allow"}}
+        client.post("/api/v1/datapool", json=customers).raise_for_status()
     return TenantScope(TENANT, f"user:{running.user('owner@routing.test', 'correct horse battery', TENANT)}", ALL)
 
 
@@ -38,3 +48,135 @@ def test_a_key_of_webapps_alone_serves_and_previews_no_collection(running: Runni
         assert client.post(f"{version}/publish", json={}).status_code == 200
     with running.api(TENANT, [*WEBAPPS, "entities.read", "entities.write"]) as client:
         assert deploy(client, "covered", ROUTES).status_code == 200
+
+
+@pytest.fixture
+def builder(running: Running, owner: TenantScope) -> Iterator[httpx.Client]:
+    """A key with every scope, which publishes without asking."""
+    with running.api(TENANT) as client:
+        yield client
+
+
+def open_about(scope: TenantScope, app: str) -> list[Confirmation]:
+    return [each for each in confirmations.open_confirmations(scope) if each.subject == f"webapp:{app}"]
+
+
+def before_the_upgrade(scope: TenantScope, app: str, publisher: str) -> None:
+    """The app is as one that was published by `publisher` before grants were recorded."""
+    mine = (scope.tenant_id, app)
+    db.write(lambda: [
+        db.execute("UPDATE webapp SET grant_digest = NULL, allowed_until = NULL WHERE tenant_id = ? AND id = ?", mine),
+        db.execute("UPDATE audit_entry SET actor = ? WHERE tenant_id = ? AND subject = ? AND action = 'webapp.publish'",
+                   (publisher, *mine)),
+        db.execute("DELETE FROM authority_grant WHERE tenant_id = ? AND subject = ?", (mine[0], f"webapp:{app}")),
+    ])  # fmt: skip
+
+
+def key_of(scopes: Sequence[str]) -> str:
+    """A key of the tenant that holds exactly these."""
+    held = (TENANT, db.dump_json(sorted(scopes)))
+    ((found,),) = db.rows("SELECT id FROM api_key WHERE tenant_id = ? AND scopes = ? LIMIT 1", held)
+    return f"key:{found}"
+
+
+def customers(running: Running, app: str) -> httpx.Response:
+    """What a visitor gets from the app's route, looked up anew."""
+    served = running.services.webapps
+    served.tell(TenantScope(TENANT, "system"), app)
+    with site(running, f"{app}--{TENANT}") as visitor:
+        return visitor.get("/api/customers")
+
+
+def assess(running: Running) -> None:
+    assessor = served_grants.make_assessor(grace_of(running.config))
+    while assessor.assess_some():
+        pass
+
+
+def test_an_app_from_before_the_upgrade_is_judged_once_by_who_published_it(
+    running: Running, owner: TenantScope, builder: httpx.Client
+) -> None:
+    with running.api(TENANT, WEBAPPS):
+        narrow = key_of(WEBAPPS)
+    for app in ("old-covered", "old-wider", "old-departed"):
+        deploy(builder, app, ROUTES).raise_for_status()
+    before_the_upgrade(owner, "old-covered", owner.actor)
+    before_the_upgrade(owner, "old-wider", narrow)
+    before_the_upgrade(owner, "old-departed", "user:usr_gone")
+    assess(running)
+
+    assert customers(running, "old-covered").status_code == 200
+    assert open_about(owner, "old-covered") == []
+    refused = customers(running, "old-wider")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "policy_denied")
+    assert "owner" in refused.json()["error"]["message"]
+    assert customers(running, "old-departed").status_code == 200
+    (wider,), (departed,) = open_about(owner, "old-wider"), open_about(owner, "old-departed")
+    assert (wider.details["why"], departed.details["why"]) == ("wider", "departed")
+    assert departed.deadline is not None
+    assert departed.deadline - clock.now_ms() > 29 * 86_400_000
+    told = [text for level, text in authority_findings() if level == "note"]
+    assert any("webapp:old-wider" in text for text in told)
+    running.services.confirmations.decide(owner, wider.id, True)
+    assert customers(running, "old-wider").status_code == 200
+    running.services.confirmations.decide(owner, departed.id, False)
+    assert customers(running, "old-departed").status_code == 404
+    assert running.services.webapps.get_app(owner, "old-departed").published_version is None
+
+
+def test_a_suspended_app_answers_again_once_somebody_who_may_publishes_it(
+    running: Running, owner: TenantScope, builder: httpx.Client
+) -> None:
+    with running.api(TENANT, WEBAPPS):
+        narrow = key_of(WEBAPPS)
+    deploy(builder, "old-again", ROUTES).raise_for_status()
+    before_the_upgrade(owner, "old-again", narrow)
+    assess(running)
+    assert customers(running, "old-again").status_code == 403
+    builder.post("/api/v1/webapps/old-again/versions/1/publish", json={}).raise_for_status()
+    assert customers(running, "old-again").status_code == 200
+    assert open_about(owner, "old-again") == []
+
+
+def test_an_owner_who_refuses_or_withdraws_what_an_app_reaches_unpublishes_it(
+    running: Running, owner: TenantScope, builder: httpx.Client
+) -> None:
+    with running.api(TENANT, WEBAPPS) as client:
+        deploy(client, "taken-back", ROUTES)
+        (wanted,) = open_about(owner, "taken-back")
+        running.services.confirmations.decide(owner, wanted.id, True)
+        client.post("/api/v1/webapps/taken-back/versions/1/publish", json={}).raise_for_status()
+    running.services.confirmations.decide(owner, wanted.id, False)
+    gone = customers(running, "taken-back")
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
+    assert "publish" in gone.json()["error"]["message"]
+
+    deploy(builder, "withdrawn", ROUTES).raise_for_status()
+    preview = builder.post("/api/v1/webapps/withdrawn/versions/1/preview", json={}).json()["data"]["url"]
+    page = Browser(running)
+    page.sign_in("owner@routing.test", "correct horse battery", TENANT)
+    address = page.at(TENANT, "/console/webapps/withdrawn")
+    assert "read the collection customers" in page.get(address).text
+    digest = grants.list_grants(owner, "webapp:withdrawn")[0].digest
+    assert "unpublished" in page.post(f"{address}/withdraw", {"digest": digest}).text
+    assert customers(running, "withdrawn").status_code == 404
+    with site(running, f"v1-withdrawn--{TENANT}") as visitor:
+        link = visitor.get("/?" + preview.partition("?")[2])
+        answer = visitor.get("/api/customers", headers={"Cookie": link.headers["set-cookie"].partition(";")[0]})
+    assert answer.json()["error"]["code"] == "policy_denied"
+    again = builder.post("/api/v1/webapps/withdrawn/versions/1/publish", json={})
+    assert again.json()["error"]["code"] == "grant_required"
+
+
+def test_what_cannot_be_assessed_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    done: list[int] = []
+
+    def assess_one(key: int) -> None:
+        if key == 2:
+            raise ValueError("a row that nobody can read")
+        done.append(key)
+
+    assessor = Assessor(lambda: [key for key in (1, 2, 3) if key not in done], assess_one)
+    assert [assessor.assess_some(), assessor.assess_some()] == [2, 0]
+    assert done == [1, 3]
+    assert caplog.text.count("cannot be assessed") == 1

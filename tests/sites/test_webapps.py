@@ -14,6 +14,7 @@ import zstandard
 from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
 from appliance.testing.running import Running
+from appliance.webapps import served_grants
 
 PAGE = b"<!doctype html><title>Shop</title><script src=/assets/app-3f2a1b9c.js></script>"
 SCRIPT = b"console.log('hello, dear reader of this file')\n" * 100
@@ -273,17 +274,17 @@ def test_a_lookup_that_was_overtaken_is_not_believed(running: Running, acme: htt
     deploy(acme, "site-overtaken", {"index.html": b"one"})
     deploy(acme, "site-overtaken", {"index.html": b"two"}, publish=False)
     webapps = running.services.webapps
-    look = webapps.published_number
+    look = served_grants.find_served
     looked: list[int | None] = []
 
-    def publish_meanwhile(scope: TenantScope, app: str) -> int | None:
-        found: int | None = look(scope, app)
+    def publish_meanwhile(scope: TenantScope, app: str) -> tuple[int | None, int | None]:
+        found: tuple[int | None, int | None] = look(scope, app)
         if app == "site-overtaken" and not looked:
-            looked.append(found)
+            looked.append(found[0])
             webapps.publish_version(scope, app, 2)
         return found
 
-    monkeypatch.setattr(webapps, "published_number", publish_meanwhile)
+    monkeypatch.setattr(served_grants, "find_served", publish_meanwhile)
     with site(running, "site-overtaken--acme") as client:
         client.get("/")
         assert client.get("/").content == b"two"
