@@ -32,9 +32,8 @@ DEFAULT_DAYS, LONGEST_DAYS = 14, 366
 MOST_SHARES = 1_000
 LONGEST_NOTE = 1_000
 VISIT_MS = 24 * 3_600_000  # how long one download may be continued
-# OWASP's recommendation for argon2id: many may ask at once, and the number of attempts is limited besides.
-_hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
-_hashing = Turns("their password to be checked", 4, 8, 5.0)
+_hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)  # OWASP's recommendation for argon2id
+_hashing = Turns("a password to be kept", 4, 8, 5.0)
 
 
 @dataclass(frozen=True)
@@ -87,13 +86,13 @@ class Shares:
     # -- whoever shares
 
     def create_share(self, scope: TenantScope, document_id: str, new: NewShare) -> tuple[Share, str]:
-        """A new link and, this once, its token; ValidationFailed, Conflict, ApiKeyLeaked, NotFound."""
+        """A new link and, this once, its token; ValidationFailed, Conflict, ApiKeyLeaked, NotFound, Overloaded."""
         now = clock.now_ms()
         expires_at = now + DEFAULT_DAYS * DAY if new.expires_at is None else new.expires_at
         _check(new, expires_at, now)
         self._exits.check(scope, document_id, new.revision)
         token = secrets.token_urlsafe(24)
-        hashed = None if new.password is None else _hasher.hash(new.password)
+        hashed = None if new.password is None else _hashed(new.password)
         audience = None if new.audience is None else new.audience.applied(None)
 
         def insert() -> Share:
@@ -165,12 +164,11 @@ class Shares:
         return None if found is None else OpenShare(_share(row), found)
 
     def is_password(self, scope: TenantScope, opened: OpenShare, password: str, origin: Origin) -> bool:
-        """Whether the password is that of the share; a wrong one is noted.  Whoever calls limits how often.
-        Overloaded."""
+        """Whether the password is that of the share; a wrong one is noted.  Whoever calls limits how often, and how many at once:
+        it takes 19 MiB and some time of a processor."""
         hashed = scope.get(ShareRow, id=opened.share.id).password_hash
         try:
-            with _hashing.taken():
-                _hasher.verify(hashed or "", password[:1000])
+            _hasher.verify(hashed or "", password[:1000])
         except (VerificationError, InvalidHashError):
             self.note_failure(scope, opened, "wrong_password", origin)
             return False
@@ -247,6 +245,11 @@ class Shares:
 def purge(before_ms: int) -> int:
     """Delete the shares that were over before this moment; a revoked one is once it would have expired.  Answers how many."""
     return delete_older("document_share", "id", "expires_at", before_ms)
+
+
+def _hashed(password: str) -> str:
+    with _hashing.taken():
+        return _hasher.hash(password)
 
 
 def _check(new: NewShare, expires_at: int, now: int) -> None:

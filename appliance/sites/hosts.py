@@ -25,7 +25,8 @@ def make_sites(services: Services, gate: AccessGate, templates: Path) -> dict[st
     """By the kind of the host table: apps, behind their gate, previews, the CDN."""
     sender = Sender(services.blobs, services.threads)
     codes = EmailCodes(services.sealer)
-    entrance = ShareGate(services.shares, codes, CodeLetters(codes, services.executor, services.languages))
+    post = CodeLetters(codes, services.executor, services.languages)
+    entrance = ShareGate(services.shares, services.password_checks, codes, post)
     shares = ShareSite(services.shares, entrance, sender, SharePages(templates, services.languages))
     apps = WebAppSites(services.webapps, sender, gate, Routes(services, sender))
     return {

@@ -1,28 +1,33 @@
 """The gate of a share: its password, and the addresses of its audience, proven by a code that comes by e-mail."""
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 
 from appliance.core import clock
-from appliance.core.errors import RateLimited
+from appliance.core.errors import ApplianceError, Overloaded, RateLimited
+from appliance.core.networks import wide_network_of
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark_error
 from appliance.documents.audiences import Audience
 from appliance.documents.downloads import Origin
 from appliance.documents.shares import VISIT_MS, OpenShare, Shares
-from appliance.tenants.attempts import Attempts, Budget
+from appliance.tenants.attempts import Attempts, DayPace
 from appliance.tenants.email_addresses import as_email
 from appliance.tenants.email_codes import GOOD_MS, Door, EmailCodes
 from appliance.tenants.hosts import split_host
+from appliance.tenants.password_checks import Attempt, PasswordChecks, SignInFailed
 
 from .answers import Exchange, Headers
 from .code_letters import CodeLetters, Purpose
 from .visiting import Page, Redirect, can_hold_cookies
 
 PREFIX = "/s/"
-FREE_TRIES, WAIT_SECONDS, LONGEST_WAIT_SECONDS = 5, 30.0, 900.0
-MOST_WRONG = 200  # passwords a day, for one share from everywhere
+# Wrong passwords of one share a day, from one wide network and from everywhere; then one attempt in so many seconds.
+FREE_OF_NETWORK, FREE_OF_ALL, WRONG_SECONDS = 200, 2_000, 60.0
 FREE_LETTERS, LETTER_SECONDS, LONGEST_LETTER_SECONDS = 5, 60.0, 1800.0
+WRONG = mark_error("that is not the password")
 NO_EMAIL = mark_error("this is no e-mail address; write it like name@example.com")
 OVER = mark_error("this code is over: codes last ten minutes and five tries; ask for a new one")
 
@@ -74,15 +79,23 @@ class Asked:
         return Door(self.tenant, f"share:{self.opened.share.id}", split_host(self.host))
 
 
+@dataclass(frozen=True)
+class Checking:
+    """A password that is being checked; `finish` of the gate says what becomes of it."""
+
+    work: Future[None]
+
+
 class ShareGate:
     """Says who is let in; every verb is blocking but `read_visit`."""
 
-    def __init__(self, shares: Shares, codes: EmailCodes, post: CodeLetters) -> None:
+    def __init__(self, shares: Shares, checks: PasswordChecks, codes: EmailCodes, post: CodeLetters) -> None:
         self._shares = shares
+        self._checks = checks
         self._codes = codes
         self._post = post
-        self._passwords = Attempts(FREE_TRIES, WAIT_SECONDS, LONGEST_WAIT_SECONDS)
-        self._wrong = Budget(MOST_WRONG)
+        self._wrong_of_network = DayPace(FREE_OF_NETWORK, WRONG_SECONDS)
+        self._wrong_of_all = DayPace(FREE_OF_ALL, WRONG_SECONDS)
         self._letters = Attempts(FREE_LETTERS, LETTER_SECONDS, LONGEST_LETTER_SECONDS)
 
     def read_visit(self, opened: OpenShare, headers: list[tuple[bytes, bytes]]) -> Visit:
@@ -116,7 +129,7 @@ class ShareGate:
             return Page("share_code.html", {"page": asked.page, "problem": problem, "email": email}, status)
         return Page("share_email.html", {"page": asked.page, "problem": problem, "email": email}, status)
 
-    def answer_form(self, asked: Asked, form: Mapping[str, str]) -> Page | Redirect:
+    def answer_form(self, asked: Asked, form: Mapping[str, str]) -> Page | Redirect | Checking:
         """What becomes of a form of one of these pages."""
         foreign = asked.headers.get("sec-fetch-site") in ("cross-site", "same-site")
         audience = asked.opened.share.audience
@@ -132,17 +145,38 @@ class ShareGate:
 
     # -- the password
 
-    def _check_password(self, asked: Asked, given: str) -> Page | Redirect:
+    def _check_password(self, asked: Asked, given: str) -> Page | Checking:
+        """Guesses are slowed down by share and network.  Beyond many in a day all networks that have guessed wrongly slow each
+        other down; whoever comes from elsewhere, or has given the password before, has a try all the same."""
+        attempt = Attempt(f"share:{'/'.join(asked.key)}", asked.address)
+        is_known, network = self._checks.knows(attempt), (*asked.key, wide_network_of(asked.address))
         try:
-            self._passwords.begin(asked.key, asked.address)
-            self._wrong.begin(asked.key)
-        except RateLimited as error:
-            return replace(self.turn_away(asked, error.message, 429), headers=error.headers)
-        if not self._shares.is_password(asked.tenant, asked.opened, given, asked.origin):
-            return self.turn_away(asked, mark_error("that is not the password"))
-        self._passwords.succeed(asked.key, asked.address)
-        self._wrong.succeed(asked.key)
+            if not is_known and self._wrong_of_network.has_failed(network):
+                self._wrong_of_network.begin(network)
+                self._wrong_of_all.begin(asked.key)
+            return Checking(self._checks.submit(attempt, partial(self._verify, asked, given, () if is_known else network)))
+        except (RateLimited, Overloaded) as error:
+            return self._come_again(asked, error)
+
+    def _verify(self, asked: Asked, given: str, network: tuple[str, ...]) -> None:
+        """In a thread of the password checks: SignInFailed for a wrong one, which counts for the network if one is named."""
+        if self._shares.is_password(asked.tenant, asked.opened, given, asked.origin):
+            return
+        if network:
+            self._wrong_of_network.fail(network)
+            self._wrong_of_all.fail(asked.key)
+        raise SignInFailed(WRONG)
+
+    def finish(self, asked: Asked, checking: Checking) -> Page | Redirect:
+        """What becomes of a password whose check is done."""
+        try:
+            checking.work.result()
+        except SignInFailed as error:
+            return self.turn_away(asked, error.message)
         return self._enter(asked, "")
+
+    def _come_again(self, asked: Asked, error: ApplianceError) -> Page:
+        return replace(self.turn_away(asked, error.message, error.status), headers=error.headers)
 
     # -- the audience
 

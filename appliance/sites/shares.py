@@ -3,6 +3,7 @@
 A link that is unknown, has ended or was revoked is answered alike: 404 and the same page.
 """
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +18,7 @@ from .delivery import represent
 from .forms import read_form
 from .representation import Plan
 from .sending import Sender
-from .share_gate import PREFIX, Asked, ShareGate, headers_of
+from .share_gate import PREFIX, Asked, Checking, ShareGate, headers_of
 from .share_pages import SAFE, SharePages
 from .visiting import Page, Redirect
 
@@ -97,6 +98,9 @@ class ShareSite:
     async def _unlock(self, asked: Asked) -> None:
         form = await read_form(asked.exchange.receive, MOST_FORM)
         shown = await self._sender.in_thread(partial(self._gate.answer_form, asked, form))
+        if isinstance(shown, Checking):
+            await asyncio.gather(asyncio.wrap_future(shown.work), return_exceptions=True)  # `finish` says what came of it
+            shown = await self._sender.in_thread(partial(self._gate.finish, asked, shown))
         if isinstance(shown, Redirect):
             headers = [(b"location", shown.url.encode()), *SAFE, *headers_of(shown)]
             await answer(asked.exchange.send, 303, b"", headers)

@@ -84,37 +84,56 @@ class Attempts:
             self._tries = recent
 
 
-class Budget:
-    """`most` attempts a day that fail, from all addresses together: no number of networks guesses on.
+class DayPace:
+    """`free` failures a day of one key, then one attempt in `seconds`: no number of networks guesses on, and nobody is shut out
+    until tomorrow."""
 
-    Only for what stands behind a link that cannot be guessed, for who knows that can use it up for everybody.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._days: dict[App, tuple[float, int]] = {}
+    def __init__(self, free: int, seconds: float) -> None:
+        self._free, self._seconds = free, seconds
+        self._days: dict[tuple[str, ...], _Day] = {}
         self._lock = threading.Lock()
 
-    def begin(self, app: App) -> None:
-        """Count an attempt; RateLimited, with Retry-After, until the day is over when there were too many."""
+    def begin(self, key: tuple[str, ...]) -> None:
+        """RateLimited, with Retry-After, while the key has to wait; whoever may go on now lets others wait."""
         now = clock.monotonic()
         with self._lock:
-            ends, count = self._days.get(app, (0.0, 0))
-            if now >= ends:
-                ends, count = now + DAY_SECONDS, 0
-            if count >= self._most:
-                wait = max(1, round(ends - now))
+            day = self._day(key, now)
+            if day is None or day.failed < self._free:
+                return
+            if now < day.next_at:
+                wait = max(1, round(day.next_at - now))
                 raise RateLimited(f"too many attempts; try again in {_said(wait)}", headers={"Retry-After": str(wait)})
-            self._days[app] = (ends, count + 1)
-            if len(self._days) > MOST_KNOWN:
-                self._days = {each: day for each, day in self._days.items() if day[0] > now}
+            day.next_at = now + self._seconds
 
-    def succeed(self, app: App) -> None:
-        """The attempt that began was good."""
+    def fail(self, key: tuple[str, ...]) -> None:
+        """Count an attempt that failed."""
+        now = clock.monotonic()
         with self._lock:
-            if app in self._days:
-                ends, count = self._days[app]
-                self._days[app] = (ends, max(0, count - 1))
+            day = self._day(key, now) or _Day(now + DAY_SECONDS)
+            self._days[key] = day
+            day.failed += 1
+            if day.failed == self._free:
+                day.next_at = now + self._seconds
+            if len(self._days) > MOST_KNOWN:
+                self._days = {each: known for each, known in self._days.items() if known.ends > now}
+                while len(self._days) > MOST_KNOWN:
+                    del self._days[next(iter(self._days))]
+
+    def has_failed(self, key: tuple[str, ...]) -> bool:
+        """Whether an attempt of the key has failed on this day of its own."""
+        with self._lock:
+            return self._day(key, clock.monotonic()) is not None
+
+    def _day(self, key: tuple[str, ...], now: float) -> "_Day | None":
+        day = self._days.get(key)
+        return day if day is not None and now < day.ends else None
+
+
+@dataclass
+class _Day:
+    ends: float
+    failed: int = 0
+    next_at: float = 0.0
 
 
 def _said(seconds: int) -> str:

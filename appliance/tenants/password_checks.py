@@ -61,7 +61,7 @@ class PasswordChecks:
 
     def submit(self, attempt: Attempt, work: Callable[[], T]) -> "Future[T]":
         """Do what raises SignInFailed for a wrong password.  RateLimited while the attempt has to wait, Overloaded."""
-        is_known = bool(attempt.device) or self._knows(attempt)
+        is_known = self.knows(attempt)
         lane, network = self._known if is_known else self._others, network_of(attempt.address)
         is_first = is_known or not self._addresses.has_tried(_ANY, attempt.address)
         try:
@@ -78,14 +78,15 @@ class PasswordChecks:
         future.add_done_callback(lambda done: self._finish(attempt, done, is_known=is_known))
         return future
 
+    def knows(self, attempt: Attempt) -> bool:
+        """Whether somebody has signed in so before, from this browser or address."""
+        with self._lock:
+            return bool(attempt.device) or attempt.known_from in self._signed_in
+
     def stop(self) -> None:
         """Begin nothing any more."""
         for lane in (self._known, self._others):
             lane.stop()
-
-    def _knows(self, attempt: Attempt) -> bool:
-        with self._lock:
-            return attempt.known_from in self._signed_in
 
     def _begin(self, attempt: Attempt, *, is_known: bool) -> None:
         if is_known:

@@ -84,7 +84,7 @@ def test_a_busy_scanner_and_busy_passwords_are_told(
             with pytest.raises(Overloaded, match="the test"):
                 scanned.put(acme, b"two")
             with pytest.raises(Overloaded, match="the test"):
-                sharing.is_password(acme, opened, "a good sentence", Origin("", ""))
+                sharing.create_share(acme, made, NewShare(password="a good sentence"))
+            assert sharing.is_password(acme, opened, "a good sentence", Origin("", "")), "others bound how many are checked"
     assert not list((tmp_path / "scanned" / "incoming").iterdir())
     assert scanned.put(acme, b"two").size == 3
-    assert sharing.is_password(acme, opened, "a good sentence", Origin("", ""))

@@ -288,7 +288,7 @@ def test_where_browsers_keep_no_cookie_the_page_says_so(scheme: str, shown: str)
     leaving = Leaving("doc_1", 1, "a.txt", "text/plain", 1, "0", 0)
     made = Share("shr_1", "doc_1", 1, 0, False, None, 0, "", 0, "", None, "active", Audience("couriers", (ANN,)))
     shares = Shares(cast(Any, None), SEALER)
-    gate = ShareGate(shares, EmailCodes(SEALER), cast(Any, None))
+    gate = ShareGate(shares, cast(Any, None), EmailCodes(SEALER), cast(Any, None))
     visit = gate.read_visit(OpenShare(made, leaving), [])
     exchange = Exchange(scope, cast(Any, None), cast(Any, None))
     host = {"host": "cdn--acme.files.example"}

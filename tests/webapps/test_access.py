@@ -11,7 +11,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import people
 from appliance.tenants import service as tenants
-from appliance.tenants.attempts import Attempts, Budget
+from appliance.tenants.attempts import Attempts, DayPace
 from appliance.webapps import visits
 from appliance.webapps.access import PUBLIC, Access, parse_access
 from appliance.webapps.archive import read_settings
@@ -253,19 +253,30 @@ def test_an_address_waits_longer_each_time_and_holds_up_nobody(attempts: Attempt
     assert not fails(attempts, "192.0.2.1")
 
 
-def test_a_budget_is_used_up_by_what_fails_until_its_day_is_over(time: Clock) -> None:
-    budget, door = Budget(3), ("acme", "shop")
-    for _ in range(5):
-        budget.begin(door)
-        budget.succeed(door)
+def test_beyond_many_failures_of_a_day_attempts_come_at_a_pace(time: Clock) -> None:
+    pace, door = DayPace(3, 60.0), ("acme", "shop")
+    assert not pace.has_failed(door)
     for _ in range(3):
-        budget.begin(door)
-    with pytest.raises(RateLimited, match="1440 minutes") as found:
-        budget.begin(door)
-    assert 86_000 < int(found.value.headers["Retry-After"]) <= 86_400
-    budget.begin(("acme", "other"))
+        pace.begin(door)
+        pace.fail(door)
+    for _ in range(3):
+        with pytest.raises(RateLimited) as found:
+            pace.begin(door)
+        assert 59 <= int(found.value.headers["Retry-After"]) <= 60
+        time.pass_ms(61_000)
+        pace.begin(door)
+    pace.begin(("acme", "other"))
     time.pass_ms(86_400_000)
-    budget.begin(door)
+    assert not pace.has_failed(door)
+    pace.begin(door)
+
+
+def test_what_is_kept_of_failures_is_bounded(time: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.tenants.attempts.MOST_KNOWN", 50)
+    pace = DayPace(3, 60.0)
+    for number in range(200):
+        pace.fail(("acme", str(number)))
+    assert len(pace._days) <= 50
 
 
 def test_a_network_of_ipv6_counts_as_one(attempts: Attempts) -> None:
