@@ -29,10 +29,10 @@ def require(scope: TenantScope, row: ProcessVersion) -> None:
         _allow(scope, row.process_id, reach.digest)
 
 
-def _allow(scope: TenantScope, process_id: str, digest: str, until: int | None = None) -> None:
-    """Inside a write: every version with this reach may begin (until then)."""
+def _allow(scope: TenantScope, process_id: str, digest: str) -> None:
+    """Inside a write: every version with this reach may begin."""
     same = (ProcessVersion.process_id == process_id) & (ProcessVersion.grant_digest == digest)
-    scope.update(ProcessVersion, allowed_until=until).where(same).execute()
+    scope.update(ProcessVersion, allowed_until=None).where(same).execute()
 
 
 def refuse_suspended(process_id: str, version: int, allowed_until: int | None) -> None:
@@ -58,11 +58,11 @@ def refuse_suspended_process(scope: TenantScope, process_id: str) -> None:
 
 def carry_out(scope: TenantScope, process_id: str, decided: confirmations.Confirmation) -> None:
     """Inside the write that decides about the grant of a process."""
-    grants.carry_out(scope, decided)
+    stopped = grants.carry_out(scope, decided)
     if decided.state == "confirmed":
         _allow(scope, process_id, decided.digest)
     else:
-        _stop(scope, process_id, decided.digest)
+        _stop(scope, process_id, stopped)
 
 
 def withdraw(scope: TenantScope, process_id: str, digest: str) -> None:
@@ -72,16 +72,15 @@ def withdraw(scope: TenantScope, process_id: str, digest: str) -> None:
     """
 
     def write() -> None:
-        grants.withdraw_grant(scope, subject_of(process_id), digest)
-        _stop(scope, process_id, digest)
+        _stop(scope, process_id, grants.withdraw_grant(scope, subject_of(process_id), digest))
 
     db.write(write)
 
 
-def _stop(scope: TenantScope, process_id: str, digest: str) -> None:
-    same = (ProcessVersion.process_id == process_id) & (ProcessVersion.grant_digest == digest)
+def _stop(scope: TenantScope, process_id: str, digests: list[str]) -> None:
+    same = (ProcessVersion.process_id == process_id) & ProcessVersion.grant_digest.in_(digests)
     numbers = [row.version for row in scope.select(ProcessVersion, ProcessVersion.version).where(same)]
-    _allow(scope, process_id, digest, until=0)
+    scope.update(ProcessVersion, allowed_until=0).where(same).execute()
     if numbers:
         at_work = (Execution.process_id == process_id) & (Execution.status == "running") & Execution.version.in_(numbers)
         for row in scope.select(Execution, Execution.id).where(at_work):
@@ -98,8 +97,7 @@ def adopt(scope: TenantScope, process_id: str, version: int) -> None:
     if excess := reach.beyond(scope.scopes):
         told = ", ".join(str(need) for need in excess[: grants.MOST_NAMED])
         raise ScopeMissing(f"you cannot answer for the process {process_id!r}, which may do more than you: {told}; ask an owner to")
-    known = grants.find_grant(scope, subject, reach.digest)
-    if known is not None and not known.is_valid and not confirmations.may_decide(scope):
+    if not grants.is_granted(scope, subject, reach) and grants.is_withheld(scope, subject, reach):
         raise grants.refusal_of(scope, subject, reach, [])
     if reach.needs:
         grants.give_grant(scope, subject, reach)

@@ -102,6 +102,14 @@ def decided_confirmations(scope: TenantScope, most: int) -> list[Confirmation]:
     return [_of_row(row) for row in rows.order_by(ConfirmationRow.decided_at.desc(), ConfirmationRow.id.desc()).limit(most)]
 
 
+def refused_about(scope: TenantScope, kind: Kind, subject: str) -> list[Confirmation]:
+    """What owners refused about a subject."""
+    rows = scope.select(ConfirmationRow).where(
+        ConfirmationRow.kind == kind, ConfirmationRow.subject == subject, ConfirmationRow.state == "refused"
+    )
+    return [_of_row(row) for row in rows]
+
+
 def withdraw(scope: TenantScope, kind: Kind, subject: str, digest: str | None = None) -> int:
     """Inside a write: forget what is open about a subject that is gone or was settled otherwise; answers how many."""
     mine = scope.delete(ConfirmationRow).where(
@@ -114,6 +122,12 @@ def forget(scope: TenantScope, kind: Kind, subject: str, digest: str | None = No
     """Inside a write: let the same be asked and decided anew, whatever was decided."""
     mine = scope.delete(ConfirmationRow).where(ConfirmationRow.kind == kind, ConfirmationRow.subject == subject)
     (mine if digest is None else mine.where(ConfirmationRow.digest == digest)).execute()
+
+
+def forget_undenied(scope: TenantScope, kind: Kind, subject: str | None = None) -> None:
+    """Inside a write: forget what is open or confirmed about a subject, or about every one; what was refused stays refused."""
+    gone = scope.delete(ConfirmationRow).where(ConfirmationRow.kind == kind, ConfirmationRow.state != "refused")
+    (gone if subject is None else gone.where(ConfirmationRow.subject == subject)).execute()
 
 
 def may_decide(scope: TenantScope) -> bool:

@@ -50,22 +50,21 @@ class Published:
 
 
 def assess(scope: TenantScope, published: Published, grace: Grace) -> int | None:
-    """Inside a write: until when (epoch ms) it may go on, None for good; 0 when an owner has withdrawn what it reaches.
+    """Inside a write: until when (epoch ms) it may go on, None for good.
 
-    What its author holds, or held with the key that published, is granted silently; else the owners are asked.
+    What its author holds, or held with the key that published, is granted silently, unless an owner has withdrawn or refused it;
+    else the owners are asked.
     """
     subject, reach = published.subject, published.reach
     if grants.is_granted(scope, subject, reach):
         return None
-    if grants.find_grant(scope, subject, reach.digest) is not None:
-        return 0
     held = scopes_of_author(scope, published.author)
-    excess = reach.beyond(held or ())
-    if held is not None and not excess:
+    excess, is_withheld = reach.beyond(held or ()), grants.is_withheld(scope, subject, reach)
+    if held is not None and not excess and not is_withheld:
         grants.give_grant(scope, subject, reach, by=published.author, at=published.at)
         return None
     since = max(_upgraded_at(), service.get_tenant(scope.tenant_id).created_at)
-    until: int = since + (grace.departed_ms if held is None else grace.wider_ms)
+    until: int = clock.now_ms() if is_withheld else since + (grace.departed_ms if held is None else grace.wider_ms)
     details = {"version": published.version, "author": published.author, "why": "departed" if held is None else "wider"}
     grants.ask_for_grant(scope, subject, reach, excess, until, **details)
     audit.record(scope, "grant.suspended" if until <= clock.now_ms() else "grant.limited", subject, {"until": until, **details})

@@ -105,6 +105,15 @@ class Reach:
         found = [need for need in self.needs if need.scope not in held]
         return sorted(found, key=lambda need: need.scope != "secrets.write")  # what weighs most is told first
 
+    def covers(self, other: "Reach") -> bool:
+        """Whether it reaches everything that the other one does; `*` stands for every name or action."""
+        own = self._members
+        return all(any(_fits(each, wanted) for each in own) for wanted in other._members)
+
+    @cached_property
+    def _members(self) -> frozenset[tuple[str, ...]]:
+        return frozenset(_members_of(self.document))
+
 
 def make_reach(members: Mapping[str, Any]) -> Reach:
     """The reach of these members in canonical form: sets and mappings become sorted lists and objects, what is empty goes."""
@@ -115,6 +124,21 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _canonical(each) for name, each in sorted(value.items())}
     return value if isinstance(value, bool) else sorted(set(value))
+
+
+def _members_of(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Everything in a reach: its member, with the name and the detail where it has them."""
+    for member, given in document.items():
+        if given is True:
+            yield (member,)
+        elif isinstance(given, Mapping):
+            yield from ((member, name, detail) for name, details in given.items() for detail in details or ("",))
+        else:
+            yield from ((member, name) for name in given)
+
+
+def _fits(mine: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    return len(mine) == len(wanted) and all(own in (other, "*") for own, other in zip(mine, wanted, strict=True))
 
 
 def _needs_of(document: Mapping[str, Any]) -> Iterator[Need]:
@@ -186,19 +210,28 @@ def require_grant(scope: TenantScope, subject: str, reach: Reach) -> bool:
     """Inside a write: the subject may reach this from now on; answers whether a grant was recorded for it.
 
     GrantRequired, and the owners are asked, when there is no grant and whoever publishes does not hold what it takes.  What an
-    owner has withdrawn only an owner allows again.
+    owner has withdrawn or refused only an owner allows, also as part of something larger.
     """
     if not reach.needs:
         return False
-    known = find_grant(scope, subject, reach.digest)
-    if known is not None and known.is_valid:
+    if is_granted(scope, subject, reach):
         return False
     excess = reach.beyond(scope.scopes)
-    if excess or (known is not None and not may_decide(scope)):
+    if excess or is_withheld(scope, subject, reach):
         db.in_any_case(partial(ask_for_grant, scope, subject, reach, excess))
         raise refusal_of(scope, subject, reach, excess)
     give_grant(scope, subject, reach)
     return True
+
+
+def is_withheld(scope: TenantScope, subject: str, reach: Reach) -> bool:
+    """Whether the reach contains what an owner has withdrawn from the subject or refused it, and nobody who may decide acts."""
+    if may_decide(scope):
+        return False
+    withdrawn = scope.select(GrantRow).where(GrantRow.subject == subject, GrantRow.withdrawn_at.is_null(False))
+    refused = confirmations.refused_about(scope, "grant", subject)
+    documents = [*(row.reach for row in withdrawn), *(each.details["reach"] for each in refused)]
+    return any(reach.covers(Reach(document)) for document in documents)
 
 
 def refuse_ungranted(scope: TenantScope, wanted: Mapping[str, Reach]) -> None:
@@ -206,7 +239,7 @@ def refuse_ungranted(scope: TenantScope, wanted: Mapping[str, Reach]) -> None:
     refusals: dict[str, GrantRequired] = {}
     for subject, reach in wanted.items():
         excess = reach.beyond(scope.scopes)
-        if excess and not is_granted(scope, subject, reach):
+        if (excess or is_withheld(scope, subject, reach)) and not is_granted(scope, subject, reach):
             db.in_any_case(partial(ask_for_grant, scope, subject, reach, excess))
             refusals[subject] = refusal_of(scope, subject, reach, excess)
     if len(refusals) == 1:
@@ -224,7 +257,10 @@ def refusal_of(scope: TenantScope, subject: str, reach: Reach, excess: list[Need
     extra = {"digest": reach.digest, "scopes": sorted({need.scope for need in excess})}
     asked = confirmations.find(scope, "grant", subject, reach.digest)
     if not excess:
-        told = f"an owner has withdrawn what {what} may reach; ask an owner to allow it again in the console, under Confirmations"
+        told = (
+            f"an owner has withdrawn or refused what {what} would reach, or part of it; ask an owner to allow it in the console, "
+            "under Confirmations, or reach less"
+        )
         return GrantRequired(told, extra=extra)
     details = [Detail(need.pointer, GrantRequired.code, str(need)) for need in excess]
     told = ", ".join(str(need) for need in excess[:MOST_NAMED])
@@ -255,9 +291,9 @@ def ask_for_grant(
 
 def give_grant(scope: TenantScope, subject: str, reach: Reach, by: str | None = None, at: int | None = None) -> None:
     """Inside a write: record that the subject may reach this, allowed by the scope's actor unless `by` is somebody else; what
-    waits for an owner about it is settled."""
+    waits for an owner about it, or was refused, is settled."""
     record_grant(scope, subject, reach, by, at)
-    confirmations.withdraw(scope, "grant", subject, reach.digest)
+    confirmations.forget(scope, "grant", subject, reach.digest)
     fields = {"digest": reach.digest, "by": by or scope.actor, "scopes": sorted(reach.scopes), "reach": reach.document}
     audit.record(scope, "grant.given", subject, fields)
 
@@ -271,36 +307,53 @@ def record_grant(scope: TenantScope, subject: str, reach: Reach, by: str | None 
     )  # fmt: skip
 
 
-def withdraw_grant(scope: TenantScope, subject: str, digest: str) -> None:
-    """Inside a write: take a grant back.  ScopeMissing unless an owner is signed in, NotFound when there is none."""
+def withdraw_grant(scope: TenantScope, subject: str, digest: str) -> list[str]:
+    """Inside a write: take a grant back, with those of the subject that contain it; answers their digests.
+
+    ScopeMissing unless an owner is signed in, NotFound when there is none.
+    """
     if not may_decide(scope):
         raise ScopeMissing("only an owner who is signed in to the console withdraws this; ask one of them")
     found = find_grant(scope, subject, digest)
     if found is None or not found.is_valid:
         raise NotFound("there is no such grant; it may have been withdrawn already")
-    mark_withdrawn(scope, subject, digest)
     confirmations.forget(scope, "grant", subject, digest)  # whoever needs it again asks anew
-    audit.record(scope, "grant.withdrawn", subject, {"digest": digest})
+    return _withdraw_covering(scope, subject, found.reach)
 
 
-def carry_out(scope: TenantScope, decided: confirmations.Confirmation) -> Grant | None:
-    """Inside the write that decides about a grant: record it, or take it back; answers it as it stands now."""
+def _withdraw_covering(scope: TenantScope, subject: str, reach: Reach) -> list[str]:
+    """Inside a write: withdraw every grant that contains this reach; answers their digests."""
+    digests = [grant.digest for grant in list_grants(scope, subject) if grant.is_valid and grant.reach.covers(reach)]
+    changed = scope.update(GrantRow, withdrawn_by=scope.actor, withdrawn_at=clock.now_ms())
+    changed.where(GrantRow.subject == subject, GrantRow.digest.in_(digests)).execute()
+    for digest in digests:
+        if digest != reach.digest:
+            confirmations.forget(scope, "grant", subject, digest)
+        audit.record(scope, "grant.withdrawn", subject, {"digest": digest})
+    return digests
+
+
+def carry_out(scope: TenantScope, decided: confirmations.Confirmation) -> list[str]:
+    """Inside the write that decides about a grant: record it, or take it back; answers the digests that may not run."""
     reach = Reach(decided.details["reach"])
-    known = find_grant(scope, decided.subject, reach.digest)
     if decided.state == "confirmed":
         record_grant(scope, decided.subject, reach)
-    elif known is not None and known.is_valid:
-        mark_withdrawn(scope, decided.subject, reach.digest)
-    return find_grant(scope, decided.subject, reach.digest)
-
-
-def mark_withdrawn(scope: TenantScope, subject: str, digest: str) -> None:
-    """Inside a write: the row of a grant whose withdrawal is in the audit trail already."""
-    changed = scope.update(GrantRow, withdrawn_by=scope.actor, withdrawn_at=clock.now_ms())
-    changed.where(GrantRow.subject == subject, GrantRow.digest == digest).execute()
+        return []
+    known = find_grant(scope, decided.subject, reach.digest)
+    withdrawn = _withdraw_covering(scope, decided.subject, reach) if known is not None and known.is_valid else []
+    return sorted({reach.digest, *withdrawn})
 
 
 def forget_subject(scope: TenantScope, subject: str) -> None:
-    """Inside the write that deletes the subject: nothing of the same name inherits what it was allowed."""
-    scope.delete(GrantRow).where(GrantRow.subject == subject).execute()
-    confirmations.forget(scope, "grant", subject)
+    """Inside the write that deletes the subject: nothing of the same name inherits what it was allowed.
+
+    What owners have withdrawn or refused holds for whatever gets the name, too.
+    """
+    scope.delete(GrantRow).where(GrantRow.subject == subject, GrantRow.withdrawn_at.is_null()).execute()
+    confirmations.forget_undenied(scope, "grant", subject)
+
+
+def forget_all(scope: TenantScope) -> None:
+    """Inside the write that deletes every process and WebApp of the tenant: the same for each of them."""
+    scope.delete(GrantRow).where(GrantRow.withdrawn_at.is_null()).execute()
+    confirmations.forget_undenied(scope, "grant")

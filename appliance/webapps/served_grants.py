@@ -52,30 +52,29 @@ def find_served_grant(scope: TenantScope, app_id: str) -> Grant | None:
 
 def carry_out(scope: TenantScope, webapps: WebApps, app_id: str, decided: confirmations.Confirmation) -> None:
     """Inside the write that decides about the grant of a WebApp: its routes answer again, or it is unpublished."""
-    grants.carry_out(scope, decided)
+    stopped = grants.carry_out(scope, decided)
     if decided.state == "confirmed":
         lift_suspension(scope, app_id, decided.digest)
         webapps.tell_after_commit(scope, app_id)
     else:
-        _unpublish(scope, webapps, app_id, decided.digest)
+        _unpublish(scope, webapps, app_id, stopped)
 
 
 def withdraw(scope: TenantScope, webapps: WebApps, app_id: str, digest: str) -> None:
     """Take back what a WebApp may reach: where it is served with that, it is unpublished."""
 
     def write() -> None:
-        grants.withdraw_grant(scope, subject_of(app_id), digest)
-        _unpublish(scope, webapps, app_id, digest)
+        _unpublish(scope, webapps, app_id, grants.withdraw_grant(scope, subject_of(app_id), digest))
 
     db.write(write)
 
 
-def _unpublish(scope: TenantScope, webapps: WebApps, app_id: str, digest: str) -> None:
+def _unpublish(scope: TenantScope, webapps: WebApps, app_id: str, digests: list[str]) -> None:
     """An app may have been deleted since an owner was asked about it."""
     if scope.find(WebAppRow, id=app_id) is None:
         return
     reach = reach_of_published(scope, app_id)
-    if reach is not None and reach.digest == digest:
+    if reach is not None and reach.digest in digests:
         webapps.unpublish_app(scope, app_id)
 
 

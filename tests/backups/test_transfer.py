@@ -24,7 +24,11 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.documents.models import DocumentRow
 from appliance.monitor import audit
-from appliance.tenants import people, service
+from appliance.tenants import confirmations, grants, people, secret_bindings, service
+from appliance.tenants.confirmations import Ask
+from appliance.tenants.grants import make_reach
+from appliance.tenants.scopes import ALL
+from appliance.tenants.secret_bindings import Destination
 from appliance.webapps.domains import holding
 from tests.backups.conftest import CANARY, World, make_world, rows_of
 
@@ -210,6 +214,28 @@ def test_every_table_of_a_tenant_is_thought_of(world: World) -> None:
     with closing(sqlite3.connect(world.config.data / "gos.db")) as own_file:
         numbered = {row[0] for row in own_file.execute("SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%'")}
     assert numbered & TAKEN.keys() == NUMBERED.keys()
+
+
+def test_an_emptied_tenant_keeps_what_was_refused_and_nothing_that_was_allowed(world: World) -> None:
+    with world.opened():
+        scope = world.fill()
+        allowed, taken_back = make_reach({"datapool": {"orders": ["read"]}}), make_reach({"documents": ["read"]})
+        owner = TenantScope(scope.tenant_id, "user:ada", ALL)
+        erp = Destination("integration", "erp", hosts="erp.example.com")
+
+        def fill() -> None:
+            grants.give_grant(scope, "process:orders", allowed)
+            grants.give_grant(scope, "process:orders", taken_back)
+            grants.withdraw_grant(owner, "process:orders", taken_back.digest)
+            secret_bindings.bind(scope, "erp", erp)
+            for kind in confirmations.KINDS:
+                confirmations.ask(scope, Ask(kind, "orders", "d", {"reach": allowed.document}))
+
+        db.write(fill)
+        empty_tenant(scope)
+        assert [grant.digest for grant in grants.list_grants(scope, "process:orders")] == [taken_back.digest]
+        assert [each.kind for each in confirmations.open_confirmations(scope)] == ["key"]
+        assert secret_bindings.find_unbound(scope, ["erp"], erp) == ["erp"]
 
 
 def test_an_emptied_tenant_keeps_who_may_come_in(world: World) -> None:

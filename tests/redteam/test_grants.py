@@ -213,6 +213,48 @@ def test_withdrawing_stops_what_begins_and_what_waits_until_it_is_allowed_again(
     ]  # fmt: skip
 
 
+def larger(*collections: str) -> dict[str, Any]:
+    """A definition that reaches what `GRANTS` says, and these collections."""
+    read = {"customers": ["read"], **{name: ["read"] for name in collections}}
+    return {"grants": {**GRANTS, "datapool": read}, "steps": [code("export default () => 1")]}
+
+
+def test_what_was_withdrawn_holds_for_all_that_contains_it_until_an_owner_acts(running: Running, owner: TenantScope) -> None:
+    with running.api(TENANT) as builder:
+        put(builder, "held", larger())
+        publish(builder, "held").raise_for_status()
+        small = only_grant(owner, "held")
+        put(builder, "held", larger("harmless"))
+        publish(builder, "held").raise_for_status()
+        version_grants.withdraw(owner, "held", small)
+        assert execute(builder, "held").json()["error"]["code"] == "policy_denied", "what runs contains what was withdrawn"
+        put(builder, "held", larger("harmless", "other"))
+        refused = publish(builder, "held")
+        assert refused.json()["error"]["code"] == "grant_required", refused.text
+        assert "withdrawn" in refused.json()["error"]["message"]
+        builder.delete("/api/v1/processes/held", params={"force": True}).raise_for_status()
+        put(builder, "held", larger("harmless"))
+        assert publish(builder, "held").json()["error"]["code"] == "grant_required", "the same name made anew is the same"
+        put(builder, "held", {**larger(), "grants": {"datapool": {"customers": ["read"]}}})
+        publish(builder, "held").raise_for_status()  # it leaves a part of it out
+        put(builder, "held", larger("harmless"))
+        running.services.confirmations.decide(owner, open_about(owner, "held")[-1].id, True)
+        publish(builder, "held").raise_for_status()
+
+
+def test_what_was_refused_holds_against_whoever_holds_the_scopes(
+    running: Running, flow: httpx.Client, owner: TenantScope
+) -> None:
+    put(flow, "no", larger())
+    publish(flow, "no")
+    running.services.confirmations.decide(owner, open_about(owner, "no")[0].id, False)
+    with running.api(TENANT) as builder:
+        for collections in ((), ("harmless",)):
+            put(builder, "no", larger(*collections))
+            answer = publish(builder, "no")
+            assert answer.json()["error"]["code"] == "grant_required", answer.text
+
+
 def wait_until(client: httpx.Client, process_id: str, status: str, execution_id: str) -> dict[str, Any]:
     """The execution once it has this status; the stream of its events says when to look."""
     address = f"/api/v1/processes/{process_id}/executions/{execution_id}"

@@ -1,5 +1,6 @@
 """What the routes of a WebApp reach is never more than whoever serves or previews it may."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from appliance.cli.doctor import authority_findings
 from appliance.core import clock, db
 from appliance.core.scope import TenantScope
+from appliance.solutions.archive import write_zip
 from appliance.tenants import confirmations, grants
 from appliance.tenants.confirmations import Confirmation
 from appliance.tenants.grant_assessment import Assessor, grace_of
@@ -166,6 +168,21 @@ def test_an_owner_who_refuses_or_withdraws_what_an_app_reaches_unpublishes_it(
     assert answer.json()["error"]["code"] == "policy_denied"
     again = builder.post("/api/v1/webapps/withdrawn/versions/1/publish", json={})
     assert again.json()["error"]["code"] == "grant_required"
+
+
+def test_what_was_withdrawn_from_an_app_holds_for_a_version_with_one_route_more(
+    running: Running, owner: TenantScope, builder: httpx.Client
+) -> None:
+    more = [{"path": "/api/others", "entities": "others", "operations": ["list"], "access": "public"}]
+    builder.post("/api/v1/datapool", json={"name": "others", "fields": [{"name": "name", "type": "text"}]}).raise_for_status()
+    deploy(builder, "one-more", ROUTES).raise_for_status()
+    (grant,) = grants.list_grants(owner, "webapp:one-more")
+    served_grants.withdraw(owner, running.services.webapps, "one-more", grant.digest)
+    version = {"app.yaml": json.dumps({"routes": ROUTES + more}).encode(), "public/index.html": b"<h1>Shop</h1>"}
+    path, header = "/api/v1/webapps/one-more/versions", {"Content-Type": "application/zip"}
+    builder.post(path, content=write_zip(version), headers=header).raise_for_status()
+    answer = builder.post(f"{path}/2/publish", json={})
+    assert answer.json()["error"]["code"] == "grant_required", answer.text
 
 
 def test_what_cannot_be_assessed_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
