@@ -172,6 +172,18 @@ def test_a_failed_run_shows_the_line_of_code(owner: Browser, sold: str) -> None:
     assert owner.get(owner.at("acme", f"/console/executions/{sold}/runs?path=each/sell&item=99")).status_code == 404
 
 
+def test_the_editor_opens_at_the_line_of_the_error(owner: Browser, acme: httpx.Client) -> None:
+    source = "export default async function () {\n\n  throw new Error('no')\n}\n"
+    steps = [{"id": "check", "code": {"language": "typescript", "file": "steps/validate.ts"}}]
+    body = {"definition": {"id": "validates", "steps": steps}, "files": {"steps/validate.ts": source}}
+    acme.put("/api/v1/processes/validates", json=body).raise_for_status()
+    acme.post("/api/v1/processes/validates/publish", json={}).raise_for_status()
+    failed = acme.post("/api/v1/processes/validates/execute?wait=30", json={}).json()["data"]["execution_id"]
+    place = 'href="/console/processes/validates/edit?file=steps/validate.ts#line=3"'
+    for address in (f"/console/executions/{failed}", f"/console/executions/{failed}/runs?path=check"):
+        assert place in owner.get(owner.at("acme", address)).text
+
+
 def test_an_event_is_delivered_by_hand(owner: Browser, acme: httpx.Client) -> None:
     steps = [{"id": "paid", "wait": {"event": "= 'paid'", "timeout": "1h"}}]
     acme.put("/api/v1/processes/awaits", json={"id": "awaits", "steps": steps}).raise_for_status()
