@@ -25,11 +25,13 @@ def say(args: argparse.Namespace, sentence: str, **members: Any) -> None:
 
 
 def tell_error(error: ApplianceError) -> None:
-    """A coded error as sentences on standard error, a line for each of its details."""
+    """A coded error as sentences on standard error, a line for each of its details that is not in the sentence."""
     print(f"gos: {error.message}", file=sys.stderr)
     for detail in error.details:
-        if detail.message != error.message:
-            print(f"  {detail.pointer or '/'}: {detail.message}", file=sys.stderr, flush=True)
+        if detail.message not in error.message:
+            place = detail.pointer or "/"
+            names_place = detail.message.startswith(place.lstrip("/")) and place != "/"
+            print(f"  {detail.message}" if names_place else f"  {place}: {detail.message}", file=sys.stderr, flush=True)
 
 
 def show(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -13,7 +13,7 @@ from appliance.core.errors import InvalidJson, NotFound
 from appliance.sandbox import Pool, Settings
 from appliance.solutions import service
 from appliance.solutions.archive import ArchiveLimits, read_archive
-from appliance.solutions.definition import ROOT_FILE, read_solution, refuse
+from appliance.solutions.definition import ROOT_FILE, inspect_solution, read_solution, refuse
 from appliance.solutions.folder import read_folder, write_folder
 from appliance.solutions.merging import merge_pulled
 from appliance.solutions.typings import type_files
@@ -82,14 +82,16 @@ def _merged(folder: Path, files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def run_check(args: argparse.Namespace) -> int:
-    solution = read_solution(read_folder(args.dir))
+    solution, unread = inspect_solution(read_folder(args.dir))
     registry = load_registry(folder=args.load().data / CONNECTORS)
     if args.write_types:
+        refuse(unread)
         for path, text in type_files(registry, solution):
             (args.dir / path).parent.mkdir(exist_ok=True)
             (args.dir / path).write_text(text, "utf8")
     with _sandbox(args) as pool:
-        problems = service.check_solution(service.Checks(registry, pool), solution)
+        checked = service.check_solution(service.Checks(registry, pool), solution)
+    problems = list(dict.fromkeys([*unread, *checked]))  # the parts of a process that cannot be read are seen twice
     for problem in problems:
         if problem.severity == "warning":
             print(f"warning: {problem.describe()}", file=sys.stderr)

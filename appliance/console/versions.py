@@ -69,15 +69,16 @@ def diff_page(visit: Visit, row: Process, older: Named, newer: Named, problem: A
         raise ValidationFailed("a version does not differ from itself; choose another one, or the draft")
     before, after = (version_diff.content_of(visit.scope, row.id, named) for named in (older, newer))
     known = versions.list_versions(visit.scope, row.id, visit.page(limit=100)).items
-    problems = told_problems(visit, row) if problem is not None else []
+    is_publishing = newer == "draft" and older == (row.published_version or 0) and visit.may("processflow.write")
     values = {
-        "process": row, "older": older, "newer": newer, "texts": _texts(before, after), "problem": problem, "problems": problems,
+        "process": row, "older": older, "newer": newer, "texts": _texts(before, after), "problem": problem,
+        "problems": told_problems(visit, row) if is_publishing else [],
         "comparison": Comparison(older, newer, version_diff.compare_versions(before, after)),
         "stamp": versions.stamp_of(row), "numbers": [each.version for each in known], "names": Names(visit),
         "version": next((each for each in known if each.version == newer), None),
         "owners": owners_of(visit) if isinstance(problem, GrantRequired) else [],
         "excess": _excess(visit, row) if isinstance(problem, GrantRequired) else [],
-        "is_publishing": newer == "draft" and older == (row.published_version or 0) and visit.may("processflow.write"),
+        "is_publishing": is_publishing,
     }  # fmt: skip
     return Page("diff.html", values, problem.status if problem else 200)
 

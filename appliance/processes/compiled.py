@@ -12,7 +12,8 @@ from appliance.sandbox import Program
 
 from .definition import Definition, Step, parse_definition
 
-CODE_SUFFIXES = (".ts", ".js", ".mts", ".mjs", ".json")
+MODULE_SUFFIXES = (".ts", ".js", ".mts", ".mjs")
+CODE_SUFFIXES = (*MODULE_SUFFIXES, ".json")
 PHP_SUFFIXES = (".php", ".json")
 INLINE_SUFFIX = {"typescript": ".ts", "javascript": ".js", "php": ".php"}
 KEPT = 256

@@ -67,7 +67,7 @@ def agents_used(definition: Definition) -> list[str]:
 
 def _output(step: Step, around: Surroundings) -> str:
     """What is behind a step that ended well; that another may be null is for its author to know."""
-    schema = around.agents.get(step.settings["use"]) if step.kind == "agent" else None
+    schema = around.agents.get(step.settings.get("use", "")) if step.kind == "agent" else None
     if schema is None:
         return _ANY
     return to_typescript(schema, OPEN) if schema else "string"
@@ -75,7 +75,7 @@ def _output(step: Step, around: Surroundings) -> str:
 
 def code_steps(definition: Definition) -> Iterator[Step]:
     """The steps that the type checker can look into."""
-    return (step for step in definition.all_steps() if step.kind == "code" and step.settings["language"] != "php")
+    return (step for step in definition.all_steps() if step.kind == "code" and step.settings.get("language", "php") != "php")
 
 
 def grants_of(definition: Definition, step: Step) -> Grants:

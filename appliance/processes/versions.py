@@ -26,19 +26,21 @@ from appliance.tenants import secret_bindings
 from appliance.tenants.grants import forget_subject
 
 from . import ending, version_grants
+from .action_inputs import action_problems
 from .authority import subject_of
 from .compiled import make_program
 from .decisions import decision_problems
 from .definition import Definition, DefinitionProblems, Problem, Step, parse_definition
 from .failing import refuse_unchecked
 from .models import Execution, Process, ProcessVersion
+from .nodes import BLOCK_KINDS
 from .rule_tests import table_problems
 from .secret_use import bind_published
 from .store import OPEN
 from .surroundings import Look
 from .template import Expression, Template
 from .triggers.registration import register_triggers
-from .type_checking import has_typescript, look_for, type_problems, unknown_agents
+from .type_checking import Broken, Checkable, has_typescript, look_for, type_problems, unknown_agents
 
 __all__ = ["Problem", "Process", "ProcessVersion"]
 MAX_FILES = 200
@@ -196,30 +198,37 @@ class Judges:
 
 
 def problems_of(judges: Judges, tenant_id: str, draft: Draft) -> list[Problem]:
-    """Everything that is wrong with a draft: structure, schemas, expressions, code, decisions, tests, types and grants."""
+    """Everything that is wrong with a draft: structure, schemas, expressions, code, decisions, tests, types, grants and what
+    integrations are given.  What depends on a part that is wrong is looked at once that part is mended."""
+    problems: list[Problem] = []
     try:
         definition = parse_definition(dict(draft.definition), draft.files)
     except DefinitionProblems as error:
-        broken = [problem.pointer for problem in error.problems]
-        return error.problems + (_deeper_problems(judges.pool, tenant_id, error.partial, draft, broken) if error.partial else [])
-    problems = _deeper_problems(judges.pool, tenant_id, definition, draft, [])
+        if error.partial is None:
+            return error.problems
+        definition, problems = error.partial, error.problems
+    is_partial = bool(problems)
+    problems = problems + _deeper_problems(judges.pool, tenant_id, definition, draft, [each.pointer for each in problems])
     problems += table_problems(judges.pool, tenant_id, draft.files, run=judges.tests)
     problems += unknown_agents(definition, judges.look)
-    is_broken = any(problem.severity == "error" for problem in problems)
-    if is_broken or not (judges.thorough or has_typescript(definition)):
+    around = look_for(definition, judges.look)
+    problems += action_problems(definition, around)
+    if not (judges.thorough or has_typescript(definition)):
         return problems
-    return problems + type_problems(judges.pool, tenant_id, definition, draft.files, look_for(definition, judges.look))
+    wrong = [problem for problem in problems if problem.severity == "error"]
+    broken = Broken({each.pointer for each in wrong}, {each.file for each in wrong if each.file is not None}, is_partial)
+    return problems + type_problems(judges.pool, tenant_id, Checkable(definition, draft.files, around, broken))
 
 
 def _deeper_problems(pool: Pool, tenant_id: str, definition: Definition, draft: Draft, broken: list[str]) -> list[Problem]:
-    """What only the sandbox sees, leaving out the steps at or around a `broken` pointer."""
+    """What only the sandbox sees, leaving out the steps whose own part is `broken`."""
     problems = []
     if definition.input_schema is not None:
         try:
             compile_schema(definition.input_schema)
         except SchemaInvalid as error:
             problems.append(Problem("/input", "schema_invalid", f"the input's JSON Schema is not valid: {error}"))
-    steps = [step for step in definition.all_steps() if not any(f"{p}/".startswith(f"{step.pointer}/") for p in broken)]
+    steps = [step for step in definition.all_steps() if not _is_broken(step, broken)]
     for expression in _expressions(definition, steps):
         failure = pool.check_expression(expression.text) if expression.path is None else None
         if failure is not None:
@@ -228,6 +237,13 @@ def _deeper_problems(pool: Pool, tenant_id: str, definition: Definition, draft: 
     for step in steps:
         problems += _step_problems(pool, tenant_id, definition, step, draft.files)
     return problems
+
+
+def _is_broken(step: Step, broken: list[str]) -> bool:
+    """Whether what makes its kind could not be read; steps that hold steps are always read."""
+    if step.kind in BLOCK_KINDS:
+        return False
+    return any(f"{pointer}/".startswith(f"{step.pointer}/{step.kind}/") for pointer in broken)
 
 
 def _expressions(definition: Definition, steps: list[Step]) -> list[Expression]:

@@ -66,7 +66,7 @@ def _process(tenant_id: str, judges: versions.Judges, solution: Solution, proces
             file = f"{folder}/{problem.file}"
             yield Problem(file, problem.code, problem.message, problem.line, problem.severity, problem.column)
         else:
-            line = versions.line_of(problem.pointer, process.lines)
+            line = versions.line_of(problem.pointer, process.lines) or 1
             message = f"{problem.pointer or '/'} {problem.message}"
             yield Problem(f"{folder}/{PROCESS_FILE}", problem.code, message, line, problem.severity)
 

@@ -127,10 +127,15 @@ def is_ignored(path: str) -> bool:
 
 def read_solution(files: Mapping[str, bytes]) -> Solution:
     """The solution in these files, by path from its folder; DefinitionInvalid lists everything that is wrong."""
-    reader = _Reader({path: content for path, content in files.items() if not is_ignored(path)})
-    solution = reader.solution()
-    refuse(reader.problems)
+    solution, problems = inspect_solution(files)
+    refuse(problems)
     return solution
+
+
+def inspect_solution(files: Mapping[str, bytes]) -> tuple[Solution, list[Problem]]:
+    """What of a solution can be read, to look for further problems in it, and everything that cannot."""
+    reader = _Reader({path: content for path, content in files.items() if not is_ignored(path)})
+    return reader.solution(), reader.problems
 
 
 class _Reader:
@@ -299,6 +304,7 @@ class _Reader:
             open_settings(settings, {}, names.add)
         except ValidationFailed as error:
             self.coded(path, error, lines)
+            return None
         return SolutionIntegration(spec, frozenset(names), lines)
 
     def agent(self, path: str, name: str) -> AgentDefinition | None:
@@ -365,7 +371,7 @@ class _Reader:
             for problem in error.problems:
                 line = line_of(problem.pointer, lines) or 1
                 self.problem(path, f"{problem.pointer or '/'} {problem.message}", code=problem.code, line=line)
-            return None
+            return SolutionProcess(draft, error.partial, lines) if error.partial is not None else None
 
     def process_files(self, prefix: str) -> dict[str, str]:
         texts = {}

@@ -365,6 +365,8 @@ def test_a_draft_is_published_or_every_obstacle_named(
     acme.put("/api/v1/processes/console-draft", json={"id": "console-draft", "steps": steps}).raise_for_status()
     address = owner.at("acme", "/console/processes/console-draft")
     assert "No version is published." in owner.get(address).text
+    before = owner.get(f"{address}/diff").text
+    assert ("The draft cannot be published yet." in before, "the id &#39;one&#39; is taken" in before) == (True, True)
     page = owner.post(f"{address}/publish", {})
     assert page.status_code == 422
     assert "The draft was not published." in page.text
@@ -373,6 +375,7 @@ def test_a_draft_is_published_or_every_obstacle_named(
     assert "/console/processes/console-draft/edit?file=process.yaml#line=" in page.text
     steps = [{"id": "one", "rule": {"expression": "= 1"}}]
     acme.put("/api/v1/processes/console-draft", json={"id": "console-draft", "steps": steps}).raise_for_status()
+    assert 'data-testid="draft-problems"' not in owner.get(f"{address}/diff").text
     operator = signed_in("operator@acme.test")
     assert operator.post(f"{address}/publish", {}).status_code == 403
     assert "publish it" not in operator.get(address).text

@@ -22,9 +22,19 @@ def test_every_problem_is_told_with_its_place() -> None:
         Detail("/settings/name", "required", "This member is required."),
         Detail("/settings/a~1b", "required", "This member is required."),
         Detail("/settings/list/1", "type", 'The value is not of type "integer".'),
-        Detail("/settings/zz", "additionalProperties", "This member is not known here."),
+        Detail("/settings/zz", "additionalProperties", "This member is not known here; known are a/b, list, name."),
     ]
     assert schema.problems({"name": "x", "a/b": None}) == []
+
+
+def test_an_unknown_member_is_told_with_the_members_of_its_place() -> None:
+    point = {"type": "object", "additionalProperties": False, "properties": {"x": {}, "y": {}}}
+    many = {"additionalProperties": False, "properties": {f"p{number}": {} for number in range(31)}}
+    schema = compile_schema({"properties": {"a/b": {"items": point}, "many": many}})
+    assert schema.problems({"a/b": [{}, {"z": 1}], "many": {"z": 1}}, under="/in") == [
+        Detail("/in/a~1b/1/z", "additionalProperties", "This member is not known here; known are x, y."),
+        Detail("/in/many/z", "additionalProperties", "This member is not known here."),
+    ]
 
 
 def test_a_problem_never_repeats_the_value() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from appliance.processes.nodes import Grants
 from appliance.processes.php_grants import find_missing
-from appliance.processes.type_checking import type_problems
+from appliance.processes.type_checking import Checkable, type_problems
 from appliance.sandbox import Pool
 from tests.processes.test_typings import AROUND, define
 
@@ -44,7 +44,7 @@ def test_a_literal_beyond_the_grants_is_found(call: str, missing: tuple[str, str
 def test_php_is_warned_of_with_its_place(sandbox: Pool) -> None:
     source = "<?php\nreturn function (array $input, $api) {\n  return $api->secrets->get('other');\n};"
     definition = define({"id": "a", "code": {"language": "php", "source": source}})
-    (found,) = type_problems(sandbox, "acme", definition, {}, AROUND)
+    (found,) = type_problems(sandbox, "acme", Checkable(definition, {}, AROUND))
     assert (found.code, found.severity, found.pointer) == ("grant_missing", "warning", "/steps/0/code")
     assert (found.file, found.line, found.column) == ("steps/a.php", 3, 16)
     assert found.message == "no grant for other: add grants: secrets: [other]"

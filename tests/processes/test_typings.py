@@ -11,7 +11,7 @@ from appliance.core.errors import DefinitionInvalid
 from appliance.processes.definition import Definition, parse_definition
 from appliance.processes.nodes import Problem
 from appliance.processes.surroundings import Surroundings
-from appliance.processes.type_checking import type_problems
+from appliance.processes.type_checking import Checkable, type_problems
 from appliance.processes.typings import declare_process
 from appliance.processes.versions import PublishRequest
 from appliance.sandbox import Pool
@@ -57,7 +57,7 @@ def define(*steps: Mapping[str, Any], files: Mapping[str, str] | None = None, **
 @pytest.fixture
 def problems(sandbox: Pool) -> Callable[..., list[Problem]]:
     def find(*steps: Mapping[str, Any], files: Mapping[str, str] | None = None, **more: Any) -> list[Problem]:
-        return type_problems(sandbox, "acme", define(*steps, files=files, **more), files or {}, AROUND)
+        return type_problems(sandbox, "acme", Checkable(define(*steps, files=files, **more), files or {}, AROUND))
 
     return find
 
@@ -193,7 +193,7 @@ def test_a_step_says_itself_what_an_input_without_properties_has(sandbox: Pool) 
     source = "export default async function (i: { a: number }) { return i.a; }"
     step = {"id": "a", "code": {"language": "typescript", "source": source}}
     definition = parse_definition({"id": "p", "input": {"type": "object"}, "steps": [step]}, {})
-    assert type_problems(sandbox, "acme", definition, {}, AROUND) == []
+    assert type_problems(sandbox, "acme", Checkable(definition, {}, AROUND)) == []
 
 
 def test_validate_lists_what_publish_refuses(world: World) -> None:

@@ -91,6 +91,31 @@ def test_check_finds_what_only_the_sandbox_sees(gos: Gos, folder: Path) -> None:
     assert "processes/add/steps/sum.ts:2:" in errors
 
 
+def test_check_tells_everything_at_once_and_nothing_twice(gos: Gos, folder: Path) -> None:
+    (folder / "processes/add/steps/sum.ts").write_text("export default () => {\n  const n: number = 'a';\n  return n;\n}\n")
+    (folder / "processes/add/rules").mkdir()
+    (folder / "processes/add/rules/price.json").write_text('{"nodes": [], "edges": []}')
+    process = folder / "processes/add/process.yaml"
+    process.write_text(f"{process.read_text()}  - id: price\n    rule: {{decision: rules/price.json}}\n")
+    (folder / "collections/more.yaml").write_text("fields: [{name: a, type: nothing}]\n")
+    code, _, errors = gos("check", folder)
+    places = ["collections/more.yaml:", "processes/add/rules/price.json:", "processes/add/steps/sum.ts:2:"]
+    told = [line.strip() for line in errors.splitlines()]
+    assert (code, [place in errors for place in places], len(set(told))) == (1, [True] * 3, len(told))
+    process.write_text(process.read_text().replace("id: price", "id: price\n    whenn: = true"))
+    code, _, errors = gos("check", folder)
+    told = [line.strip() for line in errors.splitlines()]
+    assert (code, [place in errors for place in places], len(set(told))) == (1, [True] * 3, len(told))
+    assert sum("processes/add/process.yaml:" in line for line in told) == 1
+
+
+def test_a_single_error_is_printed_once(gos: Gos, folder: Path) -> None:
+    (folder / "processes/add/steps/sum.ts").write_text("export default () => {\n  let 1;\n}\n")
+    code, _, errors = gos("check", folder)
+    assert (code, len(errors.splitlines())) == (1, 1)
+    assert errors.startswith("gos: the solution is not valid; processes/add/steps/sum.ts:2:")
+
+
 @pytest.mark.parametrize(
     ("given", "part"),
     [("{", "not JSON"), ("[1]", "must be a JSON object"), ("@/no/such/file", "cannot be read"), ("-", "not JSON")],

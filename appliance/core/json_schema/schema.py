@@ -45,6 +45,7 @@ _TOO_DEEP = "The value is nested too deeply, or holds something that JSON cannot
 # A value that makes more bytes than this is not looked at member by member before it goes to the worker.
 _MOST_LOOKED_AT = 1 << 18
 _MOST_KEPT_BYTES = 1 << 16
+_MOST_NAMED = 30
 
 
 class SchemaInvalid(ValueError):
@@ -68,6 +69,9 @@ class Schema:
         Every way when the value is small.  Of a large one at most a hundred, or the first with a word about the others; one
         with the code `too_costly` when it could not be found out in time.
         """
+        return [self._named(each, under) for each in self._problems(value, under, namespace)]
+
+    def _problems(self, value: Any, under: str, namespace: str) -> list[Detail]:
         text = as_json(value)
         work = self._work_of(value, text)
         if not work.is_shallow or work.checks > MOST_CHECKS:
@@ -106,9 +110,27 @@ class Schema:
         except OutOfBounds as reason:
             return [too_costly(reason, under)]
 
+    def _named(self, detail: Detail, under: str) -> Detail:
+        """An unknown member with the members that are known in its place, where the schema lists a few of them there."""
+        if detail.code != "additionalProperties":
+            return detail
+        schema: Any = self.source
+        for part in detail.pointer.removeprefix(under).split("/")[1:-1]:
+            inner = schema.get("properties") if isinstance(schema, Mapping) else None
+            name = part.replace("~1", "/").replace("~0", "~")
+            schema = inner.get(name) if isinstance(inner, Mapping) and name in inner else _items(schema, part)
+        known = sorted(schema.get("properties") or ()) if isinstance(schema, Mapping) else []
+        if not 0 < len(known) <= _MOST_NAMED:
+            return detail
+        return Detail(detail.pointer, detail.code, f"This member is not known here; known are {', '.join(known)}.")
+
     @cached_property
     def _text(self) -> bytes:
         return to_json(self.source)
+
+
+def _items(schema: Any, part: str) -> Any:
+    return schema.get("items") if isinstance(schema, Mapping) and part.isdigit() else None
 
 
 def compile_schema(schema: Mapping[str, Any]) -> Schema:
