@@ -11,7 +11,7 @@ from appliance.core.pages import PageRequest
 from appliance.llm.usage import NANO, used_by_execution
 from appliance.monitor import logs
 from appliance.monitor.logs import LineFilter
-from appliance.processes import executions, overview, versions
+from appliance.processes import executions, overview, recovery, versions
 from appliance.processes.executions import Execution, Resumption
 from appliance.processes.store import FINISHED
 
@@ -79,6 +79,7 @@ def _particulars(visit: Visit, row: Execution) -> dict[str, Any]:
         "row": row, "process": process, "newest": process.published_version, "names": Names(visit),
         "queue": executions.queue_place(row), "waits": waits_of(row) if row.status == "waiting" else [],
         "retries": executions.retries_of(visit.scope, row.id, RELATED), "lines": lines.items, "next_lines": lines.next_cursor,
+        "recovered_by": recovery.success_of(visit.scope, row.id) if row.status in FINISHED and row.status != "succeeded" else None,
         "children": executions.children_of(visit.scope, row.id, RELATED), "log_cursor": cursor, "related": RELATED,
         "parents": executions.list_briefs(visit.scope, parent, PageRequest(1)).items if row.parent else [],
         "used": used, "cost": used.cost_nano / NANO,

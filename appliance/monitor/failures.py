@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -134,16 +134,53 @@ def set_state(scope: TenantScope, failure_id: str, state: State) -> FailureGroup
     """
 
     def change() -> FailureGroup:
-        row = scope.get(FailureGroup, id=failure_id)
-        changes = {"state": state, "changed_at": clock.now_ms(), "changed_by": scope.actor}
-        if state == "resolved" and row.state != "resolved":
-            changes |= {"settled_at": _latest(scope, failure_id), "settled_before": row.settled_at}
-        elif row.state == "resolved" and state != "resolved":
-            changes["settled_at"] = row.settled_before
-        scope.update(FailureGroup, **changes).where(FailureGroup.id == failure_id).execute()
+        _change(scope, scope.get(FailureGroup, id=failure_id), state, scope.actor)
         return scope.get(FailureGroup, id=failure_id)
 
     return db.write(change)
+
+
+def _change(scope: TenantScope, row: FailureGroup, state: State, by: str) -> None:
+    """Inside a write."""
+    changes = {"state": state, "changed_at": clock.now_ms(), "changed_by": by}
+    if state == "resolved" and row.state != "resolved":
+        changes |= {"settled_at": _latest(scope, row.id), "settled_before": row.settled_at}
+    elif row.state == "resolved" and state != "resolved":
+        changes["settled_at"] = row.settled_before
+    scope.update(FailureGroup, **changes).where(FailureGroup.id == row.id).execute()
+
+
+def note_recovered(
+    scope: TenantScope, failed_ids: Sequence[str], left_failed: Callable[[TenantScope, Sequence[str]], Collection[str]]
+) -> None:
+    """Inside a write: retries of these went well; a group of which nothing is left failed resolves itself.
+
+    `left_failed` answers which of some executions are still there and have failed.
+    """
+    mine = FailureOccurrence.execution_id.in_(failed_ids)
+    touched = scope.select(FailureOccurrence, FailureOccurrence.failure_id).where(mine, FailureOccurrence.recovered_at.is_null())
+    group_ids = sorted({row.failure_id for row in touched})
+    scope.update(FailureOccurrence, recovered_at=clock.now_ms()).where(mine).execute()
+    for group_id in group_ids:
+        group = scope.get(FailureGroup, id=group_id)
+        if group.state != "resolved" and not _has_failed(scope, group, left_failed):
+            _change(scope, group, "resolved", "system")
+
+
+def _has_failed(
+    scope: TenantScope, group: FailureGroup, left_failed: Callable[[TenantScope, Sequence[str]], Collection[str]]
+) -> bool:
+    """Whether anything of the group is not made good yet; what is there no more is noted, and never asked for again."""
+    open_ones = scope.select(FailureOccurrence, FailureOccurrence.execution_id).where(
+        FailureOccurrence.failure_id == group.id, FailureOccurrence.recovered_at.is_null(),
+        FailureOccurrence.at > (group.settled_at or 0),
+    ).limit(RETRIES_AT_ONCE)  # fmt: skip
+    while found := [row.execution_id for row in open_ones.clone()]:
+        if left_failed(scope, found):
+            return True
+        gone = FailureOccurrence.execution_id.in_(found) & (FailureOccurrence.failure_id == group.id)
+        scope.update(FailureOccurrence, recovered_at=clock.now_ms()).where(gone).execute()
+    return False
 
 
 def _latest(scope: TenantScope, failure_id: str) -> int:

@@ -45,13 +45,15 @@ class FailureGroup(TenantModel):
 
 
 class FailureOccurrence(TenantModel):
-    """An execution that failed so; `retried_at` once it was retried from here, or passed over as retried or deleted."""
+    """An execution that failed so; `retried_at` once it was retried from here, or passed over as retried or deleted;
+    `recovered_at` once a retry of it succeeded, or it is there no more."""
 
     label = "failed execution"
     failure_id = peewee.TextField()
     execution_id = peewee.TextField()
     at = peewee.BigIntegerField()
     retried_at = peewee.BigIntegerField(null=True)
+    recovered_at = peewee.BigIntegerField(null=True)
 
     class Meta:
         primary_key = peewee.CompositeKey("tenant_id", "failure_id", "execution_id")

@@ -10,7 +10,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance import approvals
 from appliance.monitor import webhooks
 
-from . import slots, store, suspension, tainting
+from . import recovery, slots, store, suspension, tainting
 from .models import Execution
 
 
@@ -77,9 +77,12 @@ def on_withdrawn(kind: str, withdraw: Withdraw) -> Callable[[], None]:
 
 def close_execution(scope: TenantScope, child: Child) -> None:
     """Inside a commit: nothing of it waits any more, and whoever waits for it has the answer, and with it what has steered it."""
-    found = db.rows("SELECT parent FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, child.execution_id))
-    if found and (parent := found[0][0]):
-        tainting.note_sources(scope, parent, tainting.sources_of(scope, child.execution_id))
+    sql = "SELECT parent, retry_of FROM execution WHERE tenant_id = ? AND id = ?"
+    for parent, retry_of in db.rows(sql, (scope.tenant_id, child.execution_id)):
+        if parent:
+            tainting.note_sources(scope, parent, tainting.sources_of(scope, child.execution_id))
+        if retry_of and child.status == "succeeded":
+            recovery.note_success(scope, retry_of)
     withdraw_calls(scope, child.execution_id)
     slots.pass_on(scope, child.execution_id)
     for listener in _listeners:

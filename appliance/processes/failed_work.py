@@ -14,13 +14,13 @@ from .triggers.models import Firing
 if TYPE_CHECKING:
     from .service import ProcessFlow
 
-_RETRIED = ("failed", "timed_out")  # what stands in a group of its own
+RETRIED = ("failed", "timed_out")  # what stands in a group of its own
 _EXECUTION = re.compile(r"\bexe_[0-9A-Za-z]+")
 
 
-def _waited_for(scope: TenantScope, parents: Mapping[str, str]) -> set[str]:
+def waited_for(scope: TenantScope, parents: Mapping[str, str]) -> set[str]:
     """Those of these children by whose end a step of their parent failed, and the parent with it: the step's error names them."""
-    failed = scope.select(Execution, Execution.id).where(Execution.id.in_(set(parents.values())), Execution.status.in_(_RETRIED))
+    failed = scope.select(Execution, Execution.id).where(Execution.id.in_(set(parents.values())), Execution.status.in_(RETRIED))
     steps = scope.select(StepRunRow, StepRunRow.error).where(StepRunRow.execution_id.in_(failed), StepRunRow.status == "failed")
     named = {each for row in steps for each in _EXECUTION.findall(dump_json(row.error))}
     return {child for child in parents if child in named}
@@ -44,7 +44,7 @@ class FailedWork:
         )
         events = scope.select(Firing, Firing.id).where(Firing.id.in_(failed_ids) & (Firing.status == "failed"))
         left = {row.id for row in there} - {row.retry_of for row in retries}
-        left -= _waited_for(scope, {row.id: row.parent for row in there if row.parent and row.id in left})
+        left -= waited_for(scope, {row.id: row.parent for row in there if row.parent and row.id in left})
         return left | {row.id for row in events}
 
     def retry(self, scope: TenantScope, failed_id: str, token: str) -> str:

@@ -184,6 +184,42 @@ def test_the_editor_opens_at_the_line_of_the_error(owner: Browser, acme: httpx.C
         assert place in owner.get(owner.at("acme", address)).text
 
 
+def first_version(page: str) -> str:
+    """The version that a form of retries would take if nobody chose one."""
+    found = re.search(r'name="version"><option value="(\w+)"', page)
+    return found[1] if found else ""
+
+
+def test_every_retry_takes_the_version_that_ran_unless_another_is_chosen(owner: Browser, acme: httpx.Client) -> None:
+    def publish(expression: str) -> None:
+        body = {"id": "mends", "steps": [{"id": "one", "rule": {"expression": expression}}]}
+        acme.put("/api/v1/processes/mends", json=body).raise_for_status()
+        acme.post("/api/v1/processes/mends/publish", json={}).raise_for_status()
+
+    publish("= input.no.thing")
+    failed = acme.post("/api/v1/processes/mends/execute?wait=30", json={}).json()["data"]["execution_id"]
+    publish("= 1")
+    address = owner.at("acme", f"/console/executions/{failed}")
+    page = owner.get(address).text
+    assert (first_version(page), "Version 2 has been published since." in page) == ("original", True)
+    assert 'value="original" selected' in owner.get(f"{address}/retry").text
+    failures = owner.get(owner.at("acme", "/console/failures")).text
+    assert first_version(failures[failures.index("/console/processes/mends") :]) == "original"
+
+    again = owner.post(f"{address}/retry", {"from": "failed"})
+    assert "input.no" in again.text, "it ran as it did before"
+    second = owner.url.rpartition("/")[2]
+    page = owner.get(address).text
+    assert ("It was retried:" in page, f"/console/executions/{second}" in page, 'data-testid="retry"' in page) == (True, True, True)
+    owner.post(owner.at("acme", f"/console/executions/{second}/retry"), {"from": "failed", "version": "published"})
+    third = owner.url.rpartition("/")[2]
+    acme.get(f"/api/v1/processes/mends/executions/{third}/events").raise_for_status()
+    page = owner.get(address).text
+    assert ("A retry succeeded:" in page, f"/console/executions/{third}" in page) == (True, True)
+    assert 'data-testid="retry"' not in page, "nothing is left to retry"
+    assert owner.get(owner.at("acme", "/console/failures")).text.count("/console/processes/mends") == 0, "its group is resolved"
+
+
 def test_an_event_is_delivered_by_hand(owner: Browser, acme: httpx.Client) -> None:
     steps = [{"id": "paid", "wait": {"event": "= 'paid'", "timeout": "1h"}}]
     acme.put("/api/v1/processes/awaits", json={"id": "awaits", "steps": steps}).raise_for_status()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from appliance.core import db
 from appliance.core.errors import Conflict
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
@@ -115,6 +116,45 @@ def test_a_child_is_retried_with_the_execution_that_waited_for_it(world: World) 
     [group] = failures.list_failures(world.scope, PageRequest(), process_id=waiting).items
     failures.retry_all(world.scope, group.id, work)
     assert work.left_to_retry(world.scope, failed) == left - {parents[0].id}
+
+
+def state_of(world: World, process: str) -> tuple[str, str | None]:
+    [group] = failures.list_failures(world.scope, PageRequest(), process_id=process).items
+    return group.state, group.changed_by
+
+
+def test_a_group_resolves_itself_once_everything_in_it_was_retried_with_success(world: World) -> None:
+    process = world.publish([rule("one", "= input.missing.deep")])
+    first, second, third = (world.finish(world.start(process)).id for _ in range(3))
+    again = world.finish(world.flow.retry_execution(world.scope, first).id)
+    assert (again.status, state_of(world, process)) == ("failed", ("open", None))
+    world.republish(process, [rule("one", "= 1")])
+    for failed, left in ((again.id, "open"), (second, "open"), (third, "resolved")):
+        retried = world.finish(world.flow.retry_execution(world.scope, failed, published=True).id)
+        assert (retried.status, state_of(world, process)[0]) == ("succeeded", left)
+    assert state_of(world, process) == ("resolved", "system")
+    world.republish(process, [rule("one", "= input.missing.deep")])
+    world.finish(world.start(process))
+    assert state_of(world, process)[0] == "open", "it happened once more"
+
+
+def test_a_group_of_children_is_resolved_with_the_executions_that_waited_for_them(world: World) -> None:
+    child = world.publish([rule("one", "= input.missing.deep")])
+    parent = world.publish([{"id": "sub", "process": {"use": child, "input": {}}}])
+    failed = world.finish(world.start(parent))
+    assert (failed.status, state_of(world, child)[0], state_of(world, parent)[0]) == ("failed", "open", "open")
+    world.republish(child, [rule("one", "= 1")])
+    assert world.finish(world.flow.retry_execution(world.scope, failed.id).id).status == "succeeded"
+    assert (state_of(world, child)[0], state_of(world, parent)[0]) == ("resolved", "resolved")
+
+
+def test_what_is_deleted_keeps_no_group_open(world: World) -> None:
+    process = world.publish([rule("one", "= input.missing.deep")])
+    gone, failed = (world.finish(world.start(process)).id for _ in range(2))
+    db.write(world.scope.delete(Execution).where(Execution.id == gone).execute)
+    world.republish(process, [rule("one", "= 1")])
+    world.finish(world.flow.retry_execution(world.scope, failed, published=True).id)
+    assert state_of(world, process)[0] == "resolved"
 
 
 def children_of(world: World, parent: str) -> list[Execution]:

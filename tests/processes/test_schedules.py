@@ -266,6 +266,7 @@ def test_an_event_that_does_not_fit_is_a_failure_that_can_be_tried_again(watch: 
     outcome = failures.retry_all(scope, group.id, FailedWork(watch.world.flow))
     assert (len(outcome.retried), outcome.refused) == (1, {})
     assert watch.run(process_id) == ["08:10"]
+    assert failures.get_failure(scope, group.id).state == "resolved"
 
 
 def test_the_event_of_a_worker_that_died_is_taken_up(watch: Watch) -> None:

@@ -32,6 +32,7 @@ from appliance.processes.compiled import Compiled
 from appliance.processes.evaluation import fill
 from appliance.processes.executions import Birth, StartRequest
 from appliance.processes.failing import StepFailed, from_coded, make_error
+from appliance.processes.recovery import left_failed
 from appliance.sandbox import Pool
 
 from .models import Firing, TriggerState
@@ -154,9 +155,11 @@ class Firings:
             raise Conflict("the event is too deep in a chain of events; execute the process yourself")
         mark = Mark(row.process_id, row.trigger_id, row.kind)
         try:
-            return self._settle(scope, mark, row, self._prepare(scope, mark, row.event)).execution_id
+            started = self._settle(scope, mark, row, self._prepare(scope, mark, row.event)).execution_id
         except (_NotNow, StepFailed) as error:
             raise Conflict(f"it did not start this time either: {error.error['message']}") from error
+        db.write(lambda: failures.note_recovered(scope, [firing_id], left_failed))
+        return started
 
     def fire(self, scope: TenantScope, mark: Mark, event: Event) -> Started:
         """Start the execution of an event at once, event and execution in one transaction; the same event answers the same.
