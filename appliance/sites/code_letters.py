@@ -24,11 +24,12 @@ SEND_SECONDS = 30.0
 @dataclass(frozen=True)
 class Purpose:
     """What a code is for: the door, the host that it opens or the tenant who shares a file there, the integration that sends,
-    and the languages that the browser of whoever asks wishes for."""
+    and from which network address it is asked for and the languages that the browser wishes for."""
 
     door: Door
     integration: str
     wishes: str
+    address: str
     sharer: str = ""
 
 
@@ -42,7 +43,7 @@ class CodeLetters:
 
     def ask(self, purpose: Purpose, email: str, *, allowed: bool) -> str:
         """The id of a code that is on its way when the address is allowed; RateLimited."""
-        made = self._codes.ask(purpose.door, email, allowed=allowed)
+        made = self._codes.ask(purpose.door, email, purpose.address, allowed=allowed)
         try:
             # Without a code too: what is done here for an address that gets none takes as long.
             self._executor.submit(purpose.door.scope, partial(self._send, purpose, made, email))

@@ -187,7 +187,8 @@ class ShareGate:
             return page
         try:
             self._letters.begin(asked.key, asked.address)
-            purpose = Purpose(asked.door, audience.integration, asked.headers.get("accept-language", ""), asked.tenant.tenant_id)
+            wishes, sharer = asked.headers.get("accept-language", ""), asked.tenant.tenant_id
+            purpose = Purpose(asked.door, audience.integration, wishes, asked.address, sharer)
             code_id = self._post.ask(purpose, email, allowed=audience.allows(email))
         except RateLimited as error:
             values = {**page.values, "problem": error.message}
@@ -209,7 +210,7 @@ class ShareGate:
         code_id, _ = self._asked_for(asked)
         if not code_id:
             return self.turn_away(asked, mark_error("the code was asked for in another browser, or too long ago"))
-        checked = self._codes.take(asked.door, code_id, given)
+        checked = self._codes.take(asked.door, code_id, given, asked.address)
         if checked.is_over:
             return self.turn_away(asked, OVER)
         if not checked.email or not audience.allows(checked.email):

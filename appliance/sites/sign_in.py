@@ -141,7 +141,7 @@ class SignIn:
             return Page("email.html", {**values, "problem": wrong, "email": asked.form.get("email", "")[:254]}, 422)
         try:
             self._letters.begin(asked.key, asked.address)
-            purpose = Purpose(asked.door, asked.access.integration, asked.headers.get("accept-language", ""))
+            purpose = Purpose(asked.door, asked.access.integration, asked.headers.get("accept-language", ""), asked.address)
             code_id = self._post.ask(purpose, email, allowed=asked.access.allows(email))
         except ApplianceError as error:
             told = {**values, "problem": error.message, "email": email}
@@ -160,7 +160,7 @@ class SignIn:
         told = self._cookie.read(asked, "email") if asked.access.kind == "email" else None
         if told is None:
             return Page("problem.html", NOT_HERE, 400)
-        checked = self._codes.take(asked.door, told["id"], asked.form.get("code", ""))
+        checked = self._codes.take(asked.door, told["id"], asked.form.get("code", ""), asked.address)
         if checked.is_over:
             return self._code_page(asked, told["email"], OVER)
         if not checked.email or not asked.access.allows(checked.email):

@@ -1,12 +1,17 @@
 """Codes that an e-mail brings, with which somebody proves that an address is their own.
 
 A code is good for one door (a WebApp, a share), one host and one browser, once; only keyed digests of codes are stored.
+
+An address gets so many codes an hour at a door.  Anybody may ask for one, so each network has few of them, and some are kept for
+networks from which the address has been proven before: who asks for another's address does not use up what its owner needs.
 """
 
 import hmac
 import secrets
+from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Literal
+from threading import Lock
+from typing import Any, Literal
 
 from peewee import BigIntegerField, BlobField, CompositeKey, IntegerField, TextField
 
@@ -14,13 +19,18 @@ from appliance.core import clock, db, ids
 from appliance.core.crypto import Sealer
 from appliance.core.db import TenantModel
 from appliance.core.errors import RateLimited
+from appliance.core.networks import network_of
 from appliance.core.scope import TenantScope
+
+from .attempts import MOST_KNOWN
 
 GOOD_MS = 600_000
 DIGITS = 8
 MOST_TRIES = 5
-MOST_PER_ADDRESS, PER_MS = 6, 3_600_000
+MOST_PER_ADDRESS, MOST_PER_NETWORK, KEPT_FOR_KNOWN, PER_MS = 18, 5, 6, 3_600_000
 KEPT_MS = 3_600_000  # a code that is over still counts among those of its address
+
+_TOO_MANY = "codes were asked for this address within an hour; try again later"
 
 Sending = Literal["sending", "sent", "failed"]
 
@@ -68,28 +78,75 @@ class Checked:
     is_over: bool = False
 
 
+Whose = tuple[str, str, str, str]
+
+
+class NetworkCounts:
+    """How many codes each network has asked for lately, and which networks have proven an address; in memory and bounded."""
+
+    def __init__(self) -> None:
+        self._asked: OrderedDict[Whose, list[int]] = OrderedDict()
+        self._known: OrderedDict[Whose, None] = OrderedDict()
+        self._lock = Lock()
+
+    def count(self, whose: Whose, now: int) -> int:
+        """Codes of the last hour."""
+        with self._lock:
+            return sum(at > now - PER_MS for at in self._asked.get(whose, ()))
+
+    def add(self, whose: Whose, now: int) -> None:
+        """Count a code."""
+        with self._lock:
+            self._asked[whose] = [*self._asked.get(whose, ())[-MOST_PER_NETWORK:], now]
+            _bound(self._asked, whose)
+
+    def is_known(self, whose: Whose) -> bool:
+        """Whether the address has been proven from this network."""
+        with self._lock:
+            return whose in self._known
+
+    def remember(self, whose: Whose) -> None:
+        """The address has been proven: what was asked from here before does not count any more."""
+        with self._lock:
+            self._asked.pop(whose, None)
+            self._known[whose] = None
+            _bound(self._known, whose)
+
+
+def _bound(kept: OrderedDict[Whose, Any], newest: Whose) -> None:
+    kept.move_to_end(newest)
+    while len(kept) > MOST_KNOWN:
+        kept.popitem(last=False)
+
+
 class EmailCodes:
     """The codes of every tenant."""
 
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
+        self._networks = NetworkCounts()
 
-    def ask(self, door: Door, email: str, *, allowed: bool) -> Asked:
-        """A code for this address.  RateLimited, for an address that is allowed as for any other."""
+    def ask(self, door: Door, email: str, address: str, *, allowed: bool) -> Asked:
+        """A code for this e-mail address, asked for from a network address.  RateLimited, also for one that is not allowed."""
         code_id, code = ids.new("sgn"), "".join(secrets.choice("0123456789") for _ in range(DIGITS))
         digest = self._digest(door, code_id, code if allowed else secrets.token_urlsafe())
         scope, now = door.scope, clock.now_ms()
+        whose = (scope.tenant_id, door.name, email, network_of(address))
+        most = MOST_PER_ADDRESS if self._networks.is_known(whose) else MOST_PER_ADDRESS - KEPT_FOR_KNOWN
+        if self._networks.count(whose, now) >= MOST_PER_NETWORK:
+            raise RateLimited(f"{MOST_PER_NETWORK} {_TOO_MANY}")
 
         def insert() -> None:
             mine = scope.select(EmailCodeRow).where(EmailCodeRow.door == door.name, EmailCodeRow.email == email)
-            if mine.where(EmailCodeRow.created_at > now - PER_MS).count() >= MOST_PER_ADDRESS:
-                raise RateLimited(f"{MOST_PER_ADDRESS} codes were asked for this address within an hour; try again later")
+            if mine.where(EmailCodeRow.created_at > now - PER_MS).count() >= most:
+                raise RateLimited(f"{most} {_TOO_MANY}")
             scope.insert(
                 EmailCodeRow, id=code_id, door=door.name, email=email, digest=digest, state="sending" if allowed else "none",
                 tries=0, created_at=now, expires_at=now + GOOD_MS,
             )  # fmt: skip
 
         db.write(insert)
+        self._networks.add(whose, now)
         return Asked(code_id, code if allowed else "")
 
     def note_sending(self, scope: TenantScope, code_id: str, state: Sending) -> None:
@@ -104,8 +161,8 @@ class EmailCodes:
         latest = rows.order_by(EmailCodeRow.created_at.desc(), EmailCodeRow.id.desc()).first()
         return latest is not None and latest.state == "failed"
 
-    def take(self, door: Door, code_id: str, code: str) -> Checked:
-        """The address, once, when the code fits; a code is over after ten minutes or five tries."""
+    def take(self, door: Door, code_id: str, code: str, address: str) -> Checked:
+        """The e-mail address, once, when the code fits; a code is over after ten minutes or five tries."""
         scope, digest = door.scope, self._digest(door, code_id, "".join(code.split()))
 
         def take() -> Checked:
@@ -119,7 +176,10 @@ class EmailCodes:
             scope.update(EmailCodeRow, tries=row.tries + 1).where(EmailCodeRow.id == code_id).execute()
             return Checked(is_over=row.tries + 1 >= MOST_TRIES)
 
-        return db.write(take)
+        checked = db.write(take)
+        if checked.email:
+            self._networks.remember((scope.tenant_id, door.name, checked.email, network_of(address)))
+        return checked
 
     def _digest(self, door: Door, code_id: str, code: str) -> bytes:
         parts = (door.scope.tenant_id, door.name, door.host, code_id, code)

@@ -160,18 +160,27 @@ def _guess_email_codes(running: Running, table: Attempts) -> None:
         EmailCodes(running.services.sealer),
         Door(running.tenant("acme"), "webapp:guessed", "guessed--acme.content.localhost"),
     )
-    asked = codes.ask(door, "guessed@firma.example", allowed=True)
+    asked = codes.ask(door, "guessed@firma.example", "192.0.2.1", allowed=True)
     for number in range(email_codes.MOST_TRIES):
         wrong = f"{(int(asked.code) + number + 1) % 10**8:08}"
-        table.check(f"codes by e-mail: wrong number {number}", codes.take(door, asked.id, wrong).email == "")
-    table.check("codes by e-mail: the right one too late", codes.take(door, asked.id, asked.code).email == "")
-    another = codes.ask(door, "guessed@firma.example", allowed=True)
+        table.check(f"codes by e-mail: wrong number {number}", codes.take(door, asked.id, wrong, "192.0.2.1").email == "")
+    table.check("codes by e-mail: the right one too late", codes.take(door, asked.id, asked.code, "192.0.2.1").email == "")
+    another = codes.ask(door, "guessed@firma.example", "192.0.2.1", allowed=True)
     for name, guess in near_misses(another.code) if another.code else ():
         if "".join(guess.split()) != another.code and len(table.names) % 2:  # five tries end it: half of them are enough
-            table.check(f"codes by e-mail: {name}", codes.take(door, another.id, guess).email == "")
-    for _ in range(email_codes.MOST_PER_ADDRESS - 2):
-        codes.ask(door, "guessed@firma.example", allowed=True)
-    table.refused("codes by e-mail: a seventh", lambda: codes.ask(door, "guessed@firma.example", allowed=True), RateLimited)
+            table.check(f"codes by e-mail: {name}", codes.take(door, another.id, guess, "192.0.2.1").email == "")
+    limited: list[str] = []
+    for _ in range(email_codes.MOST_PER_NETWORK - 2):
+        codes.ask(door, "guessed@firma.example", "192.0.2.1", allowed=True)
+    for name, network in (("a sixth", 0), *((f"from network {number}", number) for number in range(1, 30))):
+        try:
+            codes.ask(door, "guessed@firma.example", f"192.0.2.{network + 1}", allowed=True)
+        except RateLimited:
+            limited.append(name)
+    table.check("codes by e-mail: a sixth from one network", limited[0] == "a sixth", limited)
+    most = email_codes.MOST_PER_ADDRESS - email_codes.KEPT_FOR_KNOWN
+    table.check("codes by e-mail: from many networks", len(limited) == 30 - (most - email_codes.MOST_PER_NETWORK), limited)
+    # What is left for known networks is counted too: whoever guesses may sit in one.
     chance = email_codes.MOST_TRIES * email_codes.MOST_PER_ADDRESS / 10**email_codes.DIGITS
     table.check("codes by e-mail: chance of an hour", chance < 1e-6, chance)
 
