@@ -4,7 +4,7 @@ import json
 import os
 import resource
 from collections import OrderedDict
-from pathlib import Path
+from io import FileIO
 from typing import Any
 
 import jsonschema_rs
@@ -13,8 +13,10 @@ from appliance.core.json_schema.checking import MOST_LISTED
 from appliance.core.json_schema.schema import first_error, list_problems, make_validator
 from appliance.sandbox.wire import Channel, Header, Verb
 
-# Private memory beside what is there when it begins: the value, its schema, and the errors.
+# Private memory of one question: the value, its schema, and the errors.
 MEMORY_BYTES = 64 << 20
+# What earlier questions may leave behind, of whomever they were; beyond it the process asks to be replaced.
+KEPT_BYTES = 16 << 20
 _STACK_BYTES = 16 << 20  # of the thread that checks
 _MOST_VALIDATORS = 16
 # What is checked here may take all the time of a processor; everybody else comes first.
@@ -22,14 +24,19 @@ _NICENESS = 10
 
 
 class SchemaChecks:
-    """One value at a time: whether it is valid, and then, if asked, what else is wrong with it."""
+    """One value at a time: whether it is valid, and then, if asked, what else is wrong with it.
+
+    Every question has `MEMORY_BYTES` to itself, whoever was here before: an answer says `full` when more is left than may be.
+    """
 
     def __init__(self) -> None:
         self._validators: OrderedDict[bytes, jsonschema_rs.Draft202012Validator] = OrderedDict()
         self._current: tuple[jsonschema_rs.Draft202012Validator, Any] | None = None
         os.nice(_NICENESS)
         make_validator({}).is_valid({})
-        self._limit = _private_bytes() + _STACK_BYTES + MEMORY_BYTES
+        self._status = FileIO("/proc/self/status")  # no file is opened once it is confined
+        self._most_kept = self._private_bytes() + _STACK_BYTES + KEPT_BYTES
+        self._limit = self._most_kept + MEMORY_BYTES
         self.verbs: dict[str, Verb] = {"check": self._check, "list": self._list}
 
     def begin(self) -> None:
@@ -42,17 +49,27 @@ class SchemaChecks:
         validator, instance = self._validator_of(schema), json.loads(value)
         del parts[:], value
         if validator.is_valid(instance):
-            channel.send({"op": "end", "problems": []})
+            del instance
+            self._end(channel, [])
             return
         self._current = validator, instance
-        channel.send({"op": "end", "problems": [_written(each) for each in first_error(validator, instance)[:MOST_LISTED]]})
+        self._end(channel, [_written(each) for each in first_error(validator, instance)[:MOST_LISTED]])
 
     def _list(self, channel: Channel, header: Header, parts: list[bytes]) -> None:
         if self._current is None:
             raise ValueError("there is no value to list the problems of")
         problems = list_problems(*self._current)[:MOST_LISTED]
         self._current = None
-        channel.send({"op": "end", "problems": [_written(each) for each in problems]})
+        self._end(channel, [_written(each) for each in problems])
+
+    def _end(self, channel: Channel, problems: list[list[str]]) -> None:
+        channel.send({"op": "end", "problems": problems, "full": self._private_bytes() > self._most_kept})
+
+    def _private_bytes(self) -> int:
+        """What counts against RLIMIT_DATA now."""
+        self._status.seek(0)
+        lines = (self._status.read(1 << 16) or b"").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(b"VmData:"))
 
     def _validator_of(self, schema: bytes) -> "jsonschema_rs.Draft202012Validator":
         validator = self._validators.get(schema)
@@ -67,8 +84,3 @@ class SchemaChecks:
 def _written(detail: Any) -> list[str]:
     return [detail.pointer, detail.code, detail.message]
 
-
-def _private_bytes() -> int:
-    """What counts against RLIMIT_DATA now."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData:"))

@@ -20,7 +20,9 @@ from appliance.core.json_schema.values import as_json, exact_work
 from appliance.governance.questions import HumanRequest, check_answer
 from appliance.governance.subjects import subject_of
 from appliance.sandbox import Pool, Settings
+from appliance.sandbox.conversation import Conversation, Lost
 from appliance.sandbox.schema_checks import PLACES_EACH
+from appliance.sandbox.wire import Header
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.sites.route_shop import SAME, deploy
@@ -189,6 +191,35 @@ def test_a_tenant_has_few_places_and_another_one_has_its_own(checker: Pool) -> N
         each.join()
     assert served_later  # acme waited for a turn, not for all that globex had sent
     assert ends.count("Overloaded") == 3
+
+
+def test_what_one_tenant_leaves_in_the_worker_ends_nobody_elses_check(checker: Pool) -> None:
+    value = [{"a": n} for n in range(100_000)]
+    for number in range(16):  # each is a schema that is kept, and takes six megabytes
+        ask(checker, {"items": {"enum": [{"a": f"{number}-{n}"} for n in range(4_000)]}}, [{"a": 1}], "globex")
+        assert ask(checker, {"items": {"type": "object"}}, value).problems == []
+
+
+def test_a_question_that_is_lost_with_a_used_process_is_asked_again(checker: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    ask_once = Conversation.ask
+
+    def lose(conversation: Conversation, header: Header, *parts: bytes) -> tuple[Header, list[bytes]]:
+        asked.append(str(header["op"]))
+        if len(asked) in lost:
+            raise Lost
+        return ask_once(conversation, header, *parts)
+
+    assert ask(checker, {"type": "integer"}, 1, "globex").problems == []
+    monkeypatch.setattr(Conversation, "ask", lose)
+    lost = {1}
+    assert ask(checker, {"type": "integer"}, 1).problems == []
+    assert len(asked) == 2
+    asked.clear()
+    lost = {1, 2}
+    with pytest.raises(OutOfBounds, match="takes more than 64 MB"):
+        ask(checker, {"type": "integer"}, 1)
+    assert len(asked) == 2, "nothing but this question was in the second process"
 
 
 # -- over the ways by which data comes in, of a running appliance
