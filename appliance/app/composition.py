@@ -60,6 +60,7 @@ from appliance.governance.policies.service import PolicyService
 from appliance.governance.threads import REPLAYS, TenantThreads
 from appliance.governance.writing import Writing
 from appliance.hooks import make_hooks
+from appliance.integrations.kinship import Kinship
 from appliance.llm.service import on_profile_stored
 from appliance.mcp import McpEdge, make_edge
 from appliance.monitor import logs as log_lines
@@ -218,7 +219,7 @@ def build(config: Config) -> Appliance:
     files = documents.Documents(incoming)
     door = DocumentDoor(files, config.limits.upload_mb << 20)
     policies, actions = PolicyService(), ActionApprovals(sealer)
-    governor = Governor(policies, actions)
+    governor = Governor(policies, actions, Kinship(integrations.ready).kin_of)
     executor = GovernedExecutor(integrations, governor, Instance(presence.instance, queue.enqueue, presence.is_alive), door)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     formats = make_formats(config)

@@ -83,15 +83,19 @@ class Held:
 
 
 class Governor:
-    """Judges by kill switches, then by policies; what cannot be judged is denied."""
+    """Judges by kill switches, then by policies; what cannot be judged is denied.
 
-    def __init__(self, policies: Policies, approvals: Approvals) -> None:
+    `kin_of` names the integrations that use one credential: whoever switches one of them off means the others too.
+    """
+
+    def __init__(self, policies: Policies, approvals: Approvals, kin_of: switches.KinOf = switches.no_kin) -> None:
         self._policies = policies
         self._approvals = approvals
+        self._kin_of = kin_of
 
     def consider(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
         """What would be decided; it leaves no trace."""
-        off = switches.find_switch(scope, subject, action)
+        off = switches.find_switch(scope, subject, action, self._kin_of)
         if off is not None:
             return _switched_off(off)
         try:
@@ -110,14 +114,14 @@ class Governor:
 
     def refuse_switched_off(self, scope: TenantScope, subject: Subject, action: ToolAction) -> None:
         """PolicyDenied, and in the audit trail, while anything of it is switched off."""
-        if switches.find_switch(scope, subject, action) is not None:
+        if switches.find_switch(scope, subject, action, self._kin_of) is not None:
             raise denied(action, self.judge(scope, subject, action))
 
     def judge(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
         """What holds, and what the audit trail says of it: for who goes on by themselves."""
         decision = self.consider(scope, subject, action)
         if decision.verdict != "allow" or _is_noted(subject, action):
-            asked = Permit(self._approvals, scope, subject, action, decision)
+            asked = self._permit(scope, subject, action, decision)
             db.write(asked.note)
         return decision
 
@@ -130,13 +134,16 @@ class Governor:
         Whoever calls over REST or MCP has then asked for it (`asks`), once for each action, if they may ask; RateLimited.
         """
         decision = self.consider(scope, subject, action)
-        permit = Permit(self._approvals, scope, subject, action, decision, approval_id, held)
+        permit = replace(self._permit(scope, subject, action, decision), approval_id=approval_id, held=held)
         if decision.verdict == "allow" or (decision.verdict == "require_approval" and permit.brings_approval):
             return permit
         db.write(permit.note)
         if decision.verdict == "deny":
             raise denied(action, decision)
         raise approval_required(permit, self._ask(permit) if asks else None)
+
+    def _permit(self, scope: TenantScope, subject: Subject, action: ToolAction, decision: Decision) -> "Permit":
+        return Permit(self._approvals, scope, subject, action, decision, kin_of=self._kin_of)
 
     def _ask(self, permit: "Permit") -> Approval | None:
         """The request for exactly this action; None when whoever calls may ask nobody, or asks and waits by themselves."""
@@ -147,7 +154,7 @@ class Governor:
 
     def recall(self, scope: TenantScope, subject: Subject, action: ToolAction) -> "Permit":
         """Leave to see what came of an action that had begun before a crash.  PolicyDenied where it is denied now."""
-        permit = Permit(self._approvals, scope, subject, action, self.consider(scope, subject, action))
+        permit = self._permit(scope, subject, action, self.consider(scope, subject, action))
         if permit.decision.verdict == "deny":
             db.write(permit.note)
             raise denied(action, permit.decision)
@@ -172,6 +179,7 @@ class Permit:
     decision: Decision
     approval_id: str | None = None
     held: Held | None = None
+    kin_of: switches.KinOf = switches.no_kin
 
     @cached_property
     def canonical(self) -> Canonical:
@@ -237,7 +245,7 @@ class Permit:
             raise denied(self.action, late.decision)
 
     def _switched_off_since(self) -> "Permit | None":
-        off = switches.find_switch(self.scope, self.subject, self.action)
+        off = switches.find_switch(self.scope, self.subject, self.action, self.kin_of)
         return None if off is None else replace(self, decision=_switched_off(off))
 
     def ask(self, wish: Wish) -> Approval:

@@ -1,6 +1,6 @@
 """Kill switches: from one moment to the next a tenant, an agent, a tool or an integration does nothing any more, by any road."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -24,6 +24,15 @@ SCOPE_OF: Mapping[Kind, str] = {
 """What it takes beside `integrations.write` to stop, or to let go on, more than an integration."""
 
 
+KinOf = Callable[[TenantScope, str], tuple[str, ...]]
+"""The other integrations that use the credential of the one with this slug."""
+
+
+def no_kin(_scope: TenantScope, _slug: str) -> tuple[str, ...]:
+    """Of an integration on its own."""
+    return ()
+
+
 class KillSwitchRow(TenantModel):
     """Something that is switched off; no row while it is on."""
 
@@ -41,13 +50,17 @@ class KillSwitchRow(TenantModel):
 
 @dataclass(frozen=True)
 class KillSwitch:
-    """What is switched off since `set_at` (epoch ms) by the actor `set_by`; `name` is empty for the tenant as a whole."""
+    """What is switched off since `set_at` (epoch ms) by the actor `set_by`; `name` is empty for the tenant as a whole.
+
+    `kin` is the integration that it stops although it has another name, because both use one credential.
+    """
 
     kind: Kind
     name: str
     reason: str
     set_by: str
     set_at: int
+    kin: str = ""
 
 
 def list_switches(scope: TenantScope) -> list[KillSwitch]:
@@ -82,16 +95,23 @@ def switch_on(scope: TenantScope, kind: Kind, name: str) -> None:
     db.write(on)
 
 
-def find_switch(scope: TenantScope, subject: Subject, action: ToolAction | None = None) -> KillSwitch | None:
-    """The first switch that stops this subject, or this action of it."""
+def find_switch(
+    scope: TenantScope, subject: Subject, action: ToolAction | None = None, kin_of: KinOf = no_kin
+) -> KillSwitch | None:
+    """The first switch that stops this subject, or this action of it; that of an integration stops its kin too, of which
+    `kin_of` is asked only while any other integration is switched off."""
     meant = {"tenant": WHOLE_TENANT, "agent": subject.agent, "tool": action.tool if action else "", "integration": ""}
     if action is not None:
         meant["integration"] = action.integration
     sql = "SELECT kind, name, reason, set_by, set_at FROM switched_off WHERE tenant_id = ?"
+    others = []
     for kind, name, reason, set_by, set_at in db.rows(sql, (scope.tenant_id,)):
         if kind == "tenant" or (name and meant[kind] == name):
             return KillSwitch(kind, name, reason, set_by, set_at)
-    return None
+        if kind == "integration" and meant[kind]:
+            others.append(KillSwitch(kind, name, reason, set_by, set_at, kin=meant[kind]))
+    kin = kin_of(scope, meant["integration"]) if others else ()
+    return next((off for off in others if off.name in kin), None)
 
 
 def refuse_switched_off(scope: TenantScope, subject: Subject, action: ToolAction | None = None) -> None:
@@ -104,4 +124,5 @@ def refuse_switched_off(scope: TenantScope, subject: Subject, action: ToolAction
 def told(switch: KillSwitch) -> str:
     """Why nothing happens, and what lets it happen again."""
     what = "this tenant" if switch.kind == "tenant" else f"the {switch.kind} {switch.name}"
+    what += f", whose credential {switch.kin} uses too," if switch.kin else ""
     return f"{what} is switched off ({switch.reason}); PUT /api/v1/kill-switches switches it on again"

@@ -154,6 +154,26 @@ def test_an_allowed_amount_is_not_exceeded_by_another_body(
     assert DONE not in refused
 
 
+def test_a_copy_is_no_way_around_a_kill_switch(
+    bank: LoopbackServer, ours: Resources, connect: Callable[..., str], send: Callable[..., Any]
+) -> None:
+    slug, clone = connect(bank.url, **TOKEN), connect(bank.url, **TOKEN)
+    other = connect(bank.url, auth={**TOKEN["auth"], "value": "another-secret-of-ours"})
+    try:
+        ours.ask("PUT", "/kill-switches", {"integration": slug, "off": True, "reason": "it books twice"})
+        late = connect(bank.url.replace("127.0.0.1", "localhost"), **TOKEN)
+        assert send(slug, "post", url="/orders") == send(clone, "post", url="/orders") == send(late, "get", url="/orders") == DENIED
+        error = ours.client.post(f"{PREFIX}/integrations/{clone}/test").json()["error"]
+        assert (error["code"], slug in error["message"], clone in error["message"]) == ("policy_denied", True, True)
+        assert "whose credential" in error["message"]
+        assert send(other, "post", url="/orders") == DONE
+        ours.ask("PATCH", f"/integrations/{clone}", {"settings": {"auth": {**TOKEN["auth"], "value": "a-third-secret-of-ours"}}})
+        assert send(clone, "post", url="/orders") == DONE, "it has a secret of its own by now"
+    finally:
+        ours.ask("PUT", "/kill-switches", {"integration": slug, "off": False})
+    assert send(late, "post", url="/orders") == DONE
+
+
 def test_a_rule_about_an_integration_fits_another_with_the_same_secret(
     bank: LoopbackServer, ours: Resources, connect: Callable[..., str], send: Callable[..., Any], policy: Callable[..., None]
 ) -> None:
