@@ -210,6 +210,40 @@ def test_a_redirect_leads_past_no_rule_about_a_host(
         target.close()
 
 
+CALLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "graphql": ("url", {"action": "query", "input": {"document": "{ me }"}}),
+    "odata": ("base_url", {"action": "list", "input": {"entity_set": "Orders"}}),
+    "soap": ("wsdl_url", {"action": "describe", "input": {}}),
+    "mcp": ("url", {"action": "list_tools", "input": {}}),
+}
+
+
+@pytest.mark.parametrize("connector", CALLS)
+def test_what_other_connectors_send_is_judged_by_its_host_too(
+    bank: LoopbackServer, ours: Resources, policy: Callable[..., None], connector: str
+) -> None:
+    target, slug = LoopbackServer(), fresh("bank")
+    member, call = CALLS[connector]
+    away = Answer(307, {"Location": f"{target.url}/other"}, b"")
+    bank.answers["/away"] = bank.answers["/away/$metadata"] = bank.answers["/away/Orders"] = lambda received: away
+    ours.ask("POST", "/integrations", {"connector": connector, "slug": slug, "settings": {member: f"{bank.url}/away"}})
+
+    def sent() -> tuple[int, int]:
+        before = len(bank.received)
+        ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=call)
+        return len(bank.received) - before, len(target.received)
+
+    try:
+        policy({"effect": "deny", "integrations": [slug], "hosts": [target.url.removeprefix("http://")]})
+        reached, led_on = sent()
+        assert reached >= 1
+        assert led_on == 0, "it sends to its own host, and is led on to no other"
+        policy({"effect": "deny", "integrations": [slug], "hosts": [bank.url.removeprefix("http://")]})
+        assert sent() == (0, 0)
+    finally:
+        target.close()
+
+
 @pytest.mark.parametrize(
     "written", ["127.0.0.1", "2130706433", "0x7f.1", "127.1", "0177.0.0.1", "127.0.0.1.", "[::ffff:127.0.0.1]", "user@127.0.0.1"]
 )
