@@ -3,14 +3,16 @@
 import json
 import math
 import re
+from itertools import chain
 from typing import Any
 
 from pydantic_core import from_json
 
 from .errors import InvalidJson, PayloadTooLarge
 
-_MAY_BE_TOO_LARGE = re.compile(rb"\d[eE]\+?0*[1-9]\d\d|\d{200}")
-"""What every number of 1e309 and more has, and few other bodies do."""
+_LARGE_EXPONENT = re.compile(rb"[eE]\+?0*[1-9]\d\d")
+_ALL_DIGITS = bytes(0x30 if 0x30 <= each <= 0x39 else each for each in range(256))
+_MANY_DIGITS = b"0" * 200
 
 # A text, also one that nothing ends: then the end of the body does, or each quotation mark in it would be tried.
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
@@ -22,25 +24,37 @@ _SIGNS = (b'":', b" :", b"\t:", b"\n:", b"\r:")
 
 def load_json(raw: bytes, max_depth: int) -> Any:
     """JSON text as Python data; InvalidJson says where it breaks, PayloadTooLarge that it is nested too deeply."""
-    if raw.count(b"[") + raw.count(b"{") > max_depth and not _fits(raw, max_depth) and _depth(raw) > max_depth:
-        raise PayloadTooLarge(f"the JSON is nested deeper than {max_depth} levels")
     try:
         data = from_json(raw, allow_inf_nan=False)
-    except ValueError as error:
+    except ValueError as error:  # the parser gives up at some hundred levels, too
+        if raw.count(b"[") + raw.count(b"{") > max_depth and not _fits(raw, max_depth) and _depth(raw) > max_depth:
+            raise _too_deep(max_depth) from error
         raise InvalidJson(f"the body is not JSON: {error}") from error
-    refuse_doubled(raw, data)
-    if _MAY_BE_TOO_LARGE.search(raw):
+    members, depth = _measure(data)
+    if depth > max_depth:
+        raise _too_deep(max_depth)
+    _refuse_doubled(raw, members)
+    if _LARGE_EXPONENT.search(raw) or _MANY_DIGITS in raw.translate(_ALL_DIGITS):  # as every number of 1e309 and more has
         _refuse_infinite(data)
     return data
+
+
+def _too_deep(max_depth: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the JSON is nested deeper than {max_depth} levels")
 
 
 def refuse_doubled(raw: bytes, data: Any) -> None:
     """InvalidJson when an object of this text has a member twice; `data` is what was read of it, where the last one counts.
 
-    Others take the first: who judges a body and who acts on it could see two.  There is no such object if there are as many
-    members as colons that can belong to one; a text is read again only if it has more.
+    Others take the first: who judges a body and who acts on it could see two.
     """
-    if b"\0" not in raw and sum(raw.count(sign) for sign in _SIGNS) == _members(data):  # NUL: UTF-16, where signs look otherwise
+    _refuse_doubled(raw, _measure(data)[0])
+
+
+def _refuse_doubled(raw: bytes, members: int) -> None:
+    """There is no such object if there are as many members as colons that can belong to one; a text is read again only if it
+    has more."""
+    if b"\0" not in raw and sum(raw.count(sign) for sign in _SIGNS) == members:  # NUL: UTF-16, where signs look otherwise
         return
     text = raw.decode(json.detect_encoding(raw))
     try:
@@ -91,18 +105,18 @@ class _Members(dict[str, Any]):
         return members
 
 
-def _members(data: Any) -> int:
-    """How many members all objects of it have together."""
-    count, values = 0, [data]
-    for value in values:  # it grows as it is walked
-        inner = value
-        if type(value) is dict:
-            count += len(value)
-            inner = value.values()
-        elif type(value) is not list:
-            continue
-        values.extend(each for each in inner if type(each) is dict or type(each) is list)
-    return count
+def _measure(data: Any) -> tuple[int, int]:
+    """How many members all objects of it have together, and how deep it is nested; a level at a time, which is quickest."""
+    members = depth = 0
+    level = [data] if type(data) is dict or type(data) is list else []
+    while level:
+        depth += 1
+        objects = [each for each in level if type(each) is dict]
+        members += sum(map(len, objects))
+        lists = (each for each in level if type(each) is list)
+        inner = chain.from_iterable(chain(map(dict.values, objects), lists))
+        level = [each for each in inner if type(each) is dict or type(each) is list]
+    return members, depth
 
 
 def _escaped(name: str) -> str:
