@@ -16,6 +16,7 @@ from appliance.connectors.registry import load_registry
 from appliance.core.errors import Overloaded, ValidationFailed
 from appliance.core.json_schema import OutOfBounds, Question, SchemaInvalid, compile_schema
 from appliance.core.json_schema.checking import MOST_CHECKS
+from appliance.core.json_schema.costs import MOST_COMPARED
 from appliance.core.json_schema.schema import list_problems
 from appliance.core.json_schema.values import as_json, exact_work
 from appliance.governance.questions import HumanRequest, check_answer
@@ -78,6 +79,8 @@ def test_a_schema_that_unfolds_without_end_is_refused(schema: dict[str, Any]) ->
         (chain("allOf", 600, 1), "more than 500 references"),
         ({"properties": {f"p{n}": {"items": {}} for n in range(6_000)}}, "more than 10,000 subschemas"),
         ({"enum": list(range(200_001))}, "more than 200,000 values"),
+        ({"items": {"enum": [{"a": n} for n in range(15_000)]}}, "the enum at #/items has too many objects"),
+        ({"enum": [n if n % 2 else str(n) for n in range(15_000)]}, "values of several types"),
     ],
 )
 def test_a_schema_that_is_too_large_or_too_deep_is_refused(schema: dict[str, Any], why: str) -> None:
@@ -94,6 +97,8 @@ def test_a_bomb_of_shared_parts_is_refused() -> None:
         compile_schema(part)
 
 
+# The longest enum that may be used: whatever is held against it is compared with each.
+OBJECTS = [{"a": n} for n in range(MOST_COMPARED // 35)]
 # Schemas that may be used, with a value that takes seconds or gigabytes: they must not be checked where all others wait.
 SELF = {"anyOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}, {"type": "integer"}]}
 UNEVALUATED: dict[str, Any] = {}
@@ -108,8 +113,8 @@ def nested(depth: int, end: Any) -> Any:
 
 
 DEAR: dict[str, tuple[dict[str, Any], Any]] = {
-    "enum of objects": ({"items": {"enum": [{"a": n} for n in range(15_000)]}}, [{"a": -1}] * 40_000),
-    "enum of several types": ({"items": {"enum": [n if n % 2 else {"a": n} for n in range(15_000)]}}, [14_999] * 40_000),
+    "enum of objects": ({"items": {"enum": OBJECTS}}, [{"a": -1}] * 40_000),
+    "enum of several types": ({"items": {"enum": [n if n % 2 else {"a": n} for n in range(3_800)]}}, [3_799] * 40_000),
     "200 allOf": ({"items": {"allOf": [{"type": "object", "required": ["a"]} for _ in range(200)]}}, [{"a": 1}] * 30_000),
     "itself in three places": (SELF, nested(40, "x")),
     "unevaluated within unevaluated": (UNEVALUATED, {"a": 1, "b": 2}),
@@ -275,10 +280,10 @@ def test_a_bomb_is_not_published(acme: httpx.Client, kind: str) -> None:
 def test_what_takes_too_long_is_refused_while_others_are_served(
     running: Running, acme: httpx.Client, globex: httpx.Client, within_memory: None
 ) -> None:
-    schema = {"type": "object", "properties": {"a": {"items": {"enum": [{"a": n} for n in range(15_000)]}}}}
+    schema = {"type": "object", "properties": {"a": {"items": {"enum": OBJECTS}}}}
     process, quick = publish(globex, schema), publish(acme, {"type": "object"})
     answers: list[httpx.Response] = []
-    value = {"a": [{"a": 14_999}] * 40_000}  # each is compared with all fifteen thousand
+    value = {"a": [OBJECTS[-1]] * 80_000}  # each is compared with all of them
     attack = threading.Thread(target=lambda: answers.append(execute(globex, process, value)))
     attack.start()
     longest, served = 0.0, 0

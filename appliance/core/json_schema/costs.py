@@ -6,7 +6,7 @@ each node once.  At the depth below, it costs what it applies to the members the
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -21,6 +21,8 @@ MOST_HEIGHT = 500
 # So deep is looked: a schema that contains itself in several places grows with each level.
 _LEVELS = 24
 _FORMAT, _HASHED, _COMPARED, _COMPARED_PART = 10, 4, 15, 10
+# What comparing a value with all of an `enum` may cost: some 2,800 objects of one member.  More is a table, and takes megabytes.
+MOST_COMPARED = 100_000
 # An error carries the text of its keyword: so many bytes of it count as one error more.
 _ERROR_BYTES = 200
 
@@ -58,6 +60,7 @@ def estimate(graph: Graph, patterns: Mapping[str, int]) -> Costs:
 
     TooLarge when it is too much once all references are written out.
     """
+    _refuse_long_enums(graph.nodes)
     ordered = order_of(graph.nodes)
     if ordered is None:
         return UNKNOWN
@@ -74,6 +77,15 @@ def estimate(graph: Graph, patterns: Mapping[str, int]) -> Costs:
         checks = [(checks[-1] if one is None else one) + (below[-1] if other is None else other) for one, other in pairs]
     multiplies = any(_is_unevaluated(node) and node.same for node in ordered)
     return Costs(tuple(checks), tuple(errors), height, is_recursive, multiplies)
+
+
+def _refuse_long_enums(nodes: Iterable[Node]) -> None:
+    for node in nodes:
+        if _enum_cost(node.schema.get("enum")) > MOST_COMPARED:
+            raise TooLarge(
+                f"the enum at {node.pointer} has too many objects, lists or values of several types: every value is compared with "
+                "each of them; list texts or numbers alone, or look the value up in a collection"
+            )
 
 
 def _refuse_unfolded(ordered: list[Node]) -> int:
@@ -201,4 +213,4 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, dict | list | tuple) else 0
 
 
-__all__ = ["MOST_UNFOLDED", "UNKNOWN", "Costs", "TooLarge", "estimate"]
+__all__ = ["MOST_COMPARED", "MOST_UNFOLDED", "UNKNOWN", "Costs", "TooLarge", "estimate"]
