@@ -1,6 +1,6 @@
 """From a request's headers to an authenticated caller."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from appliance.core.errors import BrowserCallRefused, MissingApiKey, ScopeMissing, UnknownHost
@@ -8,6 +8,7 @@ from appliance.core.scope import TenantScope
 from appliance.solutions.services import Services
 from appliance.tenants import keys
 from appliance.tenants.hosts import HostMatch
+from appliance.tenants.large_bodies import no_turn
 from appliance.tenants.streams import NoPlace, RequestPlace
 
 from .routing import Route, Upload
@@ -30,6 +31,7 @@ class Arrived:
     callers: list[TenantScope] = field(default_factory=list)
     trace: str = ""
     place: RequestPlace = field(default_factory=NoPlace)
+    end_turn: Callable[[], None] = no_turn
 
 
 def refuse_browser(headers: Mapping[str, str], own_origin: str) -> None:

@@ -109,7 +109,8 @@ async def _answer(services: Services, route: Route, path_args: dict[str, str], c
             else:
                 arrived = replace(arrived, raw=await _read_body(services))
                 work = _async_work if route.is_async else _sync_work
-                sent = await work(services, route, arrived, path_args)
+                async with services.large_bodies.turn(front["gos.host"].tenant or "", len(arrived.raw)) as end:
+                    sent = await work(services, route, replace(arrived, end_turn=end), path_args)
         except Exception as error:  # noqa: BLE001  logged and answered there
             return _response(_refuse(error, request_id, accept))
     if isinstance(sent, Sent):
@@ -175,14 +176,24 @@ def _run_sync(
     services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]
 ) -> Sent | tuple[Call, Answer, dict[str, str]]:
     with logs.log_context(request_id=arrived.request_id):
-        caller, headers = _admit(services, route, arrived)
-        with _limits_told(headers):
-            call, permit = governing.admit_agent(route, _make_call(services, route, arrived, caller), path_args)
-            return _perform_sync(route, arrived, path_args, (call, headers, permit))
+        prepared = _prepare(services, route, arrived, path_args)
+        with _limits_told(prepared[1]):
+            return _perform_sync(route, arrived, path_args, prepared)
+
+
+Prepared = tuple[Call, dict[str, str], Permit | None]
+
+
+def _prepare(services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]) -> Prepared:
+    """The caller and the body, both judged; the body last, and not on the event loop: a large one takes its time."""
+    caller, headers = _admit(services, route, arrived)
+    with _limits_told(headers):
+        call, permit = governing.admit_agent(route, _make_call(services, route, arrived, caller), path_args)
+    return call, headers, permit
 
 
 def _perform_sync(
-    route: Route, arrived: Arrived, path_args: dict[str, str], prepared: tuple[Call, dict[str, str], Permit | None]
+    route: Route, arrived: Arrived, path_args: dict[str, str], prepared: Prepared
 ) -> Sent | tuple[Call, Answer, dict[str, str]]:
     call, headers, permit = prepared
 
@@ -292,11 +303,8 @@ def _again(kept: KeptAnswer, headers: Mapping[str, str]) -> Sent:
 async def _async_work(services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]) -> Sent | Response:
     """A handler that waits: the database parts visit a thread, the waiting does not hold one."""
     in_thread = partial(asyncio.get_running_loop().run_in_executor, services.threads)
-    caller, headers = await in_thread(_admit, services, route, arrived)
+    call, headers, permit = await in_thread(_prepare, services, route, arrived, path_args)
     with _limits_told(headers):
-        call, permit = _make_call(services, route, arrived, caller), None
-        if caller.scope.has_agent_key:
-            call, permit = await in_thread(governing.admit_agent, route, call, path_args)
         if call.idempotency is None:
             await _begin(in_thread, permit, call)
             answer = as_answer(route, await _await(route.handler(call, **path_args)))
@@ -344,7 +352,7 @@ def _make_call(services: Services, route: Route, arrived: Arrived, caller: Calle
         given += json.dumps(sorted(arrived.args.items())).encode()
         request_key = RequestKey(idempotency.check_key(key), route.method, arrived.path, given)
     if_match = None if route.method == "GET" else _if_match(arrived.headers.get("if-match"))
-    return Call(caller.scope, services, body, query, if_match, request_key, arrived.headers, arrived.place)
+    return Call(caller.scope, services, body, query, if_match, request_key, arrived.headers, arrived.place, arrived.end_turn)
 
 
 def _if_match(header: str | None) -> str | None:

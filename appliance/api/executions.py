@@ -110,6 +110,7 @@ async def execute_process(call: Call, process_id: str) -> Answer:
     )
     in_thread = partial(loop.run_in_executor, call.services.threads)
     row = await in_thread(start)
+    call.end_turn()
     if callback is not None and row.status not in FINISHED:
         try:
             with call.services.streams.waiting(call.place):

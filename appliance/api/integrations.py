@@ -330,6 +330,7 @@ async def try_settings(call: Call, connector: str) -> CheckView:
     body: TrySettings = call.body
     executor = call.services.executor
     call.services.integrations.get_connector(connector)
+    call.end_turn()
     ask = partial(executor.try_settings, call.scope, Spec(connector, body.settings), body.integration)
     return check_view(await asyncio.wrap_future(executor.submit(call.scope, ask)))
 
@@ -356,6 +357,7 @@ async def execute_action(call: Call, slug: str) -> Answer:
         approval_id=body.approval_id,
     )  # fmt: skip
     executor = call.services.executor
+    call.end_turn()
     if call.query.async_ and body.mode == "execute":
         enqueue = partial(_enqueue, call, request)
         record = await asyncio.wrap_future(executor.submit(call.scope, enqueue))

@@ -14,6 +14,7 @@ from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.solutions.services import Services
 from appliance.tenants.idempotency import RequestKey
+from appliance.tenants.large_bodies import no_turn
 from appliance.tenants.scopes import SCOPES
 from appliance.tenants.streams import NoPlace, RequestPlace
 
@@ -103,6 +104,7 @@ class Call:
     """One authenticated request as a handler sees it; `body` and `query` are of the declared types.
 
     `body` of a document route is `Document`; of a route that takes an upload `Upload`; of a stream an iterator of bytes.
+    An async handler calls `end_turn` before it waits for anything but its own work, so that others' large bodies go on.
     """
 
     scope: TenantScope
@@ -113,6 +115,7 @@ class Call:
     idempotency: RequestKey | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     place: RequestPlace = field(default_factory=NoPlace)
+    end_turn: Callable[[], None] = no_turn
 
     @property
     def token(self) -> str:

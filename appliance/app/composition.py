@@ -98,6 +98,7 @@ from appliance.solutions.starter import order_system_url, starter_solution
 from appliance.solutions.transfers import Transfers
 from appliance.tenants import service as tenants
 from appliance.tenants.hosts import on_other_host
+from appliance.tenants.large_bodies import LargeBodies
 from appliance.tenants.password_checks import PasswordChecks
 from appliance.tenants.rate_limits import RateLimiter
 from appliance.webapps import service as webapps
@@ -242,9 +243,9 @@ def build(config: Config) -> Appliance:
         rate_limiter=RateLimiter(), instance=presence.instance, languages=writing.languages, key_traffic=KeyTraffic(),
         threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), replays=TenantThreads(REPLAYS, "replay"),
         assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files, imports=FileImports(formats),
-        uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files),
-        publications=Publications(exits), shares=Shares(exits, sealer), backups=BackupUpkeep(config, stored[0]), webapps=apps,
-        transfers=Transfers(config, stored[0], sealer), requests=make_request_log(config), streams=make_streams(config),
+        uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files), webapps=apps,
+        publications=Publications(exits), shares=Shares(exits, sealer), large_bodies=LargeBodies(), streams=make_streams(config),
+        backups=BackupUpkeep(config, stored[0]), transfers=Transfers(config, stored[0], sealer), requests=make_request_log(config),
         publishing=Publishing(apps, presence.instance, presence.is_alive), webhooks=told, password_checks=PasswordChecks(),
         alerts=make_alerts(config, flow, writing, Reached(told, disk)), disk=disk, certificates=Certificates(sealer),
         domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents, confirmations=make_confirmations(apps),

@@ -34,7 +34,8 @@ async def _receive(services: Services, path: str) -> Response:
     headers = {name.lower(): value for name, value in request.headers.items()}
     arrived = Request(path, headers, body, _query(request.query_string))
     work = partial(_receive_sync, services, host.tenant, arrived, (front["gos.request_id"], front.get("gos.trace", "")))
-    answer = await asyncio.get_running_loop().run_in_executor(services.threads, work)
+    async with services.large_bodies.turn(host.tenant, len(body)):
+        answer = await asyncio.get_running_loop().run_in_executor(services.threads, work)
     return Response(answer, 202, content_type="application/json", headers={"Cache-Control": "no-store"})
 
 

@@ -14,6 +14,7 @@ from appliance.core import logs
 from appliance.core.errors import ApplianceError, InvalidJson, MethodNotAllowed, http_status
 from appliance.core.json_text import refuse_doubled
 from appliance.solutions.services import Services
+from appliance.tenants.large_bodies import LARGE_BYTES
 from appliance.tenants.scopes import SCOPES
 
 from .admission import Admitted, Arrival, admit, refuse_browser
@@ -102,7 +103,7 @@ class McpEdge:
     async def _serve(self, scope: Scope, receive: Any, send: Any, admitted: Admitted) -> None:
         self._wanted.set()
         transport = await asyncio.shield(self._transport)
-        receive = await _checked(receive, self._services.config.limits.json_body_kb << 10)
+        receive = await self._checked(receive, scope["gos.host"].tenant or "")
 
         async def sending(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -111,24 +112,32 @@ class McpEdge:
 
         await transport.serve({**scope, "path": PATH}, receive, sending, admitted)
 
+    async def _checked(self, receive: Any, tenant_id: str) -> Any:
+        """The way to read a body whose objects have no member twice (InvalidJson): the SDK takes the last one, others the first.
+        One that is too large or no JSON is the SDK's to refuse."""
+        most = self._services.config.limits.json_body_kb << 10
+        messages, size, more = deque[Any](), 0, True
+        while more and size <= most:
+            message = await receive()
+            messages.append(message)
+            size += len(message.get("body", b""))
+            more = message["type"] == "http.request" and message.get("more_body", False)
+        raw = b"".join(message.get("body", b"") for message in messages)
+        if len(raw) < LARGE_BYTES:
+            _refuse_doubled(raw)
+        else:
+            async with self._services.large_bodies.turn(tenant_id, len(raw)):
+                await asyncio.get_running_loop().run_in_executor(self._services.threads, _refuse_doubled, raw)
 
-async def _checked(receive: Any, most: int) -> Any:
-    """The way to read a body whose objects have no member twice (InvalidJson): the SDK takes the last one, others the first.
-    One that is too large or no JSON is the SDK's to refuse."""
-    messages, size, more = deque[Any](), 0, True
-    while more and size <= most:
-        message = await receive()
-        messages.append(message)
-        size += len(message.get("body", b""))
-        more = message["type"] == "http.request" and message.get("more_body", False)
-    raw = b"".join(message.get("body", b"") for message in messages)
+        async def replay() -> Any:
+            return messages.popleft() if messages else await receive()
+
+        return replay
+
+
+def _refuse_doubled(raw: bytes) -> None:
     with suppress(ValueError):
         refuse_doubled(raw, from_json(raw))
-
-    async def replay() -> Any:
-        return messages.popleft() if messages else await receive()
-
-    return replay
 
 
 def _arrival(scope: Scope) -> Arrival:

@@ -34,14 +34,14 @@ class EntityRoutes:
     def __init__(self, services: Services, sender: Sender) -> None:
         self._limits = services.config.limits
         self._sender = sender
-        self._intake = Intake(services.documents.receiver, sender.in_thread)
+        self._intake = Intake(services.documents.receiver, sender.in_thread, services.large_bodies)
 
     async def read(self, call: RouteCall, route: Route) -> Body:
         """What was sent, which has no files."""
         if call.method not in WITH_BODY:
             return Body()
         limits = BodyLimits(self._limits.json_body_kb << 10, self._limits.json_depth, None)
-        return await self._intake.read(call.exchange.receive, call.headers, limits)
+        return await self._intake.read(call.exchange.receive, call.headers, limits, call.tenant.tenant_id)
 
     async def run(self, call: RouteCall, match: Match, body: Body) -> Reply:
         """The operation's answer; what the rules hide is 404, what they forbid is 403."""

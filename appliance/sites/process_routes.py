@@ -48,7 +48,7 @@ class ProcessRoutes:
         self._services = services
         self._sender = sender
         self._tickets = tickets
-        self._intake = Intake(services.documents.receiver, sender.in_thread)
+        self._intake = Intake(services.documents.receiver, sender.in_thread, services.large_bodies)
 
     async def run(self, call: RouteCall, match: Match, body: Body) -> Reply:
         """Start, wait as long as the route says, and tell what came of it."""
@@ -76,7 +76,8 @@ class ProcessRoutes:
         if route.upload is not None:
             most = limits.upload_mb << 20
             files = FileLimits(min(most, int(route.upload.max_mb * (1 << 20))), most + texts)
-        body = await self._intake.read(call.exchange.receive, call.headers, BodyLimits(texts, limits.json_depth, files))
+        bounds = BodyLimits(texts, limits.json_depth, files)
+        body = await self._intake.read(call.exchange.receive, call.headers, bounds, call.tenant.tenant_id)
         return body if body.values is not None else replace(body, values={})
 
     def _start(self, call: RouteCall, match: Match, sent: tuple[Body, dict[str, Any]], callback: Callable[[], Any]) -> Execution:

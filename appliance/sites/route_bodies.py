@@ -11,6 +11,7 @@ from werkzeug.http import parse_options_header
 from appliance.blobs.receiving import Receiver
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType, ValidationFailed
 from appliance.core.json_text import load_json
+from appliance.tenants.large_bodies import LARGE_BYTES, LargeBodies
 from appliance.uploads.forms import FormLimits, FormReader, SentFile
 from appliance.webapps.mapping import Text
 
@@ -53,12 +54,13 @@ class Body:
 class Intake:
     """Reads bodies; what takes long happens on the threads of `run`."""
 
-    def __init__(self, receiver: Callable[[], Receiver], run: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(self, receiver: Callable[[], Receiver], run: Callable[[Callable[[], Any]], Any], large: LargeBodies) -> None:
         self._receiver = receiver
         self._run = run
+        self._large = large
 
-    async def read(self, receive: Receive, headers: Mapping[str, str], limits: BodyLimits) -> Body:
-        """The body; PayloadTooLarge, UnsupportedMediaType, InvalidJson, InvalidRequest."""
+    async def read(self, receive: Receive, headers: Mapping[str, str], limits: BodyLimits, tenant_id: str) -> Body:
+        """The body of a request to this tenant; PayloadTooLarge, UnsupportedMediaType, InvalidJson, InvalidRequest."""
         media, options = parse_options_header(headers.get("content-type", ""))
         if media == "multipart/form-data":
             if limits.files is None:
@@ -73,7 +75,10 @@ class Intake:
             return Body(read_fields(raw), is_form=True)
         if media != "application/json":
             raise UnsupportedMediaType("send application/json, application/x-www-form-urlencoded or multipart/form-data")
-        return Body(load_json(raw, limits.depth))
+        if len(raw) < LARGE_BYTES:
+            return Body(load_json(raw, limits.depth))
+        async with self._large.turn(tenant_id, len(raw)):
+            return Body(await self._run(partial(load_json, raw, limits.depth)))
 
     async def _read_form(self, pieces: AsyncIterator[bytes], reader: FormReader) -> Body:
         try:

@@ -34,6 +34,7 @@ from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.solutions.transfers import Transfers
 from appliance.tenants.confirmations import ConfirmationDecisions
+from appliance.tenants.large_bodies import LargeBodies
 from appliance.tenants.password_checks import PasswordChecks
 from appliance.tenants.rate_limits import RateLimiter
 from appliance.tenants.streams import Streams
@@ -94,4 +95,5 @@ class Services:
     languages: Languages
     imports: FileImports
     streams: Streams
+    large_bodies: LargeBodies
     password_checks: PasswordChecks
