@@ -16,7 +16,7 @@ from .world import GRANTS, World, code, rule, wait_until
 
 PROGRAM = """
 const began = Date.now();
-const dice = Math.random();
+const dice = Math.ceil(Math.random() * 1e9);
 await api.datapool.create('marks', {what: 'before', note: `${dice}:${began}`});
 const verdict = await api.human.request({kind: 'approval', title: 'Go on?'});
 const between = Date.now();
@@ -25,7 +25,7 @@ const [paid, child] = await Promise.all([
   api.events.wait('paid'), api.processes.execute(input.child, {n: 4}, {wait: true}),
 ]);
 await api.wait.for('5ms');
-const rest = Math.random();
+const rest = Math.ceil(Math.random() * 1e9);
 await api.datapool.create('marks', {what: 'after', note: `${paid.sum}:${child}:${rest}`});
 return {note: `${dice}:${began}`, between, rest};
 """
