@@ -97,5 +97,5 @@ def decide_secret(scope: TenantScope, decided: Confirmation) -> None:
     place = Destination(told["kind"], told["target"], told["digest"], told["hosts"])
     if decided.state == "confirmed":
         secret_bindings.bind(scope, told["secret"], place)
-    elif not secret_bindings.find_unbound(scope, [told["secret"]], place):
-        secret_bindings.unbind(scope, told["secret"], decided.digest)
+    else:
+        secret_bindings.unbind_place(scope, told["secret"], place)

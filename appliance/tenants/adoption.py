@@ -64,7 +64,7 @@ def _ask_about(key_id: str, within_ms: int) -> bool:
     is_orphan = lineage.is_alive(row) and lineage.has_lost_issuer(row)
     row.orphaned_at, row.orphan_until = (now, now + within_ms) if is_orphan else (None, None)
     row.save(only=[ApiKey.orphaned_at, ApiKey.orphan_until])
-    if is_orphan and within_ms:
+    if is_orphan:
         details = {"name": row.name, "ends_with": f"{row.prefix}…{row.last4}", "scopes": row.scopes, "issuer": row.issuer}
         scope = service.system_scope(row.tenant_id)
         confirmations.ask(scope, Ask("key", row.id, _digest(row), details, row.orphan_until))

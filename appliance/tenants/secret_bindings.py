@@ -6,7 +6,7 @@ checked when a use is stored and again when the secret is opened, so that no oth
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from appliance.core import clock, db
@@ -139,6 +139,14 @@ def unbind(scope: TenantScope, name: str, binding_id: str) -> Binding:
         raise NotFound(f"the secret {name[:63]!r} has no destination {binding_id[:80]!r}; GET /api/v1/secrets lists them")
 
     return db.write(remove)
+
+
+def unbind_place(scope: TenantScope, name: str, place: Destination) -> None:
+    """Inside a write: remove every destination by which the secret may go to this place, that of its hosts alone, too."""
+    scope.require(SCOPE)
+    for known in (place, replace(place, digest="")):
+        if _matching(scope, name, known).execute():
+            audit.record(scope, "secret.unbind", name, _audited(known))
 
 
 def forget_process(scope: TenantScope, process_id: str) -> None:

@@ -265,6 +265,19 @@ def test_keys_of_the_departed_go_on_until_the_deadline_and_are_asked_about(one: 
         clock.move(-30 * day)
 
 
+def test_keys_of_the_departed_that_end_at_once_are_asked_about(one: TenantScope) -> None:
+    gone_id, gone, _ = before_the_upgrade(one)
+    assert adoption.ask_about_orphans(0) == 1
+    with pytest.raises(RevokedApiKey):
+        by(gone)
+    (asked,) = confirmations.open_confirmations(one)
+    assert (asked.subject, asked.deadline) == (gone_id, keys.get_key(one, gone_id).orphan_until)
+    decisions = ConfirmationDecisions()
+    decisions.register("key", adoption.decide_key)
+    decisions.decide(make_person(one, "gil@acme.test"), asked.id, True)
+    assert by(gone).scopes == set(NARROW)
+
+
 def test_keys_that_rest_on_each_other_go_on_until_the_deadline(one: TenantScope) -> None:
     """A key had rotated the one that had issued it: the migration leaves both going back to each other."""
     first_id, first = issue(one)

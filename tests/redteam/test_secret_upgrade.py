@@ -1,6 +1,7 @@
 """Uses of secrets from before they had destinations: taken over, suspended, or kept for a while, by who stored them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from appliance.testing.running import Running
 from tests.redteam.test_secrets import API, INTEGRATIONS, Listener, leaking
 
 DAY_MS = 86_400_000
+
+
+OWNER = "owner@upgraded.test"
 
 
 class Before:
@@ -53,7 +57,9 @@ class Before:
         return found[0] if found else None
 
     def decide(self, asked: Confirmation, confirm: bool) -> None:
-        person = TenantScope(self.scope.tenant_id, "user:an-owner", ALL)
+        members = {each.login: each.user_id for each in people.list_members(self.scope)}
+        owner = members.get(OWNER) or self.running.user(OWNER, "correct horse battery staple", self.scope.tenant_id)
+        person = TenantScope(self.scope.tenant_id, f"user:{owner}", ALL)
         self.running.services.confirmations.decide(person, asked.id, confirm)
 
 
@@ -165,6 +171,19 @@ def test_what_an_owner_refuses_ends(before: Before) -> None:
     assert asked is not None
     before.decide(asked, confirm=False)
     assert not before.works("old-refused")
+
+
+def test_what_an_owner_refuses_ends_also_where_its_hosts_alone_were_chosen(before: Before) -> None:
+    before.integration("old-hosts", "user:nobody-here")
+    before.adopt()
+    asked = before.asked("old-hosts")
+    assert asked is not None
+    (binding,) = [b for b in secret_bindings.list_bindings(before.scope) if b.destination.target == "old-hosts"]
+    secret_bindings.unbind(before.scope, "topsecret", binding.id)
+    secret_bindings.bind(before.scope, "topsecret", replace(binding.destination, digest=""))
+    assert before.works("old-hosts")
+    before.decide(asked, confirm=False)
+    assert not before.works("old-hosts")
 
 
 def test_a_member_is_judged_by_the_role_of_now(before: Before) -> None:
