@@ -86,13 +86,13 @@ def join(services: Services, asked: Asked, user_id: str, tenant: str) -> Redirec
     """To a tenant whose member somebody has just become, signed in on the base host; the code says who that is."""
     root = sessions.new_root()
     held = replace_on_base(services, asked, user_id, root)
-    code = sessions.open_code(services.sealer, user_id, tenant, root=root)
+    code = sessions.open_code(services.sealer, user_id, tenant, "joined", root=root)
     return Redirect(f"{services.config.tenant_url(tenant)}/console/joined?{urlencode({'code': code})}", held)
 
 
 def begin_anew(services: Services, asked: Asked) -> Redirect:
     """To the console; a session of somebody else than the code was made for ends first, so that nobody works on as them."""
-    joined = sessions.redeem_code(services.sealer, asked.args.get("code", ""), asked.tenant or "")
+    joined = sessions.redeem_code(services.sealer, asked.args.get("code", ""), asked.tenant or "", "joined")
     person = find_person(services, asked)
     if joined is None or person is None or person.user_id == joined.user_id:
         return Redirect("/console/")
@@ -105,7 +105,7 @@ def hand_over(services: Services, person: SignedIn, asked: Asked) -> Redirect:
     tenant = asked.args.get("tenant", "")
     if tenant not in [row.id for row, _ in people.tenants_of(person.user_id)]:
         raise NotFound(f"there is no tenant {tenant[:40]!r} that you belong to; choose one of yours")
-    code = sessions.open_code(services.sealer, person.user_id, tenant, root=person.root)
+    code = sessions.open_code(services.sealer, person.user_id, tenant, "enter", root=person.root)
     query = urlencode({"code": code, "state": asked.args.get("state", ""), "to": safe_target(asked.args.get("to", ""))})
     return Redirect(f"{services.config.tenant_url(tenant)}/console/enter?{query}")
 
@@ -115,7 +115,7 @@ def enter(services: Services, asked: Asked) -> Redirect:
     state, expected = asked.args.get("state", ""), asked.cookies.get(STATE_COOKIE, "")
     if not expected or not hmac.compare_digest(state.encode(), expected.encode()):
         return Redirect("/console/", {STATE_COOKIE: ""})
-    redeemed = sessions.redeem_code(services.sealer, asked.args.get("code", ""), asked.tenant or "")
+    redeemed = sessions.redeem_code(services.sealer, asked.args.get("code", ""), asked.tenant or "", "enter")
     if redeemed is None:
         return Redirect("/console/", {STATE_COOKIE: ""})
     token = open_on(services, redeemed.user_id, asked.tenant, redeemed.root)
@@ -126,5 +126,5 @@ def leave(services: Services, person: SignedIn, asked: Asked) -> Redirect:
     """Sign this browser out everywhere; the base host then takes its cookie back, and the code proves that the person asked."""
     sessions.close_sign_in(services.sealer, asked.cookies.get(COOKIE, ""))
     tenant = asked.tenant or ""
-    code = sessions.open_code(services.sealer, person.user_id, tenant, root="")
+    code = sessions.open_code(services.sealer, person.user_id, tenant, "sign-out", root="")
     return Redirect(f"{services.config.base_url}/sign-out?{urlencode({'tenant': tenant, 'code': code})}", {COOKIE: ""})

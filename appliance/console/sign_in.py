@@ -135,7 +135,7 @@ def make_sandbox(arrival: Arrival) -> Answer:
 def finish_sign_out(arrival: Arrival) -> Answer:
     """The second half of a sign-out that began on a tenant's host; its code proves who asked."""
     args, services = arrival.asked.args, arrival.services
-    redeemed = sessions.redeem_code(services.sealer, args.get("code", ""), args.get("tenant", ""))
+    redeemed = sessions.redeem_code(services.sealer, args.get("code", ""), args.get("tenant", ""), "sign-out")
     if redeemed is None or (arrival.person is not None and arrival.person.user_id != redeemed.user_id):
         return Redirect("/")
     return _end(arrival)

@@ -13,6 +13,7 @@ from appliance.core.errors import NotFound, ScopeMissing
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
+from . import lineage
 from .models import ConfirmationRow
 from .scopes import ALL
 
@@ -20,7 +21,10 @@ Kind = Literal["key", "grant", "secret"]
 State = Literal["open", "confirmed", "refused"]
 KINDS: tuple[Kind, ...] = ("key", "grant", "secret")
 MOST_OPEN = 100
-"""Of one requester: beyond it the oldest gives way, so that nobody can fill the page."""
+"""Of one requester, all the keys that go back to them included: beyond it their oldest gives way, so that nobody can fill the
+page."""
+MOST_OPEN_IN_TENANT = 500
+"""But for what the appliance itself asks: beyond it the oldest of the requester who has most gives way."""
 
 
 @dataclass(frozen=True)
@@ -59,22 +63,36 @@ def ask(scope: TenantScope, wanted: Ask) -> Confirmation:
     known = find(scope, wanted.kind, wanted.subject, wanted.digest)
     if known is not None:
         return known
-    _make_room(scope)
+    root = lineage.root_of(scope)
+    _make_room(scope, root)
     confirmation = Confirmation(
         ids.new("cnf"), wanted.kind, wanted.subject, wanted.digest, wanted.details, scope.actor, clock.now_ms(), wanted.deadline,
         "open", None, None,
     )  # fmt: skip
-    scope.insert(ConfirmationRow, **vars(confirmation))
+    scope.insert(ConfirmationRow, **vars(confirmation), requested_root=root)
     audit.record(scope, f"{wanted.kind}.confirmation_requested", wanted.subject, _audited(confirmation))
     return confirmation
 
 
-def _make_room(scope: TenantScope) -> None:
+def _make_room(scope: TenantScope, root: str) -> None:
     """The appliance itself asks as often as there is cause."""
     if scope.actor == "system":
         return
-    mine = scope.select(ConfirmationRow).where(ConfirmationRow.requested_by == scope.actor, ConfirmationRow.state == "open")
-    for row in mine.order_by(ConfirmationRow.created_at.desc(), ConfirmationRow.id.desc()).offset(MOST_OPEN - 1).limit(MOST_OPEN):
+    _drop_oldest(scope, root, MOST_OPEN - 1)
+    counts = db.rows(
+        "SELECT requested_root, count(*) FROM confirmation WHERE tenant_id = ? AND state = 'open' AND requested_root <> 'system' "
+        "GROUP BY requested_root ORDER BY 2 DESC, 1",
+        (scope.tenant_id,),
+    )
+    if sum(int(count) for _root, count in counts) >= MOST_OPEN_IN_TENANT:
+        busiest, most = counts[0]
+        _drop_oldest(scope, str(busiest), int(most) - 1)
+
+
+def _drop_oldest(scope: TenantScope, root: str, most: int) -> None:
+    """Forget what is open of this requester but for the latest `most`."""
+    theirs = scope.select(ConfirmationRow).where(ConfirmationRow.requested_root == root, ConfirmationRow.state == "open")
+    for row in theirs.order_by(ConfirmationRow.created_at.desc(), ConfirmationRow.id.desc()).offset(most).limit(MOST_OPEN):
         scope.delete(ConfirmationRow).where(ConfirmationRow.id == row.id).execute()
 
 
@@ -131,8 +149,8 @@ def forget_undenied(scope: TenantScope, kind: Kind, subject: str | None = None) 
 
 
 def may_decide(scope: TenantScope) -> bool:
-    """Whether this is a signed-in owner: no key decides, whatever it holds."""
-    return scope.actor.startswith("user:") and scope.scopes >= ALL
+    """Whether this is a signed-in owner who is one still: no key decides, whatever it holds."""
+    return scope.actor.startswith("user:") and lineage.reread(scope).scopes >= ALL
 
 
 class ConfirmationDecisions:

@@ -160,7 +160,7 @@ def accept(sealer: Sealer, token: str, password: str, reserved: Collection[str] 
         fields = {"login": person.login, "role": offered.role, "by": offered.invited_by, "account": "new" if is_new else "known"}
         audit.record(scope, "invitation.accept", offered.id, fields)
         if people.find_member(scope, person.id) is None:  # a role that was given meanwhile stays
-            people.add_member(scope, person.login, offered.role, approver=bool(offered.approver))
+            people.place_member(scope, person.login, offered.role, approver=bool(offered.approver))
         offered.delete_instance()
         return person, str(offered.tenant_id)
 

@@ -7,7 +7,7 @@ tenant, a key is revoked or expires. A key whose chain ends at `system` has nobo
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from appliance.core import clock, db
 from appliance.core.scope import TenantScope
@@ -154,6 +154,20 @@ def forget_authorities() -> None:
     _by_id.clear()
 
 
+def reread(scope: TenantScope) -> TenantScope:
+    """The scope without what its actor, a person or a key, has lost since it was made; to be called inside the write that
+    relies on it."""
+    kind, _, name = scope.actor.partition(":")
+    if kind == "user":
+        found = db.rows(_ROLE, (scope.tenant_id, name))
+        return replace(scope, scopes=scope.scopes & scopes_of_role(found[0][0]) if found else frozenset())
+    if kind == "key":
+        authority = read_by_id(scope, name)
+        is_valid = authority is not None and is_alive(authority.row)
+        return replace(scope, scopes=scope.scopes & authority.scopes if authority and is_valid else frozenset())
+    return scope
+
+
 def is_within(address: str, networks: Sequence[str]) -> bool:
     """Whether an address or network lies in one of the networks; every one does when there are none."""
     if not networks:
@@ -182,6 +196,16 @@ def descendants_of(scope: TenantScope, issuer: str) -> list[tuple[int, ApiKey]]:
             tree.append((depth, row))
             waiting += [(depth + 1, child) for child in reversed(children.get(f"key:{row.id}", []))]
     return tree
+
+
+def root_of(scope: TenantScope) -> str:
+    """Whom the scope's actor goes back to: of a key, the person at the top of its chain or the topmost key that there is."""
+    kind, _, key_id = scope.actor.partition(":")
+    authority = read_by_id(scope, key_id) if kind == "key" else None
+    if authority is None:
+        return scope.actor
+    top = (authority.row, *authority.ancestors)[-1]
+    return str(top.issuer) if top.issuer.startswith("user:") else f"key:{top.id}"
 
 
 def people_behind(scope: TenantScope, actor: str) -> frozenset[str]:

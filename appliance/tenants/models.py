@@ -52,7 +52,7 @@ class InvitationRow(PlatformModel):
 
 
 class Session(PlatformModel):
-    """A browser's session on one host (`kind` session) or a one-time code on the way to a tenant host (`code`)."""
+    """A browser's session on one host (`kind` session) or a one-time code, whose `kind` is its `sessions.Purpose`."""
 
     digest = peewee.BlobField(primary_key=True)
     user_id = peewee.TextField()
@@ -156,6 +156,7 @@ class ConfirmationRow(TenantModel):
     digest = peewee.TextField()
     details = JsonField()
     requested_by = peewee.TextField()
+    requested_root = peewee.TextField()
     created_at = peewee.BigIntegerField()
     deadline = peewee.BigIntegerField(null=True)
     state = peewee.TextField()  # open | confirmed | refused

@@ -164,24 +164,29 @@ class Member:
 def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = False) -> Member:
     """Give an existing user a role, or change it; neither the new nor the old one may more than the one who gives it."""
     check_role(scope, role)
-    tenant_id = scope.tenant_id
 
     def add() -> Member:
-        person = find_user(login)
-        now = clock.now_ms()
-        held = role_in(tenant_id, person.id)
+        giver = lineage.reread(scope)
+        check_role(giver, role)
+        held = role_in(scope.tenant_id, find_user(login).id)
         if held is not None:
-            _refuse_wider(scope, held, f"change the role of somebody who is {held}")
-        if role != "owner":
-            _refuse_last_owner(tenant_id, person.id)
-        Membership.delete().where((Membership.tenant_id == tenant_id) & (Membership.user_id == person.id)).execute()
-        _forget_invitation(tenant_id, person.id)
-        Membership.create(tenant_id=tenant_id, user_id=person.id, role=role, approver=approver, created_at=now)
-        db.after_commit(lineage.forget_authorities)
-        audit.record(scope, "member.add", person.id, {"login": person.login, "role": role, "approver": approver})
-        return Member(person.id, person.login, role, approver, now, person.language)
+            _refuse_wider(giver, held, f"change the role of somebody who is {held}")
+        return place_member(scope, login, role, approver=approver)
 
     return db.write(add)
+
+
+def place_member(scope: TenantScope, login: str, role: str, *, approver: bool) -> Member:
+    """Inside a write: the same, of a role whose giver was allowed to give it; Conflict when it would leave no owner."""
+    tenant_id, person, now = scope.tenant_id, find_user(login), clock.now_ms()
+    if role != "owner":
+        _refuse_last_owner(tenant_id, person.id)
+    Membership.delete().where((Membership.tenant_id == tenant_id) & (Membership.user_id == person.id)).execute()
+    _forget_invitation(tenant_id, person.id)
+    Membership.create(tenant_id=tenant_id, user_id=person.id, role=role, approver=approver, created_at=now)
+    db.after_commit(lineage.forget_authorities)
+    audit.record(scope, "member.add", person.id, {"login": person.login, "role": role, "approver": approver})
+    return Member(person.id, person.login, role, approver, now, person.language)
 
 
 def check_role(scope: TenantScope, role: str) -> None:
@@ -231,7 +236,7 @@ def remove_member(scope: TenantScope, user_id: str) -> None:
         row = Membership.get_or_none(mine & (Membership.user_id == user_id))
         if row is None:
             raise NotFound(f"there is no member {user_id[:80]!r} here")
-        _refuse_wider(scope, row.role, f"remove somebody who is {row.role}")
+        _refuse_wider(lineage.reread(scope), row.role, f"remove somebody who is {row.role}")
         _refuse_last_owner(scope.tenant_id, user_id)
         Membership.delete().where(mine & (Membership.user_id == user_id)).execute()
         _forget_invitation(scope.tenant_id, user_id)

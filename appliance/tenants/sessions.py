@@ -7,6 +7,7 @@ sign-in: that browser is signed out everywhere, other browsers of the person are
 import hmac
 import secrets
 from dataclasses import dataclass
+from typing import Literal
 
 from appliance.core import clock, db
 from appliance.core.crypto import Sealer
@@ -19,6 +20,8 @@ from .people import SignedIn
 from .scopes import scopes_of_role
 
 CODE_MS = 60_000
+Purpose = Literal["enter", "joined", "sign-out"]
+"""What a one-time code is for: a session on a tenant's host, telling who has just joined, or proving who signs out."""
 
 
 def new_root() -> str:
@@ -34,10 +37,10 @@ def open_session(sealer: Sealer, user_id: str, tenant_id: str | None, *, lifetim
     return token
 
 
-def open_code(sealer: Sealer, user_id: str, tenant_id: str, *, root: str, lifetime_ms: int = CODE_MS) -> str:
-    """A one-time code with which the sign-in `root` gets from one host to another."""
+def open_code(sealer: Sealer, user_id: str, tenant_id: str, purpose: Purpose, *, root: str) -> str:
+    """A one-time code with which the sign-in `root` gets from one host to another, for one purpose alone."""
     token = secrets.token_urlsafe(32)
-    _store(sealer.digest(token.encode()), Redeemed(user_id, root), tenant_id, "code", lifetime_ms)
+    _store(sealer.digest(token.encode()), Redeemed(user_id, root), tenant_id, purpose, CODE_MS)
     return token
 
 
@@ -73,12 +76,13 @@ class Redeemed:
     root: str
 
 
-def redeem_code(sealer: Sealer, token: str, tenant_id: str) -> Redeemed | None:
-    """The user behind a one-time code for this tenant, once; None when it is wrong, used, too old, or signed out meanwhile."""
+def redeem_code(sealer: Sealer, token: str, tenant_id: str, purpose: Purpose) -> Redeemed | None:
+    """The user behind a one-time code for this tenant and purpose, once; None when it is wrong, used, too old, or signed out
+    meanwhile."""
     digest = sealer.digest(token.encode())
 
     def take() -> Redeemed | None:
-        fits = (Session.digest == digest) & (Session.kind == "code") & (Session.tenant_id == tenant_id)
+        fits = (Session.digest == digest) & (Session.kind == purpose) & (Session.tenant_id == tenant_id)
         row = Session.get_or_none(fits)
         if row is None:
             return None

@@ -220,7 +220,7 @@ def test_an_emptied_tenant_keeps_what_was_refused_and_nothing_that_was_allowed(w
     with world.opened():
         scope = world.fill()
         allowed, taken_back = make_reach({"datapool": {"orders": ["read"]}}), make_reach({"documents": ["read"]})
-        owner = TenantScope(scope.tenant_id, "user:ada", ALL)
+        owner = TenantScope(scope.tenant_id, f"user:{people.find_user('ada').id}", ALL)
         erp = Destination("integration", "erp", hosts="erp.example.com")
 
         def fill() -> None:

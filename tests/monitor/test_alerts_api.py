@@ -97,7 +97,7 @@ async def test_a_turn_starts_a_process_and_sends_letters_once_however_often_it_i
     api.services.integrations.create_integration(everything, "post", IntegrationSpec("email", settings))
     for login, role in (("ann@firma.example", "owner"), ("bob@firma.example", "viewer")):
         people.create_user(login, "a sentence to remember")
-        people.add_member(everything, login, role)
+        people.add_member(service.system_scope("acme"), login, role)
     actions = [{"kind": "process", "process": "tell"}, {"kind": "email", "integration": "post", "members": ["role:owner"]}]
     body = {"name": "Unused", "condition": {"kind": "expiring", "window": "365d"}, "actions": actions}
     made = await api.ask(key, "POST", "/logs/alerts", body, 201)
@@ -126,7 +126,7 @@ async def test_a_letter_is_in_its_readers_language_and_sent_once_when_they_choos
     everything = service.system_scope("acme", "user:usr_1")
     api.services.integrations.create_integration(everything, "post", IntegrationSpec("email", settings))
     person = people.create_user("ann@firma.example", "a sentence to remember")
-    people.add_member(everything, "ann@firma.example", "owner")
+    people.add_member(service.system_scope("acme"), "ann@firma.example", "owner")
     preferences.choose_language(everything, person.id, "de")
     actions = [{"kind": "email", "integration": "post"}]
     body = {"name": "Unused", "condition": {"kind": "expiring", "window": "365d"}, "actions": actions}

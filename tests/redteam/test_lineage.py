@@ -219,6 +219,6 @@ def test_a_code_on_its_way_ends_with_the_sign_in(browser: Browser) -> None:
     assert asked.status_code in (303, 404)
     handed = browser.send("GET", browser.at("", "/hand-over?tenant=acme&state=s&to=/console/"), None, {})
     assert "code=" in handed.headers["Location"]
-    before = db.rows("SELECT count(*) FROM session WHERE kind = 'code'")[0][0]
+    before = db.rows("SELECT count(*) FROM session WHERE kind = 'enter'")[0][0]
     browser.post(browser.at("", "/sign-out"), {})
-    assert db.rows("SELECT count(*) FROM session WHERE kind = 'code'")[0][0] == before - 1
+    assert db.rows("SELECT count(*) FROM session WHERE kind = 'enter'")[0][0] == before - 1

@@ -261,7 +261,8 @@ def test_an_owner_who_grants_a_process_its_secret_binds_it(running: Running, own
         refused = builder.post(f"{API}/processes/granted/publish", json={})
         assert refused.status_code == 403, refused.text
         asked = next(each for each in confirmations.open_confirmations(scope) if each.subject == "process:granted")
-        running.services.confirmations.decide(TenantScope("acme", "user:an-owner", ALL), asked.id, True)
+        person = running.user("decider@acme.test", "correct horse battery staple", "acme")
+        running.services.confirmations.decide(TenantScope("acme", f"user:{person}", ALL), asked.id, True)
         assert [(each["kind"], each["target"]) for each in destinations(owner)] == [("process", "granted")]
         builder.post(f"{API}/processes/granted/publish", json={}).raise_for_status()
         assert run(builder, "granted")["status"] == "succeeded"

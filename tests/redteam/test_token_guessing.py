@@ -86,7 +86,7 @@ def _guess_sessions(running: Running, table: Attempts) -> None:
 
     token = sessions.open_session(sealer, user, "acme", lifetime_ms=HOUR)
     theirs = sessions.open_session(sealer, other, "acme", lifetime_ms=HOUR)
-    code = sessions.open_code(sealer, user, "acme", root="guessed")
+    code = sessions.open_code(sealer, user, "acme", "enter", root="guessed")
     secret = token.partition(".")[0]
     table.check("sessions: enough to guess", len(secret) * 6 >= BITS and len(code) * 6 >= BITS, secret)
     for name, guess in near_misses(token):
@@ -101,12 +101,12 @@ def _guess_sessions(running: Running, table: Attempts) -> None:
                 answer = client.get("/console/", headers={"Cookie": f"__Host-gos={guess}"})
                 table.check(f"console: {name}", answer.status_code == 303 and "/hand-over" in answer.headers["location"], answer)
     for name, guess in near_misses(code):
-        table.check(f"codes: {name}", sessions.redeem_code(sealer, guess, "acme") is None)
-    table.check("codes: for another tenant", sessions.redeem_code(sealer, code, "globex") is None)
-    table.check("codes: a session is none", sessions.redeem_code(sealer, token, "acme") is None)
-    redeemed = sessions.redeem_code(sealer, code, "acme")
+        table.check(f"codes: {name}", sessions.redeem_code(sealer, guess, "acme", "enter") is None)
+    table.check("codes: for another tenant", sessions.redeem_code(sealer, code, "globex", "enter") is None)
+    table.check("codes: a session is none", sessions.redeem_code(sealer, token, "acme", "enter") is None)
+    redeemed = sessions.redeem_code(sealer, code, "acme", "enter")
     table.check("codes: control", redeemed is not None and redeemed.user_id == user)
-    table.check("codes: a second time", sessions.redeem_code(sealer, code, "acme") is None)
+    table.check("codes: a second time", sessions.redeem_code(sealer, code, "acme", "enter") is None)
     table.check("sessions: control", find(token) is not None)
 
 

@@ -3,14 +3,17 @@
 import pytest
 
 from appliance.core import db
+from appliance.core.crypto import Sealer
 from appliance.core.errors import Conflict, NotFound, ScopeMissing
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter
-from appliance.tenants import confirmations
+from appliance.tenants import confirmations, keys
 from appliance.tenants.confirmations import MOST_OPEN, Ask, Confirmation, ConfirmationDecisions
-from appliance.tenants.scopes import scopes_of_role
+from appliance.tenants.keys import KeySpec
+from appliance.tenants.models import Membership, Person
+from appliance.tenants.scopes import ALL, scopes_of_role
 
 
 def asked(scope: TenantScope, digest: str = "d1", deadline: int | None = None) -> Confirmation:
@@ -18,7 +21,16 @@ def asked(scope: TenantScope, digest: str = "d1", deadline: int | None = None) -
 
 
 def person(scope: TenantScope, role: str) -> TenantScope:
+    db.write(lambda: hold(scope, role))
     return TenantScope(scope.tenant_id, f"user:{role}", scopes_of_role(role))
+
+
+def hold(scope: TenantScope, role: str) -> None:
+    """The user of that id has this role."""
+    if Person.get_or_none(Person.id == role) is None:
+        Person.insert(id=role, login=role, password_hash="", created_at=0, language="").execute()
+    Membership.delete().where((Membership.tenant_id == scope.tenant_id) & (Membership.user_id == role)).execute()
+    Membership.create(tenant_id=scope.tenant_id, user_id=role, role=role, approver=False, created_at=0)
 
 
 def test_the_same_thing_is_asked_once_and_listed_with_what_ends_soonest_first(one: TenantScope, two: TenantScope) -> None:
@@ -45,6 +57,17 @@ def test_only_a_signed_in_owner_decides(one: TenantScope, two: TenantScope) -> N
     assert [each.id for each in confirmations.decided_confirmations(one, 10)] == [wanted.id]
 
 
+def test_who_is_owner_no_more_decides_nothing_with_what_a_request_began_with(one: TenantScope) -> None:
+    wanted, decisions, owner = asked(one), ConfirmationDecisions(), person(one, "owner")
+    mine = (Membership.tenant_id == one.tenant_id) & (Membership.user_id == "owner")
+    db.write(lambda: Membership.update(role="builder").where(mine).execute())
+    with pytest.raises(ScopeMissing):
+        decisions.decide(owner, wanted.id, True)
+    db.write(lambda: Membership.delete().where(mine).execute())
+    with pytest.raises(ScopeMissing):
+        decisions.decide(owner, wanted.id, True)
+
+
 def test_a_decision_is_carried_out_with_it_or_not_at_all(one: TenantScope) -> None:
     wanted, decisions, seen = asked(one), ConfirmationDecisions(), []
     decisions.register("grant", lambda scope, decided: seen.append((scope.actor, decided.state)))
@@ -65,6 +88,29 @@ def test_a_decision_is_carried_out_with_it_or_not_at_all(one: TenantScope) -> No
     assert known.state == "refused"
     actions = [each.action for each in audit.list_entries(one, AuditFilter(subject="orders"), PageRequest(10)).items]
     assert actions == ["grant.refused", "grant.confirmed", "grant.confirmation_requested"]
+
+
+def test_keys_of_keys_count_as_who_they_go_back_to(one: TenantScope, sealer: Sealer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confirmations, "MOST_OPEN", 3)
+    owner = person(one, "owner")
+    first, _ = keys.issue_key(owner, sealer, KeySpec("ci", sorted(ALL)))
+    children = [keys.issue_key(owner.acting(f"key:{first.id}"), sealer, KeySpec("child", sorted(ALL)))[0] for _ in range(4)]
+    for number, key in enumerate([first, *children]):
+        asked(one.acting(f"key:{key.id}"), f"k{number}")
+    assert {each.digest for each in confirmations.open_confirmations(one)} == {"k2", "k3", "k4"}
+
+
+def test_the_requester_who_has_most_gives_way_once_a_tenant_has_too_many(
+    one: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confirmations, "MOST_OPEN_IN_TENANT", 4)
+    kept = asked(one, "of the appliance")
+    for number in range(3):
+        asked(one.acting("key:busy"), f"busy{number}")
+    for number in range(3):
+        asked(one.acting(f"key:quiet{number}"), f"quiet{number}")
+    left = {each.digest for each in confirmations.open_confirmations(one)}
+    assert left == {kept.digest, "busy2", "quiet0", "quiet1", "quiet2"}
 
 
 def test_nobody_fills_the_page_and_what_is_settled_goes(one: TenantScope) -> None:

@@ -7,13 +7,14 @@ from itertools import pairwise
 import pytest
 from argon2 import Type, extract_parameters
 
-from appliance.core import db
+from appliance.core import clock, db
 from appliance.core.crypto import Sealer
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.tenants import people, sessions
+from appliance.tenants import keys, people, sessions
+from appliance.tenants.keys import KeySpec
 from appliance.tenants.password_checks import SignInFailed
-from appliance.tenants.scopes import ROLES, SCOPES, scopes_of_role
+from appliance.tenants.scopes import ALL, ROLES, SCOPES, scopes_of_role
 from tests.hashing import PROPER
 
 LOGIN, PASSWORD = "ann@example.com", "a long enough password"
@@ -112,6 +113,23 @@ def test_nobody_gives_a_role_that_may_more(one: TenantScope, ann: str) -> None:
         people.add_member(one, LOGIN, "emperor")
 
 
+def test_who_lost_a_role_during_the_request_gives_and_takes_none(one: TenantScope, ann: str, sealer: Sealer) -> None:
+    people.create_user("bob@example.com", PASSWORD)
+    bob = people.add_member(one, "bob@example.com", "owner").user_id
+    key, _text = keys.issue_key(one, sealer, KeySpec("ci", sorted(ALL)))
+    stale = [TenantScope("one", f"user:{bob}", ALL), TenantScope("one", f"key:{key.id}", ALL)]
+    people.add_member(one, "bob@example.com", "viewer")
+    keys.revoke_key(one, key.id)
+    for scope in stale:
+        with pytest.raises(ScopeMissing):
+            people.add_member(scope, "bob@example.com", "owner")
+        with pytest.raises(ScopeMissing):
+            people.remove_member(scope, ann)
+    people.remove_member(one, bob)
+    with pytest.raises(ScopeMissing):
+        people.add_member(stale[0], "bob@example.com", "viewer")
+
+
 def test_roles_grow() -> None:
     grants = [scopes_of_role(role) for role in ROLES]
     assert all(smaller < larger for smaller, larger in pairwise(grants))
@@ -167,14 +185,21 @@ def test_use_prolongs_a_session(ann: str, sealer: Sealer) -> None:
 
 
 def test_a_code_is_good_once_for_its_tenant_and_is_no_session(ann: str, two: TenantScope, sealer: Sealer) -> None:
-    code = sessions.open_code(sealer, ann, "one", root="r")
+    code = sessions.open_code(sealer, ann, "one", "enter", root="r")
     assert find(sealer, code, "one") is None
-    assert sessions.redeem_code(sealer, code, "two") is None
-    redeemed = sessions.redeem_code(sealer, code, "one")
+    assert sessions.redeem_code(sealer, code, "two", "enter") is None
+    redeemed = sessions.redeem_code(sealer, code, "one", "enter")
     assert redeemed is not None
     assert redeemed.user_id == ann
-    assert sessions.redeem_code(sealer, code, "one") is None
+    assert sessions.redeem_code(sealer, code, "one", "enter") is None
     session = sessions.open_session(sealer, ann, "one", lifetime_ms=HOUR)
-    assert sessions.redeem_code(sealer, session, "one") is None
-    late = sessions.open_code(sealer, ann, "one", root="r", lifetime_ms=-1)
-    assert sessions.redeem_code(sealer, late, "one") is None
+    assert sessions.redeem_code(sealer, session, "one", "enter") is None
+    leaving = sessions.open_code(sealer, ann, "one", "sign-out", root="")
+    assert sessions.redeem_code(sealer, leaving, "one", "enter") is None
+    assert sessions.redeem_code(sealer, leaving, "one", "sign-out") is not None
+    late = sessions.open_code(sealer, ann, "one", "enter", root="r")
+    clock.move(sessions.CODE_MS + 1)
+    try:
+        assert sessions.redeem_code(sealer, late, "one", "enter") is None
+    finally:
+        clock.move(-sessions.CODE_MS - 1)
