@@ -177,7 +177,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
                 raise TimedOut(TOO_SLOW.format(seconds=seconds)) from error
             finally:
                 if not connection.closed and connection.info.transaction_status != TransactionStatus.INERROR:
-                    connection.execute("SET statement_timeout = 0")
+                    connection.execute("RESET statement_timeout")  # to what the server, the role or the database says
 
     def begin_write(self) -> None:
         """Begin the only writing transaction there is now, over all processes, as on SQLite.

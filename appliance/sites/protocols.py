@@ -4,6 +4,7 @@ Hypercorn 0.18 has no setting for any of this, so its two protocol classes are e
 
 - HTTP/1.1 never becomes HTTP/2 in the clear (by `Upgrade: h2c`, or by the preface): behind a trusted proxy a client could
   so speak past the proxy, and forge what the proxy is believed to say.  WebSockets are not made: nothing here serves them.
+- Lines of a head end in CR LF; h11 takes a line feed alone for one too, where a proxy may not.
 - A body is handed on as it was read, not chunk by chunk, and chunks may not be mostly framing.
 - HTTP/2 is bounded by `FrameBudget`; data of a stream that was answered already is dropped (Hypercorn's dictionary has no
   entry then); priorities are ignored (RFC 9113 § 5.3 deprecates them, and Hypercorn's tree of them breaks at a thousand).
@@ -34,7 +35,7 @@ from appliance.monitor import metrics
 
 from .answers import error_document
 from .frames import FrameBudget
-from .request_heads import check_count, check_head, check_method, check_path, split_target, with_host
+from .request_heads import check_count, check_head, check_lines, check_method, check_path, split_target, with_host
 
 REFUSED = metrics.registry.counter(
     "gos_http_refused_total", "Requests refused by their form, and connections closed for their frames.", ("code",)
@@ -70,6 +71,8 @@ class Http1(H11Protocol):
         connection: Any = self.connection
         body = bytearray()
         while True:
+            if connection.their_state is h11.IDLE:
+                check_lines(connection.trailing_data[0])
             if connection.they_are_waiting_for_100_continue:
                 await self._send_h11_event(h11.InformationalResponse(status_code=100, headers=[]))
             try:
@@ -212,10 +215,19 @@ class Http2(H2Protocol):
     def _refuse(self, stream: int, error: ApplianceError, *, has_body: bool) -> None:
         REFUSED.inc(1, error.code)
         headers, body = _answer(error)
-        with suppress(h2.exceptions.ProtocolError):  # the client has left, or takes no body
+        if has_body and self._window_of(stream) < len(body):  # whoever takes no body is told by the status alone
+            headers, has_body = [(name, value) for name, value in headers if name != b"content-length"], False
+        with suppress(h2.exceptions.ProtocolError):  # the client has left
             self.connection.send_headers(stream, [(b":status", b"%d" % error.status), *headers], end_stream=not has_body)
             if has_body:
                 self.connection.send_data(stream, body, end_stream=True)
+
+    def _window_of(self, stream: int) -> int:
+        """Bytes that the client takes at once, of this stream and of the connection."""
+        try:
+            return int(self.connection.local_flow_control_window(stream))
+        except h2.exceptions.ProtocolError:
+            return 0
 
 
 def _answer(error: ApplianceError) -> tuple[list[tuple[bytes, bytes]], bytes]:

@@ -9,7 +9,19 @@ Header = tuple[bytes, bytes]
 
 MOST_HEADERS = 200
 _ABSOLUTE = re.compile(rb"https?://([^/?#@\\]+)(/[^#]*|\?[^#]*)?", re.IGNORECASE)
+_HEAD_END = re.compile(rb"\n\r?\n")
+_BARE_LF = re.compile(rb"(?<!\r)\n")
 _PATH = re.compile(rb"/[!-~]*")
+
+
+def check_lines(received: bytes) -> None:
+    """InvalidRequest when a line of the head ends in a line feed alone: to another server it may end elsewhere.
+
+    `received` is what has come of the request so far; its body, behind the first empty line, may say what it likes.
+    """
+    end = _HEAD_END.search(received)
+    if _BARE_LF.search(received, 0, end.end() if end else len(received)):
+        raise InvalidRequest("a line of the request's head ends in a line feed alone; lines end in CR LF")
 
 
 def check_head(method: bytes, version: bytes, headers: Iterable[Header]) -> None:

@@ -158,6 +158,7 @@ def make_server_config(config: Config, certificates: Certificates) -> ServerConf
     host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
     server.bind = [f"{host}:{config.server.port}"]
     server.keep_alive_timeout = 30.0
+    server.keep_alive_max_requests = 100_000  # a busy client or proxy would otherwise begin anew every second
     server.read_timeout = 120  # see `Connection`, which holds it between requests only
     server.graceful_timeout = float(config.server.shutdown_seconds)
     server.shutdown_timeout = float(config.server.shutdown_seconds)

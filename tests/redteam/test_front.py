@@ -22,7 +22,7 @@ from appliance.sites.root import MetricsReaders
 from appliance.testing.running import Running, make_config
 from tests.redteam.attempts import attempts
 from tests.redteam.listeners import BASE, KEEP, Listeners, error_of, head, listening, read_all, statuses
-from tests.sites.served import PATIENCE
+from tests.sites.served import PATIENCE, await_that
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,11 @@ REFUSED: list[tuple[str, bytes, list[int], str]] = [
     ("a long header", head(f"X-Long: {'x' * 70_000}"), [431], "headers_too_large"),
     ("NUL in a header", head("X-Nul: a\0b"), [400], "invalid_request"),
     ("CR in a header", head("X-Cr: a\rHost: other.host"), [400], "invalid_request"),
+    ("lines end in LF", head().replace(b"\r\n", b"\n"), [400], "invalid_request"),
+    ("a line ends in LF", head("X-A: b\nX-B: c"), [400], "invalid_request"),
+    ("the first line ends in LF", head().replace(b"\r\n", b"\n", 1), [400], "invalid_request"),
+    ("an empty line of LF", head().replace(b"\r\n\r\n", b"\r\n\n") + HIDDEN, [400], "invalid_request"),
+    ("LF before the request", b"\n" + head(), [400], "invalid_request"),
     ("version 2.0", b"GET / HTTP/2.0\r\nHost: gos.localhost\r\n\r\n", [400], "invalid_request"),
     ("version 9.9", head(version="9.9"), [400], "invalid_request"),
     ("no HTTP", b"\x16\x03\x01" * 20 + b"\r\n\r\n", [400], "invalid_request"),
@@ -86,13 +91,24 @@ def test_requests_that_mean_two_things_are_refused_and_end_the_connection(front:
             table.check(name, seen == (expected, code, []) and b"connection: close" in answers.lower(), seen)
 
 
+def test_a_line_feed_of_its_own_is_refused_however_it_arrives(front: Listeners) -> None:
+    front.echo.requests.clear()
+    with front.connect() as line:
+        line.sendall(head(KEEP, "Content-Length: 3", method="POST", target="/first") + b"a\nb")
+        await_that(lambda: len(front.echo.requests) == 1)
+        for piece in (b"GET / HTTP/1.1\r\nHost: ", BASE.encode(), b"\nX-A: 1\r\n\r\n"):
+            line.sendall(piece)
+        answers = read_all(line)
+    assert statuses(answers)[-1] == 400
+    assert [(request["path"], request["size"]) for request in front.echo.requests] == [("/first", 3)]
+
+
 def test_what_is_odd_but_clear_is_one_request(front: Listeners) -> None:
     two = head(BOTH, KEEP, method="POST") + b"3;ext=1\r\nabc\r\n0\r\nX-Trailer: 1\r\n\r\n" + head(target="/next")
     table: list[tuple[str, bytes, list[tuple[str, str, int]]]] = [
         ("absolute wins", head(target=f"http://{BASE}/a?b", host="other.host"), [("/a", BASE, 0)]),
         ("absolute without path", head(target=f"http://{BASE}?b"), [("/", BASE, 0)]),
         ("absolute https", head(target=f"https://{BASE}:443/a"), [("/a", f"{BASE}:443", 0)]),
-        ("lines end in LF", head().replace(b"\r\n", b"\n"), [("/", BASE, 0)]),
         ("folded header", head("X-Folded: a", "\tb"), [("/", BASE, 0)]),
         ("trailers and pipelined", two, [("/", BASE, 3), ("/next", BASE, 0)]),
         ("expects to go on", head("Expect: 100-continue", "Content-Length: 2", method="POST") + b"{}", [("/", BASE, 2)]),

@@ -162,6 +162,34 @@ def test_a_refused_head_has_no_body(front: Listeners) -> None:
     assert sum(len(event.data) for event in events if isinstance(event, h2.events.DataReceived) and event.stream_id == refused) == 0
 
 
+@pytest.mark.parametrize("window", [0, 10])
+def test_a_refusal_ends_its_stream_whatever_the_client_takes(front: Listeners, window: int) -> None:
+    """A stream that never ends is a place of the connection that is never free again."""
+    with front.connect(alpn="h2") as line:
+        client = Http2(line)
+        client.http.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
+        refused = [client.headers("no-slash") for _ in range(3)]
+        client.flush()
+        events = client.read(lambda events: sum(isinstance(event, h2.events.StreamEnded) for event in events) == 3)
+    answers = [event for event in events if isinstance(event, h2.events.ResponseReceived)]
+    assert [event.stream_id for event in answers] == refused
+    for answer in answers:
+        fields = {str(name): str(value) for name, value in answer.headers}
+        assert (fields[":status"], "content-length" in fields) == ("400", False)
+
+
+def test_many_requests_keep_their_connection(front: Listeners) -> None:
+    with front.connect(alpn="h2") as line:
+        client = Http2(line)
+        client.http.increment_flow_control_window(1 << 24)
+        for _ in range(15):
+            for _ in range(100):
+                client.headers()
+            client.flush()
+            events = client.read(lambda events: sum(isinstance(event, h2.events.StreamEnded) for event in events) == 100)
+            assert goaway(events) == []
+
+
 @pytest.mark.parametrize("more", [[], [(":protocol", "websocket"), (":scheme", "https"), (":path", "/chat")]])
 def test_http2_makes_no_tunnels(front: Listeners, caplog: pytest.LogCaptureFixture, more: list[tuple[str, str]]) -> None:
     front.echo.requests.clear()

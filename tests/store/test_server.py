@@ -123,3 +123,23 @@ def test_a_database_that_is_not_there_is_named(url: str) -> None:
 
 def test_the_driver_is_the_one_that_is_tested() -> None:
     assert type(Postgresql("postgresql:///x")._adapter).__name__ == "Psycopg3Adapter"
+
+
+@on_server
+def test_a_deadline_leaves_the_time_that_the_server_gives(server: str) -> None:
+    ((name,),) = db.rows("SELECT current_database()")
+
+    def timeout() -> str:
+        return str(db.rows("SHOW statement_timeout")[0][0])
+
+    change = f'ALTER DATABASE "{name}"'
+    db.write(lambda: db.execute(f"{change} SET statement_timeout = 7000"))
+    try:
+        db.close_database()
+        db.open_database(server)
+        assert timeout() == "7s"
+        with db.deadline(5):
+            assert timeout() == "5s"
+        assert timeout() == "7s"
+    finally:
+        db.write(lambda: db.execute(f"{change} RESET statement_timeout"))
