@@ -11,7 +11,7 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
 from appliance.tenants import secret_bindings, service
-from appliance.tenants.secret_bindings import Destination
+from appliance.tenants.secret_bindings import Destination, place_of_hosts
 
 from .backup import add_passphrase
 from .output import add_json, opened_store, read_store, say, show
@@ -138,7 +138,7 @@ def _places(args: argparse.Namespace, scope: TenantScope, sealer: Sealer) -> lis
     for named in args.for_integration:
         slug, _, hosts = named.partition("@")
         if hosts:
-            places.append(Destination("integration", slug, hosts=hosts))
+            places.append(place_of_hosts("integration", slug, hosts))
         else:
             make = import_module("appliance.app.parts").make_integrations
             places.append(make(args.load(), sealer).destination(scope, slug))

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from appliance.connectors.contract import ConnectorError
 from appliance.connectors.declarative.connector import DeclarativeConnector
@@ -11,7 +10,7 @@ from appliance.connectors.declarative.requests import base_address
 from appliance.connectors.registry import Installed
 from appliance.core import db
 from appliance.core.errors import ValidationFailed
-from appliance.tenants.secret_bindings import Destination
+from appliance.tenants.secret_bindings import Destination, host_of
 
 from .settings import Path, member_at, open_settings, secret_targets, value_at
 
@@ -82,7 +81,7 @@ def _fixed_address(installed: Installed, settings: Mapping[str, Any]) -> str:
 
 
 def _hosts(fixed: str, targets: Mapping[Path, Any]) -> str:
-    found = [*([_host(fixed)] if fixed else []), *_places(targets)]
+    found = [*([host_of(fixed)] if fixed else []), *_places(targets)]
     text = ", ".join(dict.fromkeys(found))
     return text if len(text) <= _MOST_HOSTS else ""
 
@@ -92,14 +91,10 @@ def _places(targets: Mapping[Path, Any]) -> Iterator[str]:
         name = path[-1].rpartition("_")[2]
         if not isinstance(value, str) or not value or name in _NO_PLACE or path[-1] in _NO_PLACE:
             continue
-        port = targets.get((*path[:-1], path[-1].removesuffix("host") + "port")) if name == "host" else None
-        yield f"{value}:{port}" if port else _host(value)
-
-
-def _host(text: str) -> str:
-    if "://" not in text:
-        return text
-    try:
-        return urlsplit(text).netloc.rpartition("@")[2] or text
-    except ValueError:
-        return text
+        if name != "host":
+            yield host_of(value)
+            continue
+        beside = {each: targets.get((*path[:-1], path[-1].removesuffix("host") + each)) for each in ("port", "tls")}
+        said = f"{value}:{beside['port']}" if beside["port"] else value
+        said += " tls=off" if beside["tls"] == "off" else ""
+        yield said + (" ca=own" if targets.get((*path[:-1], "ca")) else "")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
-from urllib.parse import urlsplit
 
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.resolving import resolving_for
@@ -25,7 +24,7 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.tenants import secret_bindings
-from appliance.tenants.secret_bindings import Destination
+from appliance.tenants.secret_bindings import Destination, host_of
 
 from . import usage
 from .client import Ready
@@ -275,7 +274,7 @@ class LanguageModels:
 def destination_of(slug: str, profile: Profile) -> Destination:
     """Whom the profile sends its key to."""
     digest = hashlib.sha256(f"{profile.kind} {profile.address}".encode()).hexdigest()
-    return Destination("llm-profile", slug, digest, urlsplit(profile.address).netloc)
+    return Destination("llm-profile", slug, digest, host_of(profile.address))
 
 
 def _context(scope: TenantScope, slug: str) -> str:

@@ -16,7 +16,7 @@ from appliance.processes.versions import Process
 from appliance.solutions.changes import read_all
 from appliance.solutions.services import Services
 from appliance.tenants import secret_bindings
-from appliance.tenants.secret_bindings import KINDS, Destination, Kind
+from appliance.tenants.secret_bindings import KINDS, Destination, Kind, place_of_hosts
 from appliance.tenants.service import is_secret_name
 from appliance.webapps.access import Access, parse_access
 from appliance.webapps.records import WebApp
@@ -41,7 +41,7 @@ def find_place(services: Services, scope: TenantScope, kind: Kind, target: str, 
     if hosts:
         if kind not in ("integration", "llm-profile"):
             raise ValidationFailed("only integrations and LLM profiles lead to hosts; leave `hosts` out", pointer="/hosts")
-        return Destination(kind, target, hosts=hosts)
+        return place_of_hosts(kind, target, hosts)
     if kind in ("process", "webhook"):
         return Destination(kind, target)
     try:

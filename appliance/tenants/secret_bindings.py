@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from appliance.core import clock, db
 from appliance.core.crypto import Sealer
@@ -22,6 +23,7 @@ Kind = Literal["integration", "process", "webhook", "llm-profile", "webapp"]
 KINDS: tuple[Kind, ...] = ("integration", "process", "webhook", "llm-profile", "webapp")
 SCOPE = "secrets.write"
 MOST_BINDINGS = 1_000  # that people and keys add; what the appliance itself takes over may be more
+_ENCRYPTED = frozenset({"https", "wss", "ldaps", "ftps", "sftp", "smtps", "imaps"})
 _WHAT = {
     "integration": "the integration {0}", "process": "the process {0}", "webhook": "the webhooks of the process {0}",
     "llm-profile": "the LLM profile {0}", "webapp": "the WebApp {0}",
@@ -32,7 +34,8 @@ _WHAT = {
 class Destination:
     """A place for secrets: `digest` changes with whom it sends them to, `hosts` is that in words.
 
-    A binding without a digest fits every digest that leads to the same hosts; the places that send nothing have neither.
+    A binding without a digest fits every digest that leads to the same hosts; the places that send nothing have neither.  Hosts
+    that are named alone are spoken to over TLS that is verified: what is less says so, see `host_of`.
     """
 
     kind: Kind
@@ -43,6 +46,25 @@ class Destination:
     def __str__(self) -> str:
         place = _WHAT[self.kind].format(self.target)
         return f"{place} ({self.hosts})" if self.hosts else place
+
+
+def host_of(address: str) -> str:
+    """How a destination names whom an address leads to: the host, with its scheme where that is not encrypted (`http://erp`)."""
+    if "://" not in address:
+        return address
+    try:
+        parts = urlsplit(address)
+        host = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return address
+    if not host:
+        return address
+    return host if parts.scheme.lower() in _ENCRYPTED else f"{parts.scheme.lower()}://{host}"
+
+
+def place_of_hosts(kind: Kind, target: str, hosts: str) -> Destination:
+    """A destination that is chosen by its hosts alone, separated by commas; an address stands for its host."""
+    return Destination(kind, target, hosts=", ".join(host_of(each.strip()) for each in hosts.split(",")))
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,11 @@
 
 import hashlib
 from typing import Any
-from urllib.parse import urlsplit
 
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
 from appliance.tenants import secret_bindings
-from appliance.tenants.secret_bindings import Destination
+from appliance.tenants.secret_bindings import Destination, host_of
 
 from .access import Access, parse_access
 
@@ -15,7 +14,7 @@ from .access import Access, parse_access
 def destination_of(app_id: str, access: Access) -> Destination:
     """Whom the secret goes to: the provider, or nobody but this app, which compares a password with it."""
     digest = hashlib.sha256(f"{access.kind} {access.issuer}".encode()).hexdigest()
-    return Destination("webapp", app_id, digest, urlsplit(access.issuer).netloc)
+    return Destination("webapp", app_id, digest, host_of(access.issuer))
 
 
 def bind_access(scope: TenantScope, app_id: str, given: Any) -> None:

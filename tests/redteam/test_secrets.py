@@ -18,7 +18,7 @@ from appliance.integrations.models import IntegrationRow
 from appliance.solutions.archive import write_zip
 from appliance.tenants import confirmations, secret_bindings
 from appliance.tenants.scopes import ALL
-from appliance.tenants.secret_bindings import Destination
+from appliance.tenants.secret_bindings import Destination, place_of_hosts
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 
@@ -219,8 +219,7 @@ def test_who_may_not_set_secrets_publishes_and_reads_none(running: Running, owne
 
 
 def test_a_destination_is_chosen_before_it_is_there(running: Running, owner: httpx.Client, listener: Listener) -> None:
-    host = listener.url.removeprefix("http://")
-    bind = {"integrations": [{"slug": "leak-later", "hosts": host}]}
+    bind = {"integrations": [{"slug": "leak-later", "hosts": listener.url}]}
     owner.put(f"{API}/secrets/topsecret", json={"value": CANARY, "bind": bind}).raise_for_status()
     with running.api("acme", INTEGRATIONS) as builder:
         assert builder.post(f"{API}/integrations", json=leaking("http://127.0.0.1:9", "leak-later")).status_code == 403
@@ -229,6 +228,25 @@ def test_a_destination_is_chosen_before_it_is_there(running: Running, owner: htt
     assert CANARY in listener.heard()
     missing = owner.post(f"{API}/secrets/topsecret/bindings", json={"kind": "integration", "target": "nowhere"})
     assert missing.status_code == 422, missing.text
+
+
+def test_a_destination_of_hosts_is_for_verified_tls_alone(running: Running, owner: httpx.Client, listener: Listener) -> None:
+    host = listener.url.removeprefix("http://")
+    bind = {"integrations": [{"slug": "leak-clear", "hosts": host}, {"slug": "db-clear", "hosts": "db.example.com:5432"}]}
+    assert place_of_hosts("integration", "erp", "https://a.example, http://b.example:8069").hosts == "a.example, http://b.example:8069"
+    owner.put(f"{API}/secrets/topsecret", json={"value": CANARY, "bind": bind}).raise_for_status()
+    database = {"host": "db.example.com", "user": "u", "database": "d", "password": "= secrets.topsecret"}
+    with running.api("acme", INTEGRATIONS) as builder:
+        refused = builder.post(f"{API}/integrations", json=leaking(listener.url, "leak-clear"))
+        assert refused.status_code == 403, refused.text
+        assert listener.url in refused.json()["error"]["message"], "it says what the destination would be"
+        assert builder.post(f"{API}/integrations", json=leaking(f"https://{host}", "leak-clear")).status_code == 201
+        for more, status in (({"tls": "off"}, 403), ({"ca": "a certificate"}, 403), ({}, 201)):
+            body = {"slug": "db-clear", "connector": "postgresql", "settings": {**database, **more}}
+            answer = builder.post(f"{API}/integrations", json=body)
+            assert answer.status_code == status, answer.text
+    for slug in ("leak-clear", "db-clear"):
+        owner.delete(f"{API}/integrations/{slug}").raise_for_status()
 
 
 @pytest.mark.parametrize(

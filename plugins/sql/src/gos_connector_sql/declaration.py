@@ -49,6 +49,7 @@ def settings_schema(port: int) -> Json:
                 "type": "string",
                 "title": "Certificate authority",
                 "description": "PEM certificates to trust instead of the system's",
+                "secret_target": True,
             },
         },
     }
