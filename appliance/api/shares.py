@@ -31,7 +31,7 @@ class ChangeAudience(Body):
 
 
 class CreateShare(Body):
-    """`expires_at` is at most a year ahead (default: 14 days); with an `audience` only those people may fetch."""
+    """`expires_at` is at most 366 days ahead (default: 14 days); with an `audience` only those people may fetch."""
 
     revision: WantedRevision = "latest"
     expires_at: str | None = None

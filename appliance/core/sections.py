@@ -281,8 +281,9 @@ class Tls:
     )
     hsts: bool = setting(
         True,
-        "Tell browsers to come by https only (HSTS) on WebApps' own domains, from their second day with a certificate from "
-        "outside: for a day, after a week for a week, after a month for a year.",
+        "Tell browsers to come by https only (HSTS): on the base host and those of tenants for a year, or for a day with a "
+        "certificate of the built-in authority; on WebApps' own domains from their second day with a certificate from outside: "
+        "for a day, after a week for a week, after a month for a year.",
     )
 
 

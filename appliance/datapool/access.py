@@ -32,7 +32,7 @@ T = TypeVar("T")
 class Requester:
     """Whoever asks: what a rule may know of them and of their request.
 
-    What is empty is absent, so that it equals nothing.  `kind` is `anonymous`, `password`, `member`, `user` or `agent`;
+    What is empty is absent, so that it equals nothing.  `kind` is `anonymous`, `password`, `member` or `user`;
     `app` is the WebApp they came through; `now` is in milliseconds.
     """
 

@@ -254,7 +254,7 @@ def _hashed(password: str) -> str:
 
 def _check(new: NewShare, expires_at: int, now: int) -> None:
     if not now < expires_at <= now + LONGEST_DAYS * DAY:
-        raise ValidationFailed("expires_at lies in the future, at most a year ahead", pointer="/expires_at")
+        raise ValidationFailed("expires_at must be in the future, at most 366 days ahead", pointer="/expires_at")
     if new.password is not None and not 8 <= len(new.password) <= 200:
         raise ValidationFailed("a password has 8 to 200 characters", pointer="/password")
     if new.max_downloads is not None and not 1 <= new.max_downloads <= 1_000_000:

@@ -19,7 +19,8 @@ CHALLENGE = "/.well-known/acme-challenge/"
 PLAIN = ("/healthz", "/readyz")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}", re.ASCII)
 _DAY = 86_400_000
-_STEPS = ((30 * _DAY, 31_536_000), (7 * _DAY, 604_800), (_DAY, 86_400))  # age of the certificate → seconds
+_YEAR_SECONDS, _DAY_SECONDS = 31_536_000, 86_400
+_STEPS = ((30 * _DAY, _YEAR_SECONDS), (7 * _DAY, 604_800), (_DAY, _DAY_SECONDS))  # age of the certificate → seconds
 
 
 class Transport:
@@ -82,11 +83,23 @@ class Transport:
 
     def _hsts(self, host: str) -> int:
         """For how many seconds browsers are told to come by https only; 0 for not at all.  What an app says itself stays."""
-        found = self._server.offer(host) if self._config.tls.hsts else None
+        if not self._config.tls.hsts:
+            return 0
+        found = self._server.offer(host)
+        if self._is_own(host):
+            from_outside = self._config.tls_mode == "files" if found is None else found.certificate.since is not None
+            return _YEAR_SECONDS if from_outside else _DAY_SECONDS
         if found is None or found.certificate.host != host or found.certificate.since is None:
             return 0
         age = clock.now_ms() - found.certificate.since
         return next((seconds for least, seconds in _STEPS if age >= least), 0)
+
+    def _is_own(self, host: str) -> bool:
+        """Whether this is the base host or a tenant's.  `localhost` is not: HSTS would hold for every port of the machine."""
+        base, content = self._config.domains.base, self._config.domains.content
+        if host == "localhost" or host.endswith(".localhost"):
+            return False
+        return f".{host}".endswith(f".{base}") and not f".{host}".endswith(f".{content}")
 
 
 def _host_header(scope: Scope) -> str:

@@ -249,6 +249,12 @@ def test_a_share_without_bounds_is_refused(shares: Shares, acme: TenantScope, do
         shares.create_share(acme, document, new)
 
 
+def test_a_share_lives_as_long_as_its_refusal_says(shares: Shares, acme: TenantScope, document: str) -> None:
+    shares.create_share(acme, document, NewShare(expires_at=clock.now_ms() + 366 * DAY - 60_000))
+    with pytest.raises(ValidationFailed, match="at most 366 days ahead"):
+        shares.create_share(acme, document, NewShare(expires_at=clock.now_ms() + 366 * DAY + 60_000))
+
+
 def test_where_a_review_is_demanded_only_what_was_approved_leaves(
     shares: Shares, exits: Exits, documents: Documents, acme: TenantScope, approved: Approved
 ) -> None:

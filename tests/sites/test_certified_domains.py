@@ -234,6 +234,34 @@ def test_who_shares_a_certificate_is_not_bound_by_it(folder: Path, certificates:
     assert said == [b"max-age=31536000", b"max-age=31536000", b""]
 
 
+def test_the_base_host_and_tenants_bind_browsers_to_https(folder: Path, certificates: Certificates) -> None:
+    def heard(config: Config) -> list[bytes]:
+        server = make_server_config(config, certificates)
+        server.create_ssl_context()
+        others = ("shop--acme.apps.gos.example", "apps.gos.example", "gos.example.net")
+        return [asyncio.run(told_to(server, config, host)) for host in ("gos.example", "acme.gos.example:8443", *others)]
+
+    hosts = {"domains__base": "gos.example", "domains__content": "apps.gos.example"}
+    internal = make_config(folder, server__tls="internal", **hosts)
+    assert heard(internal) == [b"max-age=86400"] * 2 + [b""] * 3, "with the built-in authority for a day"
+    chain, key = internal_certificate(internal)
+    files = make_config(folder, server__tls="files", server__certificate=str(chain), server__private_key=str(key), **hosts)
+    assert heard(files) == [b"max-age=31536000"] * 2 + [b""] * 3
+    assert heard(make_config(folder, server__tls="internal", tls__hsts=False, **hosts)) == [b""] * 5
+    pair, facts = check_pair("gos.example", *Authority().pair("gos.example", "*.gos.example", "*.apps.gos.example"))
+    db.write(lambda: certificates.store(Issued("gos.example", None, "acme", pair, facts)))
+    assert heard(internal) == [b"max-age=31536000"] * 2 + [b""] * 3, "a certificate for the appliance's own hosts by ACME"
+
+
+def test_browsers_are_not_bound_to_https_on_localhost(folder: Path, certificates: Certificates) -> None:
+    config = make_config(folder, server__tls="internal")
+    server = make_server_config(config, certificates)
+    server.create_ssl_context()
+    hosts = ("localhost:8443", "acme.localhost", "shop--acme.content.localhost")
+    said = [asyncio.run(told_to(server, config, host)) for host in hosts]
+    assert said == [b""] * 3, "it would hold for every other port of the machine"
+
+
 def test_the_doctor_names_certificates_that_expire(folder: Path, certificates: Certificates) -> None:
     certificates.upload(ACME, HOST, Authority().pair(HOST))
     config = make_config(folder, server__tls="internal")
