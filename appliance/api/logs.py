@@ -121,7 +121,7 @@ class AnalyticsQuery(Query):
 
 
 class SummaryView(View):
-    """Durations in milliseconds; a percentile is within a tenth of the truth."""
+    """Durations in milliseconds; a percentile of a few is exact, one of many within a tenth of the truth."""
 
     count: int
     failures: int
@@ -162,6 +162,8 @@ def _summary(summary: analytics.Summary) -> dict[str, Any]:
 def get_analytics(call: Call) -> AnalyticsView:
     """Show how much ran over time, how long it took and how often it failed.
 
+    `kind=execution` measures the time in which executions worked, from their start; `kind=waiting` how long those waited that
+    waited for people, times, events, other executions or another attempt.
     Points are as wide as `bucket`, at least an hour for what is older than two days and a day beyond 90 days.
     """
     query: AnalyticsQuery = call.query

@@ -13,8 +13,7 @@ from appliance.governance import approvals
 from appliance.governance.approvals import Approval, ApprovalFilter
 from appliance.governance.wording import title_of
 from appliance.integrations import gate
-from appliance.monitor import analytics, failures
-from appliance.monitor.analytics import Series, Window
+from appliance.monitor import failures
 from appliance.processes import executions, versions
 from appliance.processes.executions import ExecutionFilter
 from appliance.tenants import confirmations, invitations, keys, people, service
@@ -24,11 +23,10 @@ from .appliance import is_administrator
 from .approvals import is_mine
 from .confirmations import HERE
 from .confirmations import tell as tell_confirmation
+from .day import DAY_MS, read_day
 from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page
 
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 AHEAD_MS, BACK_MS, NEW_MS = 30 * DAY_MS, 7 * DAY_MS, 14 * DAY_MS
 SHOWN = 5
 READ, MOST_PAGES = 50, 10
@@ -74,7 +72,7 @@ def show_home(visit: Visit) -> Answer:
         ("keys.read", _keys), ("webapps.read", _certificates),
     )  # fmt: skip
     needs = [look(visit) for scope, look in looks if visit.may(scope)]
-    values = {"needs": [each for each in needs if each.items], "day": _day(visit), "steps": _first_steps(visit)}
+    values = {"needs": [each for each in needs if each.items], "day": read_day(visit), "steps": _first_steps(visit)}
     return Page("home.html", values)
 
 
@@ -159,14 +157,6 @@ def _certificates(visit: Visit) -> Needs:
     hosts = expiring_hosts(visit.scope, clock.now_ms() + AHEAD_MS)
     items = [Need(host, _("its certificate ends within 30 days"), "/console/webapps", "expires") for host in hosts]
     return _shown(_("Certificates"), "/console/webapps", items)
-
-
-def _day(visit: Visit) -> Series | None:
-    if not visit.may("logs.read"):
-        return None
-    now = clock.now_ms()
-    since = now // HOUR_MS * HOUR_MS - DAY_MS + HOUR_MS
-    return analytics.read_series(visit.scope, Window(since, now + 1, HOUR_MS))
 
 
 def _first_steps(visit: Visit) -> list[Step]:

@@ -31,10 +31,12 @@ def show_monitor(visit: Visit) -> Answer:
     """Executions, their durations, the queue, failures, integrations and keys."""
     chosen = range_of(visit, "24h")
     series = analytics.read_series(visit.scope, Window(chosen.since, chosen.until))
+    waited = analytics.read_series(visit.scope, Window(chosen.since, chosen.until, kind="waiting")).total
     groups = failures.list_failures(visit.scope, PageRequest(MAX_LIMIT)).items
     recent = [group for group in groups if group.first_seen < chosen.until and group.last_seen >= chosen.since][:MOST_ROWS]
     values = {
-        "chosen": chosen, "spans": SPANS, "series": series, "lines": _lines(series), "width": WIDTH, "height": HEIGHT,
+        "chosen": chosen, "spans": SPANS, "series": series, "waited": waited, "lines": _lines(series),
+        "width": WIDTH, "height": HEIGHT,
         "queue": visit.services.processes.queue_state(visit.scope), "groups": recent,
         "processes": list(series.names.items())[:MOST_ROWS], "integrations": list(_integrations(visit, chosen)),
         "keys": list(_keys(visit, chosen)), "webapps": list(_webapps(visit, chosen)), "sandbox": visit.services.pool.health(),

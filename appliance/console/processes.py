@@ -9,7 +9,7 @@ from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.monitor import analytics
-from appliance.monitor.analytics import Series, Window
+from appliance.monitor.analytics import Series
 from appliance.processes import executions, samples, version_grants, versions
 from appliance.processes.authority import reach_of_draft, subject_of
 from appliance.processes.executions import Brief, ExecutionFilter, StartRequest
@@ -19,12 +19,11 @@ from appliance.tenants.confirmations import may_decide
 
 from . import flow, outline
 from .confirmations import lines_of
+from .day import last_day, read_day
 from .forms import InputForm, read_form
 from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page, token_of
 
-DAY_MS = 86_400_000
-HOUR_MS = 3_600_000
 SHOWN_SAMPLES = 5
 
 
@@ -43,22 +42,9 @@ def list_processes(visit: Visit) -> Answer:
     found = versions.list_briefly(visit.scope, visit.page(limit=100))
     names = [row.id for row in found.items]
     newest = executions.newest_of(visit.scope, names)
-    days = analytics.read_counts(visit.scope, _last_day(), names) if visit.may("logs.read") else {}
+    days = analytics.read_counts(visit.scope, last_day(), names) if visit.may("logs.read") else {}
     rows = [Row(row, newest.get(row.id), days.get(row.id)) for row in found.items]
     return Page("processes.html", {"rows": rows, "next_cursor": found.next_cursor})
-
-
-def _last_day(name: str | None = None) -> Window:
-    """24 hours, by the hour."""
-    now = clock.now_ms()
-    return Window(now // HOUR_MS * HOUR_MS - DAY_MS + HOUR_MS, now + 1, HOUR_MS, name=name)
-
-
-def _day(visit: Visit, process_id: str) -> Series | None:
-    """The last 24 hours by the hour, for whoever may see figures."""
-    if not visit.may("logs.read"):
-        return None
-    return analytics.read_series(visit.scope, _last_day(process_id))
 
 
 @page("GET", "/processes/<process_id>", scope="processflow.read")
@@ -108,7 +94,7 @@ def _process_page(
     url = visit.services.config.tenant_url(visit.scope.tenant_id)
     values = {
         "process": row, "version": version, "form": form, "problem": problem,
-        "latest": latest, "day": _day(visit, row.id),
+        "latest": latest, "day": read_day(visit, row.id),
         "samples": [each.name for each in samples.list_samples(visit.scope, row.id, PageRequest(SHOWN_SAMPLES)).items],
         "steps": outline.outline(shown), "after": outline.after_failure(shown), "picture": flow.picture(shown),
         "reach": lines_of(reach), "grant": grant, "may_decide": may_decide(visit.scope), "names": Names(visit),

@@ -3,16 +3,16 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest
 from appliance.core.scope import TenantScope
 
 from . import rollup
-from .tally import DAY, HOUR, MINUTE, RESOLUTIONS, percentile
+from .tally import DAY, HOUR, MINUTE, RESOLUTIONS, Extent, percentile
 
-Kind = Literal["execution", "step", "integration", "key", "webapp"]
+Kind = Literal["execution", "waiting", "step", "integration", "key", "webapp"]
 Kept = Kind | Literal["key_bytes", "webapp_bytes"]
 MAX_POINTS = 1_000
 WIDEST = 366 * DAY
@@ -27,7 +27,8 @@ _TOP_NAMES = 50
 class Window:
     """What is asked: [since, until) in epoch milliseconds; `bucket` in ms, None chooses one that draws well.
 
-    `name` narrows to one process, kind of step, integration, API key or WebApp.
+    `name` narrows to one process, kind of step, integration, API key or WebApp.  The durations of `execution` are the times in
+    which executions worked; `waiting` counts those that waited for something outside, and how long.
     """
 
     since: int
@@ -42,13 +43,18 @@ class Summary:
     """Counted things: by outcome, by duration slot and their total duration in ms."""
 
     by_outcome: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    slots: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    extents: dict[int, Extent] = field(default_factory=lambda: defaultdict(Extent))
     sum_ms: float = 0.0
 
-    def add(self, outcome: str, slot: int, count: int, sum_ms: float) -> None:
-        self.by_outcome[outcome] += count
-        self.slots[slot] += count
-        self.sum_ms += sum_ms
+    def add(self, outcome: str, slot: int, extent: Extent) -> None:
+        self.by_outcome[outcome] += extent.count
+        self.extents[slot].add(extent)
+        self.sum_ms += extent.sum_ms
+
+    @property
+    def slots(self) -> dict[int, int]:
+        """How many by duration slot."""
+        return {slot: each.count for slot, each in self.extents.items()}
 
     @property
     def count(self) -> int:
@@ -64,7 +70,7 @@ class Summary:
         return round(self.sum_ms / self.count, 3) if self.count else None
 
     def percentile(self, share: float) -> float | None:
-        return percentile(self.slots, share)
+        return percentile(self.extents, share)
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,8 @@ def read_series(scope: TenantScope, window: Window) -> Series:
         )
     series = Series(since, until, bucket, [(at, Summary()) for at in range(since, until, bucket)], Summary(), {})
     for piece in rollup.pieces(scope, window.kind, since, until, bucket):
-        for index, outcome, slot, count, sum_ms in rollup.read(scope, window.kind, window.name, piece, (since, bucket)):
-            numbers = (str(outcome), int(slot), int(count), float(sum_ms))
+        for index, *row in rollup.read(scope, window.kind, window.name, piece, (since, bucket)):
+            numbers = _numbers(row)
             series.points[int(index)][1].add(*numbers)
             series.total.add(*numbers)
     if window.name is not None:
@@ -118,7 +124,7 @@ def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dic
         return found
     for piece in rollup.pieces(scope, window.kind, since, until, bucket):
         for name, index, outcome, count, sum_ms in rollup.read_counts(scope, window.kind, names, piece, (since, bucket)):
-            series, numbers = found[str(name)], (str(outcome), 0, int(count), float(sum_ms))
+            series, numbers = found[str(name)], (str(outcome), 0, Extent(int(count), float(sum_ms)))
             series.points[int(index)][1].add(*numbers)
             series.total.add(*numbers)
     return found
@@ -133,8 +139,8 @@ def read_names(scope: TenantScope, window: Window) -> dict[str, Summary]:
 def _read_names(scope: TenantScope, kind: Kept, since: int, until: int) -> dict[str, Summary]:
     names: dict[str, Summary] = defaultdict(Summary)
     for piece in rollup.pieces(scope, kind, since, until, DAY):
-        for name, outcome, slot, count, sum_ms in rollup.read_names(scope, kind, piece):
-            names[str(name)].add(str(outcome), int(slot), int(count), float(sum_ms))
+        for name, *row in rollup.read_names(scope, kind, piece):
+            names[str(name)].add(*_numbers(row))
     return dict(sorted(names.items(), key=lambda item: (-item[1].count, item[0]))[:_TOP_NAMES])
 
 
@@ -147,9 +153,15 @@ def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> 
     kept = _kept_by(since)
     since = since // kept * kept
     for piece in rollup.pieces(scope, kind, since, until, DAY):
-        for _, outcome, slot, count, sum_ms in rollup.read(scope, kind, name, piece, (since, until - since)):
-            total.add(str(outcome), int(slot), int(count), float(sum_ms))
+        for _, *row in rollup.read(scope, kind, name, piece, (since, until - since)):
+            total.add(*_numbers(row))
     return total
+
+
+def _numbers(row: Sequence[Any]) -> tuple[str, int, Extent]:
+    """A row of counters, whatever the store makes of its sums."""
+    outcome, slot, count, sum_ms, low_ms, high_ms = row
+    return str(outcome), int(slot), Extent(int(count), float(sum_ms), low_ms, high_ms)
 
 
 def _choose_bucket(window: Window) -> int:

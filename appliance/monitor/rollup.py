@@ -16,7 +16,7 @@ MINUTE = 60_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 WIDTHS = (15 * MINUTE, HOUR, 6 * HOUR, DAY)
-KINDS = ("execution", "step", "integration", "key", "key_bytes", "webapp", "webapp_bytes")
+KINDS = ("execution", "waiting", "step", "integration", "key", "key_bytes", "webapp", "webapp_bytes")
 ALL = ""
 """The name under which everything of a kind is summed up; nothing is called so."""
 SETTLED_MS = 5 * MINUTE
@@ -35,8 +35,9 @@ _NAMES = (
     "FROM known WHERE name IS NOT NULL) SELECT name FROM known WHERE name IS NOT NULL"
 )
 _INSERT = (
-    "INSERT INTO tally_wide (tenant_id, kind, width, name, at, outcome, slot, count, sum_ms) "
-    "SELECT tenant_id, kind, CAST(? AS BIGINT), {name}, at - at % ?, outcome, slot, SUM(count), SUM(sum_ms) FROM {source} "
+    "INSERT INTO tally_wide (tenant_id, kind, width, name, at, outcome, slot, count, sum_ms, low_ms, high_ms) "
+    "SELECT tenant_id, kind, CAST(? AS BIGINT), {name}, at - at % ?, outcome, slot, SUM(count), SUM(sum_ms), MIN(low_ms), "
+    "MAX(high_ms) FROM {source} "
     "WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? {narrower} GROUP BY 1, 2, 3, 4, 5, 6, 7"
 )
 
@@ -169,18 +170,19 @@ def _split(marks: dict[int, tuple[int, int]], widths: list[int], since: int, unt
 
 
 def read(scope: TenantScope, kind: str, name: str | None, piece: Piece, bucket: tuple[int, int]) -> list[tuple[Any, ...]]:
-    """Rows of (index of the bucket, outcome, slot, count, sum in ms); `bucket` is where the first begins and how wide it is."""
+    """Rows of (index of the bucket, outcome, slot, count, and in ms the sum, shortest and longest); `bucket` is where the first
+    begins and how wide it is."""
     width, since, until = piece
     start, wide = bucket
     if width:
         return db.rows(
-            "SELECT (at - ?) / ?, outcome, slot, SUM(count), SUM(sum_ms) FROM tally_wide WHERE tenant_id = ? AND kind = ? "
-            "AND width = ? AND name = ? AND at >= ? AND at < ? GROUP BY 1, 2, 3",
+            "SELECT (at - ?) / ?, outcome, slot, SUM(count), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM tally_wide "
+            "WHERE tenant_id = ? AND kind = ? AND width = ? AND name = ? AND at >= ? AND at < ? GROUP BY 1, 2, 3",
             (start, wide, scope.tenant_id, kind, width, ALL if name is None else name, since, until),
         )
     only, named = ("AND name = ? ", (name,)) if name is not None else ("", ())
     return db.rows(
-        "SELECT (at - ?) / ?, outcome, slot, SUM(count), SUM(sum_ms) FROM tally "  # noqa: S608
+        "SELECT (at - ?) / ?, outcome, slot, SUM(count), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM tally "  # noqa: S608
         f"WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? {only}GROUP BY 1, 2, 3",
         (start, wide, scope.tenant_id, kind, since, until, *named),
     )
@@ -202,18 +204,18 @@ def read_counts(
 
 
 def read_names(scope: TenantScope, kind: str, piece: Piece) -> list[tuple[Any, ...]]:
-    """Rows of (name, outcome, slot, count, sum in ms)."""
+    """Rows of (name, outcome, slot, count, and in ms the sum, shortest and longest)."""
     width, since, until = piece
     if width:
         of_width = (scope.tenant_id, kind, width)
         return db.rows(
-            "SELECT name, outcome, slot, SUM(count), SUM(sum_ms) FROM tally_wide WHERE tenant_id = ? AND kind = ? "  # noqa: S608
-            f"AND width = ? AND name IN ({_NAMES}) AND at >= ? AND at < ? GROUP BY 1, 2, 3",
+            "SELECT name, outcome, slot, SUM(count), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM tally_wide "  # noqa: S608
+            f"WHERE tenant_id = ? AND kind = ? AND width = ? AND name IN ({_NAMES}) AND at >= ? AND at < ? GROUP BY 1, 2, 3",
             (*of_width, *of_width, ALL, *of_width, since, until),
         )
     return db.rows(
-        "SELECT name, outcome, slot, SUM(count), SUM(sum_ms) FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? "
-        "GROUP BY 1, 2, 3",
+        "SELECT name, outcome, slot, SUM(count), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM tally "
+        "WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? GROUP BY 1, 2, 3",
         (scope.tenant_id, kind, since, until),
     )
 

@@ -1,7 +1,8 @@
 """Counters over time: how often something happened and how long it took, kept small enough for months.
 
-Durations are counted in log-spaced slots (four per doubling), so that adding is one upsert, sums of any two counters
-are exact and a percentile is within a tenth of the truth.
+Durations are counted in log-spaced slots (four per doubling), each with the sum, the shortest and the longest of them, so that
+adding is one upsert and sums of any two counters are exact.  A percentile is exact while no slot has more than three, and within
+a tenth of the truth beyond that.
 """
 
 import math
@@ -22,25 +23,26 @@ DAY = 24 * HOUR
 RESOLUTIONS = ((2 * DAY, HOUR), (90 * DAY, DAY))
 _SLOTS_PER_DOUBLING = 4
 
-_ADD = (
-    "INSERT INTO tally (tenant_id, kind, at, name, outcome, slot, count, sum_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+_COLUMNS = "tenant_id, kind, at, name, outcome, slot, count, sum_ms, low_ms, high_ms"
+_TOGETHER = (
     "ON CONFLICT (tenant_id, kind, at, name, outcome, slot) "
-    "DO UPDATE SET count = tally.count + excluded.count, sum_ms = tally.sum_ms + excluded.sum_ms"
+    "DO UPDATE SET count = tally.count + excluded.count, sum_ms = tally.sum_ms + excluded.sum_ms, "
+    "low_ms = CASE WHEN tally.low_ms < excluded.low_ms THEN tally.low_ms ELSE excluded.low_ms END, "
+    "high_ms = CASE WHEN tally.high_ms > excluded.high_ms THEN tally.high_ms ELSE excluded.high_ms END"
 )
+_ADD = f"INSERT INTO tally ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) {_TOGETHER}"  # noqa: S608
 _MERGE = (
-    "INSERT INTO tally (tenant_id, kind, at, name, outcome, slot, count, sum_ms) "
-    "SELECT tenant_id, kind, at - at % ?, name, outcome, slot, SUM(count), SUM(sum_ms) FROM tally "
-    "WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? AND at % ? <> 0 "
-    "GROUP BY tenant_id, kind, at - at % ?, name, outcome, slot "
-    "ON CONFLICT (tenant_id, kind, at, name, outcome, slot) "
-    "DO UPDATE SET count = tally.count + excluded.count, sum_ms = tally.sum_ms + excluded.sum_ms"
+    f"INSERT INTO tally ({_COLUMNS}) SELECT tenant_id, kind, at - at % ?, name, outcome, slot, SUM(count), SUM(sum_ms), "  # noqa: S608
+    "MIN(low_ms), MAX(high_ms) FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? AND at % ? <> 0 "
+    f"GROUP BY tenant_id, kind, at - at % ?, name, outcome, slot {_TOGETHER}"
 )
 _DROP = "DELETE FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? AND at % ? <> 0"
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What happened in one minute (its beginning in epoch ms), alike in its outcome and its slot."""
+    """What happened in one minute (its beginning in epoch ms), alike in its outcome and its slot; `low_ms` and `high_ms` are the
+    shortest and the longest of it."""
 
     name: str
     minute: int
@@ -48,22 +50,52 @@ class Counted:
     slot: int
     count: int
     sum_ms: float
+    low_ms: float | None
+    high_ms: float | None
+
+
+@dataclass(slots=True)
+class Extent:
+    """The durations (ms) of one slot together; the shortest and the longest are None where they were not noted."""
+
+    count: int = 0
+    sum_ms: float = 0.0
+    low_ms: float | None = None
+    high_ms: float | None = None
+
+    def add(self, other: "Extent") -> None:
+        """Take in what another one holds."""
+        self.count += other.count
+        self.sum_ms += other.sum_ms
+        if other.low_ms is not None and other.high_ms is not None:
+            self.low_ms = other.low_ms if self.low_ms is None else min(self.low_ms, other.low_ms)
+            self.high_ms = other.high_ms if self.high_ms is None else max(self.high_ms, other.high_ms)
+
+    def value(self, slot: int, place: int) -> float:
+        """The duration at this place (from 1) among those of the slot by their length: known of up to three, else near it."""
+        lower, upper = bounds_of(slot)
+        low, high = self.low_ms if self.low_ms is not None else lower, self.high_ms if self.high_ms is not None else upper
+        if self.count == 1:
+            return self.sum_ms
+        if self.count == 3 and place == 2 and self.low_ms is not None:
+            return min(high, max(low, self.sum_ms - low - high))
+        return low + (high - low) * (place - 1) / (self.count - 1)
 
 
 def add(scope: TenantScope, kind: str, name: str, duration_ms: float) -> None:
-    """Inside a write: count one `kind` (`execution`, `step`, `integration`).
+    """Inside a write: count one `kind` (`execution`, `waiting`, `step`, `integration`).
 
     `name` is `<what>:<outcome>`: the process, kind of step or integration, and how it ended (`order-intake:succeeded`).
     """
     what, _, outcome = name.rpartition(":")
     minute = clock.now_ms() // MINUTE * MINUTE
-    add_counted(scope, kind, Counted(what, minute, outcome, slot_of(duration_ms), 1, duration_ms))
+    add_counted(scope, kind, Counted(what, minute, outcome, slot_of(duration_ms), 1, *[duration_ms] * 3))
 
 
 def add_counted(scope: TenantScope, kind: str, counted: Counted) -> None:
     """Inside a write: count what was counted elsewhere already."""
     values = (counted.minute, counted.name, counted.outcome, counted.slot, counted.count, counted.sum_ms)
-    db.execute(_ADD, (scope.tenant_id, kind, *values))
+    db.execute(_ADD, (scope.tenant_id, kind, *values, counted.low_ms, counted.high_ms))
     rollup.note_late(scope, kind, counted.minute)
 
 
@@ -72,21 +104,22 @@ def slot_of(duration_ms: float) -> int:
     return 0 if duration_ms < 1 else 1 + int(_SLOTS_PER_DOUBLING * math.log2(duration_ms))
 
 
-def percentile(counts: Mapping[int, int], share: float) -> float | None:
-    """The duration (ms) that `share` of all stayed below, from counts by slot; None when nothing was counted."""
-    total = sum(counts.values())
-    if total == 0:
-        return None
-    rank = share * total
-    passed = 0
-    slot = 0
-    for slot in sorted(counts):
-        if passed + counts[slot] >= rank:
-            break
-        passed += counts[slot]
-    lower = 0.0 if slot == 0 else 2 ** ((slot - 1) / _SLOTS_PER_DOUBLING)
-    upper = 2 ** (slot / _SLOTS_PER_DOUBLING)
-    return round(lower + (upper - lower) * min(1.0, max(0.0, (rank - passed) / counts[slot])), 3)
+def bounds_of(slot: int) -> tuple[float, float]:
+    """Between which durations (ms) those of a slot lie."""
+    return 0.0 if slot == 0 else 2 ** ((slot - 1) / _SLOTS_PER_DOUBLING), 2 ** (slot / _SLOTS_PER_DOUBLING)
+
+
+def percentile(extents: Mapping[int, Extent], share: float) -> float | None:
+    """The shortest duration (ms) that at least `share` of all did not exceed (nearest rank), from what is in each slot; None when
+    nothing was counted."""
+    total = sum(each.count for each in extents.values())
+    place = max(1, math.ceil(share * total - 1e-9))
+    for slot in sorted(extents):
+        extent = extents[slot]
+        if place <= extent.count:
+            return round(extent.value(slot, place), 3)
+        place -= extent.count
+    return None
 
 
 def compact() -> int:

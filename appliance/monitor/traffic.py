@@ -41,7 +41,7 @@ def outcome_of(status: int) -> str:
 
 def count(answered: Iterable[Answered]) -> None:
     """Inside a write: add requests to the counters; those of a tenant that was deleted meanwhile are passed over."""
-    summed: dict[tuple[str, str, str, int, str, int], list[float]] = {}
+    summed: dict[tuple[str, str, str, int, str, int], tally.Extent] = {}
     tenants = {str(tenant_id) for (tenant_id,) in db.rows("SELECT id FROM tenant")}
     for each in (each for each in answered if each.tenant_id in tenants):
         minute, slot = each.at // tally.MINUTE * tally.MINUTE, tally.slot_of(each.ms)
@@ -49,11 +49,9 @@ def count(answered: Iterable[Answered]) -> None:
             ((each.tenant_id, each.of, each.name, minute, outcome_of(each.status), slot), each.ms),
             ((each.tenant_id, BYTES_OF[each.of], each.name, minute, "succeeded", 0), each.sent),
         ):
-            entry = summed.setdefault(key, [0, 0.0])
-            entry[0] += 1
-            entry[1] += value
-    for (tenant_id, kind, name, minute, outcome, slot), (times, total) in summed.items():
-        counted = tally.Counted(name, minute, outcome, slot, int(times), total)
+            summed.setdefault(key, tally.Extent()).add(tally.Extent(1, value, value, value))
+    for (tenant_id, kind, name, minute, outcome, slot), sum_of in summed.items():
+        counted = tally.Counted(name, minute, outcome, slot, sum_of.count, sum_of.sum_ms, sum_of.low_ms, sum_of.high_ms)
         tally.add_counted(TenantScope(tenant_id, "system"), kind, counted)
 
 

@@ -129,6 +129,16 @@ def _log_failure(claim: Claim, run: StepRun) -> None:
     log_lines.write_lines(claim.scope, [line])
 
 
+def _count_time(claim: Claim, status: str, ran_ms: int, active_ms: int) -> None:
+    """Inside a commit: the time in which it worked, and that in which it waited: for people, times, events, others, or to be
+    tried again.  What ended under its first claim never waited."""
+    active_ms = min(ran_ms, active_ms) if claim.fence > 1 else ran_ms
+    name = f"{claim.process_id}:{status}"
+    tally.add(claim.scope, "execution", name, active_ms)
+    if ran_ms > active_ms:
+        tally.add(claim.scope, "waiting", name, ran_ms - active_ms)
+
+
 def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
     """Inside a commit: the execution's new status, and for a finished one its failure group and tally."""
     now = end.at or clock.now_ms()
@@ -159,7 +169,7 @@ def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
     if finished:
         ending.close_execution(claim.scope, ending.Child(claim.execution_id, claim.process_id, end.status, end.output, end.error))
         took = max(0, now - claim.created_at)
-        tally.add(claim.scope, "execution", f"{claim.process_id}:{end.status}", took)
+        _count_time(claim, end.status, max(0, now - claim.started_at), active_ms)
         db.after_commit(lambda: _count(EXECUTIONS, EXECUTION_SECONDS, end.status, took))
         tracing.tell_execution(claim, end.status, took, str(error.get("failure_class", "")))
     if end.error is not None:

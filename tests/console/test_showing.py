@@ -2,12 +2,13 @@
 
 from appliance.console.showing import columns_of
 from appliance.monitor.analytics import Summary
+from appliance.monitor.tally import Extent
 
 
 def point(good: int, bad: int) -> Summary:
     made = Summary()
-    made.add("succeeded", 0, good, 0)
-    made.add("failed", 0, bad, 0)
+    made.add("succeeded", 0, Extent(good))
+    made.add("failed", 0, Extent(bad))
     return made
 
 

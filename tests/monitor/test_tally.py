@@ -1,6 +1,8 @@
 """Counters over time: exact sums, percentiles near the truth, and the same answer after they were merged."""
 
 import random
+from collections.abc import Iterable
+from functools import partial
 
 import pytest
 
@@ -8,8 +10,8 @@ from appliance.core import clock, db
 from appliance.core.errors import InvalidRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import analytics, tally
-from appliance.monitor.analytics import Window
-from appliance.monitor.tally import DAY, HOUR, MINUTE
+from appliance.monitor.analytics import Summary, Window
+from appliance.monitor.tally import DAY, HOUR, MINUTE, Extent
 
 
 def last_hour(**changes: object) -> Window:
@@ -39,20 +41,58 @@ def test_executions_are_counted_by_outcome_and_tenant(acme: TenantScope, other: 
 def test_a_percentile_is_within_a_tenth_of_the_truth(share: float) -> None:
     chance = random.Random(7)  # noqa: S311  # the same numbers every time
     durations = sorted(chance.lognormvariate(4, 1.5) for _ in range(20_000))
-    counts: dict[int, int] = {}
-    for duration in durations:
-        slot = tally.slot_of(duration)
-        counts[slot] = counts.get(slot, 0) + 1
     truth = durations[int(share * len(durations))]
-    assert tally.percentile(counts, share) == pytest.approx(truth, rel=0.1)
+    assert summary_of(durations).percentile(share) == pytest.approx(truth, rel=0.1)
+
+
+def summary_of(durations: Iterable[float]) -> Summary:
+    made = Summary()
+    for duration in durations:
+        made.add("succeeded", tally.slot_of(duration), Extent(1, duration, duration, duration))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("durations", "half", "most"),
+    [
+        ([457], 457, 457), ([457, 480], 457, 480), ([457, 480, 501], 480, 501), ([0, 0], 0, 0), ([3, 457, 480, 9000], 457, 9000),
+        ([12.5, 1, 60_000], 12.5, 60_000),
+    ],
+)  # fmt: skip
+def test_percentiles_of_a_few_are_exact(acme: TenantScope, durations: list[float], half: float, most: float) -> None:
+    for duration in durations:
+        db.write(partial(tally.add, acme, "execution", "intake:succeeded", duration))
+    for summary in (analytics.read_series(acme, last_hour()).total, analytics.read_names(acme, last_hour())["intake"]):
+        assert (summary.percentile(0.5), summary.percentile(0.95)) == (half, most)
+
+
+def test_percentiles_stay_exact_when_counters_are_merged(acme: TenantScope) -> None:
+    day = (clock.now_ms() - 200 * DAY) // DAY * DAY
+    for hour, duration in enumerate((457.0, 480.0, 501.0)):
+        counted = tally.Counted("intake", day + hour * HOUR, "succeeded", tally.slot_of(duration), 1, *[duration] * 3)
+        db.write(partial(tally.add_counted, acme, "execution", counted))
+    assert tally.compact() == 2
+    total = analytics.read_total(acme, "execution", "intake", day)
+    assert (total.percentile(0.3), total.percentile(0.5), total.percentile(0.95)) == (457, 480, 501)
+
+
+def test_many_alike_lie_between_the_shortest_and_the_longest() -> None:
+    summary = summary_of([450, 460, 470, 480, 490])
+    assert [summary.percentile(share) for share in (0.0, 0.5, 1.0)] == [450, 470, 490]
+
+
+def test_counters_of_an_earlier_release_keep_to_their_slot() -> None:
+    summary = Summary()
+    summary.add("succeeded", 9, Extent(2, 10.0))
+    assert [summary.percentile(0.0), summary.percentile(1.0)] == pytest.approx([4.0, 4.757], abs=0.001)
+    one = Summary()
+    one.add("succeeded", 9, Extent(1, 4.5))
+    assert one.percentile(0.95) == 4.5
 
 
 def test_a_duration_lies_in_its_slot() -> None:
     for duration in (0, 0.4, 1, 1.5, 7, 1000, 3_600_000, 90 * DAY):
-        slot = tally.slot_of(duration)
-        low, high = tally.percentile({slot: 1}, 0.0), tally.percentile({slot: 1}, 1.0)
-        assert low is not None
-        assert high is not None
+        low, high = tally.bounds_of(tally.slot_of(duration))
         assert low <= duration + 1e-9
         assert duration <= high + 1e-9
     assert tally.percentile({}, 0.5) is None
@@ -61,7 +101,8 @@ def test_a_duration_lies_in_its_slot() -> None:
 def put(scope: TenantScope, at: int, count: int = 1, kind: str = "execution") -> None:
     db.write(
         lambda: db.execute(
-            "INSERT INTO tally VALUES (?, ?, ?, 'intake', 'succeeded', 9, ?, ?)",
+            "INSERT INTO tally (tenant_id, kind, at, name, outcome, slot, count, sum_ms) "
+            "VALUES (?, ?, ?, 'intake', 'succeeded', 9, ?, ?)",
             (scope.tenant_id, kind, at, count, count * 4.5),
         )
     )

@@ -7,6 +7,7 @@ import pytest
 from appliance.core import db
 from appliance.core.pages import PageRequest
 from appliance.governance import approvals
+from appliance.monitor.analytics import Summary, read_total
 from appliance.processes.executions import ExecutionFilter, list_executions
 
 from .replaying import replay, results
@@ -90,6 +91,27 @@ def test_what_a_person_decides_is_the_output_and_a_rejection_is_no_failure(world
         answer = world.steps(done)["approve"].output
         assert (answer["comment"], answer["decided_by"], answer["request_id"]) == ("fine", "ann", request.id)
     assert nothing_waits()
+
+
+def times_of(world: World, process: str) -> tuple[Summary, Summary]:
+    """What was counted of working and of waiting."""
+    return read_total(world.scope, "execution", process, 0), read_total(world.scope, "waiting", process, 0)
+
+
+def test_the_time_of_waiting_for_a_person_is_counted_apart(world: World) -> None:
+    execution = start(world, [APPROVE, rule("after", "= steps.approve.status")])
+    (wait,) = waiting(world, execution)
+    hour = 3_600_000
+    db.write(lambda: db.execute("UPDATE execution SET started_at = started_at - ? WHERE id = ?", (hour, execution)))
+    decide(world, wait["approval_id"], "approved")
+    done = world.finish(execution)
+    process, took = done.process_id, done.finished_at - done.started_at
+    worked, waited = times_of(world, process)
+    assert (worked.count, waited.count, worked.sum_ms + waited.sum_ms) == (1, 1, took)
+    assert (waited.sum_ms >= hour, worked.percentile(0.95) == worked.sum_ms, waited.percentile(0.5) == waited.sum_ms) == (True,) * 3
+    at_once = world.finish(start(world, [rule("only", "= 1")]))
+    worked, waited = times_of(world, at_once.process_id)
+    assert (waited.count, worked.sum_ms) == (0, at_once.finished_at - at_once.started_at)
 
 
 @pytest.mark.parametrize(("on_timeout", "status"), [(None, "rejected"), ("reject", "rejected"), ("continue", "expired")])
