@@ -81,8 +81,18 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; a coded error is a sentence on standard error, never a traceback."""
     given = sys.argv[1:] if argv is None else argv
     args = make_parser(given).parse_args(given)
+    told: set[str] = set()
+
+    def load() -> Config:
+        """The configuration; what it warns of is said once, however often a command asks."""
+        config = read_config(args)
+        for each in set(config.warnings) - told:
+            print(f"gos: warning: {each}", file=sys.stderr, flush=True)
+            told.add(each)
+        return config
+
     try:
-        args.load = lambda: read_config(args)
+        args.load = load
         return int(args.run(args) or 0)
     except ApplianceError as error:
         tell_error(error)

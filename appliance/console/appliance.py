@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from appliance.core import clock, db, migrations
-from appliance.core.config import shown_settings
+from appliance.core.config_view import shown_settings
 from appliance.core.errors import ScopeMissing
 from appliance.core.texts import gettext as _
 

@@ -79,6 +79,12 @@ class Config:
         return found
 
     @property
+    def warnings(self) -> Sequence[str]:
+        """A sentence for each variable of the environment that looks like a setting and is none."""
+        found: Sequence[str] = getattr(self, "_warnings", ())
+        return found
+
+    @property
     def data(self) -> Path:
         return Path(self.storage.data).resolve()
 
@@ -152,36 +158,19 @@ def setting_names() -> list[str]:
     return [f"{section}.{f.name}" for section, cls in _sections().items() for f in dataclasses.fields(cls)]
 
 
-@dataclass(frozen=True)
-class SettingShown:
-    """A setting as people see it: its value, hidden where it is secret, and where that is from."""
-
-    name: str
-    value: str
-    origin: str
-    doc: str
-
-
-def shown_settings(config: Config) -> dict[str, list[SettingShown]]:
-    """Every setting in effect, by section."""
-    return {
-        section: [_shown(config, section, field) for field in dataclasses.fields(cls)] for section, cls in _sections().items()
-    }
-
-
-def _shown(config: Config, section: str, field: Any) -> SettingShown:
-    name, value = f"{section}.{field.name}", getattr(getattr(config, section), field.name)
-    text = ", ".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else str(value)
-    if not field.repr:
-        text = "hidden" if text else ""
-    elif "://" in text and "@" in text:  # a password in an address
-        text = re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:hidden@", text)
-    return SettingShown(name, text, config.origins.get(name, "default"), field.metadata["doc"])
-
-
 def _unknown(name: str, where: str) -> ConfigInvalid:
-    near = difflib.get_close_matches(name, setting_names(), n=1, cutoff=0.0)
-    return ConfigInvalid(f"{where}: unknown setting {name!r}; the nearest known one is {near[0]!r}")
+    return ConfigInvalid(f"{where}: unknown setting {name!r}; the nearest known one is {_nearest(name)!r}")
+
+
+def _nearest(name: str) -> str:
+    return difflib.get_close_matches(name, setting_names(), n=1, cutoff=0.0)[0]
+
+
+def _warning(variable: str) -> str:
+    """Others name variables alike, such as a cluster that announces a service, so an unknown one is passed over."""
+    near = _nearest(_from_variable(variable))
+    written = next((short for short, name in _SHORT.items() if name == near), f"GOS_{near.replace('.', '_').upper()}")
+    return f"the variable {variable} is no setting and is passed over; the nearest is {written} for {near}"
 
 
 def _convert(name: str, value: Any, kind: Any, where: str) -> Any:
@@ -218,16 +207,24 @@ def load_config(
 ) -> Config:
     """Settings of `file`, overridden by `GOS_*` of the environment, overridden by `flags` (`section.name` keys).
 
-    ConfigInvalid names the file or variable, the setting and, for an unknown one, the nearest known.
+    ConfigInvalid names the file or variable, the setting and, for an unknown one, the nearest known; unknown variables are
+    passed over, see `Config.warnings`.
     """
     values: dict[str, tuple[Any, str]] = {}
+    known, warnings = set(setting_names()), []
     if file is not None:
         values |= _read_file(file)
     for variable, text in sorted((os.environ if environment is None else environment).items()):
         if variable.startswith("GOS_") and variable not in _NOT_SETTINGS:
-            values[_SHORT.get(variable) or _from_variable(variable)] = (text, f"environment {variable}")
+            name = _SHORT.get(variable) or _from_variable(variable)
+            if name in known:
+                values[name] = (text, f"environment {variable}")
+            else:
+                warnings.append(_warning(variable))
     values |= {name: (value, f"flag {name}") for name, value in (flags or {}).items() if value is not None}
-    return _build(values)
+    config = _build(values)
+    object.__setattr__(config, "_warnings", tuple(warnings))
+    return config
 
 
 def _read_file(file: Path) -> dict[str, tuple[Any, str]]:

@@ -46,6 +46,14 @@ def test_finding_the_texts_of_the_pages_loads_no_page(tmp_path: Path) -> None:
     assert ran.stdout == "[]\n"
 
 
+def test_an_unknown_variable_is_warned_of_once_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOS_SERVICE_HOST", "10.0.0.1")
+    command = [sys.executable, "-m", "appliance", "--data", str(tmp_path), "config", "check"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.startswith("good:"), len(ran.stderr.splitlines())) == (0, True, 1)
+    assert ran.stderr.startswith("gos: warning: the variable GOS_SERVICE_HOST is no setting")
+
+
 def test_what_is_no_command_is_told_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["frobnicate"])

@@ -13,7 +13,8 @@ from appliance.blobs.local import LocalPlaces
 from appliance.console.backups import download_backup, show_backups
 from appliance.console.routing import Asked, File, Page, Visit
 from appliance.core import clock
-from appliance.core.config import Config, load_config, shown_settings
+from appliance.core.config import Config, load_config
+from appliance.core.config_view import shown_settings
 from appliance.core.errors import NotFound, ScopeMissing
 from appliance.tenants.people import SignedIn
 from appliance.testing.running import Running

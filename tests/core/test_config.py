@@ -91,9 +91,21 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_config(tmp_path / "none.yaml", environment={})
 
 
-def test_an_unknown_variable_names_the_nearest_setting() -> None:
-    with pytest.raises(ConfigInvalid, match=r"GOS_SERVER_PROT.*'server\.port'"):
-        load_config(environment={"GOS_SERVER_PROT": "1"})
+@pytest.mark.parametrize(
+    ("variable", "near"),
+    [
+        ("GOS_SERVER_PROT", "GOS_PORT for server.port"),
+        ("GOS_LIMITS_RATE_REQUEST", "GOS_LIMITS_RATE_REQUESTS for limits.rate_requests"),
+        ("GOS_SERVICE_HOST", "GOS_"),
+        ("GOS_", "GOS_"),
+    ],
+)
+def test_an_unknown_variable_is_passed_over_with_a_warning_that_names_the_nearest_setting(variable: str, near: str) -> None:
+    config = load_config(environment={variable: "1", "GOS_PORT": "81", "OTHER": "x"})
+    assert (config.server.port, len(config.warnings)) == (81, 1)
+    assert config.warnings[0].startswith(f"the variable {variable} is no setting")
+    assert near in config.warnings[0]
+    assert load_config(environment={"GOS_PORT": "81", "GOS_API_KEY": "k"}).warnings == ()
 
 
 def test_an_unknown_flag_names_the_nearest_setting() -> None:

@@ -1,0 +1,36 @@
+"""The settings in effect as people see them: what is secret hidden, and where each has its value from."""
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from .config import Config
+
+
+@dataclass(frozen=True)
+class SettingShown:
+    """A setting as people see it: its value, hidden where it is secret, and where that is from."""
+
+    name: str
+    value: str
+    origin: str
+    doc: str
+
+
+def shown_settings(config: Config) -> dict[str, list[SettingShown]]:
+    """Every setting in effect, by section."""
+    return {
+        section.name: [_shown(config, section.name, field) for field in dataclasses.fields(getattr(config, section.name))]
+        for section in dataclasses.fields(Config)
+    }
+
+
+def _shown(config: Config, section: str, field: Any) -> SettingShown:
+    name, value = f"{section}.{field.name}", getattr(getattr(config, section), field.name)
+    text = ", ".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else str(value)
+    if not field.repr:
+        text = "hidden" if text else ""
+    elif "://" in text and "@" in text:  # a password in an address
+        text = re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:hidden@", text)
+    return SettingShown(name, text, config.origins.get(name, "default"), field.metadata["doc"])
