@@ -37,13 +37,19 @@ POLL_SECONDS = 0.2
 FailureClass = Literal["user_code", "connector", "policy", "memory", "timeout", "validation", "system"]
 
 
+_WAIT = "Seconds to wait for the end: 200 if it is over by then, else 202 after that time."
+_RUN_AT = "When to begin, such as 2027-01-31T06:00:00Z, at most a year ahead; at once otherwise."
+_LABEL = "A text to find it by, such as an order's number."
+_EXPIRES = "If it has not begun after this time, such as 10m or 48h, it never does and is `expired`."
+
+
 class ExecuteQuery(Query):
-    wait: Annotated[float, Field(ge=0, le=60)] = 0
-    version: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    run_at: str | None = None
-    priority: Annotated[int, Field(ge=-10, le=10)] = 0
-    label: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    expires_in: Annotated[str, Field(max_length=30)] | None = None
+    wait: Annotated[float, Field(ge=0, le=60, description=_WAIT)] = 0
+    version: Annotated[int, Field(ge=1, le=10**9, description="A version instead of the published one.")] | None = None
+    run_at: Annotated[str, Field(description=_RUN_AT)] | None = None
+    priority: Annotated[int, Field(ge=-10, le=10, description="Of what waits for a turn the highest begins first.")] = 0
+    label: Annotated[str, Field(min_length=1, max_length=200, description=_LABEL)] | None = None
+    expires_in: Annotated[str, Field(max_length=30, description=_EXPIRES)] | None = None
 
 
 class ExecutionsQuery(ListQuery):

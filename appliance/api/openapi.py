@@ -10,6 +10,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from appliance import __version__
 from appliance.core.errors import error_classes, http_status
 
+from .families import tags
 from .routing import PREFIX, ROUTES, Json, Query, Route
 
 _REF = "#/components/schemas/{model}"
@@ -41,6 +42,7 @@ def document(base_url: str) -> dict[str, Any]:
         },
         "servers": [{"url": base_url}],
         "security": [{"apiKey": []}],
+        "tags": tags(),
         "paths": paths,
         "components": {
             "schemas": schemas,
@@ -131,10 +133,13 @@ def _query_parameters(query: type[Query], schemas: dict[str, Any]) -> list[dict[
     schema = query.model_json_schema(ref_template=_REF, mode="validation")
     _add(schemas, schema.pop("$defs", {}))
     required = set(schema.get("required", ()))
-    return [
-        {"name": name, "in": "query", "required": name in required, "schema": _without_null(value)}
-        for name, value in schema.get("properties", {}).items()
-    ]
+    found = []
+    for name, value in schema.get("properties", {}).items():
+        plain = _without_null(value)
+        # Explorers show what is said of the parameter, not of its schema.
+        told = {"description": plain.pop("description")} if "description" in plain else {}
+        found.append({"name": name, "in": "query", "required": name in required, **told, "schema": plain})
+    return found
 
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:

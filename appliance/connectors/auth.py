@@ -99,7 +99,8 @@ def auth_settings(
 
     `endpoints=False` leaves out where tokens come from: a connector for one vendor adds that in `Connector.auth_of`.
     """
-    members: dict[str, Any] = {"kind": {"enum": list(kinds), "title": "Kind"}}
+    usual = {"default": "none"} if "none" in kinds else {}
+    members: dict[str, Any] = {"kind": {"enum": list(kinds), "title": "Kind", **usual}}
     for kind in kinds:
         for name, member in _members(kind).items():
             of_kinds = members.get(name, {}).get("only_for", {}).get("kind", [])

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
+from appliance.core.pages import PageRequest
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, mark_error
 from appliance.governance import approvals, batches
@@ -25,6 +26,7 @@ from .showing import state_name
 TABS = (("pending", mark("Waiting")), ("all", mark("All")))
 # The form speaks of the answer as a member of this name, because findings of the domain point to `/answer…`.
 MEMBER = "answer"
+MOST_COUNTED = 100
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,14 @@ def is_late(approval: Approval) -> bool:
     """Whether nobody may decide it any more, though nobody has closed it yet."""
     ends = approval.request.expires_at
     return approval.status == "pending" and ends is not None and ends <= clock.now_ms()
+
+
+def count_mine(visit: Visit) -> int:
+    """How many of the oldest hundred requests that wait are the visitor's to decide."""
+    if not approvals.count_pending(visit.scope):
+        return 0
+    oldest = approvals.list_approvals(visit.scope, ApprovalFilter("pending"), PageRequest(MOST_COUNTED, sort="created_at"))
+    return sum(is_mine(visit, each) for each in oldest.items)
 
 
 def is_mine(visit: Visit, approval: Approval) -> bool:

@@ -100,7 +100,7 @@ def _steps(visit: Visit, row: Execution) -> dict[str, Any]:
     failed_at = excerpt_of(version, row.error, str((row.error or {}).get("step", "")))
     return {
         "timeline": timeline, "step_count": total, "is_open": is_open,
-        "picture": flow.picture(version.definition, flow.states_of(counts)),
+        "picture": flow.picture(version.definition, flow.states_of(counts), has_ended_well=row.status == "succeeded"),
         "every": 0 if not is_open else CALM_MS if is_calm else BUSY_MS, "live_url": f"/console/executions/{row.id}?part=live",
         "most": _share_of_values(timeline), "step_lines": STEP_LINES,
         # The code stands above once; its step does not say it again.

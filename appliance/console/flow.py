@@ -275,8 +275,11 @@ def _starts(columns: Sequence[_Part], width: float) -> list[float]:
     return starts
 
 
-def picture(definition: Mapping[str, Any], states: Mapping[str, StepState] | None = None) -> Picture:
-    """The picture of a definition, a draft's mistakes included; with `states`, by path, that of an execution of it."""
+def picture(
+    definition: Mapping[str, Any], states: Mapping[str, StepState] | None = None, *, has_ended_well: bool = False
+) -> Picture:
+    """The picture of a definition, a draft's mistakes included; with `states`, by path, that of an execution of it, which has
+    come to its end only if it `has_ended_well`."""
     lines = outline.outline(definition)
     process, after = outline.after_failure(definition)
     count = len(list(outline.every_line([*lines, *after])))
@@ -284,6 +287,7 @@ def picture(definition: Mapping[str, Any], states: Mapping[str, StepState] | Non
     shown = lines[:MOST_STEPS]
     drawing = _Drawing(states, is_flat)
     start, end = _sign_part(_how_it_starts(definition), "start"), _sign_part(_("End"), "end")
+    end = replace(end, is_off=states is not None and not has_ended_well)
     main = drawing.column([start, *(drawing.step(line) for line in shown), end])
     items = list(main.items)
     width, height = main.width, main.height

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from appliance.agents import runs
 from appliance.backups.schedule import standing
@@ -16,6 +17,7 @@ from appliance.integrations import gate
 from appliance.monitor import failures
 from appliance.processes import executions, versions
 from appliance.processes.executions import ExecutionFilter
+from appliance.processes.versions import Process
 from appliance.tenants import confirmations, invitations, keys, people, service
 from appliance.webapps.certificates.service import expiring_hosts
 
@@ -24,6 +26,7 @@ from .approvals import is_mine
 from .confirmations import HERE
 from .confirmations import tell as tell_confirmation
 from .day import DAY_MS, read_day
+from .forms import InputForm
 from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page
 
@@ -69,7 +72,7 @@ def show_home(visit: Visit) -> Answer:
     looks: tuple[tuple[str, Callable[[Visit], Needs]], ...] = (
         ("keys.write", _confirmations),
         ("approvals.read", _approvals), ("logs.read", _failures), ("integrations.read", _circuits), ("agents.read", _agents),
-        ("keys.read", _keys), ("webapps.read", _certificates),
+        ("keys.write", _keys), ("webapps.read", _certificates),
     )  # fmt: skip
     needs = [look(visit) for scope, look in looks if visit.may(scope)]
     values = {"needs": [each for each in needs if each.items], "day": read_day(visit), "steps": _first_steps(visit)}
@@ -167,12 +170,10 @@ def _first_steps(visit: Visit) -> list[Step]:
     has_run = bool(executions.list_executions(scope, ExecutionFilter(), PageRequest(1)).items)
     if has_run and service.get_tenant(scope.tenant_id).created_at < clock.now_ms() - NEW_MS:
         return []
-    found = [each for each in versions.list_processes(scope, PageRequest(READ, sort="name")).items if each.published_version]
-    first = f"/console/processes/{found[0].id}?from=example" if found else "/console/processes"
-    text = _("Run %(name)s", name=found[0].name) if found else _("Bring a process")
-    steps = [Step(text, _("Its form is filled with an example. Watch each step as it happens."), first, has_run)]
+    steps = [_first_run(visit, has_run)]
     if visit.may("keys.write"):
-        issued = bool(keys.list_keys(scope, PageRequest(1)).items)
+        # The key of the first run is there from the beginning, and ends after a day.
+        issued = any(each.environment != keys.FIRST for each in keys.list_keys(scope, PageRequest(READ)).items)
         steps.append(Step(_("Issue an API key"), _("A program starts processes with it."), "/console/keys/new", issued))
         several = len(people.list_members(scope)) > 1
         waits = several or bool(invitations.list_invitations(scope))
@@ -182,3 +183,22 @@ def _first_steps(visit: Visit) -> list[Step]:
             about = _("One file with everything, read again before it counts.")
             steps.append(Step(_("Make a backup"), about, "/console/appliance/backups", kept))
     return steps if not all(step.is_done for step in steps) else []
+
+
+def _first_run(visit: Visit, is_done: bool) -> Step:
+    """Running a process, one whose form can be filled with an example if there is one."""
+    listed = versions.list_processes(visit.scope, PageRequest(READ, sort="name")).items
+    found = [each for each in listed if each.published_version]
+    if not found:
+        return Step(_("Bring a process"), _("Start from an example, or apply a solution folder."), "/console/processes", is_done)
+    told = next((each for each in found if InputForm(_input_of(visit, each)).example()), None)
+    name, about = _("Run %(name)s", name=(told or found[0]).name), _("Watch each step as it happens.")
+    if told is None:
+        return Step(name, about, f"/console/processes/{found[0].id}", is_done)
+    about = _("Its form is filled with an example. Watch each step as it happens.")
+    return Step(name, about, f"/console/processes/{told.id}?from=example", is_done)
+
+
+def _input_of(visit: Visit, row: Process) -> Any:
+    """The schema of the input that the published version takes."""
+    return versions.get_version(visit.scope, row.id, row.published_version or 0).definition.get("input")

@@ -9,11 +9,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 
 from appliance.core import texts
 from appliance.core.config import Config
-from appliance.governance import approvals
 from appliance.tenants import people
 from appliance.tenants.confirmations import count_open
 
 from . import showing
+from .approvals import count_mine
 from .menu import menu_for
 from .routing import Asked, Page, Visit
 
@@ -68,7 +68,7 @@ class Renderer:
 
 def _counts(visit: Visit) -> dict[str, int]:
     """What waits, by the section of the menu."""
-    found = {"approvals": approvals.count_pending(visit.scope)} if visit.may("approvals.read") else {}
+    found = {"approvals": count_mine(visit)} if visit.may("approvals.read") else {}
     return found | ({"confirmations": count_open(visit.scope)} if visit.may("keys.read") else {})
 
 

@@ -51,6 +51,10 @@ def is_key_text(text: str) -> bool:
     return text.startswith("gos_") and len(text) >= 42 and ids.base62(zlib.crc32(body.encode()), 6) == check
 
 
+FIRST = "first"
+"""The environment of the key that a first run makes."""
+
+
 @dataclass(frozen=True)
 class KeySpec:
     """What a new key shall be; None means the default of CONTRACT § 4.

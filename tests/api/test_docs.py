@@ -55,6 +55,22 @@ def test_the_document_names_this_host_and_its_schemas_are_schemas(visitor: httpx
     assert references <= set(document["components"]["schemas"])
 
 
+def test_every_family_of_routes_is_listed_and_described(visitor: httpx.Client) -> None:
+    document = visitor.get("/api-docs/openapi.json").json()
+    used = {tag for operations in document["paths"].values() for each in operations.values() for tag in each["tags"]}
+    listed = {each["name"]: each["description"] for each in document["tags"]}
+    assert used == set(listed)
+    assert all(listed.values())
+    assert 'docExpansion: "none"' in visitor.get("/static/docs/explorer.js").text
+
+
+def test_the_parameters_of_execute_are_explained(visitor: httpx.Client) -> None:
+    document = visitor.get("/api-docs/openapi.json").json()
+    parameters = document["paths"]["/api/v1/processes/{process_id}/execute"]["post"]["parameters"]
+    told = {each["name"]: each.get("description") for each in parameters if each["in"] == "query"}
+    assert all(told[name] for name in ("wait", "run_at", "expires_in", "priority", "label", "version")), told
+
+
 def test_the_schema_of_processes_is_a_schema(visitor: httpx.Client) -> None:
     schema = visitor.get("/api-docs/process.schema.json").json()
     jsonschema_rs.meta.validate(schema)

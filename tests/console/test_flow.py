@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from appliance.console.flow import MOST_STEPS, Box, Picture, StepState, picture, states_of
@@ -105,6 +106,13 @@ def test_the_picture_shows_how_far_an_execution_is() -> None:
     assert box(drawn, "e").state is None, "what would undo a step that did not run has no state"
     assert [wire.is_off for wire in drawn.wires if wire.points[-1] == head(box(drawn, "d"))] == [True]
     assert [wire.is_off for wire in drawn.wires if wire.points[-1] == head(box(drawn, "a"))] == [False]
+
+
+@pytest.mark.parametrize("ended_well", [True, False])
+def test_the_way_to_the_end_is_gone_only_by_what_ended_well(ended_well: bool) -> None:
+    state = states_of([ran("a", **{"succeeded" if ended_well else "failed": 1})])
+    assert picture({"steps": [rule("a")]}, state, has_ended_well=ended_well).wires[-1].is_off is not ended_well
+    assert not picture({"steps": [rule("a")]}).wires[-1].is_off, "a definition has been gone by nobody"
 
 
 def test_the_way_that_was_not_taken_is_told_apart() -> None:

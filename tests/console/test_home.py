@@ -5,7 +5,7 @@ from typing import Any
 
 from appliance.console.menu import MENU
 from appliance.core import clock
-from appliance.tenants import people
+from appliance.tenants import keys, people
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.console.browser import Browser
@@ -32,9 +32,33 @@ def test_a_new_tenant_is_led_through_its_first_steps(staff: Running, signed_in: 
     with staff.api("newcomer") as api:
         resources = Resources(staff, "newcomer", api)
         process = resources.process()
-        assert f"/console/processes/{process}?from=example" in shown(owner, "newcomer")
+        page = shown(owner, "newcomer")
+        assert (f'href="/console/processes/{process}"' in page, "filled with an example" in page) == (True, False)
+        told = resources.process(name="Z", input={"properties": {"n": {"type": "integer", "examples": [7]}}})
+        page = shown(owner, "newcomer")
+        assert (f"/console/processes/{told}?from=example" in page, "filled with an example" in page) == (True, True)
         resources.execution(process)
     assert "First steps" not in shown(owner, "newcomer"), "a key was issued, and it has run"
+
+
+def test_the_key_of_the_first_run_is_no_key_that_somebody_issued(staff: Running, signed_in: Callable[[str], Browser]) -> None:
+    staff.user("owner@firstkey.test", PASSWORD, "firstkey", "owner")
+    owner, scope = signed_in("owner@firstkey.test"), staff.tenant("firstkey")
+    spec = keys.KeySpec("first run", ["processflow.read"], keys.FIRST)
+    keys.issue_key(scope, staff.services.sealer, spec, lifetime_ms=86_400_000)
+    assert "0 of 3 taken" in shown(owner, "firstkey")
+    keys.issue_key(scope, staff.services.sealer, keys.KeySpec("mine", ["processflow.read"]))
+    assert "1 of 3 taken" in shown(owner, "firstkey")
+
+
+def test_the_badge_counts_what_the_reader_may_decide(staff: Running, signed_in: Callable[[str], Browser]) -> None:
+    for role in ("owner", "operator"):
+        staff.user(f"{role}@badge.test", PASSWORD, "badge", role)
+    owner, operator = signed_in("owner@badge.test"), signed_in("operator@badge.test")
+    with staff.api("badge") as api:
+        Resources(staff, "badge", api).request()
+    assert 'title="1 request to decide"' in shown(owner, "badge")
+    assert "to decide" not in shown(operator, "badge"), "approvers are needed"
 
 
 def test_an_administrator_is_led_to_a_backup_and_puts_steps_away(staff: Running, signed_in: Callable[[str], Browser]) -> None:
@@ -77,3 +101,4 @@ def test_what_needs_somebody_is_shown_to_those_who_may_see_it(staff: Running, si
     page = shown(operator, "needy")
     assert "New failures" in page
     assert asked not in page, "not theirs to decide"
+    assert "API keys that end" not in page, "not theirs to rotate"

@@ -35,6 +35,14 @@ def settings(acme: httpx.Client, slug: str) -> dict[str, object]:
     return found
 
 
+@pytest.mark.parametrize("connector", ["http", "graphql"])
+def test_credentials_begin_with_none_where_there_may_be_none(owner: Browser, connector: str) -> None:
+    page = owner.get(owner.at("acme", f"{NEW}?connector={connector}")).text
+    kind = page[page.index('name="in/auth/kind"') :]
+    options = re.findall(r"<option[^>]*>[^<]*", kind[: kind.index("</select>")])
+    assert options[0] == '<option value="&#34;none&#34;" selected>none'
+
+
 def test_settings_are_tested_before_they_are_saved(owner: Browser, acme: httpx.Client, demo: str) -> None:
     catalogue = owner.get(owner.at("acme", "/console/integrations/catalogue?q=http")).text
     assert "/console/integrations/-/new?connector=http" in catalogue

@@ -9,7 +9,7 @@ window.addEventListener("DOMContentLoaded", () => {
     url: "/api-docs/openapi.json",
     domNode: place,
     deepLinking: true,
-    docExpansion: "list",
+    docExpansion: "none", // every family is seen; one opens those that one is after
     defaultModelsExpandDepth: 0,
     displayRequestDuration: true,
     filter: true,

@@ -34,7 +34,7 @@ SETTINGS: Schema = _object(
         "required": ["kind"],
         "additionalProperties": False,
         "properties": {
-            "kind": {"enum": ["none", "basic", "bearer", "header"], "title": "Kind"},
+            "kind": {"enum": ["none", "basic", "bearer", "header"], "title": "Kind", "default": "none"},
             "username": {**_TEXT, "title": "User name", "description": "For basic."},
             "password": {**_SECRET, "title": "Password", "description": "For basic."},
             "token": {**_SECRET, "title": "Token", "description": "For bearer."},
