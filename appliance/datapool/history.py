@@ -42,7 +42,7 @@ def record(scope: TenantScope, outcomes: Sequence[Outcome]) -> None:
         values: list[Any] = []
         for done in part:
             entity = db.dump_json(done.entity)
-            size += len(entity) * _TIMES.get(done.event, 1)
+            size += (len(entity) if entity.isascii() else len(entity.encode())) * _TIMES.get(done.event, 1)
             values += (
                 scope.tenant_id, done.table_name, done.entity["id"], done.entity["_version"], done.event, now, scope.actor, entity,
             )  # fmt: skip
