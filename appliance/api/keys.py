@@ -9,6 +9,7 @@ from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
 from appliance.tenants import adoption, keys, lineage
 from appliance.tenants.keys import ApiKey, KeyKind
+from appliance.tenants.lineage import Issuers
 
 from .routing import Answer, Body, Call, View, route
 
@@ -72,9 +73,9 @@ class KeyView(View):
     key: str | None = None
 
 
-def view(row: ApiKey, text: str | None = None) -> KeyView:
-    """The key's attributes; `text` is given once, right after issue."""
-    authority = lineage.read_authority(row)
+def view(row: ApiKey, text: str | None = None, issuers: Issuers | None = None) -> KeyView:
+    """The key's attributes; `text` is given once, right after issue, `issuers` where many keys are shown."""
+    authority = lineage.read_authority(row, issuers)
     return KeyView(
         issuer=row.issuer, effective_scopes=sorted(authority.scopes), ended=authority.ended or None,
         id=row.id, name=row.name, kind=row.kind, environment=row.environment, prefix=row.prefix, last4=row.last4, scopes=row.scopes,
@@ -89,7 +90,8 @@ def view(row: ApiKey, text: str | None = None) -> KeyView:
 @route("GET", "/keys", scope="keys.read", returns=KeyView, listed=True)
 def list_keys(call: Call) -> Page[KeyView]:
     """List the tenant's API keys."""
-    return keys.list_keys(call.scope, call.query.page).map(view)
+    issuers = lineage.read_issuers(call.scope)
+    return keys.list_keys(call.scope, call.query.page).map(lambda row: view(row, issuers=issuers))
 
 
 @route("POST", "/keys", scope="keys.write", body=IssueKey, returns=KeyView, status=201)

@@ -26,13 +26,13 @@ AREA_NAMES = {
 }  # fmt: skip
 
 
-def state_of(row: ApiKey) -> str:
+def state_of(row: ApiKey, authority: KeyAuthority) -> str:
     """`active`, `replaced` (rotated, in its overlap), `ended` (with its issuer), `expired` or `revoked`."""
     if row.revoked_at is not None:
         return "revoked"
     if min(row.expires_at, row.grace_until or row.expires_at) <= clock.now_ms():
         return "expired"
-    if lineage.read_authority(row).ended:
+    if authority.ended:
         return "ended"
     return "replaced" if row.grace_until is not None else "active"
 
@@ -41,8 +41,10 @@ def state_of(row: ApiKey) -> str:
 def list_keys(visit: Visit) -> Answer:
     """The tenant's API keys."""
     found = keys.list_keys(visit.scope, visit.page())
-    rows = [(row, state_of(row)) for row in found.items]
-    why = {row.id: _why_less(lineage.read_authority(row)) for row, state in rows if state in ("active", "replaced", "ended")}
+    issuers = lineage.read_issuers(visit.scope)
+    authorities = {row.id: lineage.read_authority(row, issuers) for row in found.items}
+    rows = [(row, state_of(row, authorities[row.id])) for row in found.items]
+    why = {row.id: _why_less(authorities[row.id]) for row, state in rows if state in ("active", "replaced", "ended")}
     ending = [row for row, state in rows if state == "active" and row.expires_at < clock.now_ms() + SOON_MS]
     return Page(
         "keys.html",

@@ -41,12 +41,14 @@ def list_publications(scope: TenantScope) -> list[Publication]:
     triggers: dict[str, list[str]] = {}
     for row in scope.select(TriggerState, TriggerState.process_id, TriggerState.kind, TriggerState.trigger_id):
         triggers.setdefault(row.process_id, []).append(_trigger_name(row.kind, row.trigger_id))
+    granted, unfinished = grants.list_valid(scope), _count_unfinished(scope)
     publications = []
     for row in processes:
         version = versions[row.id, row.published_version]
+        grant = granted.get((subject_of(row.id), version.grant_digest))
         publication = Publication(
-            row.id, row.name, version.version, version.created_by, _granted_by(scope, version),
-            tuple(sorted(triggers.get(row.id, ()))), row.paused_at is not None, _count_unfinished(scope, row.id),
+            row.id, row.name, version.version, version.created_by, grant.granted_by if grant else "",
+            tuple(sorted(triggers.get(row.id, ()))), row.paused_at is not None, unfinished.get(row.id, 0),
         )  # fmt: skip
         publications.append(publication)
     return publications
@@ -57,15 +59,11 @@ def _trigger_name(kind: str, trigger_id: str) -> str:
     return kind if trigger_id == kind else f"{kind} {trigger_id}"
 
 
-def _granted_by(scope: TenantScope, row: ProcessVersion) -> str:
-    found = grants.find_grant(scope, subject_of(row.process_id), row.grant_digest) if row.grant_digest else None
-    return found.granted_by if found is not None and found.is_valid else ""
-
-
-def _count_unfinished(scope: TenantScope, process_id: str) -> int:
+def _count_unfinished(scope: TenantScope) -> dict[str, int]:
+    """Executions that are not over, by process."""
     marks = ", ".join("?" for _ in FINISHED)
-    sql = f"SELECT count(*) FROM execution WHERE tenant_id = ? AND process_id = ? AND status NOT IN ({marks})"  # noqa: S608
-    return int(db.rows(sql, (scope.tenant_id, process_id, *FINISHED))[0][0])
+    sql = f"SELECT process_id, count(*) FROM execution WHERE tenant_id = ? AND status NOT IN ({marks}) GROUP BY process_id"  # noqa: S608
+    return {str(process_id): int(count) for process_id, count in db.rows(sql, (scope.tenant_id, *FINISHED))}
 
 
 def adopt_publication(scope: TenantScope, process_id: str) -> None:

@@ -11,6 +11,7 @@ from appliance.processes import pausing, publishers
 from appliance.processes.publishers import Publication
 from appliance.tenants import adoption, lineage, people, sessions
 from appliance.tenants.keys import ApiKey
+from appliance.tenants.lineage import Issuers
 from appliance.tenants.people import Member
 from appliance.tenants.scopes import scopes_of_role
 from appliance.tenants.sessions import OpenSession
@@ -47,15 +48,17 @@ def read_authority(scope: TenantScope, user_id: str, role: str | None = None) ->
     if member is None:
         raise NotFound(f"there is no member {user_id[:80]!r} here")
     left = scopes_of_role(role) if role is not None else frozenset()
-    tree = [_resting(row, depth, left) for depth, row in lineage.descendants_of(scope, f"user:{user_id}")]
+    issuers = lineage.read_issuers(scope)
+    tree = [_resting(row, depth, left, issuers) for depth, row in lineage.descendants_of(scope, f"user:{user_id}")]
     keys = tuple(key for key in tree if key.scopes)  # what has ended already loses nothing
     answering = [(each, each.granted_by or each.published_by) for each in publishers.list_publications(scope)]
-    theirs = [each for each, actor in answering if user_id in lineage.people_behind(scope, actor)]
+    behind = {actor: lineage.people_behind(scope, actor) for _publication, actor in answering}
+    theirs = [each for each, actor in answering if user_id in behind[actor]]
     return MemberAuthority(member, keys, tuple(sessions.list_sessions_in(scope, user_id)), tuple(theirs))
 
 
-def _resting(row: ApiKey, depth: int, left: frozenset[str]) -> RestingKey:
-    held = lineage.read_authority(row).scopes
+def _resting(row: ApiKey, depth: int, left: frozenset[str], issuers: Issuers) -> RestingKey:
+    held = lineage.read_authority(row, issuers).scopes
     return RestingKey(row, depth, held, held - left)
 
 

@@ -192,6 +192,12 @@ def list_grants(scope: TenantScope, subject: str) -> list[Grant]:
     return [_grant(row) for row in rows.order_by(GrantRow.granted_at.desc(), GrantRow.digest)]
 
 
+def list_valid(scope: TenantScope) -> dict[tuple[str, str], Grant]:
+    """Every grant of the tenant that holds, by subject and digest."""
+    rows = scope.select(GrantRow).where(GrantRow.withdrawn_at.is_null())
+    return {(row.subject, row.digest): _grant(row) for row in rows}
+
+
 def _grant(row: GrantRow) -> Grant:
     return Grant(
         row.subject, row.digest, Reach(row.reach), row.granted_by, row.granted_at, row.withdrawn_by, row.withdrawn_at

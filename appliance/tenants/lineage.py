@@ -6,8 +6,10 @@ tenant, a key is revoked or expires. A key whose chain ends at `system` has nobo
 """
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from peewee import fn
 
 from appliance.core import clock, db
 from appliance.core.scope import TenantScope
@@ -49,16 +51,33 @@ def expiry_of(row: ApiKey) -> int:
     return int(min(row.expires_at, row.grace_until or row.expires_at))
 
 
-def read_authority(row: ApiKey) -> KeyAuthority:
-    """Walk up the key's chain as the database has it now."""
+@dataclass(frozen=True)
+class Issuers:
+    """Every key of a tenant that has issued another, by id, and the role of every member: what chains are walked over."""
+
+    keys: Mapping[str, ApiKey]
+    roles: Mapping[str, str]
+
+
+def read_issuers(scope: TenantScope) -> Issuers:
+    """Those of the tenant, at once, for whoever reads many keys."""
+    here = ApiKey.tenant_id == scope.tenant_id
+    issuing = ApiKey.select(fn.SUBSTR(ApiKey.issuer, 5)).where(here, ApiKey.issuer.startswith("key:"))
+    rows = ApiKey.select().where(here, ApiKey.id.in_(issuing))
+    roles = db.rows("SELECT user_id, role FROM membership WHERE tenant_id = ?", (scope.tenant_id,))
+    return Issuers({row.id: row for row in rows}, {str(user_id): str(role) for user_id, role in roles})
+
+
+def read_authority(row: ApiKey, issuers: Issuers | None = None) -> KeyAuthority:
+    """Walk up the key's chain as the database has it now, or as `issuers` had it."""
     now, scopes, ends_at = clock.now_ms(), frozenset(row.scopes), expiry_of(row)
     chain = [row]
-    above = _find_above(row, now)
+    above = _find_above(row, now, issuers)
     while isinstance(above, ApiKey) and above not in chain and len(chain) < _LONGEST_CHAIN:
         scopes &= frozenset(above.scopes)
         ends_at = min(ends_at, expiry_of(above))
         chain.append(above)
-        above = _find_above(above, now)
+        above = _find_above(above, now, issuers)
     ancestors, last = tuple(chain[1:]), chain[-1]
     if isinstance(above, frozenset):
         return KeyAuthority(row, scopes & above, ancestors, "", ends_at)
@@ -67,7 +86,7 @@ def read_authority(row: ApiKey) -> KeyAuthority:
     return KeyAuthority(row, frozenset(), ancestors, PARENT_GONE if last.issuer.startswith("key:") else MEMBER_GONE, ends_at)
 
 
-def _find_above(key: ApiKey, now: int) -> ApiKey | frozenset[str] | None:
+def _find_above(key: ApiKey, now: int, issuers: Issuers | None = None) -> ApiKey | frozenset[str] | None:
     """The living key that issued this one, or what the person or the machine that did may do now; None when they are gone."""
     kind, _, name = key.issuer.partition(":")
     if key.orphaned_at is not None:
@@ -75,11 +94,12 @@ def _find_above(key: ApiKey, now: int) -> ApiKey | frozenset[str] | None:
     if kind == "system":
         return ALL
     if kind == "key":
-        parent = _find_key(key.tenant_id, name)
+        parent = issuers.keys.get(name) if issuers else _find_key(key.tenant_id, name)
         return parent if parent is not None and _is_alive(parent, now) else None
-    if kind == "user" and (found := db.rows(_ROLE, (key.tenant_id, name))):
-        return scopes_of_role(found[0][0])
-    return None
+    if kind != "user":
+        return None
+    role = issuers.roles.get(name) if issuers else _find_role(key.tenant_id, name)
+    return None if role is None else scopes_of_role(role)
 
 
 def has_lost_issuer(row: ApiKey) -> bool:
@@ -91,7 +111,9 @@ def has_lost_issuer(row: ApiKey) -> bool:
     return above is None or (isinstance(above, ApiKey) and row in read_authority(above).ancestors)
 
 
-_ROLE = "SELECT role FROM membership WHERE tenant_id = ? AND user_id = ?"
+def _find_role(tenant_id: str, user_id: str) -> str | None:
+    found = db.rows("SELECT role FROM membership WHERE tenant_id = ? AND user_id = ?", (tenant_id, user_id))
+    return str(found[0][0]) if found else None
 
 
 def _find_key(tenant_id: str, key_id: str) -> ApiKey | None:
@@ -159,8 +181,8 @@ def reread(scope: TenantScope) -> TenantScope:
     relies on it."""
     kind, _, name = scope.actor.partition(":")
     if kind == "user":
-        found = db.rows(_ROLE, (scope.tenant_id, name))
-        return replace(scope, scopes=scope.scopes & scopes_of_role(found[0][0]) if found else frozenset())
+        role = _find_role(scope.tenant_id, name)
+        return replace(scope, scopes=scope.scopes & scopes_of_role(role) if role is not None else frozenset())
     if kind == "key":
         authority = read_by_id(scope, name)
         is_valid = authority is not None and is_alive(authority.row)

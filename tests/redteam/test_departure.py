@@ -11,7 +11,8 @@ import pytest
 
 from appliance.core import db
 from appliance.core.scope import TenantScope
-from appliance.tenants import keys, people
+from appliance.processes import publishers
+from appliance.tenants import grants, keys, lineage, people
 from appliance.tenants.keys import KeySpec
 from appliance.tenants.scopes import ALL
 from appliance.testing.running import Running
@@ -174,6 +175,34 @@ def test_the_console_asks_for_each_before_it_removes_somebody(running: Running, 
     assert boss.url == boss.at("acme", "/console/people")
     assert [client.get("/api/v1/tenant").status_code for client in tree.clients] == [200, 200, 200], "the whole tree goes on"
     assert tree.user_id not in {each["user_id"] for each in acme.get(MEMBERS).json()["data"]}
+
+
+def test_no_page_asks_for_each_key_and_process_by_itself(
+    running: Running, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def note(module: Any, name: str) -> None:
+        ask = getattr(module, name)
+
+        def noted(*given: Any) -> Any:
+            asked.append(name)
+            return ask(*given)
+
+        monkeypatch.setattr(module, name, noted)
+
+    note(lineage, "_find_above")
+    note(lineage, "_find_key")
+    note(grants, "find_grant")
+    note(publishers, "_count_unfinished")
+    page = tree.browser.get(tree.browser.at("acme", "/console/keys")).text
+    shown = page.count('data-testid="row"')
+    assert shown >= TREE
+    assert "_find_key" not in asked, "the chains are read at once"
+    assert asked.count("_find_above") <= (TREE + 1) * shown, "each is walked once"
+    asked.clear()
+    assert len(publishers.list_publications(running.tenant("acme"))) >= TREE
+    assert asked == ["_count_unfinished"]
 
 
 def test_the_console_says_what_a_lower_role_takes(running: Running, acme: httpx.Client, tree: Tree) -> None:

@@ -9,6 +9,7 @@ import pytest
 from appliance.core import clock, db, migrations
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ApplianceError, Conflict, PolicyDenied, RateLimited, RevokedApiKey, ScopeMissing, ValidationFailed
+from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import adoption, confirmations, keys, lineage, people, service, standing
 from appliance.tenants.confirmations import ConfirmationDecisions
@@ -263,6 +264,26 @@ def test_keys_of_the_departed_go_on_until_the_deadline_and_are_asked_about(one: 
             by(gone)
     finally:
         clock.move(-30 * day)
+
+
+def test_many_keys_are_read_at_once_as_each_alone(one: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann, eve = make_person(one, "ann@acme.test"), make_person(one, "eve@acme.test")
+    make_person(one, "fay@acme.test")
+    first = issue(ann)[1]
+    second_id, second = issue(by(first), ["entities.read", "keys.write"])
+    issue(by(second), ["entities.read"])
+    keys.revoke_key(one, second_id)
+    issue(by(issue(eve)[1]), ["entities.read"])
+    issue(one)
+    people.add_member(one, "ann@acme.test", "operator")
+    people.remove_member(one, eve.actor.removeprefix("user:"))
+    rows = keys.list_keys(one, PageRequest(50)).items
+    alone = [lineage.read_authority(row) for row in rows]
+    issuers = lineage.read_issuers(one)
+    monkeypatch.setattr(lineage, "_find_key", None)
+    monkeypatch.setattr(lineage, "_find_role", None)
+    assert [lineage.read_authority(row, issuers) for row in rows] == alone
+    assert {authority.ended for authority in alone} == {"", lineage.MEMBER_GONE, lineage.PARENT_GONE}
 
 
 def test_keys_of_the_departed_that_end_at_once_are_asked_about(one: TenantScope) -> None:
