@@ -51,7 +51,7 @@ def _problems_of(step: Step, actions: Actions) -> Iterator[Problem]:
     if template is None:
         return
     for detail in _literal_problems(action, template):
-        message = f"the input does not suit {name} of {slug}: {detail.message}"
+        message = f"the input does not suit {name} of {slug}; {detail.pointer or '/'}: {detail.message}"
         yield Problem(template.pointer + detail.pointer, "input_invalid", message)
 
 

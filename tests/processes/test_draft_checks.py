@@ -66,7 +66,7 @@ def test_what_a_step_writes_out_must_suit_the_action(check: Check, given: Any, f
     assert [(each.pointer, each.code, each.severity) for each in problems] == [
         (f"/steps/0/integration/input{pointer}", "input_invalid", "error") for pointer, _ in found
     ]
-    assert all(words in each.message for each, (_, words) in zip(problems, found, strict=True))
+    assert all(words in each.message and f"{at}: " in each.message for each, (at, words) in zip(problems, found, strict=True))
 
 
 def test_what_depends_on_an_expression_is_left_to_the_execution(check: Check) -> None:
