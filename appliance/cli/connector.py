@@ -47,7 +47,8 @@ def add_commands(commands: Any) -> None:
 def run_new(args: argparse.Namespace) -> int:
     made = write_scaffold(args.name, args.parent)
     files = "".join(f"\n  {file}" for file in made.files)
-    sentence = f"{made.folder} is there:{files}\nNow test it: gos connector test {made.folder}"
+    sentence = f"{made.folder} is there:{files}\nNow test it: gos connector test {made.folder}\n"
+    sentence += f"After changing its actions, write down what it promises: gos connector declare {made.folder}"
     say(args, sentence, folder=str(made.folder), files=list(made.files))
     return 0
 

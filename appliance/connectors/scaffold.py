@@ -34,7 +34,7 @@ def write_scaffold(name: str, parent: Path) -> Scaffold:
     folder = parent / f"gos-connector-{name}"
     package = f"gos_connector_{name.replace('-', '_')}"
     words = {
-        "name": name, "distribution": folder.name, "package": package,
+        "name": name, "variable": name.replace("-", "_"), "distribution": folder.name, "package": package,
         "title": name.replace("-", " ").capitalize(), "class_name": "".join(map(str.capitalize, name.split("-"))) + "Connector",
     }  # fmt: skip
     files = {
@@ -112,7 +112,7 @@ The connector `$name`: keeps items in $title.
 connector: $name
 settings:
   base_url: https://$name.example.com
-  token: "= secrets.${name}_token"
+  token: "= secrets.${variable}_token"
 ```
 
 | action | does | effect |
@@ -121,7 +121,10 @@ settings:
 | `put_item` | writes an item under its id | idempotent |
 | `add_item` | adds an item | write |
 
-Tested against a server of the test on loopback.
+Tested against a server of the test on loopback: `gos connector test .`
+
+`declaration.json` holds what the last release promised, and the tests fail when something of it is gone. Until the first
+release, and with every release after it, write it anew: `gos connector declare .`
 """
 
 _INIT = '''\

@@ -245,4 +245,5 @@ class Compatible:
         assert self.declaration.is_file(), f"{self.declaration.name} is missing; write it: gos connector declare"
         old = json.loads(self.declaration.read_text("utf-8"))
         if broken := broken_promises(old, json.loads(json.dumps(declaration_of(self.connector)))):
-            pytest.fail("\n".join(broken), pytrace=False)
+            anew = f"If no release has promised this yet, write {self.declaration.name} anew: gos connector declare <folder>"
+            pytest.fail("\n".join([*broken, anew]), pytrace=False)

@@ -11,6 +11,8 @@ import pytest
 
 from appliance.cli import main
 from appliance.connectors.testing import LoopbackServer
+from appliance.core import yaml12
+from appliance.tenants.service import is_secret_name
 
 
 def run(*args: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -31,6 +33,12 @@ def test_a_new_connector_is_green_at_once(begun: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "27 passed" in done.stdout
     assert (tmp_path / "report.xml").read_text().count("<testcase") == 27
+
+
+def test_its_readme_names_a_secret_that_can_be_set(begun: Path) -> None:
+    shown = (begun / "README.md").read_text("utf-8").split("```yaml\n", 1)[1].split("```", 1)[0]
+    token = yaml12.load(shown)["settings"]["token"]
+    assert is_secret_name(token.removeprefix("= secrets.")), token
 
 
 def test_its_stand_in_says_where_it_is(begun: Path) -> None:
@@ -92,6 +100,7 @@ def test_what_the_last_release_promised_is_held_against_the_next(begun: Path, ca
     done = run("test", begun)
     told = "no longer promises name. Keep it, or release a new major version."
     assert (done.returncode, told in done.stdout) == (1, True), done.stdout
+    assert "write declaration.json anew: gos connector declare" in done.stdout
     assert main(["connector", "declare", str(begun)]) == 0
     assert "the next release is compared" in capsys.readouterr().out
     declared = json.loads((begun / "declaration.json").read_text())

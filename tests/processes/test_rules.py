@@ -1,6 +1,7 @@
 """Decisions of rule steps: what is wrong is named with its place, and the test tables beside them are run on request."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -32,6 +33,16 @@ def of_file(pool: Pool, decision: Any, cases: str, *, tests: bool = True) -> lis
 
 def test_a_decision_without_fault_has_no_problem(sandbox: Pool) -> None:
     assert judge(sandbox, PRICE) == []
+
+
+def test_the_decision_of_the_page_passes_its_table(sandbox: Pool) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "processes.md").read_text("utf-8").split("## Decisions", 1)[1]
+    shown, cases = (page.split(f"```{language}\n", 1)[1].split("```", 1)[0] for language in ("json", "yaml"))
+    given = {"total": "= input.total"}
+    files = {"rules/price.json": shown, "rules/price.tests.yaml": cases}
+    assert judge(sandbox, "rules/price.json", files, given=given, tests=True) == []
+    wrong = files | {"rules/price.tests.yaml": cases.replace("0.05", "0.06")}
+    assert len(judge(sandbox, "rules/price.json", wrong, given=given, tests=True)) == 1
 
 
 def test_a_function_node_is_refused_with_its_pointer(sandbox: Pool) -> None:
