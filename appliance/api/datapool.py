@@ -8,6 +8,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
+from werkzeug.http import parse_options_header
 
 from appliance.core.errors import InvalidFilter, InvalidJson, InvalidRequest, NotFound, UnsupportedMediaType, VersionConflict
 from appliance.core.json_text import load_json
@@ -92,12 +93,14 @@ class OutcomeView(View):
 
 
 class ImportQuery(Query):
-    """`key` names the fields, with commas between, that make rows upserts."""
+    """`key` names the fields, with commas between, that make rows upserts.  `decimal` is the sign before a fraction in numbers of
+    a CSV: with a comma, `1.234,50` is read."""
 
     key: str = ""
     on_error: Literal["report", "refuse"] = "report"
     dry_run: bool = False
     delimiter: Annotated[str, Field(pattern="^[,;|\t]?$")] = ""
+    decimal: Literal[".", ","] = "."
 
 
 class ImportErrorView(View):
@@ -355,21 +358,27 @@ def query_entities(call: Call, collection: str) -> Page[Entity]:
 
 @route("POST", "/datapool/{collection}/import", scope="entities.write", body=Json("lines"), query=ImportQuery, returns=ImportView)
 def import_entities(call: Call, collection: str) -> ImportView:
-    """Import CSV (`text/csv`) or NDJSON (`application/x-ndjson`).
+    """Import CSV (`text/csv`, its `charset` is heeded) or NDJSON (`application/x-ndjson`).
 
-    Every row is stored or reported by line and field; with `on_error=refuse` nothing is stored unless every row is good.
+    Every row is stored or reported by line and field; with `on_error=refuse` nothing is stored unless every row is good, and the
+    answer is 422 with a detail for each of the first 100 problems (a dry run answers the report).
     What happens in one transaction (`refuse`, `dry_run`, an Idempotency-Key) may have 20,000 lines.
     """
-    media = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media, parameters = parse_options_header(call.headers.get("content-type", ""))
+    media = media.strip().lower()
     if media not in MEDIA:
         raise UnsupportedMediaType(f"send the rows as {' or '.join(MEDIA)}")
     key = tuple(name.strip() for name in call.query.key.split(",") if name.strip())
-    options = datapool.ImportOptions(
-        MEDIA[media], key, call.query.on_error, dry_run=call.query.dry_run, delimiter=call.query.delimiter,
-        in_write=call.idempotency is not None,
-    )  # fmt: skip
     with call.body.received.open() as file:
-        return ImportView.model_validate(asdict(datapool.import_entities(call.scope, collection, file, options)))
+        options = datapool.ImportOptions(
+            MEDIA[media], key, call.query.on_error, dry_run=call.query.dry_run, delimiter=call.query.delimiter,
+            in_write=call.idempotency is not None, decimal=call.query.decimal,
+            encoding=datapool.find_charset(file, MEDIA[media], parameters.get("charset", "")),
+        )  # fmt: skip
+        report = datapool.import_entities(call.scope, collection, file, options)
+    if report.failed and call.query.on_error == "refuse" and not call.query.dry_run:
+        raise report.refusal()
+    return ImportView.model_validate(asdict(report))
 
 
 @route(

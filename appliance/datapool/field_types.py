@@ -27,6 +27,7 @@ SAFE_INTEGER = 2**53
 _DECIMAL = re.compile(r"([-+]?)(\d{1,40})(?:\.(\d{1,40}))?", re.ASCII)
 _INTEGER = re.compile(r"[-+]?\d{1,20}", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_DOTTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})", re.ASCII)
 _DATETIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _EMAIL = re.compile(r"[^@\s<>\"',;:\\()\[\]]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 _URL = re.compile(r"https?://[^\s/?#\\<>\"]+[^\s\\<>\"]*", re.IGNORECASE)
@@ -263,8 +264,11 @@ def with_zone(text: str) -> str:
 
 
 def _cell_date(text: str) -> str:
-    """Exports of databases write a day as its midnight."""
+    """Exports of databases write a day as its midnight; `31.01.2026` is a day, month and year wherever it is written."""
     day, _, time = text.strip().replace("T", " ").partition(" ")
+    dotted = _DOTTED_DATE.fullmatch(day)
+    if dotted:
+        day = f"{dotted[3]}-{int(dotted[2]):02}-{int(dotted[1]):02}"
     return day if not time.strip("0:.Z") else text
 
 
@@ -284,8 +288,11 @@ def _cell_number(text: str) -> Any:
         return text
 
 
+_BOOLEANS = dict.fromkeys(("true", "1", "yes", "ja"), True) | dict.fromkeys(("false", "0", "no", "nein"), False)
+
+
 def _cell_boolean(text: str) -> Any:
-    return {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower(), text)
+    return _BOOLEANS.get(text.strip().lower(), text)
 
 
 def _cell_json(text: str) -> Any:

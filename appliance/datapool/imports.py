@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
@@ -21,9 +22,11 @@ from appliance.datapool.field_types import FIELD_TYPES, Refused
 
 ROWS_AT_ONCE = 500
 MAX_ROWS_AT_ONCE = 20_000
-MAX_ERRORS = 1_000
+MAX_ERRORS, MOST_DETAILS = 1_000, 100
 MAX_LINE = 1 << 20
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+
+_WITH_COMMA = re.compile(r"[-+]?(\d{1,3}([.]\d{3})+|\d+)(,\d+)?", re.ASCII)
 
 csv.field_size_limit(MAX_LINE)
 
@@ -35,7 +38,8 @@ class ImportOptions:
     `in_write` says that the caller's own transaction contains the import.  `columns` leads from members of
     NDJSON to fields, `fields` has the field of each column of a CSV, by position, empty for one that is left out; without
     them they are named as the fields are.  `in_parts` tries out a file of any
-    length part by part: two rows of it that cannot both be stored are then found by the import alone.
+    length part by part: two rows of it that cannot both be stored are then found by the import alone.  `decimal` is the
+    sign of numbers in CSV before their fraction; with a comma the point separates thousands (`1.234,50`).
     """
 
     format: Literal["csv", "ndjson"] = "csv"
@@ -49,6 +53,7 @@ class ImportOptions:
     encoding: str = "utf-8"
     in_parts: bool = False
     empty: str = ""
+    decimal: Literal[".", ","] = "."
 
     @property
     def at_once(self) -> bool:
@@ -73,6 +78,15 @@ class ImportReport:
         self.error_count += 1
         if len(self.errors) < MAX_ERRORS:
             self.errors.append({"line": line, "field": field_name, "code": code, "message": message})
+
+    def refusal(self) -> ValidationFailed:
+        """Why nothing was stored, with a detail for each of the first 100 problems (pointers `/lines/<line>/<field>`)."""
+        details = [
+            Detail(f"/lines/{error['line']}" + (f"/{error['field']}" if error["field"] else ""), error["code"], error["message"])
+            for error in self.errors[:MOST_DETAILS]
+        ]
+        told = f"{self.failed} of {self.rows} rows cannot be stored, so nothing was; mend them, or import with on_error=report"
+        return ValidationFailed(told, details=details)
 
 
 @dataclass(frozen=True)
@@ -282,21 +296,31 @@ def _csv_row(collection: CompiledCollection, header: list[str], cells: list[str]
                 if known.definition.default is None:
                     values[name] = None
             else:
-                values[name] = _cell_value(known.definition.type, cell)
+                values[name] = _cell_value(known.definition.type, cell, options)
         except Refused as refusal:
             problems.append((name, refusal.code, str(refusal)))
     return Row(line, values, tuple(problems))
 
 
-def _cell_value(kind: str, cell: str) -> Any:
+def _cell_value(kind: str, cell: str, options: ImportOptions) -> Any:
     if not cell.isascii():
         try:
             cell.encode()
         except UnicodeEncodeError as error:
-            raise Refused("invalid_encoding", "holds bytes that are not UTF-8; save the file as UTF-8") from error
+            told = f"holds bytes that are not {options.encoding.upper()}; save the file as UTF-8, or name its charset"
+            raise Refused("invalid_encoding", told) from error
     if FIELD_TYPES[kind].kind == "text":
         return cell[1:] if cell[0] == "'" and cell[1:].startswith(FORMULA) else cell
+    if options.decimal == "," and kind in ("integer", "number", "decimal"):
+        return FIELD_TYPES[kind].from_text(_with_point(cell.strip()))
     return FIELD_TYPES[kind].from_text(cell.strip())
+
+
+def _with_point(cell: str) -> str:
+    """`1.234,50` as `1234.50`."""
+    if not _WITH_COMMA.fullmatch(cell):
+        raise Refused("invalid_format", "must be a number with a decimal comma, such as 1.234,50 or 1234,5")
+    return cell.replace(".", "").replace(",", ".")
 
 
 def _read_ndjson(collection: CompiledCollection, file: BinaryIO, options: ImportOptions, report: ImportReport) -> Iterator[Row]:

@@ -14,6 +14,7 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.datapool import access_rules, batch, changes, entities, exports, history, imports, queries, tables, titles
 from appliance.datapool.aggregation import aggregate_page
+from appliance.datapool.charsets import find_charset
 from appliance.datapool.compiled import CompiledCollection, load, load_for_tenant
 from appliance.datapool.definition import CollectionDefinition, Findings, from_stored, read_definition
 from appliance.datapool.entities import Listener, Outcome, on_change
@@ -23,7 +24,10 @@ from appliance.datapool.limits import configure, in_force
 from appliance.datapool.models import Collection
 from appliance.datapool.queries import Query, read_query
 
-__all__ = ["Change", "ImportOptions", "ImportReport", "Listener", "Outcome", "Query", "configure", "on_change", "read_query"]
+__all__ = [
+    "Change", "ImportOptions", "ImportReport", "Listener", "Outcome", "Query", "configure", "find_charset", "on_change",
+    "read_query",
+]  # fmt: skip
 
 MAX_COLLECTIONS = 500
 

@@ -135,6 +135,31 @@ def test_rows_are_imported_and_exported(parcels: httpx.Client) -> None:
     assert code(parcels.post(f"{BASE}/parcels/import", content=b"x")) == (415, "unsupported_media_type")
 
 
+def test_an_import_that_refuses_bad_rows_fails_with_each_of_them(parcels: httpx.Client) -> None:
+    def load(**query: str) -> httpx.Response:
+        rows = b"number,total\n1,5\n2,x\n"
+        return parcels.post(f"{BASE}/parcels/import", params=query, content=rows, headers={"Content-Type": "text/csv"})
+
+    answer = load(on_error="refuse")
+    assert code(answer) == (422, "validation_failed")
+    assert [(each["pointer"], each["code"]) for each in answer.json()["error"]["details"]] == [("/lines/3/total", "invalid_format")]
+    assert "1 of 2 rows" in answer.json()["error"]["message"]
+    assert parcels.get(ENTITIES).json()["data"] == []
+    tried = load(on_error="refuse", dry_run="true")
+    assert (tried.status_code, tried.json()["data"]["failed"], tried.json()["data"]["stored"]) == (200, 1, False)
+
+
+def test_an_import_heeds_charset_and_decimal_sign(parcels: httpx.Client) -> None:
+    kind = {"Content-Type": 'TEXT/CSV; charset="ISO-8859-1"'}
+    rows = "number;total\nM\u00fc;1.234,5\n".encode("latin-1")
+    answer = parcels.post(f"{BASE}/parcels/import?decimal=,", content=rows, headers=kind)
+    assert answer.json()["data"]["created"] == 1, answer.text
+    (made,) = parcels.get(ENTITIES).json()["data"]
+    assert (made["number"], made["total"]) == ("M\u00fc", "1234.50")
+    packed = parcels.post(f"{BASE}/parcels/import", content=b"\x1f\x8b\x08\x00", headers={"Content-Type": "text/csv"})
+    assert code(packed) == (422, "validation_failed")
+
+
 def test_a_schema_change_is_planned_and_then_made(parcels: httpx.Client) -> None:
     create(parcels, number="1", total="5")
     patch = {"fields": [{"id": "number", "name": "tracking", "type": "text", "required": True, "unique": True}], "search": []}

@@ -1,6 +1,7 @@
 """Import and export: nothing is lost silently, nothing is executed."""
 
 import csv
+import gzip
 import io
 import json
 from typing import Any
@@ -84,6 +85,58 @@ def test_refuse_stores_nothing_unless_every_row_is_good(acme: TenantScope) -> No
     assert (report.stored, report.failed, numbers(acme)) == (False, 1, [])
     assert load(acme, "number,total\n1,1\n2,2\n", on_error="refuse").stored
     assert numbers(acme) == ["1", "2"]
+
+
+def test_values_are_read_as_a_german_spreadsheet_writes_them(acme: TenantScope) -> None:
+    data = (
+        "number;total;quantity;weight;paid;day\n"
+        "1;1.234,5;1.000;2,5;ja;31.01.2026\n"
+        "2;7,00;-3;1;no;1.2.2026\n"
+        "3;12.50;1,5;1,2,3;on;32.1.2026\n"
+    )
+    report = load(acme, data, decimal=",")
+    assert sorted(errors(report)) == [
+        (4, "day", "invalid_format"), (4, "paid", "wrong_type"), (4, "quantity", "wrong_type"), (4, "total", "invalid_format"),
+        (4, "weight", "invalid_format"),
+    ]  # fmt: skip
+    stored = datapool.query_entities(acme, "orders", {"sort": "id"}).items
+    told = [[each[name] for name in ("total", "quantity", "weight", "paid", "day")] for each in stored]
+    assert told == [["1234.50", 1000, 2.5, True, "2026-01-31"], ["7.00", -3, 1, False, "2026-02-01"]]
+    assert errors(load(acme, "number,total\n4,\"1,5\"\n")) == [(2, "total", "invalid_format")], "a comma must be said"
+
+
+@pytest.mark.parametrize(
+    ("data", "charset", "found"),
+    [
+        (b"number\n1\n", "", "utf-8"),
+        ("number\nM\u00fc\n".encode("cp1252"), "windows-1252", "cp1252"),
+        ("number\nM\u00fc\n".encode("utf-16"), "", "utf-16"),
+        ("number\nM\u00fc\n".encode("utf-16"), "UTF-16LE", "utf-16"),
+        ("number\nM\u00fc\n".encode("utf-16-be"), "utf-16be", "utf-16-be"),
+        ("\ufeffnumber\nM\u00fc\n".encode(), "UTF-8", "utf-8"),
+    ],
+)
+def test_a_csv_is_read_in_its_charset(acme: TenantScope, data: bytes, charset: str, found: str) -> None:
+    assert datapool.find_charset(io.BytesIO(data), "csv", charset) == found
+    assert load(acme, data, encoding=found).created == 1
+    assert numbers(acme) == ["1" if charset == "" and found == "utf-8" else "M\u00fc"]
+
+
+@pytest.mark.parametrize(
+    ("data", "form", "charset", "told"),
+    [
+        (gzip.compress(b"number\n1\n"), "csv", "", "gzip file.*unpack"),
+        (b"PK\x03\x04rest", "csv", "", "ZIP"),
+        ("number\n".encode("utf-16"), "csv", "utf-8", "is UTF-16, not utf-8"),
+        ('{"a": 1}'.encode("utf-16"), "ndjson", "", "is UTF-16, and NDJSON is UTF-8"),
+        (b"{}", "ndjson", "latin-1", "NDJSON is UTF-8"),
+        (b"number", "csv", "klingon", "no charset 'klingon'"),
+        (b"number", "csv", "rot13", "'rot13' is not read here"),
+    ],
+)
+def test_a_file_that_is_no_such_text_is_named_as_what_it_is(data: bytes, form: Any, charset: str, told: str) -> None:
+    with pytest.raises(ValidationFailed, match=told):
+        datapool.find_charset(io.BytesIO(data), form, charset)
 
 
 def test_a_dry_run_reports_and_stores_nothing(acme: TenantScope) -> None:

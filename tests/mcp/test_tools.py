@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -99,6 +100,33 @@ def test_a_write_whose_verb_fails_leaves_its_approval_unused(ask: Ask, ours: Res
     ours.ask("POST", f"/datapool/{collection}/entities", {"number": "1"})
     assert ask("write_entities", **wanted, approval_id=asked["request_id"])["error"]["code"] == "validation_failed"
     assert ask("get_human_input", request_id=asked["request_id"])["status"] == "approved"
+
+
+def test_pages_of_operations_are_never_too_large(ask: Ask, ours: Resources, erp: LoopbackServer) -> None:
+    """100 operations of 6 KB each are more than an answer may have; every one is listed once on some page."""
+    members = {f"member_{'x' * 50}_{number}": {"type": "string"} for number in range(70)}
+    body = {"content": {"application/json": {"schema": {"type": "object", "properties": members}}}}
+    operation = {"requestBody": body, "responses": {"200": {"description": "done"}}}
+    paths = {f"/things/{number}": {"post": {**operation, "operationId": f"make_{number:03}"}} for number in range(100)}
+    document = {"openapi": "3.0.3", "info": {"title": "t", "version": "1"}, "servers": [{"url": erp.url}], "paths": paths}
+    slug = fresh("large")
+    erp.answer("/openapi.json", 200, json.dumps(document).encode())
+    settings = {"document_url": f"{erp.url}/openapi.json", "base_url": erp.url}
+    ours.ask("POST", "/integrations", {"slug": slug, "connector": "openapi", "settings": settings})
+    ours.ask("POST", f"/integrations/{slug}/test")
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = ask("list_tenant_integrations", integration=slug, limit=100, **cursor)
+        assert "error" not in page, page["error"]
+        seen += [each["operation"] for each in page["items"][0]["operations"]]
+        if "next_cursor" not in page:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert seen == [f"make_{number:03}" for number in range(100)]
+    overview = ask("list_tenant_integrations", limit=100)
+    assert "error" not in overview, overview["error"]
+    assert "truncated" not in overview
 
 
 def test_operations_of_integrations_are_found_previewed_and_executed(

@@ -1,9 +1,10 @@
 """The tools that find actions of integrations and execute them: every action is reached through these two."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from appliance.connectors.contract import Action
@@ -17,6 +18,7 @@ from appliance.governance.requests import MOST_SECONDS, ActionRequest, ActionRes
 from appliance.governance.subjects import Subject
 from appliance.integrations.service import Integration, Integrations
 
+from .fitting import MOST_BYTES, size_of
 from .shapes import TEXT, Shape, inputs, listed, outputs
 from .tool import APPROVAL_ID, Caller, Hints, Tool, Waiting
 
@@ -115,17 +117,34 @@ class IntegrationTools:
         )  # fmt: skip
 
     def list(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """As GET /integrations and /integrations/{slug}/actions, with schemas and what policies say."""
+        """As GET /integrations and /integrations/{slug}/actions, with schemas and what policies say.
+
+        A page that would be too large for a model has fewer operations than `limit`; its cursors go on behind them.
+        """
         slug, words, limit = arguments.get("integration"), arguments.get("search", ""), arguments.get("limit", _OPERATIONS)
         if slug is not None:
             found = self.integrations.get_integration(caller.scope, slug)
             if "operation" in arguments:
                 action = self.integrations.get_action(caller.scope, slug, arguments["operation"])
                 return {"items": [_shown(found) | {"operations": [self._operation(caller, found, action)]}]}
-            item = self._item(caller, found, words, PageRequest(limit, arguments.get("cursor")))
-            return {"items": [item], **({"next_cursor": item["more"]} if "more" in item else {})}
-        some = self.integrations.list_integrations(caller.scope, PageRequest(20, arguments.get("cursor")))
-        items = [self._item(caller, each, words, PageRequest(limit)) for each in some.items]
+            return _fitting(partial(self._list_operations, caller, found, words, arguments.get("cursor")), limit)
+        for count in (20, 5, 1):
+            page = PageRequest(count, arguments.get("cursor"))
+            result = _fitting(partial(self._list_all, caller, words, page), limit)
+            if size_of(result) <= MOST_BYTES:
+                break
+        return result
+
+    def _list_operations(
+        self, caller: Caller, found: Integration, words: str, cursor: str | None, most: int
+    ) -> dict[str, Any]:
+        item = self._item(caller, found, words, PageRequest(most, cursor))
+        return {"items": [item], **({"next_cursor": item["more"]} if "more" in item else {})}
+
+    def _list_all(self, caller: Caller, words: str, wanted: PageRequest, most: int) -> dict[str, Any]:
+        """A page of integrations, each with its first operations, `most` at the most."""
+        some = self.integrations.list_integrations(caller.scope, wanted)
+        items = [self._item(caller, each, words, PageRequest(most)) for each in some.items]
         kept = [item for item in items if item["operations"] or not words]
         return {"items": kept, **({"next_cursor": some.next_cursor} if some.next_cursor else {})}
 
@@ -188,6 +207,15 @@ class IntegrationTools:
                 about |= {"action_digest": result.ruling.action_digest, "policy": _policy(told_of(result.ruling.decision))}
             return about | {"status": "previewed", "preview": self.preview.show(request.integration, result)}
         return about | {"status": "succeeded", "recorded": result.status == "recorded", "result": result.output}
+
+
+def _fitting(list_operations: Callable[[int], dict[str, Any]], limit: int) -> dict[str, Any]:
+    """What is listed with `limit` operations, or with so many that it is no larger than an answer may be; at least one."""
+    result = list_operations(limit)
+    while size_of(result) > MOST_BYTES and limit > 1:
+        limit //= 2
+        result = list_operations(limit)
+    return result
 
 
 def _shown(found: Integration) -> dict[str, Any]:

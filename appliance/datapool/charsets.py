@@ -1,0 +1,36 @@
+"""Which encoding a file that is imported has, by what its sender says and by how it begins."""
+
+import codecs
+from typing import BinaryIO, Literal
+
+from appliance.core.errors import ValidationFailed
+from appliance.formats.encodings import KNOWN
+
+# Encodings of a CSV by the names that Python gives them; none that decodes more than text.
+CHARSETS = frozenset(codecs.lookup(name).name for name in KNOWN)
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "ZIP (or XLSX)"}
+
+
+def find_charset(file: BinaryIO, form: Literal["csv", "ndjson"], charset: str) -> str:
+    """The encoding of an import, by its `charset` (empty: UTF-8, or UTF-16 where the file begins with its mark).
+
+    ValidationFailed for a file that is compressed, an encoding that nobody knows, and one that the file does not have.
+    """
+    head = file.read(4)
+    file.seek(0)
+    for magic, name in _COMPRESSED.items():
+        if head.startswith(magic):
+            raise ValidationFailed(f"the body is a {name} file, not text; unpack it and send what is in it", pointer="/body")
+    try:
+        named = codecs.lookup(charset or "utf-8").name
+    except (LookupError, ValueError) as error:
+        raise ValidationFailed(f"there is no charset {charset[:60]!r}; send the rows as UTF-8", pointer="/charset") from error
+    if named not in CHARSETS:
+        raise ValidationFailed(f"the charset {charset[:60]!r} is not read here; send the rows as UTF-8", pointer="/charset")
+    is_utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and head != codecs.BOM_UTF32_LE
+    if form == "ndjson" and (is_utf16 or named not in ("utf-8", "utf-8-sig", "ascii")):
+        told = "UTF-16" if is_utf16 else charset[:60]
+        raise ValidationFailed(f"the body is {told}, and NDJSON is UTF-8 always; save it as UTF-8", pointer="/body")
+    if is_utf16 and charset and not named.startswith("utf-16"):
+        raise ValidationFailed(f"the body is UTF-16, not {charset[:60]}; send it with charset=utf-16", pointer="/charset")
+    return "utf-16" if is_utf16 else named
