@@ -45,6 +45,7 @@ def _imports() -> list[Import]:
         define("fstat", "ii", "i", lambda php, a: php.stat_file(a[0], a[4])),
         define("access", "i", "i", lambda php, a: php.access_path(a[0])),
         define("unlink", "i", "i", lambda php, a: php.remove_path(a[0])),
+        define("rename", "ii", "i", lambda php, a: php.rename_path(a[0], a[4])),
         define("ftruncate", "iI", "i", lambda php, a: php.truncate_file(a[0], _signed(a, 1))),
     ]
 

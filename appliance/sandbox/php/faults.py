@@ -20,9 +20,22 @@ _UNDEFINED = re.compile(r"Call to undefined (?:function|method) (?:\w+\\)*([\w:]
 # What people expect from PHP on a server, and what they find here instead.
 _CALL = "call a foreign system by $api->integrations->execute"
 _INSTEAD = {
-    **dict.fromkeys(("curl_init", "fsockopen", "stream_socket_client", "SoapClient", "gethostbyname"), _CALL),
-    **dict.fromkeys(("PDO", "mysqli", "mysqli_connect", "SQLite3"), "use $api->datapool, or an integration for another database"),
+    **dict.fromkeys(("curl_init", "fsockopen", "stream_socket_client", "SoapClient", "SoapServer", "gethostbyname"), _CALL),
+    **dict.fromkeys(
+        ("PDO", "PDOException", "mysqli", "mysqli_connect", "SQLite3"),
+        "use $api->datapool, or an integration for another database",
+    ),
     **dict.fromkeys(("exec", "system", "shell_exec", "passthru", "proc_open", "popen"), "a step has no other programs"),
+    **dict.fromkeys(
+        (
+            *("NumberFormatter", "IntlDateFormatter", "Collator", "Normalizer", "MessageFormatter", "Locale", "Transliterator"),
+            *("IntlCalendar", "numfmt_create", "datefmt_create", "collator_create", "normalizer_normalize", "grapheme_strlen"),
+            *("idn_to_ascii", "transliterator_transliterate"),
+        ),
+        "the extension intl is not in PHP steps; format in a TypeScript step, which has Intl, or by hand",
+    ),
+    **dict.fromkeys(("Phar", "PharData"), "phar is not in PHP steps; ZipArchive reads and writes archives in /tmp"),
+    **dict.fromkeys(("Imagick", "ImagickDraw"), "imagick is not in PHP steps; use gd"),
     **dict.fromkeys(("mail",), "send mail by an integration"),
     **dict.fromkeys(("putenv", "session_start"), "a step keeps nothing; what it needs comes as input or from $api->datapool"),
     **dict.fromkeys(("Fiber::start", "Fiber::suspend"), "fibers are not offered in PHP steps; use a generator"),

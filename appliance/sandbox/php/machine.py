@@ -261,6 +261,9 @@ class Machine(Instance):
     def remove_path(self, path: int) -> int:
         return -_number(lambda: self._files.unlink(self._path(path)))
 
+    def rename_path(self, path: int, target: int) -> int:
+        return -_number(lambda: self._files.rename(self._path(path), self._path(target)))
+
     def truncate_file(self, descriptor: int, size: int) -> int:
         return -_number(lambda: self._files.truncate(descriptor, size))
 

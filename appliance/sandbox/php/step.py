@@ -35,7 +35,7 @@ class Randomness:
     """Bytes that are the same whenever a step with this seed asks for them: SHAKE-256 of the seed and a counter."""
 
     def __init__(self, seed: int) -> None:
-        self._seed, self.drawn = seed.to_bytes(8, "little"), 0
+        self._seed, self.drawn = seed.to_bytes(max(8, (seed.bit_length() + 7) // 8), "little"), 0
 
     def draw(self, count: int) -> bytes:
         self.drawn += 1

@@ -85,6 +85,13 @@ def test_files_of_the_process_cannot_be_changed(run_php: RunPhp) -> None:
         ("gzuncompress(gzcompress('z'))", "z"),
         ("iconv('UTF-8', 'ISO-8859-2', 'ż') === chr(0xBF)", True),
         ("PHP_INT_MAX", 9223372036854775807),
+        ("'' . (19.99 * 3)", "59.97"),
+        ("[0.1 + 0.2 . '', json_encode(0.1 + 0.2), var_export(1.1, true)]", ["0.3", "0.30000000000000004", "1.1"]),
+        ("(new finfo(FILEINFO_MIME_TYPE))->buffer('%PDF-1.4')", "application/pdf"),
+        ("bin2hex(openssl_encrypt('x', 'aes-256-gcm', str_repeat('k', 32), 1, str_repeat('i', 12), $tag))", "a2"),
+        ("openssl_verify('x', base64_decode('eA=='), 'no key', 'sha256') === 1", False),
+        ("function_exists('exif_read_data')", True),
+        ("(function () { ob_start(); imagepng(imagecreatetruecolor(3, 2)); return ob_get_clean()[19]; })()", "\3"),
         ("strlen(password_hash('a', PASSWORD_BCRYPT, ['cost' => 4]))", 60),
         ("date_default_timezone_get()", "UTC"),
         ("mktime(12, 0, 0, 14, 1, 2023)", 1706788800),
@@ -94,6 +101,26 @@ def test_files_of_the_process_cannot_be_changed(run_php: RunPhp) -> None:
 )
 def test_the_language_and_its_extensions_work(run_php: RunPhp, expression: str, expected: Any) -> None:
     assert run_php(f"return {expression};").output == expected
+
+
+def test_an_archive_is_written_and_read(run_php: RunPhp) -> None:
+    body = """$zip = new ZipArchive; $zip->open('/tmp/a.zip', ZipArchive::CREATE); $zip->addFromString('b/a.txt', 'hello');
+    $closed = $zip->close(); $read = new ZipArchive; $read->open('/tmp/a.zip');
+    return [$closed, $read->numFiles, $read->getFromName('b/a.txt'), file_get_contents('zip:///tmp/a.zip#b/a.txt')];"""
+    assert run_php(body).output == [True, 1, "hello", "hello"]
+
+
+def test_a_temporary_file_is_renamed_within_its_folder(run_php: RunPhp) -> None:
+    body = """file_put_contents('/tmp/a', 'one'); file_put_contents('/tmp/b', 'two');
+    return [rename('/tmp/a', '/tmp/b'), file_exists('/tmp/a'), file_get_contents('/tmp/b'), @rename('/tmp/b', __DIR__ . '/c'),
+      @rename(__FILE__, '/tmp/d'), @rename('/tmp/none', '/tmp/e')];"""
+    assert run_php(body).output == [True, False, "one", False, False, False]
+
+
+def test_a_key_is_made_and_signs(run_php: RunPhp) -> None:
+    body = """$key = openssl_pkey_new(['private_key_bits' => 1024]); openssl_sign('x', $signature, $key, OPENSSL_ALGO_SHA256);
+    return openssl_verify('x', $signature, openssl_pkey_get_details($key)['key'], OPENSSL_ALGO_SHA256);"""
+    assert run_php(body).output == 1
 
 
 def test_a_temporary_file_works_as_one(run_php: RunPhp) -> None:
@@ -137,6 +164,10 @@ def test_an_exception_is_told_with_the_authors_own_places(run_php: RunPhp) -> No
         ("return eval('return 1 +;');", "ParseError", "syntax error"),
         ("curl_init('https://example.com');", "Error", "call a foreign system by $api->integrations->execute"),
         ("new PDO('sqlite::memory:');", "Error", "use $api->datapool"),
+        ("new SoapClient('https://example.com?wsdl');", "Error", "call a foreign system by $api->integrations->execute"),
+        ("new NumberFormatter('de', 1);", "Error", "the extension intl is not in PHP steps"),
+        ("numfmt_create('de', 1);", "Error", "the extension intl is not in PHP steps"),
+        ("new PharData('/tmp/a.tar');", "Error", "phar is not in PHP steps"),
         ("$f = new Fiber(fn () => 1); $f->start();", "Error", "fibers are not offered in PHP steps; use a generator"),
         ("require __DIR__ . '/missing.php';", "Error", "Failed opening required 'steps/missing.php'"),
         ("return NAN;", "ValueError", "not plain JSON data: Inf and NaN cannot be JSON encoded"),

@@ -28,6 +28,7 @@ _PASSED_ON = {
     "__syscall_fstat64": ("fstat", (0, 1)),
     "__syscall_faccessat": ("access", (1,)),
     "__syscall_unlinkat": ("unlink", (1,)),
+    "__syscall_renameat": ("rename", (1, 3)),
     "__syscall_ftruncate64": ("ftruncate", (0, 1)),
     "_gmtime_js": ("gmtime", (0, 1)),
     "_localtime_js": ("gmtime", (0, 1)),

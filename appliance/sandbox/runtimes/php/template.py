@@ -21,8 +21,8 @@ HEAP = 64 << 20
 PAGE = 4096
 # Extensions that reach files, networks and databases which a step does not have, or that only take up memory.
 LEFT_OUT = (
-    *("curl", "dns_polyfill", "exif", "fileinfo", "gd", "imagick", "mysqli", "mysqlnd", "opcache", "openssl", "pdo"),
-    *("pdo_mysql", "pdo_sqlite", "phar", "session", "soap", "sqlite3", "zip"),
+    *("curl", "dns_polyfill", "imagick", "mysqli", "mysqlnd", "opcache", "pdo", "pdo_mysql", "pdo_sqlite", "phar", "session"),
+    *("soap", "sqlite3"),
 )
 # Extensions that PHP's build lists first; there the list is found.
 FIRST = ("date", "libxml")
