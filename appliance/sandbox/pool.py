@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-from appliance.core import json_schema
+from appliance.core import clock, json_schema
 from appliance.sandbox.answers import busy, lost, outcome, overdue, was_lost, within
 from appliance.sandbox.compiled import Compiled, CompiledPrograms
 from appliance.sandbox.conversation import Conversation, Lost, Overdue
@@ -30,6 +30,7 @@ from appliance.sandbox.wire import Header, encode_json
 COMPILE_SECONDS = 12.0
 EXPRESSION_LIMITS = Limits(wall_ms=1_000, cpu_ms=1_000)
 DECISION_SECONDS = 1.0
+SEED = (1 << 256) - 1
 _NAME = re.compile(r"[A-Za-z_$][\w$]*\Z", re.ASCII)
 
 
@@ -132,7 +133,7 @@ class Pool:
             "op": "run",
             "key": program.digest,
             "limits": astuple(limits),
-            "seed": entropy.seed & 0xFFFFFFFFFFFFFFFF,
+            "seed": entropy.seed & SEED,
             "clock": list(entropy.clock),
             "resume": resume is not None,
         }
@@ -233,13 +234,25 @@ class Pool:
         found = self._findings.get(check.digest)
         if found is None:
             with self._type_checks.taken(check.namespace):
-                asked = self._question(self._types, TYPES_SECONDS, {"op": "types"}, check.wire, namespace=check.namespace)
-            _, parts, failure = asked
+                _, parts, failure = self._ask_types(check)
             if failure is not None:
                 return failure
             found = [Finding.from_wire(each) for each in json.loads(parts[0])]
             self._findings.put(check.digest, found)
         return found
+
+    def _ask_types(self, check: TypeCheck) -> Answer:
+        """Within TYPES_SECONDS, the wait for a place included; once more when the process was dead."""
+        end = clock.monotonic() + TYPES_SECONDS
+        try:
+            for _ in range(2):
+                with self._types.slot(max(0.1, end - clock.monotonic()), check.namespace) as slot:
+                    asked = _ask(self._types, slot, max(0.1, end - clock.monotonic()), {"op": "types"}, check.wire)
+                if not was_lost(asked[2]):
+                    break
+            return asked
+        except (Busy, StartFailed, RuntimesMissing) as refusal:
+            return {}, [], busy(refusal)
 
     # ---- expressions
 

@@ -171,6 +171,63 @@ export default async (input, api) => {
     }
 
 
+LIBRARY = """export const z = {};
+z.object = (shape) => { z.missing.member(shape); return { parse: (value) => value }; };
+const core = { no: 1 }; core.such = core.no.thing;
+export default core;"""
+
+
+@pytest.mark.parametrize("specifier", ["./zod.js", "./zod"])
+def test_a_library_in_javascript_is_any_to_typescript(pool: Pool, specifier: str) -> None:
+    source = f"""import {{ z }} from '{specifier}';
+import core from '{specifier}';
+const Order = z.object({{ a: 1 }});
+type Order = z.infer<typeof Order>;
+export default (input: Order) => [core.such.length, Order.parse(input).anything, z.string().min(1)];"""
+    assert check(pool, {"steps/a.ts": source, "steps/zod.js": LIBRARY}) == []
+
+
+@pytest.mark.parametrize("specifier", ["./zod.js", "./zod"])
+def test_declarations_beside_a_library_say_what_it_has(pool: Pool, specifier: str) -> None:
+    source = f"import {{ z }} from '{specifier}';\nexport default () => z.parse(1).nn;"
+    files = {"steps/a.ts": source, "steps/zod.js": LIBRARY, "steps/zod.d.ts": "export const z: { parse(n: number): { n: 1 } };"}
+    assert places(check(pool, files)) == [("steps/a.ts", 2, 33, 2339)]
+
+
+def test_a_file_may_ask_not_to_be_checked(pool: Pool) -> None:
+    wrong = "const n: string = 1;\nexport const later = (api) => api.secrets.get('token');\n"
+    source = "// why\n// @ts-nocheck\nimport { later } from './b';\nexport default (input: { no: string }) => input.nn + later;"
+    assert sorted(places(check(pool, {"steps/a.ts": source, "steps/b.ts": wrong}))) == [
+        ("steps/b.ts", 1, 7, 2322), ("steps/b.ts", 2, 47, 0),
+    ]  # fmt: skip
+    found = check(pool, {"steps/a.ts": source, "steps/b.ts": "// @ts-nocheck\n" + wrong})
+    assert [each.missing for each in found] == [("secrets", "token", "")]
+
+
+def test_javascript_may_ask_to_be_checked(pool: Pool) -> None:
+    source = "// @ts-check\nimport { f } from './b.js';\nexport default (input, api) => {\n  return f(input.n) + input.nn;\n};"
+    other = "// @ts-check\n/** @param {string} text */\nexport const f = (text) => text.length;"
+    found = check(pool, {"steps/a.js": source, "steps/b.js": other})
+    assert places(found) == [("steps/a.js", 4, 12, 2345), ("steps/a.js", 4, 29, 2339)]
+
+
+def test_a_large_library_takes_no_time(pool: Pool) -> None:
+    library = "".join(f"export const f{n} = (a) => [a, {n}].map((each) => ({{ each, k: each.k{n} }}));\n" for n in range(9000))
+    assert len(library) > 500_000
+    source = "import { f1 } from './big.js';\nexport default (input) => f1(input.nn);"
+    assert places(check(pool, {"steps/a.ts": source, "steps/big.js": library})) == [("steps/a.ts", 2, 36, 2339)]
+
+
+def test_types_that_take_too_long_stay_unchecked(pool: Pool) -> None:
+    slow = "type B<N extends number, R extends 0[] = []> = R['length'] extends N ? R : B<N, [...R, 0]>;\n" + "".join(
+        f"type T{n} = B<{900 + n % 90}>; const v{n}: [T{n}, {n}] = null as any;\n" for n in range(2000)
+    )
+    answer = pool.check_types(TypeCheck({"a.ts": slow + "export default () => 1;"}, DECLARATIONS, [CodeStep("a", "a.ts")]))
+    assert isinstance(answer, Failure)
+    assert answer.failure_class == "timeout"
+    assert places(check(pool, {"a.ts": "export default (input) => input.nn"})) == [("a.ts", 1, 33, 2339)]
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from appliance.sandbox.wire import encode_json
 
-# How long one check may compute: what needs more is too much for it, however busy the machine is.
-SECONDS = 8.0
-# How long it may take, with what others compute meanwhile, before its process is ended.
-LONGEST_SECONDS = 30.0
+# How long one check may compute; what needs more stays unchecked, and nobody waits for it.
+SECONDS = 4.0
+# How long whoever publishes waits at most, for a place and with what others compute meanwhile, before the process is ended.
+LONGEST_SECONDS = 5.0
 Severity = Literal["error", "warning"]
 
 

@@ -60,6 +60,14 @@
       }
     }
   };
+  // ---- JavaScript: its types are looked at only where it asks for that, since libraries are written for no checker
+  const isJavaScript = (path) => /\.m?js$/.test(path);
+  const directive = (text) => /^(?:\s|\/\/(?!\s*@ts-(?:no)?check\b).*|\/\*[^]*?\*\/|#!.*)*\/\/\s*@ts-(check|nocheck)\b/.exec(text.slice(0, 20000))?.[1];
+  // A step in JavaScript has types for its grants alone; what is longer than this is a bundle, whose types would take seconds.
+  const LONGEST_STEP = 100000, LONGEST_READ = 1000000;
+  const CALLS = /\b(?:integrations|datapool|secrets|processes|human|documents)\s*\??\.\s*[a-z]/;
+  const IMPORTS = /\b(?:from|import)\s*\(?\s*["'](\.{1,2}\/[^"']+)["']/g;
+
   const isDefault = (node) => node.modifiers?.some((each) => each.kind === ts.SyntaxKind.DefaultKeyword);
   const exported = (file) => {
     for (const each of file.statements) {
@@ -87,8 +95,10 @@
     const insertions = [];
     const types = { StepInput: `Steps[${JSON.stringify(step)}]["input"]`, Api: `Steps[${JSON.stringify(step)}]["api"]` };
     const own = `Step extends keyof Steps = ${JSON.stringify(step)}`;
-    for (const [name, member] of [["StepInput", "input"], ["Api", "api"]]) {
-      if (!declares(file, name)) insertions.push({ at: 0, text: `type ${name}<${own}> = Steps[Step]["${member}"];` });
+    const inJavaScript = isJavaScript(file.fileName) && directive(file.text) === "check";
+    for (const [name, member] of inJavaScript ? [] : [["StepInput", "input"], ["Api", "api"]]) {
+      // At the end, so that a `// @ts-nocheck` stays at the beginning.
+      if (!declares(file, name)) insertions.push({ at: file.text.length, text: `\ntype ${name}<${own}> = Steps[Step]["${member}"];` });
     }
     const entry = exported(file);
     if (!entry || !ts.isFunctionLike(entry)) return insertions;
@@ -96,6 +106,10 @@
       const parameter = entry.parameters[index];
       if (!parameter || parameter.type || parameter.dotDotDotToken) return;
       if (ts.getJSDocType(parameter)) return;
+      if (inJavaScript) {
+        insertions.push({ at: parameter.getStart(file), text: `/** @type {${types[name]}} */ ` });
+        return;
+      }
       const end = (parameter.questionToken ?? parameter.name).end;
       const bare = ts.isArrowFunction(entry) && entry.parameters.length === 1 && file.text[entry.parameters.pos] !== "("
         && !/\(\s*$/.test(file.text.slice(0, parameter.getStart(file)));
@@ -107,10 +121,11 @@
 
   // ---- the program
   const parse = (path, text) => {
-    const kind = path.endsWith(".json") ? ts.ScriptKind.JSON : ts.ScriptKind.TS;
+    const isChecked = isJavaScript(path) && directive(text) === "check";
+    const kind = path.endsWith(".json") ? ts.ScriptKind.JSON : isChecked ? ts.ScriptKind.JS : ts.ScriptKind.TS;
     return ts.createSourceFile(path, text, { languageVersion: OPTIONS.target, impliedNodeFormat: undefined }, true, kind);
   };
-  const EXTENSIONS = [".ts", ".js", ".mts", ".mjs", ".json"];
+  const EXTENSIONS = [".ts", ".d.ts", ".js", ".mts", ".d.mts", ".mjs", ".json"];
   const resolve = (known, importer, specifier) => {
     if (!/^\.{1,2}\//.test(specifier)) return undefined;
     const parts = importer.split("/").slice(0, -1);
@@ -119,9 +134,11 @@
       else if (each !== "." && each !== "") parts.push(each);
     }
     const path = parts.join("/");
-    const candidates = [path, ...EXTENSIONS.map((each) => path + each)];
-    const javascript = /\.(m?)js$/.exec(path);
-    if (javascript) candidates.push(path.slice(0, -2 - javascript[1].length) + javascript[1] + "ts");
+    const javascript = /^(.*)\.(m?)js$/.exec(path);
+    // Declarations beside a file say what its types are.
+    const declared = javascript ? [`${javascript[1]}.d.${javascript[2]}ts`] : [];
+    const candidates = [...declared, path, ...EXTENSIONS.map((each) => path + each)];
+    if (javascript) candidates.push(`${javascript[1]}.${javascript[2]}ts`);
     return candidates.find((each) => known.has(each));
   };
   const makeProgram = (files, roots) => {
@@ -134,7 +151,7 @@
       },
       resolveModuleNameLiterals: (literals, importer) => literals.map(({ text }) => {
         const found = resolve(files, importer, text);
-        return { resolvedModule: found && { resolvedFileName: found, extension: found.slice(found.lastIndexOf(".")) } };
+        return { resolvedModule: found && { resolvedFileName: found, extension: /(?:\.d)?\.\w+$/.exec(found)[0] } };
       }),
       fileExists: (path) => files.has(path) || library.has(path),
       readFile: (path) => files.get(path) ?? library.get(path)?.text,
@@ -172,6 +189,7 @@
   const texts = (checker, node) => {
     if (!node) return [];
     if (ts.isStringLiteralLike(node)) return [node.text];
+    if (!checker) return [];
     const type = checker.getTypeAtLocation(node);
     const parts = type.isUnion() ? type.types : [type];
     return parts.every((each) => each.isStringLiteral()) ? parts.map((each) => each.value) : [];
@@ -182,7 +200,7 @@
   const methodOf = (checker, callee) => {
     if (!ts.isPropertyAccessExpression(callee) && !ts.isIdentifier(callee)) return undefined;
     const name = ts.isIdentifier(callee) ? callee : callee.name;
-    for (const each of checker.getSymbolAtLocation(name)?.declarations ?? []) {
+    for (const each of checker?.getSymbolAtLocation(name)?.declarations ?? []) {
       const owner = each.parent && ts.isInterfaceDeclaration(each.parent) ? INTERFACES[each.parent.name.text] : undefined;
       if (owner && each.getSourceFile().fileName === API) return { method: `${owner}.${name.text}`, sure: true };
     }
@@ -224,6 +242,10 @@
       this.entries = new Map();
       this.files = new Map(Object.entries(request.files).map(([path, text]) => [ROOT + path, text]));
       this.author = new Map([...this.files.keys()].map((path) => [path, path]));
+      const steps = new Set(request.steps.map((step) => ROOT + step.file));
+      this.untyped = new Map([...this.files].filter(([path, text]) => isJavaScript(path) && directive(text) !== "check"
+        && !(steps.has(path) && text.length <= LONGEST_STEP)));
+      for (const path of this.untyped.keys()) this.files.delete(path);
       this.files.set(API, request.declarations);
       request.steps.forEach((step, index) => this.enter(step, index));
       this.spans = [];
@@ -240,6 +262,7 @@
       const path = ROOT + step.file, text = this.request.files[step.file];
       const dot = path.lastIndexOf(".");
       const virtual = this.entries.has(path) ? `${path.slice(0, dot)}.${index}${path.slice(dot)}` : path;
+      if (this.untyped.has(path)) return;
       const insertions = typed(parse(path, text), step.id);
       this.entries.set(virtual, step);
       this.author.set(virtual, path);
@@ -247,8 +270,13 @@
       this.files.set(virtual, rewrite(text, insertions));
     }
 
+    /** Steps whose function is held against what it is given. */
+    contracted() {
+      return [...this.entries].filter(([path]) => isTyped(path) && directive(this.files.get(path)) !== "nocheck");
+    }
+
     contract() {
-      return [...this.entries].filter(([path]) => isTyped(path)).map(([path, step], index) => {
+      return this.contracted().map(([path, step], index) => {
         const types = `Steps[${JSON.stringify(step.id)}]`;
         return `import entry${index} from ${JSON.stringify("." + path)};`
           + ` export const step${index}: (input: ${types}["input"], api: ${types}["api"]) => unknown = entry${index};`;
@@ -268,7 +296,7 @@
 
     add(file, position, code, message, severity) {
       const path = this.author.get(file);
-      const text = this.files.get(path) === undefined ? "" : this.request.files[path.slice(ROOT.length)];
+      const text = this.request.files[path.slice(ROOT.length)] ?? "";
       const at = original(this.edits.get(file) ?? [], position);
       const lines = text.slice(0, at).split(/\r\n|\n|\r|\u2028|\u2029/);
       const missing = Array.isArray(message) ? message : undefined;
@@ -283,8 +311,9 @@
       for (const file of this.program.getSourceFiles()) {
         if (!this.author.has(file.fileName) || file.fileName.endsWith(".json")) continue;
         const refused = this.grants(file);
-        if (isTyped(file.fileName)) this.types(file, refused);
+        if (this.isTyped(file.fileName)) this.types(file, refused);
       }
+      for (const [path, step] of this.reachUntyped()) this.grantsOfText(path, step);
       this.contracts();
       this.checkExpressions();
       return this.findings;
@@ -299,17 +328,50 @@
       }
     }
 
-    grants(file) {
+    isTyped(path) {
+      return isTyped(path) || (isJavaScript(path) && directive(this.files.get(path)) === "check");
+    }
+
+    /** JavaScript without types that code of the program leads to, with the step that runs it. */
+    reachUntyped() {
+      const known = new Map([...this.files, ...this.untyped]), found = new Map();
+      const follow = (importer, text) => {
+        for (const [, specifier] of text.matchAll(IMPORTS)) {
+          const path = resolve(known, importer, specifier)?.replace(/\.d\.(m?)ts$/, ".$1js");
+          if (this.untyped.has(path) && !found.has(path)) {
+            found.set(path, undefined);
+            follow(path, this.untyped.get(path));
+          }
+        }
+      };
+      for (const step of this.request.steps) {
+        const path = ROOT + step.file;
+        if (!this.untyped.has(path)) continue;
+        found.set(path, step);
+        follow(path, this.untyped.get(path));
+      }
+      for (const file of this.program.getSourceFiles()) if (this.author.has(file.fileName)) follow(file.fileName, file.text);
+      return found;
+    }
+
+    /** What a text of JavaScript asks for by literals. */
+    grantsOfText(path, step) {
+      const text = this.untyped.get(path);
+      if (text.length <= LONGEST_READ && CALLS.test(text)) this.grants(parse(path, text), step);
+    }
+
+    grants(file, untyped) {
       const refused = [];
-      const step = this.entries.get(file.fileName);
+      const isUntyped = this.untyped.has(file.fileName), checker = isUntyped ? undefined : this.checker;
+      const step = isUntyped ? untyped : this.entries.get(file.fileName);
       const grants = step ? step.grants : this.request.grants;
       const visit = (node) => {
         if (ts.isCallExpression(node)) {
-          const found = methodOf(this.checker, node.expression);
-          const missing = found ? reached(this.checker, found.method, node.arguments).filter((each) => !isGranted(grants, each)) : [];
+          const found = methodOf(checker, node.expression);
+          const missing = found ? reached(checker, found.method, node.arguments).filter((each) => !isGranted(grants, each)) : [];
           for (const each of missing) {
             const at = each[0] === "human" || each[0] === "documents" ? node.expression : node.arguments[0];
-            const severity = found.sure && isTyped(file.fileName) ? "error" : "warning";
+            const severity = found.sure && this.isTyped(file.fileName) ? "error" : "warning";
             this.add(file.fileName, at.getStart(file), 0, each, severity);
             refused.push({ start: node.getStart(file), end: node.end });
           }
@@ -322,7 +384,7 @@
 
     contracts() {
       const file = this.program.getSourceFile(CONTRACT);
-      const steps = [...this.entries.keys()].filter(isTyped);
+      const steps = this.contracted().map(([path]) => path);
       for (const each of this.program.getSemanticDiagnostics(file)) {
         if (ignored(each.code)) continue;
         const path = steps[file.getLineAndCharacterOfPosition(each.start).line];

@@ -17,6 +17,10 @@ from appliance.sandbox.vm import VM, Thrown
 from appliance.sandbox.wire import Channel, Header, Verb
 
 HEAP = 400 << 20
+LATE = Failure(
+    "timeout", "TimedOut", f"The types were not checked: it takes longer than {SECONDS:g} s; put `// @ts-nocheck` at the beginning "
+    "of large files, or a `.d.ts` beside large libraries", code="types_unchecked",
+)  # fmt: skip
 _TOO_MUCH = "The code could not be type-checked: it is too large, or its types are nested too deeply; split it"
 
 
@@ -57,16 +61,20 @@ class Checks:
         self._engine.ticker.start()
 
     def _types(self, channel: Channel, header: Header, parts: list[bytes]) -> None:
-        owner = _Check()
+        owner, failure = _Check(), None
         try:
             with self._engine.ticker, VM(self._engine, owner, HEAP) as vm:
                 vm.send(vm.boot.evaluate, parts[0])
-        except (OutOfMemory, Stopped, Thrown, Trapped):
-            owner.answer = b""
-        if owner.answer[:1] == b"r":
+        except (OutOfMemory, Thrown, Trapped):
+            failure = _failure(b"")
+        except Stopped:
+            failure = LATE
+        if failure is None and owner.answer[:1] != b"r":
+            failure = _failure(owner.answer)
+        if failure is None:
             channel.send({"op": "end"}, owner.answer[1:])
         else:
-            channel.send({"op": "fault", "failure": _failure(owner.answer).to_wire()})
+            channel.send({"op": "fault", "failure": failure.to_wire()})
 
 
 def _failure(answer: bytes) -> Failure:
